@@ -1,0 +1,54 @@
+"""Errors of the remoting protocol and of brokers. A caller asks ``retriable``, never the class."""
+
+from __future__ import annotations
+
+
+class RemotingError(Exception):
+    """Base of all errors below; never raised itself. ``retriable`` says if trying again may help."""
+
+    retriable = False
+
+
+class LocalProtocolError(RemotingError):
+    """We tried to send or do what the protocol forbids: a bug on our side."""
+
+
+class RemoteProtocolError(RemotingError):
+    """The other side sent bytes that are no remoting frame: that connection is closed."""
+
+
+class ConnectionLost(RemotingError):
+    """The connection ended, or could not be made, before the answer came. Effect unknown."""
+
+    retriable = True
+
+
+class RequestTimeout(RemotingError):
+    """No answer in time. Effect unknown."""
+
+    retriable = True
+
+
+#: Response codes after which the same request may succeed later or elsewhere: system error,
+#: busy, service not available, flush and replica time-outs, flow control, go away.
+_RETRIABLE_CODES = frozenset({1, 2, 10, 11, 12, 14, 215, 1500})
+
+
+class BrokerError(RemotingError):
+    """The broker or nameserver answered with a code other than success."""
+
+    def __init__(self, code: int, remark: str, *, request: str = "") -> None:
+        """*code* as in ``broker_core.remoting.codes.ResponseCode``; *request* names what was asked."""
+        self.code = code
+        self.remark = remark
+        self.request = request
+        super().__init__(f"{request or 'request'} was answered with code {code}: {remark}")
+
+    @property
+    def retriable(self) -> bool:  # type: ignore[override]
+        """True if the same request may succeed later."""
+        return self.code in _RETRIABLE_CODES
+
+
+class StoreError(Exception):
+    """The data folder cannot be used as it is: the message says what was found and what is right."""

@@ -1,0 +1,53 @@
+"""The words of the field: topic, group, queue. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, NewType
+
+Topic = NewType("Topic", str)
+Group = NewType("Group", str)
+
+#: What the official broker accepts in a topic or group name, and the longest it takes.
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+MAX_NAME_CHARS = 127
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+
+
+class QueueName(NamedTuple):
+    """A queue: always the broker's. Sorts by topic, then broker name, then id, as RocketMQ does."""
+
+    topic: Topic
+    broker: str
+    queue_id: int
+
+    @property
+    def qid(self) -> str:
+        """Text form without the topic: ``broker-a_3``."""
+        return f"{self.broker}_{self.queue_id}"
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker}_{self.queue_id}"
+
+
+def parse_qid(topic: Topic, qid: str) -> QueueName:
+    """Turn ``broker-a_3`` back into a queue; raises ValueError on anything else.
+
+    Only a queue id in plain decimal counts, so that one queue has one text form.
+    """
+    broker, separator, queue_id = qid.rpartition("_")
+    if not (separator and broker and re.fullmatch(r"0|[1-9][0-9]{0,9}", queue_id)):
+        raise ValueError(f"{qid!r} is no queue: expected broker name, '_' and a number")
+    return QueueName(topic, broker, int(queue_id))
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return *name*; raises ValueError if no broker would take it as a topic or group name."""
+    if not name or len(name) > MAX_NAME_CHARS or not _LEGAL.match(name):
+        raise ValueError(
+            f"{kind} {name!r} is not a legal name: 1 to {MAX_NAME_CHARS} characters"
+            " of letters, digits, '_', '-', '%' and '|'"
+        )
+    return name

@@ -1,0 +1,36 @@
+"""The one way to start a task: named, referenced, and its failure logged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import structlog
+
+T = TypeVar("T")
+_log = structlog.get_logger("tasks")
+_running: set[asyncio.Task[Any]] = set()  # the loop keeps only weak references
+
+
+def spawn(coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+    """Run *coroutine* in the background; a failure nobody awaits is logged with the task's name."""
+    task = asyncio.get_running_loop().create_task(coroutine, name=name)
+    _running.add(task)
+    task.add_done_callback(_ended)
+    return task
+
+
+async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancel the given tasks and wait until all have ended; their own errors were logged."""
+    live = [task for task in tasks if task is not None and not task.done()]
+    for task in live:
+        task.cancel()
+    if live:
+        await asyncio.wait(live)
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    _running.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("task failed", task=task.get_name(), exc_info=error)

@@ -1,0 +1,23 @@
+"""Errors of the proxy. Few on purpose: a new one needs a caller that handles it differently."""
+
+from __future__ import annotations
+
+
+class OrderlaneError(Exception):
+    """Base of what a person may read: one sentence that says what was wrong, where, what is right."""
+
+
+class SettingsError(OrderlaneError):
+    """A settings file, an environment variable or an option is wrong."""
+
+
+class JobStateError(Exception):
+    """A job was moved against its life cycle: a bug on our side, never a client's doing."""
+
+
+class UnknownName(OrderlaneError):
+    """A group or topic that does not exist here; the message names what does."""
+
+
+class Refused(OrderlaneError):
+    """A request that is understood and not served; the message says why."""
