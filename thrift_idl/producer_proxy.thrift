@@ -1,0 +1,97 @@
+/**
+ * What producers without a RocketMQ client ask of the proxy.
+ *
+ * Field ids below 70 and all names beside them are DDMQ's, so that its producers work unmodified;
+ * ids from 70 on are orderlane's own. Same transport, protocols and port as consumer_proxy.thrift.
+ *
+ * Ids are never reused. After a change run thrift_idl/regenerate.py.
+ */
+namespace py thrift_idl.gen.producer_proxy
+
+/** One message to be stored. */
+struct Message {
+    1: string topic,
+    /** The message key, by which it can be found again; also the order key of groups that use KEY. */
+    2: string key,
+    /** The body as text, for clients that have no field 7. */
+    3: string value,
+    /**
+     * Chooses the queue when partitionId is -1: the absolute value of its remainder by the number
+     * of queues. Java's String.hashCode of the sharding key, sign kept. Absent: by the key, or
+     * round robin if that is absent too.
+     */
+    4: i64 hashId,
+    /** The tag, by which groups may filter; absent: none. */
+    5: string tags,
+    /** The queue's place in the order by broker name, then id; -1: by hashId; -2: a random one. */
+    6: i32 partitionId = -1,
+    /** The body; before field 3 if both are there. */
+    7: optional binary body,
+    /** Name and version of the client library; for statistics only. */
+    8: optional string version,
+    /** The application's properties; UNIQ_KEY among them makes the id of the message. */
+    9: optional map<string, string> properties,
+    /** Who is asking. */
+    75: optional string token
+}
+
+/** What became of a message. */
+struct Result {
+    /** 0: stored. Anything else: see msg. */
+    1: i32 code,
+    /** For people: what was wrong, and what would be right. */
+    2: string msg,
+    /** The message's key, or what names it. */
+    3: optional string key
+}
+
+/** A message for later. Answered with code 18 until the broker has delays, 31 for loops. */
+struct DelayMessage {
+    1: string topic,
+    /** Names the delayed message when action is cancel. */
+    2: optional string uniqDelayMsgId,
+    3: optional binary body,
+    /** The tag; absent: none. */
+    4: string tags,
+    /** 1: add; 2: cancel. */
+    5: i32 action,
+    /** When to deliver: seconds since 1970. */
+    6: optional i64 timestamp,
+    /** 2: once; 3: in a loop. */
+    7: optional i32 dmsgtype,
+    /** Seconds between the deliveries of a loop. */
+    8: optional i64 interval,
+    /** When a loop ends: seconds since 1970. */
+    9: optional i64 expire,
+    /** How often a loop delivers. */
+    10: optional i64 times,
+    /** Chosen by the client, so that a repeated request adds nothing. */
+    11: optional string uuid,
+    /** Name and version of the client library; for statistics only. */
+    13: optional string version,
+    /** The application's properties. */
+    14: optional map<string, string> properties,
+    /** Who is asking. */
+    75: optional string token
+}
+
+/** What became of a delayed message. */
+struct DelayResult {
+    /** 0: done. Anything else: see msg. */
+    1: i32 code,
+    /** For people: what was wrong, and what would be right. */
+    2: string msg,
+    /** Names the delayed message, for a later cancel. */
+    3: string uniqDelayMsgId
+}
+
+service ProducerService {
+    /** Stores one message; timeout in milliseconds. Code 0 means stored. */
+    Result sendSync(1: Message message, 2: i64 timeout),
+    /** Stores some messages in their order; one code for all: 0 means that all are stored. */
+    Result sendBatchSync(1: list<Message> messages),
+    /** As sendSync; here too the answer comes after the message was stored. */
+    Result sendAsync(1: Message message),
+    /** timeout in milliseconds. */
+    DelayResult sendDelaySync(1: DelayMessage delayMessage, 2: i64 timeout)
+}
