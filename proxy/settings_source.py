@@ -1,0 +1,205 @@
+"""Where settings come from, YAML file, environment, options, and how a wrong one is told.
+
+Knows nothing of what the settings mean: the models are in ``proxy.settings``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from proxy.errors import SettingsError
+
+ENVIRONMENT_PREFIX = "ORDERLANE_"
+
+Location = tuple[int | str, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, which also refuses a name that stands twice: one would be lost."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                problem = f"{key.value!r} stands here a second time"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else "")
+        return super().construct_mapping(node, deep)
+
+
+@dataclass(slots=True)
+class Layers:
+    """The values of all sources, laid over each other, and who gave which."""
+
+    source: str
+    """What to call the file in a message."""
+    merged: dict[str, Any]
+    given_by: dict[Location, str] = field(default_factory=dict)
+    """Location of a value that did not come from the file → the variable or option that gave it."""
+
+    @classmethod
+    def read(
+        cls,
+        path: Path | None,
+        environment: Mapping[str, str],
+        overrides: Mapping[str, Any],
+        *,
+        known: Collection[str],
+    ) -> Layers:
+        """Read all sources; raises SettingsError if one of them cannot be read at all.
+
+        *known* are the names at the top: not every variable that begins with ORDERLANE_ is a
+        setting (Kubernetes makes ORDERLANE_PORT for a service of that name).
+        """
+        layers = cls(
+            "settings" if path is None else str(path), {} if path is None else _read_yaml(path)
+        )
+        for name, text in sorted(environment.items()):
+            if name.startswith(ENVIRONMENT_PREFIX):
+                location = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
+                if len(location) > 1 or difflib.get_close_matches(location[0], known, cutoff=0.8):
+                    layers.put(location, _plain(text), name)
+        for name, value in overrides.items():
+            layers.put(tuple(name.split(".")), value, name)
+        return layers
+
+    def put(self, location: tuple[str, ...], value: Any, giver: str) -> None:
+        """Lay *value* over what stands at *location*; raises SettingsError if that is no group."""
+        place = self.merged
+        for name in location[:-1]:
+            inner = place.get(name)
+            if inner is not None and not isinstance(inner, dict):
+                raise SettingsError(f"{giver}: {name} is {short(inner)}, not a group of settings")
+            place[name] = place = {} if inner is None else dict(inner)
+        place[location[-1]] = value
+        self.given_by[location] = giver
+
+    def name_of(self, location: Location) -> str:
+        """How a person finds *location*: the variable that set it, or file and path."""
+        for length in range(len(location), 0, -1):
+            if giver := self.given_by.get(location[:length]):
+                return giver + _path(location[length:], leading_dot=True)
+        return f"{self.source}: {_path(location)}" if location else self.source
+
+
+def explain(error: ValidationError, layers: Layers, model: type[BaseModel]) -> Iterator[str]:
+    """One sentence for each problem of *error*: where, what was found, what would be right."""
+    for detail in error.errors(include_url=False):
+        kind, location = detail["type"], detail["loc"]
+        where = layers.name_of(location)
+        if kind == "extra_forbidden":
+            yield f"{where}: {_unknown(str(location[-1]), _model_at(model, location[:-1]))}"
+        elif kind == "missing":
+            yield f"{where} is missing: every {_noun(location)} needs it"
+        elif kind == "invalid_key":
+            yield f"{where}: the name of a setting should be text"
+        else:
+            found = detail["input"]
+            is_one_value = kind != "value_error" or not isinstance(found, dict | list)
+            yield f"{where}{f' is {short(found)}' if is_one_value else ''}: {_advice(detail)}"
+
+
+def short(value: object) -> str:
+    """*value* as a message may show it: one line, not for ever."""
+    if isinstance(value, dict):
+        return "a group of settings"
+    if value is None:
+        return "null"
+    if isinstance(value, date):
+        return str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    limited = reprlib.Repr()
+    limited.maxstring = limited.maxother = 60
+    return limited.repr(value)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.load(path.read_bytes(), Loader=_Loader)
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise SettingsError(f"{path}{place}: not YAML as it should be: {error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SettingsError(f"{path}: not YAML as it should be: {reason}") from None
+    except RecursionError:
+        raise SettingsError(f"{path}: nested too deeply for a settings file") from None
+    if content is None:
+        return {}  # an empty file means: all defaults
+    if not isinstance(content, dict):
+        raise SettingsError(
+            f"{path}: is {short(content)}, should be settings such as 'nameserver: 127.0.0.1:9876'"
+        )
+    return content
+
+
+def _plain(text: str) -> Any:
+    """An environment variable's value as YAML reads it, so that 5, true and [] mean the same."""
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
+    return value if isinstance(value, bool | int | float | list) or value is None else text
+
+
+def _path(location: Location, *, leading_dot: bool = False) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text if leading_dot else text.removeprefix(".")
+
+
+def _model_at(model: type[BaseModel], location: Location) -> type[BaseModel]:
+    for part in location:
+        if isinstance(part, str):
+            model = next(_models_in(model.model_fields[part].annotation))
+    return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _unknown(name: str, model: type[BaseModel]) -> str:
+    if name in getattr(model, "later", ()):
+        return "comes in a later version: leave it out"
+    known = sorted(model.model_fields)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"unknown; did you mean {near[0]}?" if near else f"unknown; known are {', '.join(known)}"
+
+
+def _noun(location: Location) -> str:
+    group = next(
+        (part for part in reversed(location[:-1]) if isinstance(part, str)), "settings file"
+    )
+    return group.removesuffix("s")
+
+
+def _advice(detail: Any) -> str:
+    match detail["type"]:
+        case "value_error":
+            return str(detail["ctx"]["error"])
+        case "tuple_type":
+            return "should be a list"
+        case "model_type":
+            return "should be a group of settings, each with its name"
+        case "float_type":
+            return "should be a number"
+        case "string_type":
+            return "should be text"
+        case _:
+            return str(detail["msg"]).replace("Input should", "should")
