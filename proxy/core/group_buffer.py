@@ -1,0 +1,117 @@
+"""All owned queues of one group: which of them answers the next pull. Pure.
+
+Queues with ready jobs take turns, so a full queue does not hold up the others; O(1) a batch,
+whatever the number of queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from broker_core.names import QueueName, Topic
+from proxy.core.flow_window import Budget
+from proxy.core.pull_buffer import Holder, Lease
+from proxy.core.queue_pipeline import QueuePipeline
+
+
+@dataclass(frozen=True, slots=True)
+class PullWish:
+    """What one pull asks for. ``topics``: None for any topic of the group; bytes are of bodies."""
+
+    holder: Holder
+    topics: frozenset[Topic] | None
+    max_jobs: int
+    max_bytes: int
+    many_queues: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Leases of one queue."""
+
+    pipeline: QueuePipeline
+    leases: list[Lease]
+
+
+@dataclass(slots=True)
+class GroupBuffer:
+    """The pipelines of one group on this proxy. ``leases.limit`` is ``max_leased_jobs``."""
+
+    leases: Budget
+    _pipelines: dict[QueueName, QueuePipeline] = field(default_factory=dict)
+    # Pipelines with ready jobs, in the order of their turns.
+    _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[QueuePipeline]:
+        return iter(self._pipelines.values())
+
+    def __len__(self) -> int:
+        return len(self._pipelines)
+
+    def add(self, pipeline: QueuePipeline) -> None:
+        """A queue was acquired. Raises ValueError if it is here already."""
+        if pipeline.queue in self._pipelines:
+            raise ValueError(f"{pipeline.queue} has a pipeline already")
+        self._pipelines[pipeline.queue] = pipeline
+        self.refresh(pipeline)
+
+    def remove(self, pipeline: QueuePipeline) -> None:
+        """The queue was lost or handed over: drop its pipeline with all it holds."""
+        pipeline.close()
+        if self._pipelines.get(pipeline.queue) is pipeline:
+            del self._pipelines[pipeline.queue]
+        self._ready.get(pipeline.queue.topic, {}).pop(pipeline, None)
+
+    def find(self, queue: QueueName) -> QueuePipeline | None:
+        """The pipeline of an owned queue."""
+        return self._pipelines.get(queue)
+
+    def refresh(self, pipeline: QueuePipeline) -> None:
+        """Note whether *pipeline* has ready jobs. Caller: the group lane, after every event."""
+        turns = self._ready.setdefault(pipeline.queue.topic, {})
+        if pipeline.has_ready and not pipeline.closed:
+            turns.setdefault(pipeline)
+        else:
+            turns.pop(pipeline, None)
+
+    def ready_topics(self) -> list[Topic]:
+        """Topics with a queue that has ready jobs."""
+        return [topic for topic, turns in self._ready.items() if turns]
+
+    def lease(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
+        """The answer to a pull: batches of one queue, or of several if the client takes them."""
+        batches: list[Batch] = []
+        jobs_left = min(wish.max_jobs, self.leases.left)
+        bytes_left = wish.max_bytes
+        for turns in self._turns(wish.topics):
+            for _ in range(len(turns)):
+                if jobs_left <= 0 or bytes_left <= 0 or (batches and not wish.many_queues):
+                    return batches
+                pipeline = next(iter(turns))
+                del turns[pipeline]
+                leases = pipeline.lease(
+                    max_jobs=min(jobs_left, pipeline.rules.max_pull_batch),
+                    max_bytes=bytes_left,
+                    now_ns=now_ns,
+                    holder=wish.holder,
+                )
+                if pipeline.has_ready:
+                    turns[pipeline] = None  # behind the others
+                if leases:
+                    batches.append(Batch(pipeline, leases))
+                    jobs_left -= len(leases)
+                    bytes_left -= sum(lease.job.body_bytes for lease in leases)
+        return batches
+
+    def _turns(self, topics: frozenset[Topic] | None) -> list[dict[QueuePipeline, None]]:
+        """The turns of the wanted topics; the topic served first now is served last next time."""
+        wanted = [
+            topic
+            for topic, turns in self._ready.items()
+            if turns and (topics is None or topic in topics)
+        ]
+        found = [self._ready[topic] for topic in wanted]
+        if len(wanted) > 1:
+            self._ready[wanted[0]] = self._ready.pop(wanted[0])
+        return found

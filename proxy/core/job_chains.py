@@ -1,0 +1,107 @@
+"""Per-key ordering of one queue's jobs; no I/O, clock, log or asyncio; every method O(1).
+
+Of one key's jobs at most one is READY or RUNNING (retries included); they run in submit order; a
+key with no unfinished job occupies no memory. Ready jobs wait in two queues: the *main queue* for
+newly submitted ones, the *reactivation queue* for those whose predecessor has just finished.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from broker_core.remoting.message import StoredMessage
+from proxy.errors import JobStateError
+
+JobState = Enum("JobState", "NEW CHAINED READY RUNNING FINISHED")  # only moves rightwards
+
+#: Reactivated jobs polled in a row before one of the main queue gets its turn: priority that keeps
+#: a busy key moving, and no monopoly that starves the keys not yet begun.
+REACTIVATION_BURST = 8
+
+#: ``sole_connection`` of a job that was leased to more than one connection.
+SEVERAL_CONNECTIONS = -1
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One message inside the proxy, from submit to finish.
+
+    ``offset`` counts messages in its queue, not bytes; ``attempts`` counts hand-outs, released
+    ones excepted; failure times are those of the core's clock, 0 if it never failed.
+    """
+
+    offset: int
+    key: bytes | None  # order key; None means unordered: it never waits
+    message: StoredMessage | None = field(default=None, repr=False)
+    body_bytes: int = 0
+    attempts: int = 0
+    first_failure_ns: int = 0
+    last_failure_ns: int = 0
+    reason: str = ""
+    sole_connection: int = 0  # 0: never leased
+    state: JobState = JobState.NEW
+    successor: Job | None = field(default=None, repr=False)
+
+    def move(self, source: JobState, target: JobState) -> None:
+        """Enter *target*; raise JobStateError if not now in *source*."""
+        if self.state is not source:
+            raise JobStateError(f"{self}: {target.name} is reached only from {source.name}")
+        self.state = target
+
+
+@dataclass(slots=True)
+class JobChains:
+    """Says which job may run next. Owned by one task, so it needs no lock."""
+
+    _tails: dict[bytes, Job] = field(default_factory=dict)  # last job of each key
+    _main: deque[Job] = field(default_factory=deque)
+    _reactivated: deque[Job] = field(default_factory=deque)
+    _burst: int = 0  # reactivated jobs polled since the main queue's last turn
+
+    @property
+    def ready(self) -> int:
+        """Jobs that ``poll`` would give now."""
+        return len(self._main) + len(self._reactivated)
+
+    @property
+    def keys(self) -> int:
+        """Order keys with at least one unfinished job."""
+        return len(self._tails)
+
+    def submit(self, job: Job) -> bool:
+        """Admit *job*: True if ready, False if chained. Raises JobStateError if not NEW."""
+        tail = None if job.key is None else self._tails.get(job.key)
+        job.move(JobState.NEW, JobState.READY if tail is None else JobState.CHAINED)
+        if tail is None:
+            self._main.append(job)
+        else:
+            tail.successor = job
+        if job.key is not None:
+            self._tails[job.key] = job
+        return tail is None
+
+    def poll(self) -> Job | None:
+        """Take the next ready job, reactivated first (see REACTIVATION_BURST); None if none."""
+        if self._reactivated and (self._burst < REACTIVATION_BURST or not self._main):
+            job = self._reactivated.popleft()
+            self._burst += 1
+        elif self._main:
+            job = self._main.popleft()
+            self._burst = 0
+        else:
+            return None
+        job.move(JobState.READY, JobState.RUNNING)
+        return job
+
+    def finish(self, job: Job) -> Job | None:
+        """End *job*; return the successor made ready. Raises JobStateError on a second finish."""
+        job.move(JobState.RUNNING, JobState.FINISHED)
+        successor, job.successor = job.successor, None  # or an old job would hold the whole chain
+        if successor is not None:
+            successor.move(JobState.CHAINED, JobState.READY)
+            self._reactivated.append(successor)
+        elif job.key is not None:
+            del self._tails[job.key]
+        return successor

@@ -1,0 +1,418 @@
+"""One owned queue: everything the proxy knows of it. Events in, effects out; pure.
+
+A pipeline lives as long as one ownership period. Losing the orderly lock drops the object whole,
+so nothing of an old period can leak into a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from broker_core.names import QueueName
+from broker_core.remoting.message import StoredMessage
+from proxy.core.flow_window import Budget, FlowWindow
+from proxy.core.ids import Epoch, LeaseId, qid_text
+from proxy.core.job_chains import SEVERAL_CONNECTIONS, Job, JobChains, JobState
+from proxy.core.offset_tracker import OffsetTracker
+from proxy.core.order_key import QUEUE_CHAIN, MissingKey
+from proxy.core.ownership_record import Snapshot
+from proxy.core.pull_buffer import Holder, Lease, PullBuffer
+from proxy.core.retry_policy import MS, OnExhausted
+from proxy.core.rules import TopicRules
+
+
+class Outcome(Enum):
+    """How a message ended for its group; the values stand in histories."""
+
+    OK = "ok"
+    FILTERED = "filtered"
+    DEAD_LETTERED = "dlq"
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """A client's verdict "failed" on a lease. ``reject``: no retry, straight to the policy."""
+
+    lease_id: LeaseId
+    retry_after_ms: int | None = None  # None: the group's retry intervals
+    reject: bool = False
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Effects:
+    """What one event led to; the shell writes histories, counts, and stores the dead letters.
+
+    A job in ``dead_letters`` stays running, its key waiting, until ``dead_lettered`` confirms that
+    its copy is stored.
+    """
+
+    finished: list[tuple[int, Outcome]] = field(default_factory=list)  # offsets
+    acked: list[Lease] = field(default_factory=list)
+    nacked: list[Lease] = field(default_factory=list)
+    released: list[Lease] = field(default_factory=list)
+    expired: list[Lease] = field(default_factory=list)
+    fenced: list[int] = field(default_factory=list)  # lease ids (offsets from DDMQ's clients)
+    dead_letters: list[Job] = field(default_factory=list)
+    missing_keys: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatistics:
+    """A moment of a pipeline. Counts are jobs; ``base`` is the committable offset."""
+
+    queue: QueueName
+    epoch: Epoch
+    unfinished: int
+    ready: int
+    leased: int
+    retrying: int
+    blocked: int
+    keys: int
+    body_bytes: int
+    base: int
+    committed: int
+    position: int
+    draining: bool
+
+
+class QueuePipeline:
+    """The chains, leases and offsets of one queue in one ownership period. All times are ns."""
+
+    def __init__(
+        self,
+        *,
+        queue: QueueName,
+        epoch: Epoch,
+        period: int,
+        rules: TopicRules,
+        start_offset: int,
+        committed: int,
+        trusted_until_ns: int,
+        memory: Budget,
+        leases_of_group: Budget,
+        hold_until_ns: int = 0,
+        resume: Snapshot | None = None,
+    ) -> None:
+        """*resume* is the snapshot of a clean predecessor; nothing is handed out before *hold*."""
+        self.queue = queue
+        self.epoch = epoch
+        self.qid = qid_text(queue, period)
+        self.rules = rules
+        self.committed = committed
+        self.trusted_until_ns = trusted_until_ns
+        self.hold_until_ns = hold_until_ns
+        self.draining = False
+        self.extensions_refused = False
+        self.closed = False
+        self._chains = JobChains()
+        self._buffer = PullBuffer(leases_of_group)
+        self._tracker = OffsetTracker(start_offset)
+        self._window = FlowWindow(rules.max_jobs, memory)
+        self._dead_lettering: set[int] = set()  # offsets whose copies are being stored
+        # Hand-outs of the unfinished jobs that failed at least once, also in earlier periods.
+        self._attempts = dict(resume.attempts) if resume else {}
+        self._finished_before: Callable[[int], bool] = _finished_before(resume)
+
+    # ---- reading; caller: queue reader ---------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """The next offset to read."""
+        return self._tracker.position
+
+    @property
+    def room(self) -> int:
+        """How many more messages may be read now; 0 pauses reading."""
+        return 0 if self.draining or self.closed else self._window.room
+
+    def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
+        """Messages were read; the next read starts at *next_offset*. Re-read ones are passed over.
+
+        Affects: chains, tracker, window.
+        """
+        effects = Effects()
+        for message in messages:
+            offset = message.queue_offset
+            if offset < self._tracker.position:
+                continue
+            if self._finished_before(offset):
+                self._tracker.advance(offset + 1)
+            elif self.rules.tags is not None and message.tag not in self.rules.tags:
+                self._tracker.advance(offset + 1)
+                effects.finished.append((offset, Outcome.FILTERED))
+            else:
+                self._admit(message, effects)
+        self._tracker.advance(next_offset)
+        return effects
+
+    def _admit(self, message: StoredMessage, effects: Effects) -> None:
+        offset = message.queue_offset
+        job = Job(offset, self.rules.order_key.of(message), message, len(message.body))
+        job.attempts = self._attempts.get(offset, 0)
+        self._tracker.start(offset)
+        self._window.admit(job.body_bytes)
+        if job.key is None and self.rules.order_key.text is not None:
+            effects.missing_keys += 1
+            if self.rules.missing_key is MissingKey.DEAD_LETTER:
+                job.move(JobState.NEW, JobState.RUNNING)  # it never was ready: nobody may poll it
+                job.reason = f"no order key at {self.rules.order_key.text}"
+                self._give_up(job, effects)
+                return
+            if self.rules.missing_key is MissingKey.BY_QUEUE:
+                job.key = QUEUE_CHAIN
+        self._chains.submit(job)
+
+    # ---- handing out; caller: group buffer ------------------------------------------------------
+
+    def may_hand_out(self, now_ns: int) -> bool:
+        """False while draining, while a take-over waits, and once trust has lapsed."""
+        return (
+            not self.draining
+            and not self.closed
+            and self.hold_until_ns <= now_ns < self.trusted_until_ns
+        )
+
+    @property
+    def has_ready(self) -> bool:
+        """True if ``lease`` would give something, were handing out allowed."""
+        return bool(self._buffer.offered or self._chains.ready)
+
+    def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
+        """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
+
+        Affects: chains, buffer.
+        """
+        leases: list[Lease] = []
+        if not self.may_hand_out(now_ns):
+            return leases
+        body_bytes = 0
+        deadline_ns = now_ns + self.rules.visibility_ns
+        while len(leases) < max_jobs and body_bytes < max_bytes:
+            job = self._buffer.take_offered() or self._chains.poll()
+            if job is None:
+                break
+            body_bytes += job.body_bytes
+            leases.append(self._buffer.grant(job, holder=holder, deadline_ns=deadline_ns))
+        return leases
+
+    # ---- verdicts; caller: group lane -----------------------------------------------------------
+
+    def settle(
+        self,
+        *,
+        acked: Iterable[LeaseId] = (),
+        nacked: Iterable[Nack] = (),
+        released: Iterable[LeaseId] = (),
+        now_ns: int,
+    ) -> Effects:
+        """Apply verdicts by lease id. One on a lease that is not live finishes nothing: fenced.
+
+        Affects: chains (successors become ready), buffer, tracker, window.
+        """
+        effects = self.on_time(now_ns=now_ns)
+        for lease_id in acked:
+            if lease := self._live(lease_id, effects):
+                effects.acked.append(lease)
+                self._finish(self._buffer.end(lease), Outcome.OK, effects)
+        for nack in nacked:
+            if lease := self._live(nack.lease_id, effects):
+                effects.nacked.append(lease)
+                self._failed(self._buffer.end(lease), nack=nack, now_ns=now_ns, effects=effects)
+        for lease_id in released:
+            if lease := self._live(lease_id, effects):
+                effects.released.append(lease)
+                job = self._buffer.end(lease)
+                job.attempts -= 1  # handed back unhandled: it does not count
+                self._buffer.offer(job)
+        return effects
+
+    def settle_by_offset(
+        self,
+        *,
+        success: Iterable[int],
+        failed: Iterable[int],
+        connection: int,
+        open_connections: Container[int],
+        now_ns: int,
+    ) -> Effects:
+        """Apply the verdicts of a client that knows no lease ids (DDMQ's own).
+
+        An offset counts if it comes on the connection that holds its lease, or on one that never
+        held it while all its leases went to one connection that is now closed: a client that
+        reconnected. Anything else is fenced.
+        """
+        effects = self.on_time(now_ns=now_ns)
+        nack_of: dict[int, Nack | None] = {offset: Nack(LeaseId(0)) for offset in failed}
+        nack_of.update(dict.fromkeys(success))  # success wins
+        for offset, nack in nack_of.items():
+            lease = self._buffer.live_at(offset)
+            if lease is None or not _may_settle(lease, connection, open_connections):
+                effects.fenced.append(offset)
+            elif nack is None:
+                effects.acked.append(lease)
+                self._finish(self._buffer.end(lease), Outcome.OK, effects)
+            else:
+                effects.nacked.append(lease)
+                self._failed(self._buffer.end(lease), nack=nack, now_ns=now_ns, effects=effects)
+        return effects
+
+    def extend(self, lease_ids: Iterable[LeaseId], *, ms: int, now_ns: int) -> list[LeaseId]:
+        """Let leases run *ms* from now, one visibility timeout at most; returns those not held."""
+        deadline_ns = now_ns + min(ms * MS, self.rules.visibility_ns)
+        not_held = []
+        for lease_id in lease_ids:
+            lease = self._buffer.live(lease_id)
+            if lease is None or lease.deadline_ns <= now_ns or self.extensions_refused:
+                not_held.append(lease_id)
+            else:
+                self._buffer.extend(lease, deadline_ns)
+        return not_held
+
+    def return_unsent(self, leases: Collection[Lease]) -> None:
+        """The answer with these leases was never written: offer the jobs again, uncounted."""
+        for lease in leases:
+            if self._buffer.live(lease.lease_id) is lease:
+                job = self._buffer.end(lease)
+                job.attempts -= 1
+                self._buffer.offer(job)
+
+    def dead_lettered(self, job: Job) -> Effects:
+        """The copy of *job* is stored: finish it, and let its key go on."""
+        effects = Effects()
+        self._dead_lettering.remove(job.offset)
+        self._finish(job, Outcome.DEAD_LETTERED, effects)
+        return effects
+
+    # ---- time; caller: group lane ---------------------------------------------------------------
+
+    def on_time(self, *, now_ns: int) -> Effects:
+        """End the leases whose deadline has come; offer the jobs whose retry is due.
+
+        An expired job is offered again at once, or given up if its hand-outs are used up.
+        """
+        effects = Effects()
+        for lease in self._buffer.expired(now_ns):
+            effects.expired.append(lease)
+            self._failed(lease.job, nack=None, now_ns=now_ns, effects=effects)
+        self._buffer.offer_due(now_ns)
+        return effects
+
+    def next_due_ns(self, now_ns: int) -> int | None:
+        """When ``on_time`` has something to do, or a waiting take-over may begin to hand out."""
+        due = self._buffer.next_due_ns()
+        if self.hold_until_ns > now_ns:
+            due = self.hold_until_ns if due is None else min(due, self.hold_until_ns)
+        return due
+
+    # ---- ownership and commits; caller: ownership, committer ------------------------------------
+
+    @property
+    def committable(self) -> int:
+        """The next offset that the group needs: never above the lowest unfinished one."""
+        return self._tracker.committable
+
+    def drain(self) -> None:
+        """Read and hand out nothing more; verdicts on what is leased still count."""
+        self.draining = True
+
+    @property
+    def drained(self) -> bool:
+        """True once no lease is alive and no dead letter is on its way."""
+        return not self._buffer.leased and not self._dead_lettering
+
+    def snapshot(self) -> Snapshot:
+        """What the next owner must know to repeat nothing that is finished."""
+        unfinished = tuple(self._tracker.unfinished())
+        attempts = {offset: n for offset, n in self._attempts.items() if offset in self._tracker}
+        return Snapshot(self.epoch, self.committable, self.position, unfinished, attempts)
+
+    def close(self) -> None:
+        """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""
+        self.closed = True
+        self._window.clear()
+        self._buffer.clear()
+
+    def statistics(self) -> PipelineStatistics:
+        """A frozen record of this moment."""
+        unfinished = len(self._tracker)
+        ready = self._chains.ready + self._buffer.offered
+        leased, retrying = self._buffer.leased, self._buffer.waiting
+        return PipelineStatistics(
+            queue=self.queue,
+            epoch=self.epoch,
+            unfinished=unfinished,
+            ready=ready,
+            leased=leased,
+            retrying=retrying,
+            blocked=unfinished - ready - leased - retrying - len(self._dead_lettering),
+            keys=self._chains.keys,
+            body_bytes=self._window.used_bytes,
+            base=self.committable,
+            committed=self.committed,
+            position=self.position,
+            draining=self.draining,
+        )
+
+    # ---- inside ----------------------------------------------------------------------------------
+
+    def _live(self, lease_id: LeaseId, effects: Effects) -> Lease | None:
+        lease = self._buffer.live(lease_id)
+        if lease is None:
+            effects.fenced.append(lease_id)
+        return lease
+
+    def _finish(self, job: Job, outcome: Outcome, effects: Effects) -> None:
+        self._chains.finish(job)
+        self._tracker.finish(job.offset)
+        self._window.leave(job.body_bytes)
+        if self._attempts:
+            self._attempts.pop(job.offset, None)
+        job.message = None  # whoever still holds the job must not hold the body
+        effects.finished.append((job.offset, outcome))
+
+    def _failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
+        """A hand-out of *job* failed: by its client's *nack*, or (None) by its lease's expiry."""
+        job.first_failure_ns = job.first_failure_ns or now_ns
+        job.last_failure_ns = now_ns
+        job.reason = (nack.reason or "failed by its client") if nack else "lease expired"
+        self._attempts[job.offset] = job.attempts
+        retry = self.rules.retry
+        rejected = nack is not None and nack.reject and retry.on_exhausted is not OnExhausted.BLOCK
+        if rejected or retry.gives_up(job.attempts):
+            self._give_up(job, effects)
+        elif nack is None:
+            self._buffer.offer(job)
+        elif nack.retry_after_ms is not None:
+            self._buffer.retry_at(job, now_ns + nack.retry_after_ms * MS)
+        else:
+            self._buffer.retry_at(job, now_ns + retry.delay_ns(job.attempts))
+
+    def _give_up(self, job: Job, effects: Effects) -> None:
+        self._dead_lettering.add(job.offset)
+        effects.dead_letters.append(job)
+
+    def __repr__(self) -> str:
+        s = self.statistics()
+        return (
+            f"<QueuePipeline {self.queue} epoch={self.epoch} ready={s.ready} leased={s.leased}"
+            f" blocked={s.blocked} committed={self.committed}>"
+        )
+
+
+def _finished_before(resume: Snapshot | None) -> Callable[[int], bool]:
+    """Which offsets the predecessor of a clean hand-over had finished."""
+    if resume is None:
+        return lambda _offset: False
+    base, read, unfinished = resume.base, resume.read, frozenset(resume.unfinished)
+    return lambda offset: base <= offset < read and offset not in unfinished
+
+
+def _may_settle(lease: Lease, connection: int, open_connections: Container[int]) -> bool:
+    if lease.holder.connection == connection:
+        return True
+    # SEVERAL_CONNECTIONS is no open connection either, so it is asked for by name.
+    sole = lease.job.sole_connection
+    return sole not in (connection, SEVERAL_CONNECTIONS) and sole not in open_connections
