@@ -75,8 +75,10 @@ class Layers:
     def put(self, location: tuple[str, ...], value: Any, giver: str) -> None:
         """Lay *value* over what stands at *location*; raises SettingsError if that is no group."""
         place = self.merged
-        for name in location[:-1]:
+        for depth, name in enumerate(location[:-1], start=1):
             inner = place.get(name)
+            if inner is None:
+                self.given_by.setdefault(location[:depth], giver)
             if inner is not None and not isinstance(inner, dict):
                 raise SettingsError(f"{giver}: {name} is {short(inner)}, not a group of settings")
             place[name] = place = {} if inner is None else dict(inner)
