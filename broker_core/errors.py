@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RemotingError(Exception):
-    """Base of all errors below; never raised itself. ``retriable`` says if trying again may help."""
+    """Base of the errors below; never raised itself. ``retriable``: trying again may help."""
 
     retriable = False
 
@@ -15,6 +15,13 @@ class LocalProtocolError(RemotingError):
 
 class RemoteProtocolError(RemotingError):
     """The other side sent bytes that are no remoting frame: that connection is closed."""
+
+
+class InvalidCommand(RemotingError):
+    """A whole frame whose header field or body is missing or wrong; the connection goes on.
+
+    A server answers it with code 1 and this text.
+    """
 
 
 class ConnectionLost(RemotingError):
@@ -38,7 +45,7 @@ class BrokerError(RemotingError):
     """The broker or nameserver answered with a code other than success."""
 
     def __init__(self, code: int, remark: str, *, request: str = "") -> None:
-        """*code* as in ``broker_core.remoting.codes.ResponseCode``; *request* names what was asked."""
+        """*code* as in ``ResponseCode``; *request* names what was asked."""
         self.code = code
         self.remark = remark
         self.request = request
@@ -51,4 +58,4 @@ class BrokerError(RemotingError):
 
 
 class StoreError(Exception):
-    """The data folder cannot be used as it is: the message says what was found and what is right."""
+    """The data folder cannot be used as it is; the text says what was found, what is right."""

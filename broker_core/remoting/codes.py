@@ -1,0 +1,72 @@
+"""Request and response codes: those that orderlane serves, asks for or must recognise."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class RequestCode(IntEnum):
+    """What a request asks for."""
+
+    SEND_MESSAGE = 10  # long header names; 310 is what clients use
+    PULL_MESSAGE = 11  # may be held until messages arrive
+    QUERY_CONSUMER_OFFSET = 14
+    UPDATE_CONSUMER_OFFSET = 15  # Java sends it one-way, we wait for the answer
+    UPDATE_AND_CREATE_TOPIC = 17
+    GET_ALL_TOPIC_CONFIG = 21
+    GET_BROKER_RUNTIME_INFO = 28  # a KV table, bootTimestamp among it
+    SEARCH_OFFSET_BY_TIMESTAMP = 29
+    GET_MAX_OFFSET = 30  # the next offset that will be written
+    GET_MIN_OFFSET = 31
+    HEART_BEAT = 34
+    UNREGISTER_CLIENT = 35
+    GET_CONSUMER_LIST_BY_GROUP = 38
+    NOTIFY_CONSUMER_IDS_CHANGED = 40  # broker to client, one-way
+    LOCK_BATCH_MQ = 41
+    UNLOCK_BATCH_MQ = 42
+    PUT_KV_CONFIG = 100
+    GET_KV_CONFIG = 101
+    DELETE_KV_CONFIG = 102
+    REGISTER_BROKER = 103
+    UNREGISTER_BROKER = 104
+    GET_ROUTEINFO_BY_TOPIC = 105
+    GET_BROKER_CLUSTER_INFO = 106
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
+    GET_TOPIC_STATS_INFO = 202
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
+    GET_CONSUME_STATS = 208
+    GET_KVLIST_BY_NAMESPACE = 219
+    SEND_MESSAGE_V2 = 310  # as 10, with one-letter header names
+    SEND_BATCH_MESSAGE = 320  # header as 310, body of several messages
+
+
+class ResponseCode(IntEnum):
+    """How a request ended."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1  # also: a header field missing or wrong
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    FLUSH_DISK_TIMEOUT = 10  # of a send: stored, not yet on disk
+    SLAVE_NOT_AVAILABLE = 11  # of a send: stored, not replicated
+    FLUSH_SLAVE_TIMEOUT = 12  # of a send: stored, perhaps not replicated
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14  # no writing now: disk full, shutting down
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    PULL_NOT_FOUND = 19  # nothing at that offset yet
+    PULL_RETRY_IMMEDIATELY = 20  # messages there, none matched the filter
+    PULL_OFFSET_MOVED = 21  # offset outside of what is stored
+    QUERY_NOT_FOUND = 22  # no such offset, key or value
+    SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_NOT_EXIST = 24
+    SUBSCRIPTION_NOT_LATEST = 25
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+
+
+def request_name(code: int) -> str:
+    """Name a request code for a log line or an error: ``PULL_MESSAGE`` or ``request 4711``."""
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return f"request {code}"

@@ -1,0 +1,380 @@
+"""The custom headers of requests and responses, one dataclass each. Pure.
+
+On the wire a header is ``extFields``: Java's field names, all values as text, absent where null.
+Each class here turns itself into that (``to_ext``) and back (``from_ext``). Names are Java's in
+snake case. Unknown fields are ignored, as RocketMQ does. Source: the ``*Header`` classes in
+``org.apache.rocketmq.common.protocol.header`` (4.9.8) and ``remoting.protocol.header`` (5.3.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, get_args, get_type_hints
+
+from broker_core.errors import InvalidCommand
+
+#: Java's int; a plain ``int`` below is Java's long.
+Int32 = Annotated[int, 32]
+
+H = TypeVar("H", bound="Header")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
+
+
+class _Field(NamedTuple):
+    attribute: str
+    wire_name: str
+    read: Callable[[str], Any]
+    expected: str  # for people: what would be right
+    default: Any  # MISSING: required
+
+
+class Header:
+    """Base of all headers: the way to the wire and back, from the dataclass's own fields."""
+
+    __slots__ = ()
+
+    #: Where the wire's name is not the attribute in camel case.
+    wire_names: ClassVar[Mapping[str, str]] = {}
+
+    def to_ext(self) -> dict[str, str]:
+        """Return the wire form; what is None is left out."""
+        return _to_ext(self, _fields_of(type(self)))
+
+    @classmethod
+    def from_ext(cls, ext: Mapping[str, str]) -> Self:
+        """Read the wire form. Raises InvalidCommand naming the first field missing or mistyped."""
+        return _from_ext(cls, ext, _fields_of(cls))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMessageHeader(Header):
+    """Codes 10, 310 and 320. ``properties`` is the text form of ``message.py``.
+
+    ``queue_id`` below 0 lets the broker choose; times are in milliseconds since 1970.
+    """
+
+    producer_group: str
+    topic: str
+    default_topic: str = "TBW102"
+    default_topic_queue_nums: Int32 = 4
+    queue_id: Int32
+    sys_flag: Int32 = 0
+    born_timestamp: int
+    flag: Int32 = 0
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: Int32 | None = None
+    batch: bool | None = None
+
+    def to_v2(self) -> dict[str, str]:
+        """Return the form of codes 310 and 320, with one letter a field."""
+        return _to_ext(self, _v2_fields())
+
+    @classmethod
+    def from_v2(cls, ext: Mapping[str, str]) -> Self:
+        """Read the form of codes 310 and 320; raises as ``from_ext``."""
+        return _from_ext(cls, ext, _v2_fields())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMessageResponse(Header):
+    """``msg_id`` is the offset message id, of a batch several with commas between."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {"msg_region": "MSG_REGION", "trace_on": "TRACE_ON"}
+
+    msg_id: str
+    queue_id: Int32
+    queue_offset: int
+    transaction_id: str | None = None
+    # Java's producer reads these two without looking whether they are there.
+    msg_region: str = "DefaultRegion"
+    trace_on: str = "true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullMessageHeader(Header):
+    """Code 11. ``sys_flag``: bits of PullFlag; ``suspend_timeout_millis`` bounds a long poll."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: int
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: int
+    suspend_timeout_millis: int
+    subscription: str | None = None
+    sub_version: int
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+
+
+class PullFlag:
+    """Bits of a pull's ``sys_flag``."""
+
+    COMMIT_OFFSET = 1  # store commit_offset by the way
+    SUSPEND = 2  # hold the request until a message comes
+    SUBSCRIPTION = 4  # the filter stands in this request, not in the heartbeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullMessageResponse(Header):
+    """``next_begin_offset`` is where the next pull goes on, whatever the response code."""
+
+    suggest_which_broker_id: int = 0
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueHeader(Header):
+    """Codes 30 and 31: a queue of the broker that is asked."""
+
+    topic: str
+    queue_id: Int32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOffsetHeader(Header):
+    """Code 29: the offset nearest to *timestamp* (ms since 1970)."""
+
+    topic: str
+    queue_id: Int32
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryConsumerOffsetHeader(Header):
+    """Code 14."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateConsumerOffsetHeader(Header):
+    """Code 15. ``epoch`` is ours: our broker refuses a commit of an older one, others ignore it."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    commit_offset: int
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetResponse(Header):
+    """Answers 14, 29, 30 and 31."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterClientHeader(Header):
+    """Code 35: the client leaves as producer, as consumer, or both."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {"client_id": "clientID"}
+
+    client_id: str
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeader(Header):
+    """Codes 38 and 40."""
+
+    consumer_group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicHeader(Header):
+    """Code 17. ``perm``: 2 write, 4 read, 1 inherit (other topics may copy it)."""
+
+    topic: str
+    default_topic: str = "TBW102"
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32 = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: Int32 | None = None
+    order: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicHeader(Header):
+    """Codes 105 and 202. ``accept_standard_json_only`` asks a nameserver for quoted keys."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerHeader(Header):
+    """Code 104, and what 103 shares with it: ``broker_addr`` is host:port, id 0 the master."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerHeader(BrokerHeader):
+    """Code 103. ``body_crc32`` is CRC-32 & 0x7fffffff of the body, 0 if not to be checked.
+
+    ``heartbeat_timeout_millis`` (5.x) replaces the 120 s after which a silent broker is dropped.
+    """
+
+    ha_server_addr: str
+    compressed: bool = False
+    body_crc32: Int32 = 0
+    heartbeat_timeout_millis: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerResponse(Header):
+    """Both are for slaves: a master gets neither."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvNamespaceHeader(Header):
+    """Code 219: all values of a namespace."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvKeyHeader(KvNamespaceHeader):
+    """Codes 101 and 102."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutKvHeader(KvKeyHeader):
+    """Code 100."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvValueResponse(Header):
+    """Answers 101."""
+
+    value: str
+
+
+# -- how a header goes to the wire and back ----------------------------------------------------
+
+
+def _to_ext(header: Header, wire_fields: tuple[_Field, ...]) -> dict[str, str]:
+    ext: dict[str, str] = {}
+    for attribute, wire_name, _, _, _ in wire_fields:
+        value = getattr(header, attribute)
+        if value is not None:
+            ext[wire_name] = value if type(value) is str else _text(value)
+    return ext
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _from_ext(cls: type[H], ext: Mapping[str, str], wire_fields: tuple[_Field, ...]) -> H:
+    values: dict[str, Any] = {}
+    for attribute, wire_name, read, expected, default in wire_fields:
+        text = ext.get(wire_name)
+        if text is not None:
+            try:
+                values[attribute] = read(text)
+            except ValueError:
+                raise InvalidCommand(
+                    f"header field {wire_name} is {text[:200]!r}: expected {expected}"
+                ) from None
+        elif default is MISSING:
+            raise InvalidCommand(f"header field {wire_name} is missing: expected {expected}")
+    return cls(**values)
+
+
+_known_fields: dict[type[Header], tuple[_Field, ...]] = {}
+
+
+def _fields_of(cls: type[Header]) -> tuple[_Field, ...]:
+    if cls not in _known_fields:
+        _known_fields[cls] = _find_fields(cls)
+    return _known_fields[cls]
+
+
+def _find_fields(cls: type[Header]) -> tuple[_Field, ...]:
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple(
+        _Field(
+            field.name,
+            cls.wire_names.get(field.name, _camel_case(field.name)),
+            *_reader_of(hints[field.name]),
+            field.default,
+        )
+        for field in fields(cls)  # type: ignore[arg-type]  # every header is a dataclass
+    )
+
+
+@cache
+def _v2_fields() -> tuple[_Field, ...]:
+    named = _fields_of(SendMessageHeader)
+    return tuple(
+        field._replace(wire_name=letter)
+        for field, letter in zip(named, "abcdefghijklm", strict=True)
+    )
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _reader_of(hint: Any) -> tuple[Callable[[str], Any], str]:
+    alternatives = [kind for kind in get_args(hint) if kind is not type(None)]
+    if hint == Int32 or Int32 in alternatives:
+        return _read_int32, "a 32-bit integer"
+    for kind, reader in _READERS.items():
+        if hint is kind or kind in alternatives:
+            return reader
+    raise TypeError(f"no wire form for {hint}")
+
+
+def _read_int64(text: str) -> int:
+    if not _INTEGER.match(text) or not -(1 << 63) <= (value := int(text)) < 1 << 63:
+        raise ValueError
+    return value
+
+
+def _read_int32(text: str) -> int:
+    if not _INTEGER.match(text) or not -(1 << 31) <= (value := int(text)) < 1 << 31:
+        raise ValueError
+    return value
+
+
+def _read_bool(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError
+    return lowered == "true"
+
+
+_READERS: dict[type, tuple[Callable[[str], Any], str]] = {
+    int: (_read_int64, "a 64-bit integer"),
+    bool: (_read_bool, "true or false"),
+    str: (str, "a text"),
+}
