@@ -1,0 +1,87 @@
+"""Connections of a client, one an address, opened when first needed and again after a loss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from broker_core.errors import ConnectionLost, RequestTimeout
+from broker_core.remoting.codes import request_name
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.connection import Role
+from broker_core.remoting_channel import Handler, RemotingChannel
+from broker_core.tasks import cancel_and_wait, spawn
+
+
+class ConnectionPool:
+    """Shares one connection an address among all who ask. ``handlers`` serve what brokers ask."""
+
+    def __init__(
+        self, *, handlers: Mapping[int, Handler] | None = None, connect_timeout_s: float = 3.0
+    ) -> None:
+        self._handlers = handlers or {}
+        self._connect_timeout_s = connect_timeout_s
+        self._channels: dict[str, RemotingChannel] = {}
+        self._connecting: dict[str, asyncio.Task[RemotingChannel | ConnectionLost]] = {}
+        self._closed = False
+
+    async def request(
+        self, address: str, command: RemotingCommand, *, timeout_s: float
+    ) -> RemotingCommand:
+        """Send a request to *address* (host:port), connecting first if need be.
+
+        Returns the answer whatever its code; raises ConnectionLost or RequestTimeout.
+        """
+        channel = self._channels.get(address)
+        if channel is None or channel.is_closed:
+            started = asyncio.get_running_loop().time()
+            try:
+                channel = await asyncio.wait_for(self._connect(address), timeout_s)
+            except TimeoutError:
+                name = request_name(command.code)
+                raise RequestTimeout(
+                    f"{name}: not connected to {address} within {timeout_s:.3g} s"
+                ) from None
+            timeout_s -= asyncio.get_running_loop().time() - started
+        return await channel.request(command, timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """Disconnect from everywhere; requests still waiting get ConnectionLost."""
+        self._closed = True
+        await cancel_and_wait(*self._connecting.values())
+        await asyncio.gather(*(channel.close() for channel in self._channels.values()))
+        self._channels.clear()
+
+    async def _connect(self, address: str) -> RemotingChannel:
+        if self._closed:
+            raise ConnectionLost(f"not connected to {address}: this client is closed")
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            attempt = spawn(self._open(address), name=f"connect to {address}")
+            self._connecting[address] = attempt
+            attempt.add_done_callback(lambda _: self._connecting.pop(address, None))
+        # Shielded: one who gives up must not end the attempt for the others.
+        result = await asyncio.shield(attempt)
+        if isinstance(result, ConnectionLost):
+            raise result
+        return result
+
+    async def _open(self, address: str) -> RemotingChannel | ConnectionLost:
+        # A failure is a result: it is the askers' to raise, not the task's to log.
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            _, channel = await asyncio.wait_for(
+                loop.create_connection(
+                    lambda: RemotingChannel(Role.CLIENT, handlers=self._handlers),
+                    host.strip("[]"),
+                    int(port),
+                ),
+                self._connect_timeout_s,
+            )
+        except TimeoutError:
+            return ConnectionLost(f"cannot connect to {address}: no answer")
+        except (OSError, ValueError, OverflowError) as error:
+            return ConnectionLost(f"cannot connect to {address}: {error}")
+        self._channels[address] = channel
+        return channel

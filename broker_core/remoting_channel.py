@@ -1,0 +1,306 @@
+"""One remoting connection on asyncio, for either end: requests out, answers matched, requests in.
+
+Requests that come in are given to a handler by their code. A handler answers at once (returns a
+command) or later (returns an awaitable, e.g. is an ``async def``); so a held pull never stops the
+requests behind it. Memory is bounded at a server's end: it reads no further request while answers
+pile up unread or too much waits to be handled, and cuts off a peer that does not read at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias, cast
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import (
+    BrokerError,
+    ConnectionLost,
+    InvalidCommand,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+from broker_core.remoting.codes import ResponseCode, request_name
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.connection import (
+    NEED_DATA,
+    RemotingConnection,
+    RequestReceived,
+    Role,
+)
+from broker_core.tasks import cancel_and_wait, spawn
+
+Answer: TypeAlias = RemotingCommand | None
+#: Gets a request and its channel. May raise BrokerError (answered with its code and remark) or
+#: InvalidCommand (code 1). None means: no answer. A one-way request is never answered.
+Handler: TypeAlias = Callable[[RemotingCommand, "RemotingChannel"], Answer | Awaitable[Answer]]
+
+_HIGH_WATER_BYTES = 4 * 1024 * 1024  # unread answers above which no further request is read
+_SLOW_READER_BYTES = 64 * 1024 * 1024  # unread answers above which the peer is cut off
+_MAX_HANDLING_BYTES = 64 * 1024 * 1024  # requests being handled, above which no further is read
+_REQUEST_OVERHEAD_BYTES = 1024
+_DEAD_PEER_MS = 10_000  # sent bytes unacknowledged so long: the peer is gone
+
+_log = structlog.get_logger("remoting")
+
+
+class RemotingChannel(asyncio.Protocol):
+    """See the module. Made by ``RemotingServer`` and ``ConnectionPool``."""
+
+    def __init__(
+        self,
+        role: Role,
+        *,
+        handlers: Mapping[int, Handler],
+        on_closed: Callable[[RemotingChannel], None] | None = None,
+    ) -> None:
+        """*handlers* by request code; any other code is answered with 3."""
+        self.peer = "?"  # host:port of the other end
+        self.last_activity_ns = now_ns()
+        self._role = role
+        self._handlers = handlers
+        self._on_closed = on_closed
+        self._connection = RemotingConnection(role)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._opaques = itertools.count(1)
+        self._handling: set[asyncio.Task[None]] = set()
+        self._handling_bytes = 0
+        self._reading = True
+        self._closing = False
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._closed = asyncio.Event()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "open"
+        return (
+            f"<RemotingChannel {self._role.value} {self.peer} {state}"
+            f" waiting={len(self._waiting)} handling={len(self._handling)}>"
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing can be sent any more."""
+        return self._closed.is_set() or self._transport is None or self._transport.is_closing()
+
+    # -- requests out --------------------------------------------------------------------------
+
+    async def request(self, command: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
+        """Send a request and return its answer, whatever its code.
+
+        Raises ConnectionLost or RequestTimeout (effect unknown), LocalProtocolError.
+        """
+        loop = asyncio.get_running_loop()
+        if not self._writable.is_set():
+            timeout_s -= await self._wait_writable(command, timeout_s)
+        self._refuse_if_closed()
+        opaque = command.opaque = next(self._opaques) & 0x7FFFFFFF
+        frame = self._connection.send(command)
+        answer: asyncio.Future[RemotingCommand] = loop.create_future()
+        self._waiting[opaque] = answer
+        timer = loop.call_later(timeout_s, self._expire, command, timeout_s)
+        try:
+            self._write(frame)
+            return await answer
+        finally:
+            timer.cancel()
+            self._waiting.pop(opaque, None)
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # seen, also if the caller was cancelled meanwhile
+
+    def send_oneway(self, command: RemotingCommand) -> None:
+        """Send a request that gets no answer; raises ConnectionLost if already closed."""
+        self._refuse_if_closed()
+        command.opaque = next(self._opaques) & 0x7FFFFFFF
+        self._write(self._connection.send(command.oneway()))
+
+    async def close(self, *, grace_s: float = 0.0) -> None:
+        """Read no more, give what is being handled *grace_s* to be answered, then disconnect."""
+        if self._transport is None or self._closed.is_set():
+            return
+        self._closing = True
+        if self._transport.is_reading():
+            self._transport.pause_reading()
+        if self._handling and grace_s > 0:
+            await asyncio.wait(self._handling, timeout=grace_s)
+        await cancel_and_wait(*self._handling)
+        self._transport.close()
+        try:
+            await asyncio.wait_for(self._closed.wait(), 1.0)
+        except TimeoutError:  # the peer does not read what is left
+            self._transport.abort()
+            await self._closed.wait()
+
+    def _refuse_if_closed(self) -> None:
+        if self.is_closed:
+            raise ConnectionLost(f"the connection to {self.peer} is closed")
+
+    def _write(self, frame: bytes) -> None:
+        transport = cast(asyncio.Transport, self._transport)
+        transport.write(frame)
+        if not self._writable.is_set() and transport.get_write_buffer_size() > _SLOW_READER_BYTES:
+            _log.warning("peer does not read its answers, disconnected", peer=self.peer)
+            transport.abort()
+
+    async def _wait_writable(self, command: RemotingCommand, timeout_s: float) -> float:
+        started_ns = now_ns()
+        try:
+            await asyncio.wait_for(self._writable.wait(), timeout_s)
+        except TimeoutError:
+            raise self._timeout(command, timeout_s) from None
+        return (now_ns() - started_ns) / 1e9
+
+    def _deliver(self, response: RemotingCommand) -> None:
+        answer = self._waiting.pop(response.opaque, None)
+        if answer is not None and not answer.done():  # else it comes too late
+            answer.set_result(response)
+
+    def _expire(self, command: RemotingCommand, timeout_s: float) -> None:
+        answer = self._waiting.pop(command.opaque, None)
+        if answer is not None and not answer.done():
+            answer.set_exception(self._timeout(command, timeout_s))
+
+    def _timeout(self, command: RemotingCommand, timeout_s: float) -> RequestTimeout:
+        name = request_name(command.code)
+        return RequestTimeout(f"{name}: no answer from {self.peer} within {timeout_s:.3g} s")
+
+    # -- what the transport calls --------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set up the socket."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        self.peer = address_text(transport.get_extra_info("peername"))
+        if (sock := transport.get_extra_info("socket")) is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_MS)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle all whole commands that have arrived."""
+        self.last_activity_ns = now_ns()
+        self._connection.receive_data(data)
+        self._handle_events()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail every request still waiting; answers of running handlers will be dropped."""
+        self._closed.set()
+        self._writable.set()
+        reason = f"the connection to {self.peer} was lost" + (f": {exc}" if exc else "")
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            if not answer.done():
+                answer.set_exception(ConnectionLost(reason))
+        if self._on_closed is not None:
+            self._on_closed(self)
+
+    def pause_writing(self) -> None:
+        """Stop taking requests while the peer does not read."""
+        self._writable.clear()
+        self._regulate_reading()
+
+    def resume_writing(self) -> None:
+        """Take requests again."""
+        self._writable.set()
+        self._regulate_reading()
+
+    # -- requests in ---------------------------------------------------------------------------
+
+    def _handle_events(self) -> None:
+        try:
+            while self._reading and not (self._closing or self.is_closed):
+                event = self._connection.next_event()
+                if event is NEED_DATA:
+                    return
+                if isinstance(event, RequestReceived):
+                    self._handle(event.command)
+                else:
+                    self._deliver(event.command)
+        except RemoteProtocolError as error:
+            _log.warning("broken frame, disconnected", peer=self.peer, error=str(error))
+            cast(asyncio.Transport, self._transport).abort()
+
+    def _handle(self, request: RemotingCommand) -> None:
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            self._answer(request, _unsupported(request))
+            return
+        try:
+            result = handler(request, self)
+        except Exception as error:
+            self._answer(request, self._failure(request, error))
+            return
+        if result is None or isinstance(result, RemotingCommand):
+            self._answer(request, result)
+            return
+        cost_bytes = len(request.body) + _REQUEST_OVERHEAD_BYTES
+        self._handling_bytes += cost_bytes
+        task = spawn(self._answer_later(request, result), name=request_name(request.code))
+        self._handling.add(task)
+        task.add_done_callback(lambda task: self._handled(task, cost_bytes))
+        self._regulate_reading()
+
+    async def _answer_later(self, request: RemotingCommand, result: Awaitable[Answer]) -> None:
+        try:
+            answer = await result
+        except Exception as error:
+            answer = self._failure(request, error)
+        self._answer(request, answer)
+
+    def _handled(self, task: asyncio.Task[None], cost_bytes: int) -> None:
+        self._handling.discard(task)
+        self._handling_bytes -= cost_bytes
+        self._regulate_reading()
+
+    def _answer(self, request: RemotingCommand, answer: Answer) -> None:
+        if answer is None or request.is_oneway or self.is_closed:
+            return
+        try:
+            frame = self._connection.send(answer)
+        except LocalProtocolError as error:
+            frame = self._connection.send(self._failure(request, error))
+        self._write(frame)
+
+    def _failure(self, request: RemotingCommand, error: Exception) -> RemotingCommand:
+        if isinstance(error, BrokerError):
+            return request.response(error.code, error.remark)
+        if not isinstance(error, InvalidCommand):
+            name = request_name(request.code)
+            _log.error("handler failed", request=name, peer=self.peer, exc_info=error)
+        return request.response(ResponseCode.SYSTEM_ERROR, str(error) or type(error).__name__)
+
+    def _regulate_reading(self) -> None:
+        # Only at a server's end: a client that stopped reading because it cannot write could wait
+        # for ever on a server that does the same.
+        if self._role is Role.CLIENT or self._closing or self.is_closed:
+            return
+        transport = cast(asyncio.Transport, self._transport)
+        reading = self._writable.is_set() and self._handling_bytes <= _MAX_HANDLING_BYTES
+        if reading == self._reading:
+            return
+        self._reading = reading
+        if reading:
+            transport.resume_reading()
+            self._handle_events()  # what was read before the pause
+        else:
+            transport.pause_reading()
+
+
+def address_text(peername: object) -> str:
+    """Return ``host:port`` of a socket address, ``[host]:port`` for IPv6, ``?`` if unknown."""
+    if not isinstance(peername, tuple):
+        return "?"
+    host, port = peername[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _unsupported(request: RemotingCommand) -> RemotingCommand:
+    return request.response(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+    )
