@@ -1,0 +1,220 @@
+"""JSON bodies of requests and responses between clients and brokers. Pure.
+
+Each has ``to_json`` and ``from_json``; the latter raises InvalidCommand that names the field. We
+write standard JSON and read what fastjson writes. What nameservers speak is in
+``route_bodies.py``. Source: ``org.apache.rocketmq.common.protocol.body`` and ``.heartbeat``
+(4.9.8), ``remoting.protocol`` (5.3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.json_fields import JsonObject
+from broker_core.remoting.key_hash import java_hash
+
+PASSIVELY = "CONSUME_PASSIVELY"  # a push consumer, as our proxy is one for RocketMQ
+CLUSTERING = "CLUSTERING"  # members share the queues
+FROM_FIRST = "CONSUME_FROM_FIRST_OFFSET"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What a group wants of a topic. ``tags`` empty means everything.
+
+    ``codes`` are the hash codes of the tags, which the broker compares; whoever consumes compares
+    the tags themselves. A broker replaces a subscription only by one of a higher ``version``.
+    """
+
+    topic: Topic
+    expression: str = "*"
+    tags: frozenset[str] = frozenset()
+    codes: frozenset[int] = frozenset()
+    version: int = 0
+    expression_type: str = "TAG"
+
+    @classmethod
+    def of_tags(cls, topic: Topic, expression: str | None, *, version: int = 0) -> Subscription:
+        """Parse ``tagA || tagB``; ``*``, empty or None is everything."""
+        names = (tag.strip() for tag in (expression or "*").split("||"))
+        tags = frozenset(tag for tag in names if tag)
+        if not tags or expression == "*":
+            return cls(topic=topic, version=version)
+        return cls(
+            topic=topic,
+            expression=expression or "*",
+            tags=tags,
+            codes=frozenset(java_hash(tag) for tag in tags),
+            version=version,
+        )
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "classFilterMode": False,
+            "topic": self.topic,
+            "subString": self.expression,
+            "tagsSet": sorted(self.tags),
+            "codeSet": sorted(self.codes),
+            "subVersion": self.version,
+            "expressionType": self.expression_type,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: JsonObject) -> Subscription:
+        """Read the JSON object; raises InvalidCommand."""
+        return cls(
+            topic=Topic(fields.text("topic")),
+            expression=fields.text("subString", "*"),
+            tags=frozenset(fields.texts("tagsSet")),
+            codes=frozenset(fields.integers("codeSet")),
+            version=fields.integer("subVersion", 0),
+            expression_type=fields.text("expressionType", "TAG"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerData:
+    """One consumer group of a heartbeat."""
+
+    group: Group
+    subscriptions: tuple[Subscription, ...]
+    consume_type: str = PASSIVELY
+    message_model: str = CLUSTERING
+    consume_from_where: str = FROM_FIRST
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "groupName": self.group,
+            "consumeType": self.consume_type,
+            "messageModel": self.message_model,
+            "consumeFromWhere": self.consume_from_where,
+            "unitMode": False,
+            "subscriptionDataSet": [item.to_fields() for item in self.subscriptions],
+        }
+
+    @classmethod
+    def from_fields(cls, fields: JsonObject) -> ConsumerData:
+        """Read the JSON object; raises InvalidCommand."""
+        return cls(
+            group=Group(fields.text("groupName")),
+            subscriptions=tuple(
+                Subscription.from_fields(item) for item in fields.objects("subscriptionDataSet")
+            ),
+            consume_type=fields.text("consumeType", PASSIVELY),
+            message_model=fields.text("messageModel", CLUSTERING),
+            consume_from_where=fields.text("consumeFromWhere", FROM_FIRST),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Request 34: all groups in which a client takes part, to keep it a member for 120 s."""
+
+    client_id: str
+    consumers: tuple[ConsumerData, ...] = ()
+    producers: tuple[Group, ...] = ()
+
+    def to_json(self) -> bytes:
+        """Return the body."""
+        return orjson.dumps(
+            {
+                "clientID": self.client_id,
+                "producerDataSet": [{"groupName": group} for group in self.producers],
+                "consumerDataSet": [item.to_fields() for item in self.consumers],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes | memoryview) -> Heartbeat:
+        """Read the body; raises InvalidCommand."""
+        fields = JsonObject.parse(data, "heartbeat")
+        return cls(
+            client_id=fields.text("clientID"),
+            consumers=tuple(
+                ConsumerData.from_fields(item) for item in fields.objects("consumerDataSet")
+            ),
+            producers=tuple(
+                Group(item.text("groupName")) for item in fields.objects("producerDataSet")
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockBatch:
+    """Requests 41 and 42: the queues a client wants to lock, or unlock, for a group."""
+
+    group: Group
+    client_id: str
+    queues: frozenset[QueueName]
+
+    def to_json(self) -> bytes:
+        """Return the body."""
+        return orjson.dumps(
+            {
+                "consumerGroup": self.group,
+                "clientId": self.client_id,
+                "mqSet": _queue_fields(self.queues),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes | memoryview) -> LockBatch:
+        """Read the body; raises InvalidCommand."""
+        fields = JsonObject.parse(data, "lock request")
+        return cls(
+            group=Group(fields.text("consumerGroup")),
+            client_id=fields.text("clientId"),
+            queues=frozenset(_queue_of(item) for item in fields.objects("mqSet")),
+        )
+
+
+def locked_to_json(queues: Iterable[QueueName]) -> bytes:
+    """Body that answers 41: the queues that were granted."""
+    return orjson.dumps({"lockOKMQSet": _queue_fields(queues)})
+
+
+def locked_from_json(data: bytes | memoryview) -> set[QueueName]:
+    """Read the body that answers 41; raises InvalidCommand."""
+    fields = JsonObject.parse(data, "lock answer")
+    return {_queue_of(item) for item in fields.objects("lockOKMQSet")}
+
+
+def consumer_ids_to_json(client_ids: Iterable[str]) -> bytes:
+    """Body that answers 38: the members of a group."""
+    return orjson.dumps({"consumerIdList": list(client_ids)})
+
+
+def consumer_ids_from_json(data: bytes | memoryview) -> list[str]:
+    """Read the body that answers 38; raises InvalidCommand."""
+    return JsonObject.parse(data, "consumer list").texts("consumerIdList")
+
+
+def table_to_json(table: Mapping[str, str]) -> bytes:
+    """Body that answers 28 and 219: names and values."""
+    return orjson.dumps({"table": dict(table)})
+
+
+def table_from_json(data: bytes | memoryview) -> dict[str, str]:
+    """Read the body that answers 28 and 219; values become text; raises InvalidCommand."""
+    items = JsonObject.parse(data, "table").items("table")
+    return {name: str(value) for name, value in items.items()}
+
+
+def _queue_fields(queues: Iterable[QueueName]) -> list[dict[str, Any]]:
+    return [
+        {"topic": topic, "brokerName": broker, "queueId": queue_id}
+        for topic, broker, queue_id in sorted(queues)
+    ]
+
+
+def _queue_of(fields: JsonObject) -> QueueName:
+    return QueueName(
+        Topic(fields.text("topic")), fields.text("brokerName"), fields.integer("queueId")
+    )
