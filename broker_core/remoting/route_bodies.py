@@ -148,7 +148,7 @@ class QueueData:
             read_queues=fields.integer("readQueueNums"),
             write_queues=fields.integer("writeQueueNums"),
             perm=fields.integer("perm"),
-            sys_flag=fields.integer("topicSysFlag", None) or fields.integer("topicSynFlag", 0),
+            sys_flag=fields.integer("topicSysFlag", 0) or fields.integer("topicSynFlag", 0),
         )
 
 
