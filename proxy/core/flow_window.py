@@ -32,6 +32,7 @@ class FlowWindow:
     memory: Budget
     jobs: int = 0
     used_bytes: int = 0
+    _full: bool = False  # once full, reading waits for a quarter of the window: no reads of one
 
     @property
     def room(self) -> int:
@@ -39,19 +40,21 @@ class FlowWindow:
 
         An empty window always has room, or queues that hold nothing would wait for others' memory.
         """
-        if self.jobs and not self.memory.left:
+        if self._full or (self.jobs and not self.memory.left):
             return 0
         return max(0, self.max_jobs - self.jobs)
 
     def admit(self, body_bytes: int) -> None:
         """A message entered memory."""
         self.jobs += 1
+        self._full = self._full or self.jobs >= self.max_jobs
         self.used_bytes += body_bytes
         self.memory.used += body_bytes
 
     def leave(self, body_bytes: int) -> None:
         """A message left memory."""
         self.jobs -= 1
+        self._full = self._full and (self.max_jobs - self.jobs) * 4 < self.max_jobs
         self.used_bytes -= body_bytes
         self.memory.used -= body_bytes
 
@@ -59,3 +62,4 @@ class FlowWindow:
         """The queue was dropped with all it held."""
         self.memory.used -= self.used_bytes
         self.jobs = self.used_bytes = 0
+        self._full = False

@@ -75,6 +75,11 @@ class GroupBuffer:
         else:
             turns.pop(pipeline, None)
 
+    @property
+    def has_ready(self) -> bool:
+        """True if some queue has ready jobs."""
+        return any(self._ready.values())
+
     def ready_topics(self) -> list[Topic]:
         """Topics with a queue that has ready jobs."""
         return [topic for topic, turns in self._ready.items() if turns]

@@ -75,6 +75,7 @@ class PipelineStatistics:
     base: int
     committed: int
     position: int
+    end: int
     draining: bool
 
 
@@ -102,6 +103,7 @@ class QueuePipeline:
         self.qid = qid_text(queue, period)
         self.rules = rules
         self.committed = committed
+        self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
         self.trusted_until_ns = trusted_until_ns
         self.hold_until_ns = hold_until_ns
         self.draining = False
@@ -353,6 +355,7 @@ class QueuePipeline:
             base=self.committable,
             committed=self.committed,
             position=self.position,
+            end=max(self.end_offset, self.position),
             draining=self.draining,
         )
 

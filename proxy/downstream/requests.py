@@ -1,0 +1,172 @@
+"""Between the wire's structs and the core's words: what a client asked for, what it gets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from broker_core.names import Group, Topic
+from proxy.core.group_buffer import Batch, PullWish
+from proxy.core.ids import LeaseId
+from proxy.core.job_chains import Job
+from proxy.core.pull_buffer import Holder
+from proxy.core.queue_pipeline import Nack
+from proxy.errors import Refused
+from proxy.group_lane import Verdicts
+from thrift_idl import consumer
+
+#: Batch size of a pull that names none and uses none of our fields: DDMQ's own default.
+DDMQ_BATCH = 8
+#: Bounds of a pull's wait. DDMQ's clients give up on a socket after 2 s (Go) and 5 s (Java).
+MIN_LINGER_MS, MAX_LINGER_MS, DDMQ_MAX_LINGER_MS = 20, 30_000, 1_500
+#: Longest client name and reason that are kept; the rest is cut off.
+MAX_TEXT = 256
+
+_OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token", "topics")
+
+#: RocketMQ's own properties: the application that produced the message did not set them.
+RESERVED_PROPERTIES = frozenset(
+    "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET"
+    " BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION"
+    " TRACE_ON UNIQ_KEY MAX_RECONSUME_TIMES CONSUME_START_TIME CLUSTER".split()
+)
+
+
+def uses_our_fields(request: Any) -> bool:
+    """True if a PullRequest comes from a client of ours, false for DDMQ's own."""
+    return any(getattr(request, name) is not None for name in _OUR_FIELDS)
+
+
+def refuse_later_fields(request: Any) -> None:
+    """Raises Refused for fields of a PullRequest that this version does not serve yet."""
+    if request.requestId is not None:
+        raise Refused("requestId is not served by this version: pull without it")
+    if request.maxRun is not None and request.maxRun > 1:
+        raise Refused("maxRun above 1 is not served by this version: leave it out")
+    if request.topic is not None and request.topics is not None:
+        raise Refused("a pull has either topic or topics: leave one of them out")
+
+
+def linger_ms(request: Any, *, ours: bool) -> int:
+    """How long a pull waits when there is nothing to give."""
+    longest = MAX_LINGER_MS if ours else DDMQ_MAX_LINGER_MS
+    return min(max(request.maxLingerTime or 0, MIN_LINGER_MS), longest)
+
+
+def wanted_topics(request: Any) -> list[str] | None:
+    """The topics that a pull names; None for any of the group."""
+    if request.topics:
+        return list(request.topics)
+    return None if not request.topic else [request.topic]
+
+
+def wish_of(request: Any, *, ours: bool, connection: int, max_bytes: int) -> PullWish:
+    """What a PullRequest asks of the group's buffer."""
+    topics = wanted_topics(request)
+    default = 2**31 if ours else DDMQ_BATCH
+    client = (request.clientId or f"connection-{connection}")[:MAX_TEXT]
+    return PullWish(
+        holder=Holder(connection, client),
+        topics=None if topics is None else frozenset(map(Topic, topics)),
+        max_jobs=request.maxBatchSize if (request.maxBatchSize or 0) > 0 else default,
+        max_bytes=max_bytes,
+        many_queues=bool(request.manyQueues),
+    )
+
+
+def verdicts_of_result(result: Any) -> Iterator[tuple[Group | None, Verdicts | None]]:
+    """Every link of a ConsumeResult chain with the group that it names; None for a bad link."""
+    while result is not None:
+        context = result.context
+        if context is None or not (context.groupId and context.topic and context.qid):
+            yield None, None
+        else:
+            yield (
+                Group(context.groupId),
+                Verdicts(
+                    context.topic,
+                    context.qid,
+                    success=result.successOffsets or (),
+                    failed=result.failOffsets or (),
+                ),
+            )
+        result = result.nextResult
+
+
+def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[tuple[Group | None, Verdicts | None]]:
+    """Every AckBatch with the group that it names; None for a bad one."""
+    for batch in batches or ():
+        context = batch.context
+        if context is None or not (context.groupId and context.topic and context.qid):
+            yield None, None
+        else:
+            yield (
+                Group(context.groupId),
+                Verdicts(
+                    context.topic,
+                    context.qid,
+                    acked=batch.acked or (),
+                    nacked=[_nack(nack) for nack in batch.nacked or ()],
+                    released=batch.released or (),
+                ),
+            )
+
+
+def pull_response(
+    batches: list[Batch], *, group: str, ours: bool, home: str
+) -> consumer.PullResponse:
+    """The answer with *batches*; without any it has an empty Context and an empty list."""
+    if not batches:
+        return consumer.PullResponse(context=consumer.Context(), messages=[])
+    first, *more = [_one_queue(batch, group=group, ours=ours, home=home) for batch in batches]
+    if more:
+        first.more = more
+    return first
+
+
+def _one_queue(batch: Batch, *, group: str, ours: bool, home: str) -> consumer.PullResponse:
+    pipeline = batch.pipeline
+    context = consumer.Context(groupId=group, topic=pipeline.queue.topic, qid=pipeline.qid)
+    response = consumer.PullResponse(
+        context=context,
+        messages=[_message(lease.job, lease.lease_id if ours else None) for lease in batch.leases],
+    )
+    if ours:
+        response.leaseMs = pipeline.rules.visibility_ns // 1_000_000
+        response.home = home
+    return response
+
+
+def _message(job: Job, lease_id: LeaseId | None) -> consumer.Message:
+    stored = job.message
+    if stored is None:
+        raise RuntimeError(f"{job} is leased without its message")
+    properties = {
+        name: value
+        for name, value in stored.properties.items()
+        if name not in RESERVED_PROPERTIES
+    }
+    message = consumer.Message(
+        key=stored.key,
+        value=stored.body,
+        tag=stored.tag,
+        offset=job.offset,
+        properties=properties or None,
+    )
+    if lease_id is not None:
+        message.leaseId = lease_id
+        message.attempt = job.attempts
+        message.bornAtMs = stored.born_ms
+        message.orderKey = job.key
+        message.messageId = stored.message_id
+    return message
+
+
+def _nack(nack: Any) -> Nack:
+    after = nack.retryAfterMs
+    return Nack(
+        lease_id=LeaseId(nack.leaseId or 0),
+        retry_after_ms=None if after is None else max(0, after),
+        reject=bool(nack.reject),
+        reason=(nack.reason or "")[:MAX_TEXT],
+    )

@@ -1,0 +1,239 @@
+"""The Thrift server: sockets in, calls to services, answers out. No decisions.
+
+One request at a time on a connection, as every DDMQ client expects; further frames wait. A method
+answers by calling its ``Reply``, at once or later, so a waiting pull costs no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import structlog
+from thrift.Thrift import TApplicationException
+
+from broker_core.tasks import spawn
+from proxy.downstream.thrift_frames import (
+    Call,
+    FrameBuffer,
+    FrameError,
+    decode_call,
+    encode_answer,
+    encode_failure,
+)
+from proxy.settings import LimitSettings
+
+_log = structlog.get_logger("thrift")
+
+
+class Method(Protocol):
+    """One method of a service: reads *arguments*, answers by *reply* now or later."""
+
+    def __call__(self, arguments: Any, reply: Reply, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A method with its generated ``*_args`` class."""
+
+    arguments: Callable[[], Any]
+    method: Method
+
+
+def awaiting(handler: Callable[[Any, Reply], Coroutine[Any, Any, Any]]) -> Method:
+    """A method from a coroutine function that returns the result struct."""
+
+    def method(arguments: Any, reply: Reply) -> None:
+        async def answer() -> None:
+            try:
+                reply(await handler(arguments, reply))
+            except Exception as error:
+                reply.fail(error)
+
+        spawn(answer(), name=f"thrift {reply.call.name}")
+
+    return method
+
+
+class Reply:
+    """The one answer to one call. Calling it a second time raises RuntimeError: a bug of ours."""
+
+    __slots__ = ("_answered", "call", "connection", "on_lost")
+
+    def __init__(self, connection: Connection, call: Call) -> None:
+        self.connection = connection
+        self.call = call
+        #: Called if the connection ends before the answer has left the process whole.
+        self.on_lost: Callable[[], None] | None = None
+        self._answered = False
+
+    def __call__(self, result: Any) -> None:
+        """Answer with the generated ``*_result`` struct."""
+        self._send(encode_answer(self.call, result))
+
+    def fail(self, error: Exception) -> None:
+        """Answer that the server failed; the client sees a TApplicationException."""
+        _log.error("request failed", method=self.call.name, exc_info=error)
+        sentence = f"{self.call.name} failed in the proxy: {error}"
+        self._send(encode_failure(self.call, TApplicationException.INTERNAL_ERROR, sentence))
+
+    def _send(self, frame: bytes) -> None:
+        if self._answered:
+            raise RuntimeError(f"{self.call.name} was answered twice")
+        self._answered = True
+        self.connection.answer(self, frame)
+
+
+class Connection(asyncio.Protocol):
+    """One client connection."""
+
+    def __init__(self, server: ThriftServer, connection_id: int) -> None:
+        self.connection_id = connection_id
+        self.address = ""
+        self.home = ""
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameBuffer(server.limits.max_frame_bytes)
+        self._current: Reply | None = None  # the request that is not answered yet
+        self._unsent: Reply | None = None  # answered, but bytes of it are still here
+        self._reading_paused = False
+
+    # ---- asyncio's side -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        # 0: pause_writing says at once that bytes stayed here, resume_writing that all have left.
+        self._transport.set_write_buffer_limits(high=0)
+        peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
+        self.address = peer[0] if peer else ""
+        self.home = f"[{own[0]}]:{own[1]}" if own and ":" in own[0] else f"{own[0]}:{own[1]}"
+        if not self._server.admit(self):
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._frames.receive_data(data)
+        self._next_request()
+        if self._current is not None and self._frames.buffered > 65536 and self._transport:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        self._unsent = self._unsent or self._current
+
+    def resume_writing(self) -> None:
+        self._unsent = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._server.forget(self)
+        for reply in {self._current, self._unsent}:
+            if reply is not None and reply.on_lost is not None:
+                reply.on_lost()
+        self._current = self._unsent = None
+
+    # ---- the server's side ----------------------------------------------------------------------
+
+    def answer(self, reply: Reply, frame: bytes) -> None:
+        """Write the answer to the current request, then take the next one."""
+        if self._transport is None or self._transport.is_closing() or self._current is not reply:
+            if reply.on_lost is not None:
+                reply.on_lost()
+            return
+        if not reply.call.one_way:
+            self._transport.write(frame)  # calls pause_writing while _current still names it
+        self._current = None
+        if self._frames.buffered:
+            asyncio.get_running_loop().call_soon(self._next_request)
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """End the connection after what is written has left."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _next_request(self) -> None:
+        if self._current is not None or self._transport is None:
+            return
+        try:
+            frame = self._frames.next_frame()
+            if frame is None:
+                return
+            call = decode_call(frame)
+            entry = self._server.methods.get(call.name)
+            arguments = None if entry is None else call.decode(entry.arguments())
+        except FrameError as error:
+            _log.warning("connection closed: not a request", client=self.address, reason=str(error))
+            self._server.bad_frames += 1
+            self._transport.abort()
+            return
+        self._current = reply = Reply(self, call)
+        if entry is None:
+            sentence = f"there is no method {call.name!r} here"
+            failure = encode_failure(call, TApplicationException.UNKNOWN_METHOD, sentence)
+            self.answer(reply, failure)
+            return
+        try:
+            entry.method(arguments, reply)
+        except Exception as error:
+            reply.fail(error)
+
+
+class ThriftServer:
+    """Listens, and keeps the open connections. ``methods`` by name, of all services."""
+
+    def __init__(self, methods: Mapping[str, Entry], limits: LimitSettings) -> None:
+        self.methods = methods
+        self.limits = limits
+        self.bad_frames = 0
+        self.refused_connections = 0
+        self.open: dict[int, Connection] = {}
+        self._addresses: Counter[str] = Counter()
+        self._last_id = 0
+        self._listeners: list[asyncio.Server] = []
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listen on *host*:*port* (0: any free one); returns the port. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(self._connection, host, port, backlog=1024)
+        self._listeners.append(listener)
+        return int(listener.sockets[0].getsockname()[1])
+
+    def stop_listening(self) -> None:
+        """Take no new connections."""
+        for listener in self._listeners:
+            listener.close()
+
+    async def close(self) -> None:
+        """Stop listening and end all connections."""
+        self.stop_listening()
+        for connection in list(self.open.values()):
+            connection.close()
+        await asyncio.sleep(0)  # lets the transports tell their protocols
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection in; False if it is one too many."""
+        self.open[connection.connection_id] = connection
+        self._addresses[connection.address] += 1
+        full = len(self.open) > self.limits.max_connections
+        if full or self._addresses[connection.address] > self.limits.max_connections_per_address:
+            self.refused_connections += 1
+            limit = "max_connections" if full else "max_connections_per_address"
+            _log.warning("connection refused", client=connection.address, reached=limit)
+            return False
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """Count a closed connection out."""
+        if self.open.pop(connection.connection_id, None) is not None:
+            self._addresses[connection.address] -= 1
+            if not self._addresses[connection.address]:
+                del self._addresses[connection.address]
+
+    def _connection(self) -> Connection:
+        self._last_id += 1
+        return Connection(self, self._last_id)

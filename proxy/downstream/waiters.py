@@ -1,0 +1,71 @@
+"""Pulls that wait for messages: whose turn it is when some become ready. No I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_core.names import Topic
+from proxy.core.group_buffer import Batch, PullWish
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One waiting pull. ``answer`` is called once, with batches or with none."""
+
+    wish: PullWish
+    answer: Callable[[list[Batch]], None]
+    timeout: Any = None  # the timer that answers with nothing; whoever takes the waiter cancels it
+    number: int = 0
+
+
+@dataclass(slots=True)
+class Waiters:
+    """The waiting pulls of one group, served in the order of their coming; O(1) a step.
+
+    A pull is listed under each topic it wants, or under None if any will do.
+    """
+
+    _lists: dict[Topic | None, dict[int, Waiter]] = field(default_factory=dict)
+    _last: int = 0
+    _count: int = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, waiter: Waiter) -> None:
+        """Take *waiter* in, last in turn."""
+        self._last += 1
+        self._count += 1
+        waiter.number = self._last
+        for topic in _places(waiter):
+            self._lists.setdefault(topic, {})[waiter.number] = waiter
+
+    def remove(self, waiter: Waiter) -> bool:
+        """Take *waiter* out; False if it was out already."""
+        found = False
+        for topic in _places(waiter):
+            waiting = self._lists.get(topic, {})
+            found = waiting.pop(waiter.number, None) is not None or found
+            if not waiting:
+                self._lists.pop(topic, None)
+        self._count -= found
+        return found
+
+    def any(self) -> Waiter:
+        """Some waiter; stays in. Raises StopIteration if there is none."""
+        return next(iter(next(iter(self._lists.values())).values()))
+
+    def first(self, topics: Iterable[Topic]) -> Waiter | None:
+        """Who has waited longest for one of *topics*; stays in."""
+        candidates = [
+            next(iter(waiting.values()))
+            for topic in (None, *topics)
+            if (waiting := self._lists.get(topic))
+        ]
+        return min(candidates, key=lambda waiter: waiter.number, default=None)
+
+
+def _places(waiter: Waiter) -> Iterable[Topic | None]:
+    return (None,) if waiter.wish.topics is None else waiter.wish.topics

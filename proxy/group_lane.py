@@ -1,0 +1,354 @@
+"""One group on this proxy: where upstream and downstream meet.
+
+The lane does what the pure core tells: it owns the group's buffer, keeps the one timer that ends
+leases and offers retries, writes histories, counts, and tells whoever registered what happened. It
+opens no socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker_core.clock import now_ns
+from broker_core.names import Group, Topic
+from broker_core.remoting.message import StoredMessage
+from proxy.core.flow_window import Budget
+from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.ids import LeaseId, parse_qid_text
+from proxy.core.job_chains import Job
+from proxy.core.order_key import key_text
+from proxy.core.pull_buffer import Lease
+from proxy.core.queue_pipeline import Effects, Nack, Outcome, QueuePipeline
+from proxy.history.record import History
+from proxy.settings import GroupSettings
+
+
+@dataclass(slots=True)
+class TopicCounts:
+    """What happened to one topic of one group since the proxy started; all in messages."""
+
+    delivered: int = 0
+    acked: int = 0
+    nacked: int = 0
+    released: int = 0
+    expired: int = 0
+    fenced: int = 0
+    filtered: int = 0
+    dead_lettered: int = 0
+    missing_keys: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What a client says of one queue's leases. ``success`` and ``failed`` are offsets (DDMQ)."""
+
+    topic: str
+    qid: str
+    acked: Sequence[LeaseId] = ()
+    nacked: Sequence[Nack] = ()
+    released: Sequence[LeaseId] = ()
+    success: Sequence[int] = ()
+    failed: Sequence[int] = ()
+
+
+class LaneListener(Protocol):
+    """Who wants to know: upstream for dead letters and room, downstream for ready jobs."""
+
+    def on_ready(self, lane: GroupLane) -> None:
+        """Jobs may have become ready."""
+
+    def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
+        """*job* is given up: store its copy, then call ``lane.dead_lettered``."""
+
+    def on_wanted(self, lane: GroupLane) -> None:
+        """A client came while this proxy takes no part in the group."""
+
+    def on_settled(self) -> None:
+        """Memory was freed, or a lease ended: paused readers and hand-overs look again."""
+
+
+@dataclass(slots=True, eq=False)
+class GroupLane:
+    """The shell around one ``GroupBuffer``. Owned by the event loop's thread."""
+
+    settings: GroupSettings
+    memory: Budget
+    history: History
+    listener: LaneListener
+    open_connections: Container[int]
+    counts: dict[Topic, TopicCounts] = field(default_factory=dict)
+    waiting_pulls: int = 0  # kept by downstream
+    joined: bool = False  # kept by upstream: this proxy takes part in the group
+    auto_created: bool = False  # made on the fly: further topics may join it
+    _last_seen_ns: int = 0
+    _leases: Budget = field(init=False)
+    buffer: GroupBuffer = field(init=False)
+    _timer: asyncio.TimerHandle | None = None
+    _timer_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self._leases = Budget(self.settings.max_leased_jobs)
+        self.buffer = GroupBuffer(self._leases)
+
+    @property
+    def name(self) -> Group:
+        """The group."""
+        return Group(self.settings.name)
+
+    @property
+    def leases_of_group(self) -> Budget:
+        """Live leases over all topics, and how many may be."""
+        return self._leases
+
+    # ---- is anybody there? ----------------------------------------------------------------------
+
+    def seen(self) -> None:
+        """A client of the group pulled, acked or extended."""
+        self._last_seen_ns = now_ns()
+        if not self.joined:
+            self.listener.on_wanted(self)
+
+    def wanted(self, *, leave_after_s: float) -> bool:
+        """True while a pull waits, a lease lives, or a client was here lately."""
+        if self.waiting_pulls or self._leases.used:
+            return True
+        return bool(self._last_seen_ns) and now_ns() - self._last_seen_ns < leave_after_s * 1e9
+
+    # ---- ownership; caller: upstream ------------------------------------------------------------
+
+    def add(self, pipeline: QueuePipeline) -> None:
+        """A queue was acquired."""
+        self.buffer.add(pipeline)
+        self._after(pipeline)
+
+    def remove(self, pipeline: QueuePipeline) -> None:
+        """A queue was lost or handed over."""
+        self.buffer.remove(pipeline)
+        self.listener.on_settled()
+
+    def renewed(self, pipeline: QueuePipeline, trusted_until_ns: int) -> None:
+        """The orderly lock was renewed."""
+        lapsed = pipeline.trusted_until_ns <= now_ns()
+        pipeline.trusted_until_ns = max(pipeline.trusted_until_ns, trusted_until_ns)
+        if lapsed:
+            self._after(pipeline)
+
+    def on_messages(
+        self, pipeline: QueuePipeline, messages: Iterable[StoredMessage], *, next_offset: int
+    ) -> None:
+        """Messages of an owned queue were read."""
+        effects = pipeline.on_messages(messages, next_offset=next_offset)
+        self._apply(pipeline, effects)
+
+    def dead_lettered(self, pipeline: QueuePipeline, job: Job) -> None:
+        """The copy of *job* is stored; nothing happens if the queue was lost meanwhile."""
+        if not pipeline.closed:
+            self._apply(pipeline, pipeline.dead_lettered(job))
+
+    # ---- clients; caller: downstream ------------------------------------------------------------
+
+    def lease(self, wish: PullWish) -> list[Batch]:
+        """The answer to a pull; empty if nothing is ready for it."""
+        batches = self.buffer.lease(wish, now_ns=now_ns())
+        for batch in batches:
+            self._count(batch.pipeline).delivered += len(batch.leases)
+            self._arm(batch.pipeline)
+            if self.history.enabled:
+                self.history.write_many(
+                    "deliver", [self._delivery(batch.pipeline, lease) for lease in batch.leases]
+                )
+        return batches
+
+    def return_unsent(self, batches: Iterable[Batch]) -> None:
+        """An answer was never written: its jobs are offered again, uncounted."""
+        for pipeline, leases in ((batch.pipeline, batch.leases) for batch in batches):
+            if not pipeline.closed:
+                pipeline.return_unsent(leases)
+                self._record(pipeline, "expire", [{"lease": lease.lease_id} for lease in leases])
+                self._after(pipeline)
+
+    def settle(self, verdicts: Verdicts, *, connection: int) -> list[int]:
+        """Apply verdicts; returns the lease ids (or offsets) that were no longer held."""
+        pipeline = self._owned(verdicts.topic, verdicts.qid)
+        named = [
+            *verdicts.acked,
+            *(nack.lease_id for nack in verdicts.nacked),
+            *verdicts.released,
+            *verdicts.success,
+            *verdicts.failed,
+        ]
+        if pipeline is None:
+            self._fenced_elsewhere(verdicts, named)
+            return named
+        now = now_ns()
+        effects = pipeline.settle(
+            acked=verdicts.acked, nacked=verdicts.nacked, released=verdicts.released, now_ns=now
+        )
+        self._apply(pipeline, effects)
+        not_held = effects.fenced
+        if verdicts.success or verdicts.failed:
+            effects = pipeline.settle_by_offset(
+                success=verdicts.success,
+                failed=verdicts.failed,
+                connection=connection,
+                open_connections=self.open_connections,
+                now_ns=now,
+            )
+            self._apply(pipeline, effects)
+            not_held = not_held + effects.fenced
+        return not_held
+
+    def extend(self, topic: str, qid: str, lease_ids: Sequence[LeaseId], *, ms: int) -> list[int]:
+        """Extend leases; returns the ids of those that were no longer held."""
+        pipeline = self._owned(topic, qid)
+        if pipeline is None:
+            return list(lease_ids)
+        not_held = pipeline.extend(lease_ids, ms=ms, now_ns=now_ns())
+        self._record(
+            pipeline,
+            "extend",
+            [{"lease": lease_id} for lease_id in lease_ids if lease_id not in not_held],
+        )
+        return list(not_held)
+
+    def close(self) -> None:
+        """Stop the timer. The pipelines were handed over before."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _owned(self, topic: str, qid: str) -> QueuePipeline | None:
+        """The pipeline of a qid with its suffix, if this ownership period is still ours."""
+        try:
+            queue, _ = parse_qid_text(topic, qid)
+        except ValueError:
+            return None
+        pipeline = self.buffer.find(queue)
+        return pipeline if pipeline is not None and pipeline.qid == qid else None
+
+    def _fenced_elsewhere(self, verdicts: Verdicts, named: list[int]) -> None:
+        if self.settings.topic(verdicts.topic) is not None:
+            self._count_of(Topic(verdicts.topic)).fenced += len(named)
+        if self.history.enabled:
+            self.history.write_many(
+                "ack_fenced",
+                [
+                    {
+                        "group": self.name,
+                        "topic": verdicts.topic,
+                        "queue": verdicts.qid.partition("#")[0],
+                        "lease": number,
+                    }
+                    for number in named
+                ],
+            )
+
+    def _apply(self, pipeline: QueuePipeline, effects: Effects) -> None:
+        counts = self._count(pipeline)
+        counts.acked += len(effects.acked)
+        counts.nacked += len(effects.nacked)
+        counts.released += len(effects.released)
+        counts.expired += len(effects.expired)
+        counts.fenced += len(effects.fenced)
+        counts.missing_keys += effects.missing_keys
+        for _, outcome in effects.finished:
+            counts.filtered += outcome is Outcome.FILTERED
+            counts.dead_lettered += outcome is Outcome.DEAD_LETTERED
+        if self.history.enabled:
+            self._write(pipeline, effects)
+        for job in effects.dead_letters:
+            self.listener.on_dead_letter(self, pipeline, job)
+        self._after(pipeline)
+        if effects.finished or effects.expired:
+            self.listener.on_settled()
+
+    def _after(self, pipeline: QueuePipeline) -> None:
+        self.buffer.refresh(pipeline)
+        self._arm(pipeline)
+        if self.waiting_pulls and self.buffer.has_ready:
+            self.listener.on_ready(self)
+
+    def _arm(self, pipeline: QueuePipeline) -> None:
+        """Let the timer ring no later than the pipeline needs."""
+        now = now_ns()
+        due = pipeline.next_due_ns(now)
+        if due is None or (self._timer is not None and self._timer_ns <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = due
+        delay_s = max(0, due - now) / 1e9
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        for pipeline in list(self.buffer):
+            if not pipeline.closed:
+                self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
+
+    def _count(self, pipeline: QueuePipeline) -> TopicCounts:
+        return self._count_of(pipeline.queue.topic)
+
+    def _count_of(self, topic: Topic) -> TopicCounts:
+        return self.counts.setdefault(topic, TopicCounts())
+
+    # ---- histories ------------------------------------------------------------------------------
+
+    def _delivery(self, pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
+        job = lease.job
+        return {
+            **self._place(pipeline),
+            "offset": job.offset,
+            "msg": job.message.message_id if job.message else None,
+            "order": key_text(job.key),
+            "attempt": job.attempts,
+            "lease": lease.lease_id,
+            "consumer": lease.holder.client,
+        }
+
+    def _place(self, pipeline: QueuePipeline) -> dict[str, object]:
+        queue = pipeline.queue
+        return {
+            "group": self.name,
+            "topic": queue.topic,
+            "queue": queue.qid,
+            "epoch": pipeline.epoch,
+        }
+
+    def _record(
+        self, pipeline: QueuePipeline, event: str, fields: list[dict[str, object]]
+    ) -> None:
+        if self.history.enabled and fields:
+            place = self._place(pipeline)
+            self.history.write_many(event, [{**place, **each} for each in fields])
+
+    def _write(self, pipeline: QueuePipeline, effects: Effects) -> None:
+        self._record(
+            pipeline,
+            "expire",
+            [{"lease": lease.lease_id, "offset": lease.job.offset} for lease in effects.expired],
+        )
+        for outcome, leases in (
+            ("ok", effects.acked),
+            ("retry", effects.nacked),
+            ("defer", effects.released),
+        ):
+            self._record(
+                pipeline,
+                "ack_ok",
+                [
+                    {"lease": lease.lease_id, "offset": lease.job.offset, "outcome": outcome}
+                    for lease in leases
+                ],
+            )
+        self._record(pipeline, "ack_fenced", [{"lease": number} for number in effects.fenced])
+        self._record(
+            pipeline,
+            "finish",
+            [{"offset": offset, "outcome": outcome.value} for offset, outcome in effects.finished],
+        )

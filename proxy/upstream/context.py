@@ -1,0 +1,25 @@
+"""What all parts of upstream share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker_core.client import BrokerClient, Membership
+from proxy.core.flow_window import Budget
+from proxy.history.record import History
+from proxy.settings import Settings
+from proxy.upstream.ownership_log import OwnershipLog
+from proxy.wakeup import Signal
+
+
+@dataclass(slots=True)
+class UpstreamContext:
+    """One per process. ``settled`` fires when memory was freed or a lease ended."""
+
+    client: BrokerClient
+    membership: Membership
+    settings: Settings
+    history: History
+    memory: Budget
+    log: OwnershipLog
+    settled: Signal = field(default_factory=Signal)

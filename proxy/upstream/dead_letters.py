@@ -1,0 +1,124 @@
+"""Stores the copies of jobs that are given up: first the copy, then the job finishes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from broker_core.clock import now_ns, wall_ms
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import DEAD_LETTER_PREFIX, Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import OutgoingMessage
+from broker_core.tasks import spawn
+from proxy.core.job_chains import Job
+from proxy.core.order_key import key_text
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.group_lane import GroupLane
+from proxy.upstream.context import UpstreamContext
+
+_log = structlog.get_logger("dead-letters")
+
+_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
+#: Reasons and keys longer than this are cut: properties of a message hold 32,767 bytes in all.
+_MAX_TEXT = 1024
+
+
+def dead_letter_topic(group: Group) -> Topic:
+    """``%DLQ%group``, as in RocketMQ."""
+    return Topic(DEAD_LETTER_PREFIX + group)
+
+
+class DeadLetters:
+    """Sends dead letters until the broker has them or the queue is lost."""
+
+    def __init__(self, context: UpstreamContext) -> None:
+        self._context = context
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def store(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
+        """Store *job*'s copy in the background, then let the lane finish it."""
+        message = _copy(lane.name, pipeline, job)
+        task = spawn(
+            self._store(lane, pipeline, job, message=message),
+            name=f"dead letter {pipeline.queue}@{job.offset}",
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """Those under way."""
+        return set(self._tasks)
+
+    async def _store(
+        self, lane: GroupLane, pipeline: QueuePipeline, job: Job, *, message: OutgoingMessage
+    ) -> None:
+        queue = QueueName(dead_letter_topic(lane.name), pipeline.queue.broker, 0)
+        log = _log.bind(group=lane.name, topic=pipeline.queue.topic, qid=pipeline.qid)
+        back_off_s = _FIRST_BACK_OFF_S
+        while not pipeline.closed:
+            try:
+                await self._send(queue, message)
+            except RemotingError as error:
+                log.error("dead letter not stored; its key waits", offset=job.offset, reason=str(error))
+                await asyncio.sleep(back_off_s)
+                back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
+                continue
+            log.warning(
+                "message dead-lettered",
+                offset=job.offset,
+                attempts=job.attempts,
+                reason=job.reason,
+                dead_letter_topic=queue.topic,
+            )
+            lane.dead_lettered(pipeline, job)
+            return
+
+    async def _send(self, queue: QueueName, message: OutgoingMessage) -> None:
+        try:
+            there = queue in await self._context.client.queues(queue.topic)
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            there = False
+        if not there:
+            await self._context.client.create_topic(queue.topic, queues=1, broker=queue.broker)
+        await self._context.client.send(queue, message)
+
+
+def _copy(group: Group, pipeline: QueuePipeline, job: Job) -> OutgoingMessage:
+    stored = job.message
+    if stored is None:
+        raise RuntimeError(f"{job} is given up without its message")
+    lag_ms = (now_ns() - job.last_failure_ns) // 1_000_000 if job.last_failure_ns else 0
+    last_ms = wall_ms() - lag_ms
+    first_ms = last_ms - (job.last_failure_ns - job.first_failure_ns) // 1_000_000
+    about: dict[str, Any] = {
+        "DLQ_ORIGIN_TOPIC": pipeline.queue.topic,
+        "DLQ_ORIGIN_MESSAGE_ID": stored.message_id,
+        "ORDERLANE_QUEUE": pipeline.queue.qid,
+        "ORDERLANE_OFFSET": job.offset,
+        "ORDERLANE_ATTEMPTS": job.attempts,
+        "ORDERLANE_REASON": _clean(job.reason),
+        "ORDERLANE_ORDER_KEY": _clean(key_text(job.key) or ""),
+        "ORDERLANE_FIRST_FAILURE_MS": first_ms,
+        "ORDERLANE_LAST_FAILURE_MS": last_ms,
+    }
+    properties = {**stored.properties, **{name: str(value) for name, value in about.items()}}
+    key, tag = properties.pop("KEYS", None), properties.pop("TAGS", None)
+    return OutgoingMessage(
+        topic=dead_letter_topic(group),
+        body=stored.body,
+        key=key,
+        tag=tag,
+        properties=properties,
+        born_ms=stored.born_ms,
+        flag=stored.flag,
+    )
+
+
+def _clean(text: str) -> str:
+    """Text without the two separators of a property string, cut to a sane length."""
+    return text.replace("\x01", " ").replace("\x02", " ")[:_MAX_TEXT]

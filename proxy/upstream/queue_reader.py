@@ -1,0 +1,87 @@
+"""Reads one owned queue: long polls in queue order, paused while the window is full."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from broker_core.client import PullResult, PullStatus
+from broker_core.errors import RemotingError
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.group_lane import GroupLane
+from proxy.logs import Throttle
+from proxy.upstream.context import UpstreamContext
+
+_MAX_MESSAGES = 256
+_SUSPEND_MS = 15_000
+_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
+_LOOK_AGAIN_S = 1.0
+
+_throttle = Throttle()
+
+
+async def read_queue(
+    context: UpstreamContext,
+    lane: GroupLane,
+    pipeline: QueuePipeline,
+    *,
+    on_reset: Callable[[int], None],
+) -> None:
+    """Read until cancelled. *on_reset* is told where the broker says that the queue begins anew,
+    and reading ends.
+    """
+    log = structlog.get_logger("reader").bind(
+        group=lane.name, topic=pipeline.queue.topic, qid=pipeline.qid
+    )
+    back_off_s = _FIRST_BACK_OFF_S
+    while True:
+        room = pipeline.room
+        if not room:
+            await context.settled.wait(_LOOK_AGAIN_S)
+            continue
+        try:
+            result = await context.client.pull(
+                pipeline.queue,
+                group=lane.name,
+                offset=pipeline.position,
+                max_messages=min(room, _MAX_MESSAGES),
+                suspend_ms=_SUSPEND_MS,
+                tags=pipeline.rules.tag_expression,
+            )
+        except RemotingError as error:
+            if _throttle.allows(str(pipeline.queue)):
+                log.warning("read failed; trying again", reason=str(error))
+            await asyncio.sleep(back_off_s)
+            back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
+            continue
+        back_off_s = _FIRST_BACK_OFF_S
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            if _passed_over(pipeline, result, log) is None:
+                on_reset(result.next_offset)
+                return
+        pipeline.end_offset = result.max_offset
+        lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
+
+
+def _passed_over(
+    pipeline: QueuePipeline, result: PullResult, log: structlog.stdlib.BoundLogger
+) -> int | None:
+    """How many messages retention deleted unread; None if the queue's end moved back instead."""
+    lost = result.next_offset - pipeline.position
+    if lost < 0:
+        log.error(
+            "the broker's queue ends below the read position: it was reset or lost its tail",
+            position=pipeline.position,
+            end=result.next_offset,
+        )
+        return None
+    if lost:
+        log.error(
+            "messages were deleted by retention before this group read them",
+            lost=lost,
+            first_offset=pipeline.position,
+            next_offset=result.next_offset,
+        )
+    return lost
