@@ -1,0 +1,162 @@
+"""Which broker has which topic, and which brokers are alive. Pure: the time is passed in.
+
+What always holds:
+
+1. A broker counts as long as its last registration is younger than its expiry and the connection
+   that brought it is open.
+2. A connection's end drops only what that connection registered last: a broker that has come back
+   on a new connection stays.
+3. A broker's topics are those of its last registration, of its member with the lowest id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from broker_core.names import Topic
+from broker_core.remoting.headers import BrokerHeader
+from broker_core.remoting.route_bodies import (
+    MASTER_ID,
+    BrokerData,
+    ClusterTable,
+    QueueData,
+    TopicConfig,
+    TopicRoute,
+)
+
+#: A broker silent for so long is dropped; brokers register every 30 s.
+EXPIRY_NS = 120_000_000_000
+#: Values of this namespace are a topic's ``orderTopicConf``.
+ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """One member (master or slave) of a broker, as it registered last."""
+
+    header: BrokerHeader
+    topics: Mapping[Topic, TopicConfig]
+    connection: Hashable
+    expires_ns: int
+    ha_address: str = ""
+
+
+class Routes:
+    """The tables of a nameserver. Lookups walk over all brokers: those are few."""
+
+    __slots__ = ("_members", "_values")
+
+    def __init__(self) -> None:
+        self._members: dict[tuple[str, int], Registration] = {}  # by broker name and id
+        self._values: dict[str, dict[str, str]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Routes members={len(self._members)} topics={len(self.topics())}>"
+
+    # -- brokers -------------------------------------------------------------------------------
+
+    def register(self, registration: Registration) -> Registration | None:
+        """Take a registration; return the one it replaces, None if the member is new."""
+        header = registration.header
+        key = (header.broker_name, header.broker_id)
+        for other, held in list(self._members.items()):
+            # The same process under a new id: a slave that became master.
+            if other != key and held.header.broker_addr == header.broker_addr:
+                del self._members[other]
+        replaced = self._members.pop(key, None)
+        self._members[key] = registration
+        return replaced
+
+    def unregister(self, header: BrokerHeader) -> Registration | None:
+        """Forget a member that leaves; return what was dropped."""
+        held = self._members.get((header.broker_name, header.broker_id))
+        if held is None or held.header.broker_addr != header.broker_addr:
+            return None
+        return self._members.pop((header.broker_name, header.broker_id))
+
+    def connection_closed(self, connection: Hashable) -> list[Registration]:
+        """Drop the members that registered last over *connection*; return them."""
+        return self._drop([r for r in self._members.values() if r.connection == connection])
+
+    def expire(self, now_ns: int) -> list[Registration]:
+        """Drop the members that have been silent for too long; return them."""
+        return self._drop([r for r in self._members.values() if r.expires_ns <= now_ns])
+
+    def master(self, broker: str) -> Registration | None:
+        """Return the master of a broker."""
+        return self._members.get((broker, MASTER_ID))
+
+    def _drop(self, gone: list[Registration]) -> list[Registration]:
+        for registration in gone:
+            del self._members[registration.header.broker_name, registration.header.broker_id]
+        return gone
+
+    # -- what clients ask ----------------------------------------------------------------------
+
+    def route(self, topic: Topic) -> TopicRoute | None:
+        """Return where *topic* is, brokers in order of their names; None if nowhere."""
+        queues = []
+        for broker, member in sorted(self._leaders().items()):
+            if (config := member.topics.get(topic)) is not None:
+                queues.append(
+                    QueueData(
+                        broker=broker,
+                        read_queues=config.read_queues,
+                        write_queues=config.write_queues,
+                        perm=config.perm,
+                        sys_flag=config.sys_flag,
+                    )
+                )
+        if not queues:
+            return None
+        brokers = self.clusters().brokers
+        return TopicRoute(
+            queues=tuple(queues),
+            brokers=tuple(brokers[item.broker] for item in queues),
+            order_conf=self.value(ORDER_TOPICS, topic),
+        )
+
+    def topics(self) -> list[Topic]:
+        """Return all topics, sorted."""
+        return sorted({topic for member in self._leaders().values() for topic in member.topics})
+
+    def clusters(self) -> ClusterTable:
+        """Return all brokers with their addresses, and which cluster they belong to."""
+        brokers: dict[str, BrokerData] = {}
+        clusters: dict[str, tuple[str, ...]] = {}
+        for broker, leader in sorted(self._leaders().items()):
+            addresses = {
+                broker_id: member.header.broker_addr
+                for (name, broker_id), member in sorted(self._members.items())
+                if name == broker
+            }
+            cluster = leader.header.cluster_name
+            brokers[broker] = BrokerData(cluster=cluster, broker=broker, addresses=addresses)
+            clusters[cluster] = (*clusters.get(cluster, ()), broker)
+        return ClusterTable(brokers=brokers, clusters=clusters)
+
+    def _leaders(self) -> dict[str, Registration]:
+        """Return of each broker the member with the lowest id."""
+        leaders: dict[str, Registration] = {}
+        for (broker, _), member in sorted(self._members.items(), key=lambda item: item[0]):
+            leaders.setdefault(broker, member)
+        return leaders
+
+    # -- values --------------------------------------------------------------------------------
+
+    def put_value(self, namespace: str, key: str, *, value: str) -> None:
+        """Keep a value, in memory."""
+        self._values.setdefault(namespace, {})[key] = value
+
+    def value(self, namespace: str, key: str) -> str | None:
+        """Return a value, None if there is none."""
+        return self._values.get(namespace, {}).get(key)
+
+    def delete_value(self, namespace: str, key: str) -> None:
+        """Forget a value, if there is one."""
+        self._values.get(namespace, {}).pop(key, None)
+
+    def values(self, namespace: str) -> dict[str, str]:
+        """Return all values of a namespace."""
+        return dict(self._values.get(namespace, {}))

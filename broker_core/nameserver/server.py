@@ -1,0 +1,191 @@
+"""The nameserver on the network: request codes onto ``Routes``."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Iterable
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, InvalidCommand
+from broker_core.names import Topic
+from broker_core.nameserver.routes import EXPIRY_NS, ORDER_TOPICS, Registration, Routes
+from broker_core.remoting import headers
+from broker_core.remoting.bodies import table_to_json
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.route_bodies import MASTER_ID, BrokerRegistration, topic_list_to_json
+from broker_core.remoting_channel import Answer, RemotingChannel
+from broker_core.remoting_server import RemotingServer
+from broker_core.tasks import cancel_and_wait, spawn
+
+_SWEEP_S = 5.0
+_log = structlog.get_logger("nameserver")
+
+
+class NameServer:
+    """Serves 4.9 and 5.x clients and brokers alike. Holds everything in memory.
+
+    Example::
+
+        nameserver = NameServer("127.0.0.1", 9876)
+        await nameserver.start()
+        ...
+        await nameserver.close()
+    """
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Port 0 takes any free one, see ``address``."""
+        self.address = f"{host}:{port}"
+        self._host, self._port = host, port
+        self._routes = Routes()
+        self._server = RemotingServer(
+            {
+                RequestCode.REGISTER_BROKER: self._register,
+                RequestCode.UNREGISTER_BROKER: self._unregister,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+                RequestCode.GET_BROKER_CLUSTER_INFO: self._clusters,
+                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
+                RequestCode.PUT_KV_CONFIG: self._put_value,
+                RequestCode.GET_KV_CONFIG: self._get_value,
+                RequestCode.DELETE_KV_CONFIG: self._delete_value,
+                RequestCode.GET_KVLIST_BY_NAMESPACE: self._values,
+            },
+            on_closed=self._connection_closed,
+        )
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen; raises OSError with a clear sentence if the address cannot be had."""
+        self.address = await self._server.listen(self._host, self._port)
+        self._sweeper = spawn(self._sweep(), name="drop silent brokers")
+
+    async def close(self) -> None:
+        """Stop listening and disconnect everyone."""
+        await cancel_and_wait(self._sweeper)
+        await self._server.close()
+
+    # -- brokers -------------------------------------------------------------------------------
+
+    def _register(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = headers.RegisterBrokerHeader.from_ext(request.ext)
+        body = BrokerRegistration.from_json(_checked_body(header, request.body))
+        expiry_ns = (header.heartbeat_timeout_millis or EXPIRY_NS // 1_000_000) * 1_000_000
+        replaced = self._routes.register(
+            Registration(
+                header=header,
+                topics=body.topics,
+                connection=channel,
+                expires_ns=now_ns() + expiry_ns,
+                ha_address=header.ha_server_addr,
+            )
+        )
+        if replaced is None or replaced.header.broker_addr != header.broker_addr:
+            _log.info("broker registered", **_names(header), topics=len(body.topics))
+        order_topics = self._routes.values(ORDER_TOPICS)
+        return request.response(
+            ext=self._master_of(header).to_ext(),
+            body=table_to_json(order_topics) if order_topics else b"",
+        )
+
+    def _master_of(self, header: headers.RegisterBrokerHeader) -> headers.RegisterBrokerResponse:
+        master = self._routes.master(header.broker_name)
+        if header.broker_id == MASTER_ID or master is None:
+            return headers.RegisterBrokerResponse()
+        return headers.RegisterBrokerResponse(
+            ha_server_addr=master.ha_address, master_addr=master.header.broker_addr
+        )
+
+    def _unregister(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        gone = self._routes.unregister(headers.BrokerHeader.from_ext(request.ext))
+        _log_gone([gone] if gone else [], "left")
+        return request.response()
+
+    def _connection_closed(self, channel: RemotingChannel) -> None:
+        _log_gone(self._routes.connection_closed(channel), "connection closed")
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            _log_gone(self._routes.expire(now_ns()), "silent")
+
+    # -- clients -------------------------------------------------------------------------------
+
+    def _route(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        topic = headers.TopicHeader.from_ext(request.ext).topic
+        route = self._routes.route(Topic(topic))
+        if route is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}",
+            )
+        return request.response(body=route.to_json())
+
+    def _clusters(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        return request.response(body=self._routes.clusters().to_json())
+
+    def _topics(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        return request.response(body=topic_list_to_json(self._routes.topics()))
+
+    # -- values --------------------------------------------------------------------------------
+
+    def _put_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = headers.PutKvHeader.from_ext(request.ext)
+        self._routes.put_value(header.namespace, header.key, value=header.value)
+        return request.response()
+
+    def _get_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = headers.KvKeyHeader.from_ext(request.ext)
+        value = self._routes.value(header.namespace, header.key)
+        if value is None:
+            raise BrokerError(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return request.response(ext=headers.KvValueResponse(value=value).to_ext())
+
+    def _delete_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = headers.KvKeyHeader.from_ext(request.ext)
+        self._routes.delete_value(header.namespace, header.key)
+        return request.response()
+
+    def _values(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        namespace = headers.KvNamespaceHeader.from_ext(request.ext).namespace
+        values = self._routes.values(namespace)
+        if not values:
+            raise BrokerError(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
+            )
+        return request.response(body=table_to_json(values))
+
+
+def _checked_body(
+    header: headers.RegisterBrokerHeader, body: bytes | memoryview
+) -> bytes | memoryview:
+    if header.body_crc32 and header.body_crc32 != (crc := zlib.crc32(body) & 0x7FFFFFFF):
+        raise InvalidCommand(
+            f"registration of {header.broker_name}: body has CRC {crc}, bodyCrc32 says"
+            f" {header.body_crc32}"
+        )
+    if header.compressed:
+        raise InvalidCommand(
+            f"registration of {header.broker_name} is compressed, which is not supported: set"
+            " compressedRegister=false at that broker"
+        )
+    return body
+
+
+def _names(header: headers.BrokerHeader) -> dict[str, object]:
+    return {
+        "broker": header.broker_name,
+        "id": header.broker_id,
+        "address": header.broker_addr,
+        "cluster": header.cluster_name,
+    }
+
+
+def _log_gone(gone: Iterable[Registration], why: str) -> None:
+    for registration in gone:
+        _log.info("broker dropped", **_names(registration.header), why=why)

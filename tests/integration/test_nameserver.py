@@ -1,0 +1,193 @@
+"""The nameserver over loopback."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.names import Topic
+from broker_core.nameserver.server import NameServer
+from broker_core.remoting.bodies import table_from_json
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand, SerializeType
+from broker_core.remoting.headers import (
+    BrokerHeader,
+    KvKeyHeader,
+    KvNamespaceHeader,
+    PutKvHeader,
+    RegisterBrokerHeader,
+    RegisterBrokerResponse,
+    TopicHeader,
+)
+from broker_core.remoting.route_bodies import (
+    BrokerRegistration,
+    ClusterTable,
+    TopicConfig,
+    TopicRoute,
+    topic_list_from_json,
+)
+
+ORDERS = Topic("orders")
+BODY = BrokerRegistration(topics={ORDERS: TopicConfig(topic=ORDERS)}).to_json()
+
+
+class Client:
+    """One connection to a nameserver."""
+
+    def __init__(self, address: str) -> None:
+        self.pool = ConnectionPool()
+        self.address = address
+
+    async def ask(
+        self, code: int, ext: dict[str, str] | None = None, *, body: bytes = b""
+    ) -> RemotingCommand:
+        command = RemotingCommand(code, ext=ext or {}, body=body)
+        return await self.pool.request(self.address, command, timeout_s=5)
+
+    async def register(self, body: bytes = BODY, **changes: object) -> RemotingCommand:
+        fields = {
+            "broker_name": "broker-a",
+            "broker_addr": "127.0.0.1:10911",
+            "cluster_name": "c",
+            "broker_id": 0,
+            "ha_server_addr": "127.0.0.1:10912",
+            "body_crc32": zlib.crc32(body) & 0x7FFFFFFF,
+        }
+        header = RegisterBrokerHeader(**(fields | changes))  # type: ignore[arg-type]
+        return await self.ask(RequestCode.REGISTER_BROKER, header.to_ext(), body=body)
+
+    async def topics(self) -> list[Topic]:
+        answer = await self.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return topic_list_from_json(answer.body)
+
+
+@pytest.fixture
+async def nameserver() -> AsyncIterator[NameServer]:
+    nameserver = NameServer()
+    await nameserver.start()
+    yield nameserver
+    await nameserver.close()
+
+
+@pytest.fixture
+async def broker(nameserver: NameServer) -> AsyncIterator[Client]:
+    client = Client(nameserver.address)
+    yield client
+    await client.pool.close()
+
+
+@pytest.fixture
+async def client(nameserver: NameServer) -> AsyncIterator[Client]:
+    client = Client(nameserver.address)
+    yield client
+    await client.pool.close()
+
+
+async def test_a_registered_topic_has_a_route(broker: Client, client: Client) -> None:
+    assert (await broker.register()).code == 0
+    answer = await client.ask(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, TopicHeader(topic="orders").to_ext()
+    )
+    route = TopicRoute.from_json(answer.body)
+    assert route.brokers[0].addresses == {0: "127.0.0.1:10911"}
+    assert await client.topics() == ["orders"]
+
+    answer = await client.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert ClusterTable.from_json(answer.body).clusters == {"c": ("broker-a",)}
+
+
+async def test_a_5_x_client_in_the_binary_form_is_answered_in_it(
+    broker: Client, client: Client
+) -> None:
+    await broker.register()
+    command = RemotingCommand(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        ext={"topic": "orders", "acceptStandardJsonOnly": "true", "ns": "x", "lo": "false"},
+        version=479,
+        serialize=SerializeType.ROCKETMQ,
+    )
+    answer = await client.pool.request(client.address, command, timeout_s=5)
+    assert answer.serialize is SerializeType.ROCKETMQ
+    assert TopicRoute.from_json(answer.body).queues[0].broker == "broker-a"
+
+
+async def test_an_unknown_topic_is_answered_17(client: Client) -> None:
+    answer = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "nope"})
+    assert answer.code == 17
+    assert answer.remark == "No topic route info in name server for the topic: nope"
+
+
+async def test_a_broker_is_dropped_when_it_leaves_or_its_connection_ends(
+    broker: Client, client: Client, nameserver: NameServer
+) -> None:
+    await broker.register()
+    header = BrokerHeader(
+        broker_name="broker-a", broker_addr="127.0.0.1:10911", cluster_name="c", broker_id=0
+    )
+    await broker.ask(RequestCode.UNREGISTER_BROKER, header.to_ext())
+    assert await client.topics() == []
+
+    other = Client(nameserver.address)
+    await other.register()
+    assert await client.topics() == ["orders"]
+    await other.pool.close()
+    async for topics in _polled(client):
+        if topics == []:
+            break
+
+
+async def _polled(client: Client) -> AsyncIterator[list[Topic]]:
+    for _ in range(1000):
+        yield await client.topics()
+    raise AssertionError("the broker was not dropped")
+
+
+async def test_a_slave_learns_its_master(broker: Client) -> None:
+    await broker.register()
+    answer = await broker.register(broker_id=1, broker_addr="127.0.0.1:20911")
+    assert RegisterBrokerResponse.from_ext(answer.ext) == RegisterBrokerResponse(
+        master_addr="127.0.0.1:10911", ha_server_addr="127.0.0.1:10912"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "body", "remark"),
+    [
+        ({"body_crc32": 5}, BODY, "bodyCrc32 says 5"),
+        ({"compressed": True}, BODY, "compressedRegister=false"),
+        ({}, b"{", "registration is not JSON"),
+        ({}, b"{}", "registration.topicConfigSerializeWrapper is missing: expected an object"),
+    ],
+)
+async def test_a_bad_registration_is_refused_with_its_reason(
+    broker: Client, change: dict[str, object], body: bytes, remark: str
+) -> None:
+    answer = await broker.register(body, **change)
+    assert answer.code == 1
+    assert remark in str(answer.remark)
+    assert await broker.topics() == []
+
+
+async def test_values_are_kept_listed_and_deleted(client: Client) -> None:
+    key = KvKeyHeader(namespace="ORDER_TOPIC_CONFIG", key="orders").to_ext()
+    namespace = KvNamespaceHeader(namespace="ORDER_TOPIC_CONFIG").to_ext()
+    put = PutKvHeader(namespace="ORDER_TOPIC_CONFIG", key="orders", value="broker-a:4").to_ext()
+    assert (await client.ask(RequestCode.GET_KV_CONFIG, key)).code == 22
+    assert (await client.ask(RequestCode.PUT_KV_CONFIG, put)).code == 0
+    assert (await client.ask(RequestCode.GET_KV_CONFIG, key)).ext == {"value": "broker-a:4"}
+    answer = await client.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace)
+    assert table_from_json(answer.body) == {"orders": "broker-a:4"}
+    answer = await client.register()
+    assert table_from_json(answer.body) == {"orders": "broker-a:4"}
+    assert (await client.ask(RequestCode.DELETE_KV_CONFIG, key)).code == 0
+    assert (await client.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace)).code == 22
+
+
+async def test_a_missing_field_and_an_unknown_code_are_said_clearly(client: Client) -> None:
+    answer = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    assert (answer.code, answer.remark) == (1, "header field topic is missing: expected a text")
+    answer = await client.ask(322)
+    assert (answer.code, answer.remark) == (3, " request type 322 not supported")

@@ -1,0 +1,113 @@
+"""Routes: who counts as alive, and what is answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.names import Topic
+from broker_core.nameserver.routes import EXPIRY_NS, ORDER_TOPICS, Registration, Routes
+from broker_core.remoting.headers import BrokerHeader
+from broker_core.remoting.route_bodies import TopicConfig
+
+
+def registration(
+    broker: str = "broker-a",
+    *,
+    topics: tuple[str, ...] = ("orders",),
+    connection: str = "c1",
+    address: str = "127.0.0.1:1",
+    broker_id: int = 0,
+    queues: int = 4,
+    now_ns: int = 0,
+) -> Registration:
+    return Registration(
+        header=BrokerHeader(
+            broker_name=broker, broker_addr=address, cluster_name="c", broker_id=broker_id
+        ),
+        topics={
+            Topic(name): TopicConfig(topic=Topic(name), read_queues=queues, write_queues=queues)
+            for name in topics
+        },
+        connection=connection,
+        expires_ns=now_ns + EXPIRY_NS,
+    )
+
+
+@pytest.fixture
+def routes() -> Routes:
+    routes = Routes()
+    routes.register(registration("broker-b", address="127.0.0.1:2", connection="c2", queues=8))
+    routes.register(registration("broker-a", topics=("orders", "payments")))
+    return routes
+
+
+def test_a_route_lists_the_topic_s_brokers_by_name(routes: Routes) -> None:
+    route = routes.route(Topic("orders"))
+    assert route is not None
+    assert [(q.broker, q.read_queues) for q in route.queues] == [("broker-a", 4), ("broker-b", 8)]
+    assert [b.addresses for b in route.brokers] == [{0: "127.0.0.1:1"}, {0: "127.0.0.1:2"}]
+    assert routes.route(Topic("unknown")) is None
+    assert routes.topics() == ["orders", "payments"]
+
+
+def test_clusters_name_all_brokers(routes: Routes) -> None:
+    table = routes.clusters()
+    assert table.clusters == {"c": ("broker-a", "broker-b")}
+    assert table.brokers["broker-b"].addresses == {0: "127.0.0.1:2"}
+
+
+def test_a_closed_connection_drops_what_it_registered(routes: Routes) -> None:
+    assert [gone.header.broker_name for gone in routes.connection_closed("c1")] == ["broker-a"]
+    assert routes.topics() == ["orders"]
+
+
+def test_the_end_of_an_old_connection_does_not_drop_a_broker_that_came_back(
+    routes: Routes,
+) -> None:
+    routes.register(registration("broker-a", connection="c3"))
+    assert routes.connection_closed("c1") == []
+    assert routes.topics() == ["orders"]
+
+
+def test_silence_drops_a_broker_at_its_expiry_and_a_registration_prolongs(routes: Routes) -> None:
+    routes.register(registration("broker-a", now_ns=1))
+    assert [gone.header.broker_name for gone in routes.expire(EXPIRY_NS)] == ["broker-b"]
+    assert routes.expire(EXPIRY_NS) == []
+    assert len(routes.expire(EXPIRY_NS + 1)) == 1
+    assert routes.topics() == []
+
+
+def test_a_registration_replaces_the_broker_s_topics(routes: Routes) -> None:
+    replaced = routes.register(registration("broker-a", topics=("other",)))
+    assert replaced is not None
+    assert routes.topics() == ["orders", "other"]
+
+
+def test_only_the_address_that_registered_may_unregister(routes: Routes) -> None:
+    stranger = registration("broker-a", address="127.0.0.1:9").header
+    assert routes.unregister(stranger) is None
+    assert routes.unregister(registration("broker-a").header) is not None
+    assert routes.topics() == ["orders"]
+
+
+def test_a_slave_adds_its_address_and_the_master_s_topics_count(routes: Routes) -> None:
+    routes.register(
+        registration("broker-a", broker_id=1, address="127.0.0.1:7", topics=("orders", "late"))
+    )
+    assert routes.clusters().brokers["broker-a"].addresses == {0: "127.0.0.1:1", 1: "127.0.0.1:7"}
+    assert routes.topics() == ["orders", "payments"]
+
+
+def test_an_address_under_a_new_id_is_one_member(routes: Routes) -> None:
+    routes.register(registration("broker-a", broker_id=1))
+    assert routes.clusters().brokers["broker-a"].addresses == {1: "127.0.0.1:1"}
+
+
+def test_order_configuration_is_part_of_the_route(routes: Routes) -> None:
+    routes.put_value(ORDER_TOPICS, "orders", value="broker-a:4")
+    route = routes.route(Topic("orders"))
+    assert route is not None
+    assert route.order_conf == "broker-a:4"
+    routes.delete_value(ORDER_TOPICS, "orders")
+    assert routes.values(ORDER_TOPICS) == {}
+    assert routes.value("other", "x") is None
