@@ -1,0 +1,118 @@
+"""Writing a history: one JSON line an event, on its way to the disk before the call returns."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+import structlog
+
+from broker_core.clock import now_ns, wall_ms
+from proxy.errors import OrderlaneError
+
+_log = structlog.get_logger("history")
+
+
+class History(Protocol):
+    """What a process writes its events to. Check ``enabled`` before collecting costly fields."""
+
+    @property
+    def enabled(self) -> bool:
+        """False if what is written goes nowhere."""
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Write one event; values are anything JSON knows."""
+
+    def write_many(self, event: str, each: Iterable[Mapping[str, Any]]) -> None:
+        """Write several events of one kind with one system call and one time."""
+
+    def close(self) -> None:
+        """Write ``stop``: this process ended by its own will."""
+
+
+class NullHistory:
+    """No history is wanted."""
+
+    enabled = False
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Write nothing."""
+
+    def write_many(self, event: str, each: Iterable[Mapping[str, Any]]) -> None:
+        """Write nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class HistoryWriter:
+    """Appends to ``<directory>/<node>.jsonl``; begins with ``start``. Threads may share it.
+
+    Every call ends in ``write(2)``, so a process killed a moment later loses nothing of it: the
+    pages are the kernel's. (A machine that loses power may; histories are for processes.)
+    """
+
+    def __init__(self, directory: Path, node: str, *, parts: Iterable[str] = ()) -> None:
+        """*node* names the process; *parts* says what runs in it, such as ``broker``.
+
+        Raises OrderlaneError if the file cannot be opened.
+        """
+        self.path = directory / f"{node}.jsonl"
+        self.enabled = True
+        self._node = node
+        self._lock = threading.Lock()  # the order of lines is the order of their times
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(
+                self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            )
+            self._end_torn_line()
+        except OSError as error:
+            raise OrderlaneError(
+                f"history {self.path}: cannot be written: {error.strerror or error}"
+            ) from None
+        self.write("start", pid=os.getpid(), parts=list(parts))
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Write one event; values are anything JSON knows."""
+        self.write_many(event, (fields,))
+
+    def write_many(self, event: str, each: Iterable[Mapping[str, Any]]) -> None:
+        """Write several events of one kind with one system call and one time."""
+        with self._lock:
+            if not self.enabled:
+                return
+            head = {"e": event, "t_ns": now_ns(), "wall_ms": wall_ms(), "node": self._node}
+            lines = [
+                orjson.dumps({**head, **fields}, option=orjson.OPT_APPEND_NEWLINE)
+                for fields in each
+            ]
+            try:
+                self._append(b"".join(lines))
+            except OSError as error:
+                self.enabled = False  # a full disk must not stop the messages
+                _log.error("history ends here", path=str(self.path), error=error.strerror)
+
+    def close(self) -> None:
+        """Write ``stop``: this process ended by its own will. A second call does nothing."""
+        self.write("stop")
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
+            self.enabled = False
+
+    def _append(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def _end_torn_line(self) -> None:
+        """A process killed in the middle of a line left it open: close it, readers skip it."""
+        size = os.fstat(self._fd).st_size
+        if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            os.write(self._fd, b"\n")

@@ -1,0 +1,89 @@
+"""Logs: JSON lines in production, colours on a terminal; on stderr, so that stdout stays data."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import structlog
+from structlog.typing import Processor
+
+from broker_core.clock import now_ns
+from broker_core.names import QueueName
+
+_SECOND_NS = 1_000_000_000
+
+_SHARED: list[Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+
+def configure_logs(*, level: str = "info", json_lines: bool | None = None) -> None:
+    """Set up all logs of this process: ours, and what libraries say through ``logging``.
+
+    *json_lines* None: JSON unless stderr is a terminal. Caller: the command line, once.
+    """
+    as_json = not sys.stderr.isatty() if json_lines is None else json_lines
+    last = _json_renderer() if as_json else [structlog.dev.ConsoleRenderer()]
+    structlog.configure(
+        processors=[*_SHARED, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def queue_log(name: str, *, group: str, queue: QueueName) -> Any:
+    """A logger whose every line carries group, topic and qid."""
+    return structlog.get_logger(name).bind(group=group, topic=queue.topic, qid=queue.qid)
+
+
+@dataclass(slots=True)
+class NoisyLog:
+    """Warnings that a client can cause at will: each key at most once in ``every_s`` seconds.
+
+    The next line that passes says how many were left out. O(1) a call; ``max_keys`` bounds memory.
+    """
+
+    log: Any
+    every_s: float = 1.0
+    max_keys: int = 1024
+    clock_ns: Callable[[], int] = now_ns
+    _seen: dict[str, tuple[int, int]] = field(default_factory=dict)  # key → last line, left out
+
+    def warning(self, key: str, event: str, **fields: Any) -> None:
+        """Log *event* with *fields*, unless *key* had a line less than ``every_s`` ago."""
+        now = self.clock_ns()
+        last_ns, left_out = self._seen.pop(key, (None, 0))
+        if last_ns is not None and now - last_ns < self.every_s * _SECOND_NS:
+            self._seen[key] = (last_ns, left_out + 1)
+            return
+        if len(self._seen) >= self.max_keys:
+            del self._seen[next(iter(self._seen))]  # the key that was quiet longest
+        self._seen[key] = (now, 0)
+        self.log.warning(event, **fields, **({"left_out": left_out} if left_out else {}))
+
+
+def _json_renderer() -> list[Processor]:
+    return [
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(serializer=_json_text),
+    ]
+
+
+def _json_text(event: Any, **_: Any) -> str:
+    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+import structlog
+
+from broker_core.names import QueueName, Topic
+from proxy.logs import NoisyLog, configure_logs, queue_log
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_line_of_json_carries_group_topic_and_qid(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(json_lines=True)
+    log = queue_log("upstream", group="billing", queue=QueueName(Topic("orders"), "broker-a", 3))
+    log.info("queue acquired", epoch=7)
+    captured = capsys.readouterr()
+    line = orjson.loads(captured.err)
+    assert captured.out == ""
+    assert (line["group"], line["topic"], line["qid"]) == ("billing", "orders", "broker-a_3")
+    assert (line["event"], line["level"], line["epoch"]) == ("queue acquired", "info", 7)
+
+
+def test_what_json_does_not_know_is_shown_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(json_lines=True)
+    structlog.get_logger("x").info("odd", value=object, keys={1: "a"})
+    assert orjson.loads(capsys.readouterr().err)["value"] == "<class 'object'>"
+
+
+def test_the_level_filters(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(level="warning", json_lines=True)
+    structlog.get_logger("x").info("not wanted")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_gets_words(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(json_lines=False)
+    structlog.get_logger("x").info("ready", thrift="127.0.0.1:9713")
+    assert "ready" in capsys.readouterr().err
+
+
+def test_libraries_that_use_logging_come_out_the_same_way(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logs(json_lines=True)
+    logging.getLogger("some.library").warning("looked at %s", "this")
+    line = orjson.loads(capsys.readouterr().err)
+    assert (line["event"], line["level"]) == ("looked at this", "warning")
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self.lines.append((event, fields))
+
+
+def test_a_noisy_key_speaks_once_a_second_and_says_what_it_left_out() -> None:
+    now, log = 0, _Lines()
+    noisy = NoisyLog(log, clock_ns=lambda: now)
+    for _ in range(5):
+        noisy.warning("10.0.0.1", "bad frame")
+    noisy.warning("10.0.0.2", "bad frame")
+    now = 999_999_999
+    noisy.warning("10.0.0.1", "bad frame")
+    now = 1_000_000_000
+    noisy.warning("10.0.0.1", "bad frame", bytes=3)
+    assert log.lines == [
+        ("bad frame", {}),
+        ("bad frame", {}),
+        ("bad frame", {"bytes": 3, "left_out": 5}),
+    ]
+
+
+def test_noisy_keys_are_bounded() -> None:
+    noisy = NoisyLog(_Lines(), max_keys=3, clock_ns=lambda: 0)
+    for number in range(100):
+        noisy.warning(str(number), "bad frame")
+    assert len(noisy._seen) == 3
