@@ -89,7 +89,10 @@ class GroupBuffer:
         batches: list[Batch] = []
         jobs_left = min(wish.max_jobs, self.leases.left)
         bytes_left = wish.max_bytes
-        for turns in self._turns(wish.topics):
+        for topic in self.ready_topics():
+            if wish.topics is not None and topic not in wish.topics:
+                continue
+            turns = self._ready[topic]
             for _ in range(len(turns)):
                 if jobs_left <= 0 or bytes_left <= 0 or (batches and not wish.many_queues):
                     return batches
@@ -104,19 +107,8 @@ class GroupBuffer:
                 if pipeline.has_ready:
                     turns[pipeline] = None  # behind the others
                 if leases:
+                    self._ready[topic] = self._ready.pop(topic)  # behind the other topics
                     batches.append(Batch(pipeline, leases))
                     jobs_left -= len(leases)
                     bytes_left -= sum(lease.job.body_bytes for lease in leases)
         return batches
-
-    def _turns(self, topics: frozenset[Topic] | None) -> list[dict[QueuePipeline, None]]:
-        """The turns of the wanted topics; the topic served first now is served last next time."""
-        wanted = [
-            topic
-            for topic, turns in self._ready.items()
-            if turns and (topics is None or topic in topics)
-        ]
-        found = [self._ready[topic] for topic in wanted]
-        if len(wanted) > 1:
-            self._ready[wanted[0]] = self._ready.pop(wanted[0])
-        return found

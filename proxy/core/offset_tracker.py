@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+#: Finished offsets that may wait behind an unfinished one, beside as many as are unfinished.
+_SLACK = 1024
+
 
 @dataclass(slots=True)
 class OffsetTracker:
@@ -40,6 +43,8 @@ class OffsetTracker:
         self.position = offset + 1
         self._unfinished.add(offset)
         self._order.append(offset)
+        if len(self._order) > 2 * len(self._unfinished) + _SLACK:  # the lowest one is stuck
+            self._order = deque(each for each in self._order if each in self._unfinished)
 
     def advance(self, next_offset: int) -> None:
         """Everything below *next_offset* was read, or will never come (filtered at the broker)."""

@@ -16,7 +16,6 @@ from typing import Any
 import jsonpath_rfc9535
 import orjson
 
-from broker_core.errors import RemoteProtocolError
 from broker_core.remoting.message import StoredMessage
 
 #: Chain of the messages of a queue that have no key of their own. 0xFF is in no UTF-8 text.
@@ -26,6 +25,15 @@ QUEUE_CHAIN = b"\xff"
 _SIMPLE_PATH = re.compile(r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[(?:0|[1-9][0-9]*)\]|\['[^'\\]*'\])+\Z")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]+)\]|\['([^']*)'\]")
 _MISSING = object()
+
+#: What a body can make of a rule: it is no JSON (or still compressed), or nested too deep to look
+#: into or to write down. Such a message has no key; it must not end the reading of its queue.
+_NO_KEY = (
+    orjson.JSONDecodeError,
+    orjson.JSONEncodeError,
+    jsonpath_rfc9535.JSONPathError,
+    RecursionError,
+)
 
 
 class MissingKey(Enum):
@@ -66,7 +74,7 @@ def canonical(value: Any) -> bytes | None:
         return None
     if isinstance(value, str):
         return value.encode()
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
+    if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
         value = int(value)
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
@@ -90,8 +98,8 @@ def _json_rule(find: Callable[[Any], Any]) -> Callable[[StoredMessage], bytes | 
     def of(message: StoredMessage) -> bytes | None:
         try:
             return canonical(find(orjson.loads(message.body)))
-        except (orjson.JSONDecodeError, RemoteProtocolError, RecursionError):
-            return None  # not JSON, or a compressed body that does not unpack: no key
+        except _NO_KEY:
+            return None
 
     return of
 

@@ -1,19 +1,23 @@
 """Jobs on their way to and from clients: leases, deadlines, retries. Pure.
 
 A running job is in exactly one place here: leased, waiting for its retry time, or offered again.
-Deadlines and retry times are heaps with stale entries left in: an entry counts only if its lease
-is still live with that very deadline.
+Deadlines are a heap with stale entries left in: an entry counts only if its lease is still live
+with that very deadline. They are swept out once they outnumber the live ones.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from proxy.core.flow_window import Budget
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import SEVERAL_CONNECTIONS, Job
+
+#: Stale deadlines that may stay, beside as many as there are live leases.
+_SLACK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,13 @@ class Lease:
     job: Job
     holder: Holder
     deadline_ns: int
+
+    def may_be_settled_on(self, connection: int, open_connections: Container[int]) -> bool:
+        """Whether a verdict without a lease id counts: see ``QueuePipeline.settle_by_offset``."""
+        sole = self.job.sole_connection
+        if self.holder.connection == connection:
+            return True
+        return sole != SEVERAL_CONNECTIONS and sole not in open_connections
 
 
 @dataclass(slots=True)
@@ -81,14 +92,14 @@ class PullBuffer:
         self.leases_of_group.used += 1
         self._leases[lease.lease_id] = lease
         self._by_offset[job.offset] = lease
-        heapq.heappush(self._deadlines, (deadline_ns, lease.lease_id))
+        self._watch(lease)
         return lease
 
     def extend(self, lease: Lease, deadline_ns: int) -> None:
         """Move a live lease's deadline; it never moves back."""
         if deadline_ns > lease.deadline_ns:
             lease.deadline_ns = deadline_ns
-            heapq.heappush(self._deadlines, (deadline_ns, lease.lease_id))
+            self._watch(lease)
 
     def end(self, lease: Lease) -> Job:
         """End a live lease and return its job, still running. Raises KeyError if it is not live."""
@@ -144,3 +155,9 @@ class PullBuffer:
         self.leases_of_group.used -= len(self._leases)
         self._leases.clear()
         self._by_offset.clear()
+
+    def _watch(self, lease: Lease) -> None:
+        heapq.heappush(self._deadlines, (lease.deadline_ns, lease.lease_id))
+        if len(self._deadlines) > 2 * len(self._leases) + _SLACK:
+            self._deadlines = [(each.deadline_ns, each.lease_id) for each in self._leases.values()]
+            heapq.heapify(self._deadlines)

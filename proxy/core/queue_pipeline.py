@@ -6,15 +6,19 @@ so nothing of an old period can leak into a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Collection, Container, Iterable
 
 from broker_core.names import QueueName
 from broker_core.remoting.message import StoredMessage
+from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
 from proxy.core.flow_window import Budget, FlowWindow
 from proxy.core.ids import Epoch, LeaseId, qid_text
-from proxy.core.job_chains import SEVERAL_CONNECTIONS, Job, JobChains, JobState
+from proxy.core.job_chains import (
+    REACTIVATION_BURST,
+    Job,
+    JobChains,
+    JobState,
+)
 from proxy.core.offset_tracker import OffsetTracker
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.ownership_record import Snapshot
@@ -22,61 +26,7 @@ from proxy.core.pull_buffer import Holder, Lease, PullBuffer
 from proxy.core.retry_policy import MS, OnExhausted
 from proxy.core.rules import TopicRules
 
-
-class Outcome(Enum):
-    """How a message ended for its group; the values stand in histories."""
-
-    OK = "ok"
-    FILTERED = "filtered"
-    DEAD_LETTERED = "dlq"
-
-
-@dataclass(frozen=True, slots=True)
-class Nack:
-    """A client's verdict "failed" on a lease. ``reject``: no retry, straight to the policy."""
-
-    lease_id: LeaseId
-    retry_after_ms: int | None = None  # None: the group's retry intervals
-    reject: bool = False
-    reason: str = ""
-
-
-@dataclass(slots=True)
-class Effects:
-    """What one event led to; the shell writes histories, counts, and stores the dead letters.
-
-    A job in ``dead_letters`` stays running, its key waiting, until ``dead_lettered`` confirms that
-    its copy is stored.
-    """
-
-    finished: list[tuple[int, Outcome]] = field(default_factory=list)  # offsets
-    acked: list[Lease] = field(default_factory=list)
-    nacked: list[Lease] = field(default_factory=list)
-    released: list[Lease] = field(default_factory=list)
-    expired: list[Lease] = field(default_factory=list)
-    fenced: list[int] = field(default_factory=list)  # lease ids (offsets from DDMQ's clients)
-    dead_letters: list[Job] = field(default_factory=list)
-    missing_keys: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineStatistics:
-    """A moment of a pipeline. Counts are jobs; ``base`` is the committable offset."""
-
-    queue: QueueName
-    epoch: Epoch
-    unfinished: int
-    ready: int
-    leased: int
-    retrying: int
-    blocked: int
-    keys: int
-    body_bytes: int
-    base: int
-    committed: int
-    position: int
-    end: int
-    draining: bool
+__all__ = ["Effects", "Nack", "Outcome", "PipelineStatistics", "QueuePipeline"]
 
 
 class QueuePipeline:
@@ -116,7 +66,8 @@ class QueuePipeline:
         self._dead_lettering: set[int] = set()  # offsets whose copies are being stored
         # Hand-outs of the unfinished jobs that failed at least once, also in earlier periods.
         self._attempts = dict(resume.attempts) if resume else {}
-        self._finished_before: Callable[[int], bool] = _finished_before(resume)
+        self._resume = resume
+        self._offered_in_a_row = 0
 
     # ---- reading; caller: queue reader ---------------------------------------------------------
 
@@ -131,16 +82,19 @@ class QueuePipeline:
         return 0 if self.draining or self.closed else self._window.room
 
     def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
-        """Messages were read; the next read starts at *next_offset*. Re-read ones are passed over.
+        """Messages were read; the next read starts at *next_offset*. Re-read ones are passed over,
+        and all of them once the pipeline drains or is closed: the next owner reads them.
 
         Affects: chains, tracker, window.
         """
         effects = Effects()
+        if self.draining or self.closed:
+            return effects
         for message in messages:
             offset = message.queue_offset
             if offset < self._tracker.position:
                 continue
-            if self._finished_before(offset):
+            if self._resume is not None and self._resume.finished(offset):
                 self._tracker.advance(offset + 1)
             elif self.rules.tags is not None and message.tag not in self.rules.tags:
                 self._tracker.advance(offset + 1)
@@ -193,12 +147,24 @@ class QueuePipeline:
         body_bytes = 0
         deadline_ns = now_ns + self.rules.visibility_ns
         while len(leases) < max_jobs and body_bytes < max_bytes:
-            job = self._buffer.take_offered() or self._chains.poll()
+            job = self._next_job()
             if job is None:
                 break
             body_bytes += job.body_bytes
             leases.append(self._buffer.grant(job, holder=holder, deadline_ns=deadline_ns))
         return leases
+
+    def _next_job(self) -> Job | None:
+        """Jobs offered again go first, but have no monopoly, or a client that hands its jobs back
+        at once would starve all other keys.
+        """
+        if self._buffer.offered and (
+            self._offered_in_a_row < REACTIVATION_BURST or not self._chains.ready
+        ):
+            self._offered_in_a_row += 1
+            return self._buffer.take_offered()
+        self._offered_in_a_row = 0
+        return self._chains.poll()
 
     # ---- verdicts; caller: group lane -----------------------------------------------------------
 
@@ -251,7 +217,7 @@ class QueuePipeline:
         nack_of.update(dict.fromkeys(success))  # success wins
         for offset, nack in nack_of.items():
             lease = self._buffer.live_at(offset)
-            if lease is None or not _may_settle(lease, connection, open_connections):
+            if lease is None or not lease.may_be_settled_on(connection, open_connections):
                 effects.fenced.append(offset)
             elif nack is None:
                 effects.acked.append(lease)
@@ -262,12 +228,17 @@ class QueuePipeline:
         return effects
 
     def extend(self, lease_ids: Iterable[LeaseId], *, ms: int, now_ns: int) -> list[LeaseId]:
-        """Let leases run *ms* from now, one visibility timeout at most; returns those not held."""
+        """Let leases run *ms* from now, one visibility timeout at most; returns those not held.
+
+        None is extended once trust has lapsed: the next owner waits for no lease that was granted
+        later than that.
+        """
         deadline_ns = now_ns + min(ms * MS, self.rules.visibility_ns)
+        refused = self.extensions_refused or now_ns >= self.trusted_until_ns
         not_held = []
         for lease_id in lease_ids:
             lease = self._buffer.live(lease_id)
-            if lease is None or lease.deadline_ns <= now_ns or self.extensions_refused:
+            if refused or lease is None or lease.deadline_ns <= now_ns:
                 not_held.append(lease_id)
             else:
                 self._buffer.extend(lease, deadline_ns)
@@ -282,8 +253,10 @@ class QueuePipeline:
                 self._buffer.offer(job)
 
     def dead_lettered(self, job: Job) -> Effects:
-        """The copy of *job* is stored: finish it, and let its key go on."""
+        """The copy of *job* is stored: finish it, and let its key go on (if not closed by now)."""
         effects = Effects()
+        if self.closed:
+            return effects
         self._dead_lettering.remove(job.offset)
         self._finish(job, Outcome.DEAD_LETTERED, effects)
         return effects
@@ -326,10 +299,19 @@ class QueuePipeline:
         return not self._buffer.leased and not self._dead_lettering
 
     def snapshot(self) -> Snapshot:
-        """What the next owner must know to repeat nothing that is finished."""
-        unfinished = tuple(self._tracker.unfinished())
+        """What the next owner must know to repeat nothing that is finished.
+
+        Of what the predecessor had read and this owner has not come to, its word still holds.
+        """
+        position, read = self.position, self.position
+        unfinished = self._tracker.unfinished()
         attempts = {offset: n for offset, n in self._attempts.items() if offset in self._tracker}
-        return Snapshot(self.epoch, self.committable, self.position, unfinished, attempts)
+        before = self._resume
+        if before is not None and before.base <= position < before.read:
+            read = before.read
+            unfinished += [offset for offset in before.unfinished if offset >= position]
+            attempts |= {o: n for o, n in before.attempts.items() if o >= position}
+        return Snapshot(self.epoch, self.committable, read, tuple(unfinished), attempts)
 
     def close(self) -> None:
         """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""
@@ -403,19 +385,3 @@ class QueuePipeline:
             f"<QueuePipeline {self.queue} epoch={self.epoch} ready={s.ready} leased={s.leased}"
             f" blocked={s.blocked} committed={self.committed}>"
         )
-
-
-def _finished_before(resume: Snapshot | None) -> Callable[[int], bool]:
-    """Which offsets the predecessor of a clean hand-over had finished."""
-    if resume is None:
-        return lambda _offset: False
-    base, read, unfinished = resume.base, resume.read, frozenset(resume.unfinished)
-    return lambda offset: base <= offset < read and offset not in unfinished
-
-
-def _may_settle(lease: Lease, connection: int, open_connections: Container[int]) -> bool:
-    if lease.holder.connection == connection:
-        return True
-    # SEVERAL_CONNECTIONS is no open connection either, so it is asked for by name.
-    sole = lease.job.sole_connection
-    return sole not in (connection, SEVERAL_CONNECTIONS) and sole not in open_connections
