@@ -47,7 +47,9 @@ class QueuePipeline:
         hold_until_ns: int = 0,
         resume: Snapshot | None = None,
     ) -> None:
-        """*resume* is the snapshot of a clean predecessor; nothing is handed out before *hold*."""
+        """*resume* is what the ownership records say of earlier owners, whether or not the last one
+        ended cleanly; nothing is handed out before *hold*.
+        """
         self.queue = queue
         self.epoch = epoch
         self.qid = qid_text(queue, period)
@@ -293,10 +295,16 @@ class QueuePipeline:
         """Read and hand out nothing more; verdicts on what is leased still count."""
         self.draining = True
 
-    @property
-    def drained(self) -> bool:
-        """True once no lease is alive and no dead letter is on its way."""
-        return not self._buffer.leased and not self._dead_lettering
+    def may_unlock(self, now_ns: int) -> bool:
+        """True if no lease is alive, nor may be one of the owner before: a clean end, if now.
+
+        The next owner does not wait after a clean end, so it must not come during our own wait.
+        """
+        return not self._buffer.leased and self.hold_until_ns <= now_ns
+
+    def drained(self, now_ns: int) -> bool:
+        """True once the queue may be unlocked and no dead letter is on its way."""
+        return self.may_unlock(now_ns) and not self._dead_lettering
 
     def snapshot(self) -> Snapshot:
         """What the next owner must know to repeat nothing that is finished.
