@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class OrderlaneError(Exception):
-    """Base of what a person may read: one sentence that says what was wrong, where, what is right."""
+    """Base of what a person may read: one sentence with what was wrong, where, what is right."""
 
 
 class SettingsError(OrderlaneError):

@@ -8,20 +8,21 @@ opens no socket.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
 from broker_core.remoting.message import StoredMessage
+from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.ids import LeaseId, parse_qid_text
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
 from proxy.core.pull_buffer import Lease
-from proxy.core.queue_pipeline import Effects, Nack, Outcome, QueuePipeline
+from proxy.core.queue_pipeline import QueuePipeline
 from proxy.history.record import History
 from proxy.settings import GroupSettings
 
@@ -214,6 +215,10 @@ class GroupLane:
         )
         return list(not_held)
 
+    def statistics(self) -> list[PipelineStatistics]:
+        """One frozen record an owned queue."""
+        return [pipeline.statistics() for pipeline in self.buffer]
+
     def close(self) -> None:
         """Stop the timer. The pipelines were handed over before."""
         if self._timer is not None:
@@ -320,9 +325,7 @@ class GroupLane:
             "epoch": pipeline.epoch,
         }
 
-    def _record(
-        self, pipeline: QueuePipeline, event: str, fields: list[dict[str, object]]
-    ) -> None:
+    def _record(self, pipeline: QueuePipeline, event: str, fields: list[dict[str, object]]) -> None:
         if self.history.enabled and fields:
             place = self._place(pipeline)
             self.history.write_many(event, [{**place, **each} for each in fields])

@@ -15,6 +15,7 @@ from broker_core.names import Group
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.downstream.requests import (
+    Addressed,
     linger_ms,
     pull_response,
     refuse_later_fields,
@@ -27,9 +28,9 @@ from proxy.downstream.requests import (
 from proxy.downstream.thrift_server import Entry, Reply
 from proxy.downstream.waiters import Waiter, Waiters
 from proxy.errors import OrderlaneError
-from proxy.group_lane import GroupLane, Verdicts
+from proxy.group_lane import GroupLane
 from proxy.lanes import Lanes
-from proxy.logs import Throttle
+from proxy.logs import NoisyLog
 from proxy.settings import LimitSettings
 from thrift_idl import consumer, consumer_service
 
@@ -46,7 +47,7 @@ class ConsumerService:
         self._lanes = lanes
         self._limits = limits
         self._waiters: dict[Group, Waiters] = {}
-        self._throttle = Throttle()
+        self._noisy = NoisyLog(_log)
         self._closing = False
         self.unknown_names = 0
         self.skipped_acks = 0  # links that name no group here, or are malformed
@@ -97,8 +98,10 @@ class ConsumerService:
     def settle(self, arguments: Any, reply: Reply) -> None:
         """Apply verdicts by lease id without pulling; names the leases that were not held."""
         request = arguments.request
-        not_held = [] if request is None else self._apply(
-            verdicts_of_acks(request.acks), reply.connection.connection_id
+        not_held = (
+            []
+            if request is None
+            else self._apply(verdicts_of_acks(request.acks), reply.connection.connection_id)
         )
         answer = consumer.AckAnswer(notHeld=not_held)
         reply(consumer_service.settle_result(success=answer))
@@ -171,16 +174,12 @@ class ConsumerService:
 
     def _answer(self, lane: GroupLane, reply: Reply, batches: list[Batch], *, ours: bool) -> None:
         reply.on_lost = (lambda: lane.return_unsent(batches)) if batches else None
-        response = pull_response(
-            batches, group=lane.name, ours=ours, home=reply.connection.home
-        )
+        response = pull_response(batches, group=lane.name, ours=ours, home=reply.connection.home)
         reply(consumer_service.pull_result(success=response))
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _apply(
-        self, verdicts: Iterable[tuple[Group | None, Verdicts | None]], connection: int
-    ) -> list[consumer.LeaseRef]:
+    def _apply(self, verdicts: Iterable[Addressed], connection: int) -> list[consumer.LeaseRef]:
         """Apply each to the group that it names; returns the leases that were not held."""
         not_held = []
         for group, each in verdicts:
@@ -198,8 +197,8 @@ class ConsumerService:
 
     def _unknown(self, request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:
         self.unknown_names += 1
-        if self._throttle.allows(str(error)):
-            _log.warning("pull refused", client=reply.connection.address, reason=str(error))
+        client = reply.connection.address
+        self._noisy.warning(str(error), "pull refused", client=client, reason=str(error))
         if ours:
             self._refuse(reply, UNKNOWN_NAME, str(error))
             return

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from broker_core.names import Group, Topic
+from broker_core.remoting.message import StoredMessage
+from proxy.core.effects import Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
 from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import Nack
 from proxy.errors import Refused
 from proxy.group_lane import Verdicts
 from thrift_idl import consumer
@@ -74,7 +75,11 @@ def wish_of(request: Any, *, ours: bool, connection: int, max_bytes: int) -> Pul
     )
 
 
-def verdicts_of_result(result: Any) -> Iterator[tuple[Group | None, Verdicts | None]]:
+#: Verdicts with the group that they name; None and None for what names no place.
+Addressed = tuple[Group | None, Verdicts | None]
+
+
+def verdicts_of_result(result: Any) -> Iterator[Addressed]:
     """Every link of a ConsumeResult chain with the group that it names; None for a bad link."""
     while result is not None:
         context = result.context
@@ -93,7 +98,7 @@ def verdicts_of_result(result: Any) -> Iterator[tuple[Group | None, Verdicts | N
         result = result.nextResult
 
 
-def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[tuple[Group | None, Verdicts | None]]:
+def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[Addressed]:
     """Every AckBatch with the group that it names; None for a bad one."""
     for batch in batches or ():
         context = batch.context
@@ -124,6 +129,14 @@ def pull_response(
     return first
 
 
+def user_properties(stored: StoredMessage) -> dict[str, str] | None:
+    """The application's own properties; None if there are none."""
+    own = {
+        name: value for name, value in stored.properties.items() if name not in RESERVED_PROPERTIES
+    }
+    return own or None
+
+
 def _one_queue(batch: Batch, *, group: str, ours: bool, home: str) -> consumer.PullResponse:
     pipeline = batch.pipeline
     context = consumer.Context(groupId=group, topic=pipeline.queue.topic, qid=pipeline.qid)
@@ -141,17 +154,12 @@ def _message(job: Job, lease_id: LeaseId | None) -> consumer.Message:
     stored = job.message
     if stored is None:
         raise RuntimeError(f"{job} is leased without its message")
-    properties = {
-        name: value
-        for name, value in stored.properties.items()
-        if name not in RESERVED_PROPERTIES
-    }
     message = consumer.Message(
         key=stored.key,
         value=stored.body,
         tag=stored.tag,
         offset=job.offset,
-        properties=properties or None,
+        properties=user_properties(stored),
     )
     if lease_id is not None:
         message.leaseId = lease_id

@@ -71,7 +71,7 @@ class Call:
     _protocol: Any
 
     def decode(self, arguments: Any) -> Any:
-        """Fill the generated ``*_args`` struct *arguments*. Raises FrameError if it does not fit."""
+        """Fill the ``*_args`` struct *arguments*. Raises FrameError if the bytes do not fit."""
         try:
             arguments.read(self._protocol)
             self._protocol.readMessageEnd()

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 import structlog
 from thrift.Thrift import TApplicationException
 
+from broker_core.errors import RemotingError
 from broker_core.tasks import spawn
 from proxy.downstream.thrift_frames import (
     Call,
@@ -24,6 +25,7 @@ from proxy.downstream.thrift_frames import (
     encode_answer,
     encode_failure,
 )
+from proxy.errors import OrderlaneError
 from proxy.settings import LimitSettings
 
 _log = structlog.get_logger("thrift")
@@ -32,7 +34,8 @@ _log = structlog.get_logger("thrift")
 class Method(Protocol):
     """One method of a service: reads *arguments*, answers by *reply* now or later."""
 
-    def __call__(self, arguments: Any, reply: Reply, /) -> None: ...
+    def __call__(self, arguments: Any, reply: Reply, /) -> None:
+        """Serve one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,10 @@ class Reply:
 
     def fail(self, error: Exception) -> None:
         """Answer that the server failed; the client sees a TApplicationException."""
-        _log.error("request failed", method=self.call.name, exc_info=error)
+        if isinstance(error, OrderlaneError | RemotingError):
+            _log.warning("request failed", method=self.call.name, reason=str(error))
+        else:
+            _log.error("request failed", method=self.call.name, exc_info=error)
         sentence = f"{self.call.name} failed in the proxy: {error}"
         self._send(encode_failure(self.call, TApplicationException.INTERNAL_ERROR, sentence))
 
@@ -104,6 +110,7 @@ class Connection(asyncio.Protocol):
     # ---- asyncio's side -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client came."""
         self._transport = cast(asyncio.Transport, transport)
         # 0: pause_writing says at once that bytes stayed here, resume_writing that all have left.
         self._transport.set_write_buffer_limits(high=0)
@@ -114,6 +121,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        """Bytes came."""
         self._frames.receive_data(data)
         self._next_request()
         if self._current is not None and self._frames.buffered > 65536 and self._transport:
@@ -121,12 +129,15 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def pause_writing(self) -> None:
+        """Bytes of the answer stayed here."""
         self._unsent = self._unsent or self._current
 
     def resume_writing(self) -> None:
+        """All bytes have left the process."""
         self._unsent = None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended; whose answer did not leave whole is told."""
         self._transport = None
         self._server.forget(self)
         for reply in {self._current, self._unsent}:

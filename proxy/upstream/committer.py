@@ -11,11 +11,10 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
-from proxy.logs import Throttle
+from proxy.logs import NoisyLog
 from proxy.upstream.context import UpstreamContext
 
-_log = structlog.get_logger("committer")
-_throttle = Throttle()
+_noisy = NoisyLog(structlog.get_logger("committer"))
 
 
 class Committer:
@@ -59,13 +58,13 @@ class Committer:
                 lane.name, pipeline.queue, offset, epoch=pipeline.epoch
             )
         except RemotingError as error:
-            if _throttle.allows(str(pipeline.queue)):
-                _log.warning(
-                    "commit failed; the next one makes up for it",
-                    group=lane.name,
-                    queue=str(pipeline.queue),
-                    reason=str(error),
-                )
+            _noisy.warning(
+                f"{lane.name} {pipeline.queue}",
+                "commit failed; the next one makes up for it",
+                group=lane.name,
+                queue=str(pipeline.queue),
+                reason=str(error),
+            )
             return False
         pipeline.committed = offset
         self._context.history.write(

@@ -62,7 +62,9 @@ class DeadLetters:
             try:
                 await self._send(queue, message)
             except RemotingError as error:
-                log.error("dead letter not stored; its key waits", offset=job.offset, reason=str(error))
+                log.error(
+                    "dead letter not stored; its key waits", offset=job.offset, reason=str(error)
+                )
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
                 continue

@@ -11,7 +11,6 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from proxy.core.ownership_record import (
     LastOwner,
-    Own,
     Record,
     decode,
     encode,
@@ -81,7 +80,9 @@ class OwnershipLog:
         if twin in self._known:
             return twin
         if twin not in await self._queues(twin.topic):
-            beside = [each for each in await self._queues(queue.topic) if each.broker == queue.broker]
+            beside = [
+                each for each in await self._queues(queue.topic) if each.broker == queue.broker
+            ]
             count = max((each.queue_id + 1 for each in beside), default=queue.queue_id + 1)
             await self._client.create_topic(twin.topic, queues=count, broker=queue.broker)
         self._known.add(twin)
@@ -94,11 +95,3 @@ class OwnershipLog:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return []
             raise
-
-
-def next_period(last: LastOwner | None) -> int:
-    """The number of the ownership period after *last*."""
-    return 1 if last is None else last.own.period + 1
-
-
-__all__ = ["Own", "OwnershipLog", "next_period"]

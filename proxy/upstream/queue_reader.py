@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
@@ -11,7 +12,7 @@ from broker_core.client import PullResult, PullStatus
 from broker_core.errors import RemotingError
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
-from proxy.logs import Throttle
+from proxy.logs import NoisyLog, queue_log
 from proxy.upstream.context import UpstreamContext
 
 _MAX_MESSAGES = 256
@@ -19,7 +20,7 @@ _SUSPEND_MS = 15_000
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
 
-_throttle = Throttle()
+_noisy = NoisyLog(structlog.get_logger("reader"))
 
 
 async def read_queue(
@@ -32,9 +33,7 @@ async def read_queue(
     """Read until cancelled. *on_reset* is told where the broker says that the queue begins anew,
     and reading ends.
     """
-    log = structlog.get_logger("reader").bind(
-        group=lane.name, topic=pipeline.queue.topic, qid=pipeline.qid
-    )
+    log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
     while True:
         room = pipeline.room
@@ -51,24 +50,26 @@ async def read_queue(
                 tags=pipeline.rules.tag_expression,
             )
         except RemotingError as error:
-            if _throttle.allows(str(pipeline.queue)):
-                log.warning("read failed; trying again", reason=str(error))
+            _noisy.warning(
+                f"{lane.name} {pipeline.queue}",
+                "read failed; trying again",
+                group=lane.name,
+                queue=str(pipeline.queue),
+                reason=str(error),
+            )
             await asyncio.sleep(back_off_s)
             back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
             continue
         back_off_s = _FIRST_BACK_OFF_S
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            if _passed_over(pipeline, result, log) is None:
-                on_reset(result.next_offset)
-                return
+        if result.status is PullStatus.OFFSET_ILLEGAL and not _moved_on(pipeline, result, log):
+            on_reset(result.next_offset)
+            return
         pipeline.end_offset = result.max_offset
         lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
 
 
-def _passed_over(
-    pipeline: QueuePipeline, result: PullResult, log: structlog.stdlib.BoundLogger
-) -> int | None:
-    """How many messages retention deleted unread; None if the queue's end moved back instead."""
+def _moved_on(pipeline: QueuePipeline, result: PullResult, log: Any) -> bool:
+    """True if retention deleted unread messages; False if the queue's end moved back."""
     lost = result.next_offset - pipeline.position
     if lost < 0:
         log.error(
@@ -76,7 +77,7 @@ def _passed_over(
             position=pipeline.position,
             end=result.next_offset,
         )
-        return None
+        return False
     if lost:
         log.error(
             "messages were deleted by retention before this group read them",
@@ -84,4 +85,4 @@ def _passed_over(
             first_offset=pipeline.position,
             next_offset=result.next_offset,
         )
-    return lost
+    return True

@@ -1,0 +1,1 @@
+"""The HTTP surface: health, readiness, metrics. Reads frozen statistics, decides nothing."""

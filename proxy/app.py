@@ -1,0 +1,211 @@
+"""The composition root of a proxy: builds the parts, joins them, starts and stops them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+
+from broker_core.client import BrokerClient, Membership
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import Group
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.admin.http import AdminHttp
+from proxy.core.flow_window import Budget
+from proxy.core.job_chains import Job
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.downstream.bulk_service import BulkService
+from proxy.downstream.consumer_service import ConsumerService
+from proxy.downstream.producer_service import ProducerService
+from proxy.downstream.thrift_server import ThriftServer
+from proxy.errors import OrderlaneError
+from proxy.group_lane import GroupLane
+from proxy.history.record import History, NullHistory
+from proxy.lanes import Lanes
+from proxy.metrics import ProxyCollector
+from proxy.settings import GroupSettings, Settings, host_port
+from proxy.upstream.committer import Committer
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.dead_letters import DeadLetters
+from proxy.upstream.ownership import GroupOwnership
+from proxy.upstream.ownership_log import OwnershipLog
+
+_log = structlog.get_logger("proxy")
+
+#: Listens on host and port, returns the port.
+_Listen = Callable[[str, int], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a running proxy listens, as host:port."""
+
+    thrift: str
+    http: str
+    producer: str | None = None
+
+
+class Proxy:
+    """One consumer proxy. ``start``, then ``close`` (which drains); both once."""
+
+    def __init__(self, settings: Settings, *, history: History | None = None) -> None:
+        self.settings = settings
+        self._history = history or NullHistory()
+        self._client = BrokerClient(
+            nameservers=settings.nameserver,
+            client_id=_client_id(),
+            on_consumers_changed=self._on_consumers_changed,
+        )
+        self._context = UpstreamContext(
+            client=self._client,
+            membership=Membership(self._client),
+            settings=settings,
+            history=self._history,
+            memory=Budget(settings.limits.memory_bytes),
+            log=OwnershipLog(self._client),
+        )
+        self._committer = Committer(self._context)
+        self._dead_letters = DeadLetters(self._context)
+        self._ownerships: dict[Group, GroupOwnership] = {}
+        self._lanes = Lanes(self._make_lane, auto_create=settings.auto_create_groups)
+        self._consumers = ConsumerService(self._lanes, settings.limits)
+        self._bulk = BulkService(self._client, self._lanes, settings.limits)
+        self._producers = ProducerService(
+            self._client, self._history, max_body_bytes=settings.limits.max_answer_bytes
+        )
+        self._thrift = ThriftServer(
+            {
+                **self._consumers.entries(),
+                **self._bulk.entries(),
+                **self._producers.entries(),
+            },
+            settings.limits,
+        )
+        self._http = self._make_http()
+        self._draining = False
+
+    @property
+    def client_id(self) -> str:
+        """Name of this process among the members of its groups; new in every process."""
+        return self._client.client_id
+
+    async def start(self) -> Addresses:
+        """Listen and serve. Raises OrderlaneError if a port cannot be had."""
+        await self._client.start()
+        for group in self.settings.groups:
+            self._lanes.add(group)
+        self._committing = spawn(self._committer.run(self._lanes), name="committer")
+        listen = self.settings.listen
+        thrift = await self._listen("listen.thrift", listen.thrift, self._thrift.listen)
+        producer = None
+        if listen.producer is not None:
+            producer = await self._listen("listen.producer", listen.producer, self._thrift.listen)
+        http = await self._listen("listen.http", listen.http, self._http.listen)
+        _log.info("proxy ready", thrift=thrift, http=http, client_id=self.client_id)
+        return Addresses(thrift, http, producer)
+
+    async def close(self) -> None:
+        """Drain: hand every queue over, answer what waits, then end."""
+        self._draining = True
+        self._history.write("term")
+        self._thrift.stop_listening()
+        self._consumers.close()
+        await asyncio.gather(*(ownership.close() for ownership in self._ownerships.values()))
+        await cancel_and_wait(self._committing, *self._dead_letters.tasks())
+        for lane in self._lanes:
+            lane.close()
+        await self._thrift.close()
+        await self._http.close()
+        await self._context.membership.close()
+        await self._client.close()
+        self._history.close()
+        _log.info("proxy stopped")
+
+    # ---- joints: what one part wants of another -------------------------------------------------
+
+    def on_ready(self, lane: GroupLane) -> None:
+        """Jobs may have become ready."""
+        self._consumers.dispatch(lane)
+
+    def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
+        """A job is given up."""
+        self._dead_letters.store(lane, pipeline, job)
+
+    def on_wanted(self, lane: GroupLane) -> None:
+        """A client came to a group that this proxy takes no part in."""
+        if (ownership := self._ownerships.get(lane.name)) is not None:
+            ownership.wake()
+
+    def on_settled(self) -> None:
+        """Memory was freed, or a lease ended."""
+        self._context.settled.fire()
+
+    def _on_consumers_changed(self, group: Group) -> None:
+        if (ownership := self._ownerships.get(group)) is not None:
+            ownership.wake()
+
+    def _make_lane(self, settings: GroupSettings) -> GroupLane:
+        lane = GroupLane(
+            settings=settings,
+            memory=self._context.memory,
+            history=self._history,
+            listener=self,
+            open_connections=self._thrift.open,
+        )
+        self._ownerships[lane.name] = GroupOwnership(self._context, self._committer, lane)
+        return lane
+
+    def _make_http(self) -> AdminHttp:
+        registry = CollectorRegistry()
+        registry.register(ProxyCollector(self._lanes, self._context.memory, self._figures))
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        return AdminHttp(
+            registry=registry,
+            not_ready=self._not_ready,
+            groups=lambda: {lane.name: lane.statistics() for lane in self._lanes},
+        )
+
+    def _figures(self) -> dict[str, float]:
+        return {
+            "connections": len(self._thrift.open),
+            "bad_frames": self._thrift.bad_frames,
+            "refused": self._thrift.refused_connections,
+            "skipped_acks": self._consumers.skipped_acks,
+            "unknown_names": self._consumers.unknown_names,
+        }
+
+    async def _not_ready(self) -> str | None:
+        if self._draining:
+            return "it is draining"
+        try:
+            await self._client.topics()
+        except RemotingError as error:
+            return str(error)
+        return None
+
+    async def _listen(self, setting: str, address: str, listen: _Listen) -> str:
+        host, port = host_port(address)
+        try:
+            port = await listen(host, port)
+        except OSError as error:
+            raise OrderlaneError(
+                f"{setting}: cannot listen on {address}: {error.strerror or error};"
+                " choose another port, or 0 for any free one"
+            ) from None
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _client_id() -> str:
+    """``ip@pid#time``: new in every process, as locks and records name it."""
+    try:
+        address = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        address = "127.0.0.1"
+    return f"{address}@{os.getpid()}#{now_ns()}"

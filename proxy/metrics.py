@@ -1,0 +1,138 @@
+"""Every metric of the proxy, in one file. Values are read from statistics at each scrape.
+
+Key values never stand in a label: they are without number, and they are the users' own data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from proxy.core.effects import PipelineStatistics
+from proxy.core.flow_window import Budget
+from proxy.group_lane import GroupLane
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDefinition:
+    """Name without prefix, what it says, its labels, and whether it only rises."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ("group", "topic")
+    counter: bool = False
+
+
+_QUEUE = ("group", "topic", "queue")
+
+#: Taken from one queue's statistics; by field.
+QUEUE_GAUGES: dict[str, MetricDefinition] = {
+    "lag": MetricDefinition(
+        "consumer_lag_messages", "End offset of the queue minus the committed one", _QUEUE
+    ),
+    "unfinished": MetricDefinition(
+        "unfinished_messages", "Messages read and not finished yet", _QUEUE
+    ),
+    "ready": MetricDefinition("ready_messages", "Messages that a pull would get now", _QUEUE),
+    "leased": MetricDefinition("inflight", "Messages in the hands of clients", _QUEUE),
+    "retrying": MetricDefinition(
+        "retrying_messages", "Failed messages that wait for their retry time", _QUEUE
+    ),
+    "blocked": MetricDefinition(
+        "blocked_messages", "Messages that wait behind another of their key", _QUEUE
+    ),
+    "keys": MetricDefinition("keys", "Order keys with unfinished messages", _QUEUE),
+    "span": MetricDefinition(
+        "span_messages", "Read position of the queue minus the committed offset", _QUEUE
+    ),
+    "epoch": MetricDefinition("owner_epoch", "Epoch of this proxy's ownership", _QUEUE),
+}
+
+#: Taken from the counts of a topic; by field.
+TOPIC_COUNTERS: dict[str, MetricDefinition] = {
+    name: MetricDefinition(metric, help_text, counter=True)
+    for name, metric, help_text in (
+        ("delivered", "deliveries_total", "Messages handed out, repeats included"),
+        ("acked", "acks_total", "Messages acked"),
+        ("nacked", "retries_total", "Messages that a client reported as failed"),
+        ("released", "released_total", "Messages given back unhandled"),
+        ("expired", "lease_expired_total", "Leases that ran out"),
+        ("fenced", "ack_fenced_total", "Verdicts on leases that were no longer held"),
+        ("filtered", "filtered_total", "Messages passed over for their tag"),
+        ("dead_lettered", "dlq_total", "Messages stored in the dead-letter topic"),
+        ("missing_keys", "missing_key_total", "Messages without their order key"),
+    )
+}
+
+#: Of the process.
+PROCESS: dict[str, MetricDefinition] = {
+    "memory": MetricDefinition("memory_used_bytes", "Message bodies held", ()),
+    "window": MetricDefinition("window_used_ratio", "The same over limits.memory_bytes", ()),
+    "connections": MetricDefinition("connections", "Open client connections", ()),
+    "bad_frames": MetricDefinition(
+        "bad_frames_total", "Connections closed for bytes that are no request", (), counter=True
+    ),
+    "refused": MetricDefinition(
+        "refused_connections_total", "Connections over a limit", (), counter=True
+    ),
+    "skipped_acks": MetricDefinition(
+        "skipped_acks_total", "Verdicts that name no group here", (), counter=True
+    ),
+    "unknown_names": MetricDefinition(
+        "unknown_names_total", "Pulls for an unknown group or topic", (), counter=True
+    ),
+    "waiting_pulls": MetricDefinition("waiting_pulls", "Pulls that wait for messages", ("group",)),
+}
+
+
+def definitions() -> list[MetricDefinition]:
+    """All of them, for the documentation and its test."""
+    return [*QUEUE_GAUGES.values(), *TOPIC_COUNTERS.values(), *PROCESS.values()]
+
+
+@dataclass(slots=True)
+class ProxyCollector(Collector):
+    """Turns statistics into metrics. ``process`` gives the process's own figures by field."""
+
+    lanes: Iterable[GroupLane]
+    memory: Budget
+    process: Callable[[], dict[str, float]]
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics now."""
+        families = {definition.name: _family(definition) for definition in definitions()}
+
+        def put(definition: MetricDefinition, labels: list[str], value: float) -> None:
+            families[definition.name].add_metric(labels, value)
+
+        for lane in self.lanes:
+            put(PROCESS["waiting_pulls"], [lane.name], lane.waiting_pulls)
+            for topic, counts in lane.counts.items():
+                for name, definition in TOPIC_COUNTERS.items():
+                    put(definition, [lane.name, topic], getattr(counts, name))
+            for figures in lane.statistics():
+                labels = [lane.name, figures.queue.topic, figures.queue.qid]
+                for name, definition in QUEUE_GAUGES.items():
+                    put(definition, labels, _queue_value(figures, name))
+        put(PROCESS["memory"], [], self.memory.used)
+        put(PROCESS["window"], [], self.memory.used / self.memory.limit)
+        for name, value in self.process().items():
+            put(PROCESS[name], [], value)
+        yield from families.values()
+
+
+def _queue_value(figures: PipelineStatistics, name: str) -> float:
+    if name == "lag":
+        return max(0, figures.end - figures.committed)
+    if name == "span":
+        return figures.position - figures.committed
+    return float(getattr(figures, name))
+
+
+def _family(definition: MetricDefinition) -> CounterMetricFamily | GaugeMetricFamily:
+    kind = CounterMetricFamily if definition.counter else GaugeMetricFamily
+    name = "orderlane_" + definition.name.removesuffix("_total")
+    return kind(name, definition.help, labels=list(definition.labels))

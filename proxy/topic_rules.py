@@ -1,0 +1,28 @@
+"""From a topic's settings to the rules of the core."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from proxy.core.order_key import MissingKey, compile_order_key
+from proxy.core.retry_policy import MS, OnExhausted, RetryPolicy
+from proxy.core.rules import TopicRules, parse_tags
+from proxy.settings import TopicSettings
+
+
+@lru_cache(maxsize=1024)
+def rules_of(topic: TopicSettings) -> TopicRules:
+    """Compile the settings of one topic. They were checked when they were loaded."""
+    return TopicRules(
+        order_key=compile_order_key(topic.order_key),
+        missing_key=MissingKey(topic.missing_key),
+        tags=parse_tags(topic.tags),
+        visibility_ns=int(topic.visibility_timeout_s * 1000) * MS,
+        retry=RetryPolicy(
+            intervals_ms=topic.retry_intervals_ms,
+            max_deliveries=topic.max_deliveries,
+            on_exhausted=OnExhausted(topic.on_exhausted),
+        ),
+        max_pull_batch=topic.max_pull_batch,
+        max_jobs=topic.max_jobs_in_memory,
+    )

@@ -1,0 +1,265 @@
+"""The life of one queue at this proxy: lock, take over, read, hand over or lose."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import QueueName
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.ids import Epoch
+from proxy.core.ownership_record import Clean, LastOwner, Own, Snapshot
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.group_lane import GroupLane
+from proxy.topic_rules import rules_of
+from proxy.upstream.committer import Committer
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.queue_reader import read_queue
+from proxy.upstream.start_offsets import start_offset
+
+#: Acquiring: locked, its pipeline being built. Unlocking: not served any more, and its lock not to
+#: be renewed. Gone: neither.
+QueueState = Enum("QueueState", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
+
+_LOOK_AGAIN_S = 0.2
+
+
+class OwnedQueue:
+    """A queue whose orderly lock this proxy was granted. One object an ownership period."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        committer: Committer,
+        lane: GroupLane,
+        queue: QueueName,
+        *,
+        trusted_until_ns: int,
+        lock_requests: asyncio.Lock,
+    ) -> None:
+        """*lock_requests* is held over every lock, renewal and unlock of the group: a renewal that
+        overtook an unlock would keep the lock for nobody.
+        """
+        self.queue = queue
+        self.state = QueueState.ACQUIRING
+        self._context = context
+        self._committer = committer
+        self._lane = lane
+        self._trusted_until_ns = trusted_until_ns
+        self._lock_requests = lock_requests
+        self._pipeline: QueuePipeline | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._log = structlog.get_logger("ownership").bind(
+            group=lane.name, topic=queue.topic, queue=queue.qid
+        )
+        self._acquiring: asyncio.Task[None] = spawn(self._acquire(), name=f"acquire {queue}")
+        self._handing_over: asyncio.Task[None] | None = None
+
+    # ---- what the renewals say ------------------------------------------------------------------
+
+    async def renewed(self, trusted_until_ns: int) -> None:
+        """The broker granted the lock again.
+
+        If trust had lapsed meanwhile, someone else may have owned the queue: only the ownership
+        record can tell, and until it has, nothing is handed out.
+        """
+        pipeline = self._pipeline
+        if pipeline is None:
+            self._trusted_until_ns = trusted_until_ns
+            return
+        if pipeline.trusted_until_ns <= now_ns():
+            try:
+                last = await self._context.log.last(self._lane.name, self.queue)
+            except RemotingError as error:
+                self._log.warning("still not sure to own the queue", reason=str(error))
+                return
+            if last is None or last.epoch != pipeline.epoch:
+                await self.lose("another proxy owned the queue while trust had lapsed")
+                return
+            self._log.info("lock granted again after a lapse; going on")
+        self._lane.renewed(pipeline, trusted_until_ns)
+
+    async def lose(self, reason: str) -> None:
+        """The lock is not ours: drop everything at once."""
+        if self.state is QueueState.GONE:
+            return
+        self._log.warning("queue lost", reason=reason)
+        await cancel_and_wait(self._acquiring, self._handing_over)
+        await self._end(reason)
+        self.state = QueueState.GONE
+
+    # ---- taking over ----------------------------------------------------------------------------
+
+    async def _acquire(self) -> None:
+        try:
+            pipeline = await self._take_over()
+        except RemotingError as error:
+            self._log.warning("take-over failed; trying again", reason=str(error))
+            await self._unlock()
+            return
+        self._pipeline = pipeline
+        self.state = QueueState.OWNED
+        self._history("own+", owner=self._context.client.client_id)
+        self._lane.add(pipeline)
+        self._read()
+        self._log.info(
+            "queue owned", qid=pipeline.qid, epoch=pipeline.epoch, start=pipeline.position
+        )
+
+    async def _take_over(self) -> QueuePipeline:
+        context, group, lock = self._context, self._lane.name, self._context.settings.lock
+        settings = self._lane.settings.topic(self.queue.topic)
+        if settings is None:
+            raise RuntimeError(f"{group} was granted {self.queue}, a topic that it does not have")
+        rules = rules_of(settings)
+        locked_ns = now_ns()
+        broker_start_ms = await context.client.broker_start_ms(self.queue.broker)
+        last = await context.log.last(group, self.queue)
+        resume = None if last is None else last.snapshot
+        committed, start = await start_offset(context.client, self._lane.settings, self.queue)
+        own = Own(
+            owner=context.client.client_id,
+            trust_ms=int(lock.trust_s * 1000),
+            longest_lease_ms=rules.visibility_ns // 1_000_000,
+            broker_start_ms=broker_start_ms,
+            period=1 if last is None else last.own.period + 1,
+        )
+        epoch = Epoch(await context.log.append(group, self.queue, own))
+        return QueuePipeline(
+            queue=self.queue,
+            epoch=epoch,
+            period=own.period,
+            rules=rules,
+            start_offset=max(start, resume.base if resume else 0),
+            committed=committed,
+            trusted_until_ns=self._trusted_until_ns,
+            memory=context.memory,
+            leases_of_group=self._lane.leases_of_group,
+            hold_until_ns=locked_ns + self._wait_ns(last, broker_start_ms),
+            resume=resume,
+        )
+
+    def _wait_ns(self, last: LastOwner | None, broker_start_ms: int) -> int:
+        if last is None:
+            return 0
+        wait_ns = last.wait_ns(
+            broker_start_ms=broker_start_ms,
+            broker_lock_expiry_s=self._context.settings.lock.broker_lock_expiry_s,
+        )
+        if wait_ns:
+            self._log.info(
+                "waiting for leases of the last owner to end",
+                seconds=wait_ns / 1e9,
+                last_owner=last.own.owner,
+            )
+        return wait_ns
+
+    def _read(self) -> None:
+        pipeline = self._owned()
+        self._reader = spawn(
+            read_queue(self._context, self._lane, pipeline, on_reset=self._reset),
+            name=f"read {self.queue}",
+        )
+
+    def _reset(self, offset: int) -> None:
+        """The broker's queue ends below what was read: begin a new period at its end."""
+        self._handing_over = spawn(self._restart_at(offset), name=f"reset {self.queue}")
+
+    async def _restart_at(self, offset: int) -> None:
+        pipeline = self._owned()
+        empty = Snapshot(pipeline.epoch, offset, offset)
+        try:
+            await self._context.log.append(self._lane.name, self.queue, empty)
+            await self._context.client.commit_offset(
+                self._lane.name, self.queue, offset, epoch=pipeline.epoch
+            )
+        except RemotingError as error:
+            self._log.error("reset not written down; trying again", reason=str(error))
+        await self._end("reset")
+        await self._unlock()
+
+    # ---- handing over ---------------------------------------------------------------------------
+
+    def hand_over(self) -> asyncio.Task[None]:
+        """Give the queue back without loss or repetition; the task ends when it is done."""
+        if self._handing_over is None:
+            self._handing_over = spawn(self._hand_over(), name=f"hand over {self.queue}")
+        return self._handing_over
+
+    async def _hand_over(self) -> None:
+        if self.state is QueueState.ACQUIRING:
+            await asyncio.wait([self._acquiring])
+        if self._pipeline is None:
+            return
+        self.state = QueueState.HANDING_OVER
+        pipeline = self._pipeline
+        pipeline.drain()
+        await cancel_and_wait(self._reader)
+        await self._drained(pipeline)
+        if not await self._committer.commit(self._lane, pipeline):
+            self._log.warning("the last commit failed; the ownership record makes up for it")
+        await self._write_end(pipeline)
+        unlock = pipeline.may_unlock(now_ns())
+        await self._end("handed over")
+        if unlock:
+            await self._unlock()
+        self.state = QueueState.GONE  # a lock with leases under it runs out by itself
+
+    async def _write_end(self, pipeline: QueuePipeline) -> None:
+        """What is finished, and that the end was clean, if it was."""
+        log, group = self._context.log, self._lane.name
+        try:
+            await log.append(group, self.queue, pipeline.snapshot())
+            if pipeline.may_unlock(now_ns()):
+                await log.append(group, self.queue, Clean(pipeline.epoch))
+        except RemotingError as error:
+            self._log.warning("no clean end written; the next owner may repeat", reason=str(error))
+
+    async def _drained(self, pipeline: QueuePipeline) -> None:
+        """Wait until nothing is leased; past ``drain_s`` no lease is extended, so they end."""
+        deadline_ns = now_ns() + int(self._context.settings.ownership.drain_s * 1e9)
+        while (now := now_ns()) < pipeline.trusted_until_ns and not pipeline.drained(now):
+            if now >= deadline_ns:
+                pipeline.extensions_refused = True
+                if pipeline.may_unlock(now):
+                    return  # a dead letter that no broker takes: the next owner tries again
+            await self._context.settled.wait(_LOOK_AGAIN_S)
+
+    async def _unlock(self) -> None:
+        self.state = QueueState.UNLOCKING
+        async with self._lock_requests:
+            try:
+                await self._context.client.unlock(self._lane.name, [self.queue])
+            except RemotingError as error:
+                self._log.warning("not unlocked; the lock runs out by itself", reason=str(error))
+        self.state = QueueState.GONE
+
+    async def _end(self, reason: str) -> None:
+        """Serve the queue no longer."""
+        await cancel_and_wait(self._reader)
+        if self._pipeline is not None:
+            self._history("own-", reason=reason)
+            self._lane.remove(self._pipeline)
+            self._log.info("queue given up", reason=reason, committed=self._pipeline.committed)
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _owned(self) -> QueuePipeline:
+        if self._pipeline is None:
+            raise RuntimeError(f"{self.queue} is not owned yet")
+        return self._pipeline
+
+    def _history(self, event: str, **fields: object) -> None:
+        pipeline = self._owned()
+        self._context.history.write(
+            event,
+            group=self._lane.name,
+            topic=self.queue.topic,
+            queue=self.queue.qid,
+            epoch=pipeline.epoch,
+            **fields,
+        )

@@ -1,0 +1,200 @@
+"""Which queues of a group this proxy should own, and the renewal of those it owns.
+
+A proxy takes part in a group while it has clients for it. Every member computes its share by
+averaging over the members that the broker lists, asks for the orderly locks of what is missing, and
+hands over what is too much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.allocation import allocate
+from proxy.group_lane import GroupLane
+from proxy.logs import NoisyLog
+from proxy.upstream.committer import Committer
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.owned_queue import OwnedQueue, QueueState
+
+_log = structlog.get_logger("ownership")
+
+_UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
+
+#: Seconds between two looks at members and routes; notices of the broker come in between.
+_SETTLED_S, _UNSETTLED_S = 5.0, 0.5
+
+
+class GroupOwnership:
+    """One group's share of queues at this proxy."""
+
+    def __init__(self, context: UpstreamContext, committer: Committer, lane: GroupLane) -> None:
+        self._context = context
+        self._committer = committer
+        self._lane = lane
+        self._queues: dict[QueueName, OwnedQueue] = {}
+        self._wake = asyncio.Event()
+        self._lock_requests = asyncio.Lock()
+        self._noisy = NoisyLog(_log)
+        self._closing = False
+        self._tasks = [
+            spawn(self._balance(), name=f"balance {lane.name}"),
+            spawn(self._renew(), name=f"renew {lane.name}"),
+        ]
+
+    def wake(self) -> None:
+        """Something changed: members of the group, its topics, or a first client came."""
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Hand everything over, then leave the group."""
+        self._closing = True
+        self.wake()
+        await asyncio.wait(self._tasks[:1])
+        await cancel_and_wait(*self._tasks)
+
+    # ---- the share ------------------------------------------------------------------------------
+
+    async def _balance(self) -> None:
+        while True:
+            self._wake.clear()
+            settled = True
+            try:
+                if self._closing:
+                    await self._leave()
+                    return
+                if self._lane.wanted(leave_after_s=self._context.settings.ownership.leave_after_s):
+                    settled = await self._take_part()
+                elif self._lane.joined:
+                    await self._leave()
+            except RemotingError as error:
+                settled = False
+                self._noisy.warning(
+                    "balance", "no share computed", group=self._lane.name, reason=str(error)
+                )
+            await self._pause(_SETTLED_S if settled else _UNSETTLED_S)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _take_part(self) -> bool:
+        """One round; False if something is still to come: a lock, a member, a hand-over."""
+        group, settings = self._lane.name, self._lane.settings
+        topics = [Topic(topic.name) for topic in settings.topics]
+        self._lane.joined = True
+        await self._context.membership.join(group, topics)
+        settled = True
+        share: set[QueueName] = set()
+        for topic in topics:
+            part = await self._share_of(topic)
+            if part is None:
+                settled = False
+                share.update(queue for queue in self._queues if queue.topic == topic)
+            else:
+                share.update(part)
+        self._forget_gone()
+        for queue, owned in self._queues.items():
+            if queue not in share:
+                owned.hand_over()
+        missing = share - self._queues.keys()
+        if missing:
+            await self._lock(missing)
+        states = {owned.state for owned in self._queues.values()}
+        return settled and states <= {QueueState.OWNED} and self._queues.keys() == share
+
+    async def _share_of(self, topic: Topic) -> list[QueueName] | None:
+        """Queues of *topic* for this proxy; None if that cannot be said now."""
+        client = self._context.client
+        try:
+            queues = await client.queues(topic)
+            members = await client.consumer_ids(self._lane.name, topic)
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            self._noisy.warning(
+                topic,
+                "the topic does not exist yet: waiting for it",
+                group=self._lane.name,
+                topic=topic,
+            )
+            return None
+        if client.client_id not in members:
+            return None  # our heartbeat has not arrived everywhere
+        return allocate(client.client_id, members, queues)
+
+    async def _lock(self, queues: set[QueueName]) -> None:
+        async with self._lock_requests:
+            before_ns = now_ns()  # trust counts from before the request: the answer may be late
+            answer = await self._context.client.lock(
+                self._lane.name, queues, timeout_s=self._context.settings.lock.request_timeout_s
+            )
+        for queue in sorted(answer.granted):
+            self._queues[queue] = OwnedQueue(
+                self._context,
+                self._committer,
+                self._lane,
+                queue,
+                trusted_until_ns=before_ns + self._trust_ns,
+                lock_requests=self._lock_requests,
+            )
+
+    async def _leave(self) -> None:
+        """Hand all queues over and leave; a client that comes meanwhile is served after it."""
+        if tasks := [owned.hand_over() for owned in self._queues.values()]:
+            await asyncio.wait(tasks)
+        self._forget_gone()
+        if self._lane.joined:
+            self._lane.joined = False
+            await self._context.membership.leave(self._lane.name)
+
+    def _forget_gone(self) -> None:
+        for queue, owned in list(self._queues.items()):
+            if owned.state is QueueState.GONE:
+                del self._queues[queue]
+
+    # ---- renewal --------------------------------------------------------------------------------
+
+    @property
+    def _trust_ns(self) -> int:
+        return int(self._context.settings.lock.trust_s * 1e9)
+
+    async def _renew(self) -> None:
+        lock = self._context.settings.lock
+        while True:
+            await asyncio.sleep(lock.renewal_s)
+            await self._renew_once(timeout_s=lock.request_timeout_s)
+
+    async def _renew_once(self, *, timeout_s: float) -> None:
+        async with self._lock_requests:
+            held = [owned for owned in self._queues.values() if owned.state not in _UNLOCKED]
+            if not held:
+                return
+            before_ns = now_ns()
+            answer = await self._context.client.lock(
+                self._lane.name, [owned.queue for owned in held], timeout_s=timeout_s
+            )
+        for owned in held:
+            if owned.state in _UNLOCKED:
+                continue
+            if owned.queue in answer.granted:
+                await owned.renewed(before_ns + self._trust_ns)
+            elif owned.queue not in answer.unanswered:
+                await owned.lose("the broker gave the lock to another")
+                self.wake()
+        if answer.unanswered:
+            self._noisy.warning(
+                "renewal",
+                "lock not renewed: the broker did not answer",
+                group=self._lane.name,
+                queues=len(answer.unanswered),
+            )
