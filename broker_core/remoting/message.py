@@ -49,6 +49,7 @@ _HEADS = {
     for flags, born, store in ((0x00, 8, 8), (0x10, 20, 8), (0x20, 8, 20), (0x30, 20, 20))
 }
 _SYS_FLAG_LOW_BYTE_AT = 39
+_LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
 _BATCH_HEAD = struct.Struct(">iIiii")  # total, magic, crc, flag, body length
 
@@ -162,7 +163,7 @@ def encode_host(ip: str, port: int) -> bytes:
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
     """The id of the message at *physical_offset*: 32 hex digits, 56 with an IPv6 host."""
-    return (store_host + struct.pack(">q", physical_offset)).hex().upper()
+    return (store_host + _LONG.pack(physical_offset)).hex().upper()
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
@@ -198,28 +199,26 @@ def decode_properties(raw: bytes) -> dict[str, str]:
     return properties
 
 
-def stored_size(topic: bytes, entry: BatchEntry) -> int:
-    """Bytes of a message with IPv4 hosts once stored; each IPv6 host takes 12 more."""
-    return FIXED_BYTES + len(topic) + len(entry.body) + len(entry.properties)
-
-
 def encode_stored(
     envelope: Envelope, entry: BatchEntry, *, queue_offset: int, store_ms: int
 ) -> bytearray:
     """One stored message (V1). PHYSICALOFFSET is 0 until the commit log gives it its place.
 
+    Properties always end with their separator here: recovery knows a torn message by that.
     Raises LocalProtocolError if topic or properties are longer than the layout has room for.
     """
-    topic, body = envelope.topic.encode(), entry.body
-    if len(topic) > MAX_NAME_CHARS or len(entry.properties) > MAX_PROPERTIES_BYTES:
+    topic, body, properties = envelope.topic.encode(), entry.body, entry.properties
+    if properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    if len(topic) > MAX_NAME_CHARS or len(properties) > MAX_PROPERTIES_BYTES:
         raise LocalProtocolError(
             f"topic of {len(topic)} bytes (at most {MAX_NAME_CHARS}) or properties of"
-            f" {len(entry.properties)} bytes (at most {MAX_PROPERTIES_BYTES}) too long to store"
+            f" {len(properties)} bytes (at most {MAX_PROPERTIES_BYTES}) too long to store"
         )
     born, store = envelope.born_host, envelope.store_host
     wide = (_SYS_BORN_V6 if len(born) > 8 else 0) | (_SYS_STORE_V6 if len(store) > 8 else 0)
     head = _HEADS[wide]
-    tail = bytes((len(topic),)) + topic + _SHORT.pack(len(entry.properties)) + entry.properties
+    tail = bytes((len(topic),)) + topic + _SHORT.pack(len(properties)) + properties
     message = bytearray(
         head.pack(
             head.size + len(body) + len(tail),
@@ -244,6 +243,13 @@ def encode_stored(
     return message
 
 
+def store_ms_of(head: bytes) -> int:
+    """The store time in the first 88 bytes of a stored message."""
+    wide_born_host = head[_SYS_FLAG_LOW_BYTE_AT] & _SYS_BORN_V6
+    store_ms: int = _LONG.unpack_from(head, 68 if wide_born_host else 56)[0]
+    return store_ms
+
+
 def decode_messages(buffer: Bytes, *, check_crc: bool = False) -> list[StoredMessage]:
     """All messages of a pull's body, in order.
 
@@ -261,17 +267,22 @@ def decode_messages(buffer: Bytes, *, check_crc: bool = False) -> list[StoredMes
     return messages
 
 
-def decode_message(data: bytes, position: int = 0, *, check_crc: bool = False) -> StoredMessage:
-    """The message at *position*; what follows it is not looked at. Raises as decode_messages."""
+def decode_message(
+    data: bytes, position: int = 0, *, check_crc: bool = False, inflate: bool = True
+) -> StoredMessage:
+    """The message at *position*; what follows it is not looked at. Raises as decode_messages.
+
+    Without *inflate* the body is given as stored.
+    """
     try:
-        return _decode(data, position, check_crc=check_crc)
+        return _decode(data, position, check_crc, inflate)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(
             f"stored message at byte {position} is cut short or garbled: {error}"
         ) from error
 
 
-def _decode(data: bytes, position: int, *, check_crc: bool) -> StoredMessage:
+def _decode(data: bytes, position: int, check_crc: bool, inflate: bool) -> StoredMessage:
     head = _HEADS[data[position + _SYS_FLAG_LOW_BYTE_AT] & 0x30]
     (
         size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms,
@@ -298,8 +309,8 @@ def _decode(data: bytes, position: int, *, check_crc: bool) -> StoredMessage:
     properties_at += 2
     if topic_bytes < 0 or properties_bytes < 0 or properties_at + properties_bytes != end:
         raise _broken(position, f"its parts do not add up to its size {size}")
-    compressed = False
-    if sys_flag & SYS_COMPRESSED:
+    compressed = bool(sys_flag & SYS_COMPRESSED)
+    if compressed and inflate:
         body, compressed = _inflate(body, sys_flag)
     return StoredMessage(
         Topic(data[topic_at : topic_at + topic_bytes].decode()),

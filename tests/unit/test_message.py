@@ -24,7 +24,6 @@ from broker_core.remoting.message import (
     encode_properties,
     encode_stored,
     offset_message_id,
-    stored_size,
 )
 
 GOLDEN = bytes.fromhex(
@@ -70,7 +69,10 @@ def test_golden_message_is_encoded_to_the_same_bytes() -> None:
     encoded = encode_stored(envelope, entry, queue_offset=0, store_ms=golden.store_ms)
     struct.pack_into(">q", encoded, 28, golden.physical_offset)
     assert bytes(encoded) == GOLDEN
-    assert stored_size(b"CapTopic3", entry) == len(GOLDEN)
+
+
+def test_stored_properties_end_with_their_separator() -> None:
+    assert only(stored(BatchEntry(0, b"", b"a\x01b"))).raw_properties == b"a\x01b\x02"
 
 
 def test_golden_batch_entry() -> None:

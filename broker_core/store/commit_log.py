@@ -1,0 +1,243 @@
+"""The commit log: all messages of a broker, one after the other, in files of equal length.
+
+1. A message lies whole in one segment; the rest of a full segment is marked by a filler
+   (int32 length, int32 magic), as in RocketMQ.
+2. What one ``append`` is given goes into one segment by one write: all of it or nothing.
+3. A segment is allocated before it is used, so a sync moves data only and a full disk is
+   noticed before a byte is written. Bytes behind the end of the log are zero.
+4. After a failed write or sync nobody knows what the disk holds: the log then takes nothing more
+   until it is opened again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from broker_core.errors import StoreError
+from broker_core.remoting.message import MAGIC_BLANK, PHYSICAL_OFFSET_AT
+from broker_core.store.files import OpenFiles, sync_folder, write_at
+
+FILLER = struct.Struct(">iI")
+_PLACE = struct.Struct(">q")
+
+
+@dataclass(slots=True)
+class Segment:
+    """One file of the log; ``start`` is the log's offset of its first byte, also its name."""
+
+    path: Path
+    start: int
+    capacity: int  # bytes
+
+    @property
+    def end(self) -> int:
+        """Where the next segment starts."""
+        return self.start + self.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A sync to be done by ``run`` in any thread; afterwards the log is on disk up to ``end``."""
+
+    end: int
+    descriptors: tuple[int, ...]
+
+    def run(self) -> None:
+        """Block until the disk has it. Raises OSError."""
+        for descriptor in self.descriptors:
+            os.fdatasync(descriptor)
+
+
+class CommitLog:
+    """The segments of *folder*. One thread only, ``Sync.run`` excepted. Offsets are in bytes."""
+
+    def __init__(self, folder: Path, *, segment_bytes: int) -> None:
+        """Look at the folder; ``open_at`` makes the log writable.
+
+        Raises StoreError if segments are missing between others.
+        """
+        self._folder = folder
+        self._segment_bytes = segment_bytes
+        self._files = OpenFiles(limit=64)
+        self._active: int | None = None  # descriptor of the last segment
+        self._full: list[int] = []  # descriptors of segments left since the last sync
+        self._failure: OSError | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self.segments = _find_segments(folder, segment_bytes)
+        self.end_offset = self.segments[-1].start if self.segments else 0
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the oldest byte kept."""
+        return self.segments[0].start if self.segments else self.end_offset
+
+    @property
+    def largest_append_bytes(self) -> int:
+        """How much one ``append`` may take."""
+        return self._segment_bytes - FILLER.size
+
+    def open_at(self, end: int) -> int:
+        """Make *end* the end of the log and drop what is behind it; return how many bytes that was.
+
+        Segments behind the one of *end* are renamed to ``*.dropped``, not deleted. Raises OSError.
+        """
+        dropped = 0
+        while self.segments and self.segments[-1].start > end:
+            segment = self.segments.pop()
+            if used := _used_bytes(segment.path, 0):
+                dropped += used
+                segment.path.rename(segment.path.with_suffix(".dropped"))
+            else:
+                segment.path.unlink()
+        self.end_offset = end
+        if self.segments:
+            last = self.segments[-1]
+            used = end - last.start
+            dropped += _used_bytes(last.path, used)
+            self._active = os.open(last.path, os.O_RDWR)
+            os.ftruncate(self._active, used)  # stale bytes behind the end must not come back
+            os.posix_fallocate(self._active, 0, last.capacity)
+            os.fdatasync(self._active)
+        sync_folder(self._folder)
+        return dropped
+
+    def append(self, messages: Sequence[bytearray]) -> list[int]:
+        """Write stored messages, filling in their physical offsets; return these.
+
+        Not on disk before a sync. Raises OSError, with nothing appended, on a full or failing disk,
+        and ValueError above ``largest_append_bytes``.
+        """
+        size = sum(map(len, messages))
+        if size > self.largest_append_bytes:
+            raise ValueError(f"{size} bytes at once; a segment takes {self.largest_append_bytes}")
+        if self._failure is not None:
+            raise OSError(errno.EIO, f"the log failed before: {self._failure.strerror}")
+        if self._active is None or self.end_offset + size + FILLER.size > self.segments[-1].end:
+            self._roll()
+        places = []
+        place = self.end_offset
+        for message in messages:
+            _PLACE.pack_into(message, PHYSICAL_OFFSET_AT, place)
+            places.append(place)
+            place += len(message)
+        self._write(b"".join(messages))
+        return places
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return *size* bytes that lie in one segment. Raises StoreError if they are not there."""
+        at = bisect_right(self.segments, offset, key=_start) - 1
+        segment = self.segments[at] if at >= 0 else None
+        if segment is None or offset + size > min(segment.end, self.end_offset):
+            raise StoreError(f"commit log holds no {size} bytes at offset {offset}")
+        return os.pread(self._files.descriptor(segment.path), size, offset - segment.start)
+
+    def read_segment(self, segment: Segment, offset: int, size: int) -> bytes:
+        """Return up to *size* bytes of a segment, whatever they are: for recovery."""
+        return os.pread(self._files.descriptor(segment.path), size, offset - segment.start)
+
+    def start_sync(self) -> Sync:
+        """What must be synced for all that was appended up to now."""
+        active = () if self._active is None else (self._active,)
+        return Sync(self.end_offset, (*self._full, *active))
+
+    def finish_sync(self, sync: Sync) -> None:
+        """Say that *sync* was run, the only one under way."""
+        done = [full for full in self._full if full in sync.descriptors]
+        for descriptor in done:
+            self._full.remove(descriptor)
+            os.close(descriptor)
+
+    def fail(self, error: OSError) -> None:
+        """Take nothing more: a sync ended with *error*."""
+        self._failure = error
+
+    def delete_first_segment(self) -> None:
+        """Drop the oldest segment, never the last one. Raises OSError or IndexError."""
+        segment = self.segments[:-1][0]
+        self._files.forget(segment.path)
+        segment.path.unlink()
+        del self.segments[0]
+
+    def close(self) -> None:
+        """Close the files, unsynced."""
+        self._files.close()
+        for descriptor in self._full:
+            os.close(descriptor)
+        self._full.clear()
+        if self._active is not None:
+            os.close(self._active)
+            self._active = None
+
+    def _write(self, data: bytes) -> None:
+        assert self._active is not None
+        try:
+            write_at(self._active, data, self.end_offset - self.segments[-1].start)
+        except OSError as error:
+            self.fail(error)
+            raise
+        self.end_offset += len(data)
+
+    def _roll(self) -> None:
+        """Go on in a new segment, which is made first: a full disk then costs nothing."""
+        start = self.segments[-1].end if self.segments else self.end_offset
+        segment = Segment(self._folder / f"{start:020d}", start, self._segment_bytes)
+        descriptor = _allocate(segment)
+        if self._active is not None:
+            if left := self.segments[-1].end - self.end_offset:
+                self._write(FILLER.pack(left, MAGIC_BLANK))
+            self._full.append(self._active)
+        self.segments.append(segment)
+        self._active = descriptor
+        self.end_offset = start
+
+
+def _start(segment: Segment) -> int:
+    return segment.start
+
+
+def _allocate(segment: Segment) -> int:
+    descriptor = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.posix_fallocate(descriptor, 0, segment.capacity)
+        sync_folder(segment.path.parent)
+    except OSError:
+        os.close(descriptor)
+        segment.path.unlink()
+        raise
+    return descriptor
+
+
+def _find_segments(folder: Path, segment_bytes: int) -> list[Segment]:
+    starts = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+    segments = []
+    for start, following in zip_longest(starts, starts[1:]):
+        path = folder / f"{start:020d}"
+        size = path.stat().st_size
+        if following is not None and start + size < following:
+            raise StoreError(
+                f"commit log {folder} has a hole: {path.name} ends at {start + size}, the next"
+                f" segment starts at {following}; restore the missing file"
+            )
+        capacity = max(size, segment_bytes) if following is None else following - start
+        segments.append(Segment(path, start, capacity))
+    return segments
+
+
+def _used_bytes(path: Path, start: int) -> int:
+    """Bytes of the file from *start* to its last one that is not zero."""
+    size = path.stat().st_size
+    step = 1 << 20
+    with path.open("rb") as file:
+        for end in range(size, start, -step):
+            begin = max(end - step, start)
+            file.seek(begin)
+            if used := len(file.read(end - begin).rstrip(b"\0")):
+                return begin + used - start
+    return 0

@@ -1,0 +1,202 @@
+"""A consume queue: for each message of one queue its place in the commit log. 20 bytes a message.
+
+Entries are (int64 physical offset, int32 size, int64 tag hash), as in RocketMQ; the queue offset is
+the entry's number, in files of ``entries_per_file``. New entries wait in memory until ``flush`` or
+until 64 KiB are together: the log can rebuild them. Entries of size 0 stand for messages that were
+deleted before the queue was rebuilt; the last of them is marked, so that zeros left by a power cut
+are not taken for them.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from broker_core.store.files import OpenFiles, write_at
+
+ENTRY = struct.Struct(">qiq")
+ENTRIES_PER_FILE = 300_000
+_FLUSH_BYTES = 64 * 1024
+_START_MARK = -1  # in place of a physical offset
+
+
+class ConsumeQueue:
+    """The entries of one queue, in files under *folder*. One thread only."""
+
+    def __init__(
+        self, folder: Path, *, files: OpenFiles, entries_per_file: int = ENTRIES_PER_FILE
+    ) -> None:
+        self.folder = folder
+        self._files = files
+        self._file_bytes = entries_per_file * ENTRY.size
+        self._starts = _find_files(folder, self._file_bytes)  # byte positions, ascending
+        self._flushed = self._length_on_disk()  # bytes in files, those deleted counted
+        self._tail = bytearray()
+        #: Files written since the last ``take_written``; a checkpoint syncs them.
+        self._written: set[Path] = set()
+
+    @property
+    def end_offset(self) -> int:
+        """Queue offset of the next entry."""
+        return (self._flushed + len(self._tail)) // ENTRY.size
+
+    @property
+    def first_offset(self) -> int:
+        """Oldest queue offset in the files; the log may have deleted its message already."""
+        return (self._starts[0] if self._starts else self._flushed) // ENTRY.size
+
+    def append(self, entries: bytes) -> None:
+        """Add packed entries."""
+        self._tail += entries
+        if len(self._tail) >= _FLUSH_BYTES:
+            # A full disk stops the log before long; until then the entries are safe in memory.
+            with suppress(OSError):
+                self.flush()
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return up to *count* packed entries from *offset* on, fewer at the end of the queue."""
+        start = offset * ENTRY.size
+        end = min(start + count * ENTRY.size, self._flushed + len(self._tail))
+        if start >= end:
+            return b""
+        if start >= self._flushed:
+            return bytes(self._tail[start - self._flushed : end - self._flushed])
+        on_disk = self._read_files(start, min(end, self._flushed))
+        return on_disk + bytes(self._tail[: max(0, end - self._flushed)])
+
+    def entry(self, offset: int) -> tuple[int, int, int]:
+        """Return physical offset, size and tag hash of one entry; raises struct.error beyond."""
+        physical, size, tag_hash = ENTRY.unpack(self.read(offset, 1))
+        return physical, size, tag_hash
+
+    def flush(self) -> None:
+        """Hand entries in memory to the operating system. Raises OSError, the rest kept."""
+        while self._tail:
+            start = self._flushed - self._flushed % self._file_bytes
+            room = start + self._file_bytes - self._flushed
+            part = bytes(self._tail[:room])
+            path = self._path(start)
+            if start not in self._starts:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = self._files.descriptor(path, create=True)
+            write_at(descriptor, part, self._flushed - start)
+            if start not in self._starts:
+                self._starts.append(start)
+            self._written.add(path)
+            self._flushed += len(part)
+            del self._tail[:room]
+
+    def take_written(self) -> set[Path]:
+        """Return the files written since the last call."""
+        written, self._written = self._written, set()
+        return written
+
+    def first_at_or_behind(self, physical: int) -> int:
+        """Queue offset of the first message at or behind *physical*; the end if there is none.
+
+        Messages of a queue stand in the log in queue order, so this is a binary search.
+        """
+        low, high = self.first_offset, self.end_offset
+        while low < high:
+            middle = (low + high) // 2
+            place, size, _ = self.entry(middle)
+            if size == 0 or place < physical:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def start_at(self, offset: int) -> None:
+        """Forget all entries; the next one is number *offset*."""
+        self.cut(0)
+        if offset:
+            self.cut(offset - 1)
+            self.append(ENTRY.pack(_START_MARK, 0, 0))
+
+    def cut(self, end_offset: int) -> None:
+        """Forget entries from *end_offset* on, or make the missing ones before it empty."""
+        self.flush()
+        end = end_offset * ENTRY.size
+        for start in [s for s in self._starts if s >= end]:
+            self._starts.remove(start)
+            self._files.forget(self._path(start))
+            self._path(start).unlink()
+        start = end - end % self._file_bytes
+        if end > start:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            os.ftruncate(self._files.descriptor(self._path(start), create=True), end - start)
+            if start not in self._starts:
+                self._starts.append(start)
+            self._written.add(self._path(start))
+        self._flushed = end
+
+    def cut_behind(self, physical: int) -> None:
+        """Forget the entries of messages at or behind *physical* and whatever is no entry.
+
+        For start-up: files that were not synced may end in zeros.
+        """
+        end = self.end_offset
+        for offset, place, size in self._backwards():
+            if place == _START_MARK or (size > 0 and place + size <= physical):
+                break
+            end = offset
+        if end < self.end_offset:
+            self.cut(end)
+
+    def delete_before(self, offset: int) -> None:
+        """Delete files all of whose entries are below *offset*, never the last one."""
+        while len(self._starts) > 1 and self._starts[1] <= offset * ENTRY.size:
+            path = self._path(self._starts[0])
+            self._files.forget(path)
+            self._written.discard(path)
+            path.unlink(missing_ok=True)
+            del self._starts[0]
+
+    def _path(self, start: int) -> Path:
+        return self.folder / f"{start:020d}"
+
+    def _read_files(self, start: int, end: int) -> bytes:
+        parts = []
+        while start < end:
+            file_start = start - start % self._file_bytes
+            stop = min(end, file_start + self._file_bytes)
+            descriptor = self._files.descriptor(self._path(file_start))
+            parts.append(os.pread(descriptor, stop - start, start - file_start))
+            start = stop
+        return b"".join(parts) if len(parts) > 1 else parts[0]
+
+    def _length_on_disk(self) -> int:
+        if not self._starts:
+            return 0
+        size = min(self._path(self._starts[-1]).stat().st_size, self._file_bytes)
+        return self._starts[-1] + size - size % ENTRY.size
+
+    def _backwards(self, step: int = 4096) -> Iterator[tuple[int, int, int]]:
+        """Queue offset, place and size of the entries, last one first."""
+        end, first = self.end_offset, self.first_offset
+        while end > first:
+            begin = max(first, end - step)
+            block = list(ENTRY.iter_unpack(self.read(begin, end - begin)))
+            for index in range(len(block) - 1, -1, -1):
+                yield begin + index, block[index][0], block[index][1]
+            end = begin
+
+
+def _find_files(folder: Path, file_bytes: int) -> list[int]:
+    """Starts of the files that follow each other without a gap; those behind a gap are deleted."""
+    if not folder.is_dir():
+        return []
+    starts: list[int] = []
+    expected = None
+    for path in sorted(p for p in folder.iterdir() if p.name.isdigit()):
+        start = int(path.name)
+        if expected is None or start == expected:
+            starts.append(start)
+            # Behind a short file nothing fits, so nothing equals this.
+            expected = start + file_bytes if path.stat().st_size >= file_bytes else -1
+        else:
+            path.unlink()  # or a queue growing into it would find stale entries there
+    return starts

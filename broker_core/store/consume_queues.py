@@ -1,0 +1,48 @@
+"""All consume queues of a store, in folders ``TOPIC/QUEUE_ID`` as in RocketMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from broker_core.names import Topic
+from broker_core.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
+from broker_core.store.files import OpenFiles
+
+
+class ConsumeQueues:
+    """The queues found in *folder*, and those made since. One thread only."""
+
+    def __init__(self, folder: Path, *, entries_per_file: int = ENTRIES_PER_FILE) -> None:
+        self._folder = folder
+        self._entries_per_file = entries_per_file
+        self._files = OpenFiles()
+        self._queues: dict[tuple[Topic, int], ConsumeQueue] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for queue_folder in folder.glob("*/*"):
+            if queue_folder.name.isdigit():
+                self.obtain(Topic(queue_folder.parent.name), int(queue_folder.name))
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self._queues.values())
+
+    def find(self, topic: Topic, queue_id: int) -> ConsumeQueue | None:
+        """Return the queue, None if it never had a message."""
+        return self._queues.get((topic, queue_id))
+
+    def obtain(self, topic: Topic, queue_id: int) -> ConsumeQueue:
+        """Return the queue, made empty if there is none."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            folder = self._folder / topic / str(queue_id)
+            queue = ConsumeQueue(folder, files=self._files, entries_per_file=self._entries_per_file)
+            self._queues[topic, queue_id] = queue
+        return queue
+
+    def count(self) -> int:
+        """All entries ever made, over all queues."""
+        return sum(queue.end_offset for queue in self)
+
+    def close(self) -> None:
+        """Close the files; entries not flushed are left to the next recovery."""
+        self._files.close()

@@ -1,0 +1,88 @@
+"""The data folder: whose it is, of which version, and that one process alone has it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from broker_core.errors import StoreError
+from broker_core.store.files import sync_folder
+
+_FORMAT_LINE = "orderlane-store 1"
+
+
+class DataFolder:
+    """A data folder held by this process from construction to ``close``.
+
+    Raises StoreError, in one sentence, if it cannot be made, belongs to something else, was written
+    by another version, or is in use. ``was_closed`` is False if its last user did not close it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._check_foreign()
+            self._lock = self._take_lock()
+        except OSError as error:
+            raise StoreError(f"data folder {path} cannot be used: {error.strerror}") from error
+        try:
+            self._check_format()
+            self.was_closed = not self._abort.exists()
+            self._abort.touch()
+            sync_folder(path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @property
+    def _abort(self) -> Path:
+        # There while a process runs, as in RocketMQ; found at the start, it was left by a crash.
+        return self.path / "abort"
+
+    @property
+    def _format(self) -> Path:
+        return self.path / "format"
+
+    def close(self) -> None:
+        """Release the folder after everything in it was written."""
+        self._abort.unlink(missing_ok=True)
+        self.release()
+
+    def release(self) -> None:
+        """Release the folder as it is; the next user finds it not closed."""
+        os.close(self._lock)
+
+    def _check_foreign(self) -> None:
+        names = {entry.name for entry in self.path.iterdir()}
+        if names - {"lock"} and "format" not in names:
+            raise StoreError(
+                f"data folder {self.path} holds files of something else"
+                f" ({', '.join(sorted(names)[:3])}); name an empty folder or an orderlane one"
+            )
+
+    def _take_lock(self) -> int:
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise StoreError(
+                f"data folder {self.path} is in use by another broker (process {owner});"
+                " stop it or name another folder"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return descriptor
+
+    def _check_format(self) -> None:
+        if not self._format.exists():
+            self._format.write_text(_FORMAT_LINE + "\n")
+        found = self._format.read_bytes()[:100].decode("utf-8", "replace").strip()
+        if found != _FORMAT_LINE:
+            raise StoreError(
+                f"data folder {self.path} has format {found!r}, this version of orderlane reads"
+                f" {_FORMAT_LINE!r}; use the version that wrote it or name another folder"
+            )

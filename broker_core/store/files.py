@@ -1,0 +1,68 @@
+"""Small things files need: whole reads and writes, durable folders, a bounded set of open files."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+
+def write_at(descriptor: int, data: bytes | memoryview, position: int) -> None:
+    """Write all of *data* at *position*; raises OSError, with part of it written, if it cannot."""
+    written = os.pwrite(descriptor, data, position)
+    while written < len(data):
+        written += os.pwrite(descriptor, memoryview(data)[written:], position + written)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make entries created, renamed or deleted in *folder* durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of *path* durable; a file deleted meanwhile needs no sync."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class OpenFiles:
+    """Descriptors by path, opened for reading and writing, the least recently used closed first.
+
+    Thousands of queues have thousands of files; a process may not. One thread only.
+    """
+
+    def __init__(self, *, limit: int = 256) -> None:
+        self._limit = limit
+        self._descriptors: OrderedDict[Path, int] = OrderedDict()
+
+    def descriptor(self, path: Path, *, create: bool = False) -> int:
+        """Return an open descriptor, good until the next call. Raises OSError as ``os.open``."""
+        descriptor = self._descriptors.get(path)
+        if descriptor is None:
+            descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+            self._descriptors[path] = descriptor
+            if len(self._descriptors) > self._limit:
+                os.close(self._descriptors.popitem(last=False)[1])
+        else:
+            self._descriptors.move_to_end(path)
+        return descriptor
+
+    def forget(self, path: Path) -> None:
+        """Close *path* if it is open, because it is about to be deleted or replaced."""
+        if (descriptor := self._descriptors.pop(path, None)) is not None:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Close all."""
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])

@@ -1,0 +1,275 @@
+"""The store of one broker: messages in, slices of the log out.
+
+A message becomes visible when it enters its consume queue. With ``flush="sync"`` that is after it
+is on disk: no consumer sees a message, and no offset is given out, that a power cut can undo.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import structlog
+
+from broker_core.names import Topic
+from broker_core.remoting.message import BatchEntry, Envelope, encode_stored
+from broker_core.store.commit_log import CommitLog
+from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY, ConsumeQueue
+from broker_core.store.consume_queues import ConsumeQueues
+from broker_core.store.data_folder import DataFolder
+from broker_core.store.files import sync_file
+from broker_core.store.group_commit import GroupCommit
+from broker_core.store.reader import StoreReader
+from broker_core.store.recovery import Checkpoint, Recovery, recover
+from broker_core.store.tables import JsonTable
+from broker_core.store.tag_hash import tag_hash_of
+from broker_core.tasks import cancel_and_wait, spawn
+
+_log = structlog.get_logger("store")
+
+Flush = Literal["sync", "async"]
+
+#: Called when messages of a queue become visible, with the hashes of their tags.
+ArrivalListener = Callable[[Topic, int, frozenset[int]], None]
+
+_CHECKPOINT_EVERY_S = 5.0  # what a recovery reads again at most, beside the last segment's check
+_ASYNC_FLUSH_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where the messages of one ``put`` went."""
+
+    first_queue_offset: int
+    physical_offsets: list[int]
+
+
+class _Pending(NamedTuple):
+    """Messages of one ``put``: appended, not yet visible."""
+
+    log_end: int
+    topic: Topic
+    queue_id: int
+    queue: ConsumeQueue
+    entries: bytes
+    tag_hashes: frozenset[int]
+
+
+class MessageStore:
+    """The messages in *folder*. One event loop only. Times are milliseconds since 1970.
+
+    Opening blocks: it reads the last segment, or the whole log if consume queues must be rebuilt.
+    Raises StoreError if the folder cannot be used. Call ``start`` before the first ``put``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        segment_bytes: int = 256 * 1024 * 1024,
+        flush: Flush = "sync",
+        entries_per_file: int = ENTRIES_PER_FILE,
+    ) -> None:
+        self._data = DataFolder(folder)
+        try:
+            self._log = CommitLog(folder / "commitlog", segment_bytes=segment_bytes)
+            self._queues = ConsumeQueues(folder / "consumequeue", entries_per_file=entries_per_file)
+            self._checkpoint_table = JsonTable(folder / "checkpoint.json")
+            self._checkpoint = Checkpoint.from_table(self._checkpoint_table.load())
+            self.recovery = recover(self._log, self._queues, self._checkpoint)
+            if self.recovery.lost_bytes or self.recovery.rebuilt:
+                # It speaks of bytes that are gone; until the next one a start rebuilds all.
+                self._checkpoint_table.save({})
+                self._checkpoint = None
+        except BaseException:
+            self._data.release()
+            raise
+        _tell(self.recovery, folder, was_closed=self._data.was_closed)
+        self.reader = StoreReader(self._log, self._queues)
+        self._flush = flush
+        self._last_store_ms = self.recovery.last_store_ms
+        self._visible_end = self._log.end_offset
+        self._pending: deque[_Pending] = deque()
+        self._next_offsets: dict[ConsumeQueue, int] = {}  # of queues with pending messages
+        self._changed = set(self._queues)  # since the last checkpoint
+        self._unsynced: set[Path] = set()  # files of consume queues
+        self._checkpoint_thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._group_commit: GroupCommit | None = None
+        self._on_arrival: ArrivalListener | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, on_arrival: ArrivalListener | None = None) -> None:
+        """Take messages from now on and flush them. Needs the running loop."""
+        self._on_arrival = on_arrival
+        self._group_commit = GroupCommit(self._log, on_synced=self._make_visible)
+        self._tasks.append(spawn(self._checkpoint_regularly(), name="store checkpoint"))
+        if self._flush == "async":
+            self._tasks.append(spawn(self._sync_regularly(), name="store flush"))
+
+    async def close(self) -> None:
+        """Write everything and release the folder. Raises OSError if the disk refuses."""
+        await cancel_and_wait(*self._tasks)
+        try:
+            await self.checkpoint()
+        except BaseException:
+            self.abandon()
+            raise
+        self._close_files()
+        self._data.close()
+
+    def abandon(self) -> None:
+        """Release the folder as a crash would leave it."""
+        for task in self._tasks:
+            task.cancel()
+        self._close_files()
+        self._data.release()
+
+    def table(self, name: str) -> JsonTable:
+        """Return the table ``config/NAME.json`` of the folder."""
+        return JsonTable(self._data.path / "config" / f"{name}.json")
+
+    async def put(
+        self, envelope: Envelope, entries: Sequence[BatchEntry], *, store_ms: int
+    ) -> Stored:
+        """Append messages to one queue; return when they are visible (sync: and on disk).
+
+        Messages of a queue get their offsets in the order of the calls. Raises OSError if the disk
+        is full or fails, ValueError if they are more than a segment takes and LocalProtocolError as
+        ``encode_stored``; nothing is visible then. A caller that is cancelled has stored them.
+        """
+        if self._group_commit is None:
+            raise RuntimeError("start() comes before put()")
+        stored = self._append(envelope, entries, store_ms)
+        if self._flush == "sync":
+            await self._group_commit.wait(self._log.end_offset)
+        else:
+            self._make_visible(self._log.end_offset)
+        return stored
+
+    async def checkpoint(self) -> None:
+        """Bring all to disk and note how far that is. Raises OSError if the disk refuses."""
+        if self._group_commit is not None:
+            await self._group_commit.wait(self._log.end_offset)
+        checkpoint = Checkpoint(self._visible_end, self._queues.count())
+        if checkpoint == self._checkpoint:
+            return
+        changed, self._changed = self._changed, set()
+        try:
+            for queue in changed:
+                queue.flush()
+                self._unsynced |= queue.take_written()
+            written = tuple(self._unsynced)
+            await asyncio.get_running_loop().run_in_executor(
+                self._checkpoint_thread, self._write_checkpoint, checkpoint, written
+            )
+        except BaseException:
+            self._changed |= changed
+            raise
+        self._unsynced.difference_update(written)
+        self._checkpoint = checkpoint
+
+    def delete_expired(self, *, before_ms: int | None, keep_bytes: int | None) -> int:
+        """Delete the oldest segments, never the last; return how many.
+
+        Those last written before *before_ms*, and those beyond the newest *keep_bytes* of the log.
+        """
+        deleted = 0
+        while len(self._log.segments) > 1:
+            segment = self._log.segments[0]
+            too_old = before_ms is not None and segment.path.stat().st_mtime * 1000 < before_ms
+            behind = self._log.end_offset - segment.end
+            if not too_old and (keep_bytes is None or behind < keep_bytes):
+                break
+            self._log.delete_first_segment()
+            deleted += 1
+        if deleted:
+            first = self._log.first_offset
+            self.reader.log_was_shortened()
+            for queue in self._queues:
+                queue.delete_before(queue.first_at_or_behind(first))
+            _log.info("old segments deleted", segments=deleted, log_now_starts_at=first)
+        return deleted
+
+    def _append(self, envelope: Envelope, entries: Sequence[BatchEntry], store_ms: int) -> Stored:
+        # A clock that was set back must not break the search by time.
+        store_ms = self._last_store_ms = max(store_ms, self._last_store_ms)
+        queue = self._queues.obtain(envelope.topic, envelope.queue_id)
+        first = self._next_offsets.get(queue, queue.end_offset)
+        messages = [
+            encode_stored(envelope, entry, queue_offset=offset, store_ms=store_ms)
+            for offset, entry in enumerate(entries, first)
+        ]
+        places = self._log.append(messages)
+        self._next_offsets[queue] = first + len(places)
+        hashes = [tag_hash_of(entry.properties) for entry in entries]
+        packed = b"".join(
+            [
+                ENTRY.pack(place, len(message), tag_hash)
+                for place, message, tag_hash in zip(places, messages, hashes, strict=True)
+            ]
+        )
+        self._pending.append(
+            _Pending(
+                self._log.end_offset, envelope.topic, envelope.queue_id, queue, packed,
+                frozenset(hashes),
+            )
+        )  # fmt: skip
+        return Stored(first, places)
+
+    def _make_visible(self, log_end: int) -> None:
+        self._visible_end = log_end
+        while self._pending and self._pending[0].log_end <= log_end:
+            put = self._pending.popleft()
+            put.queue.append(put.entries)
+            self._changed.add(put.queue)
+            if self._next_offsets[put.queue] == put.queue.end_offset:
+                del self._next_offsets[put.queue]
+            if self._on_arrival is not None:
+                self._on_arrival(put.topic, put.queue_id, put.tag_hashes)
+
+    def _write_checkpoint(self, checkpoint: Checkpoint, written: tuple[Path, ...]) -> None:
+        for path in written:
+            sync_file(path)
+        self._checkpoint_table.save(checkpoint.to_table())
+
+    async def _checkpoint_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(_CHECKPOINT_EVERY_S)
+            try:
+                await self.checkpoint()
+            except OSError as error:
+                _log.error("no checkpoint written; a restart will read more", reason=str(error))
+
+    async def _sync_regularly(self) -> None:
+        assert self._group_commit is not None
+        while True:
+            await asyncio.sleep(_ASYNC_FLUSH_EVERY_S)
+            await self._group_commit.wait(self._log.end_offset)
+
+    def _close_files(self) -> None:
+        if self._group_commit is not None:
+            self._group_commit.close()
+        self._checkpoint_thread.shutdown()
+        self._queues.close()
+        self._log.close()
+
+
+def _tell(recovery: Recovery, folder: Path, *, was_closed: bool) -> None:
+    """Say in one line what a start changed; nothing if it changed nothing."""
+    if was_closed and not (recovery.dropped_bytes or recovery.lost_bytes or recovery.rebuilt):
+        return
+    tell = _log.warning if recovery.dropped_bytes or recovery.lost_bytes else _log.info
+    tell(
+        "store recovered",
+        folder=str(folder),
+        log_ends_at=recovery.end_offset,
+        dropped_bytes=recovery.dropped_bytes,
+        lost_bytes=recovery.lost_bytes,
+        replayed_messages=recovery.replayed,
+        consume_queues_rebuilt=recovery.rebuilt,
+    )

@@ -1,0 +1,195 @@
+"""What a start does with the files it finds.
+
+1. Consume queues are believed up to the checkpoint, if the number of their entries is the one it
+   names; else all are rebuilt from the log.
+2. The log is read from the segment of the checkpoint on, every check sum compared; the first byte
+   that is no whole message is its end. What follows is dropped, and said so. If that is before the
+   checkpoint, older bytes are not believed either: everything is read and rebuilt.
+3. Messages behind the checkpoint are entered into their queues again.
+4. Queue offsets of a queue go on where they ended, also if all its messages have been deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.errors import RemoteProtocolError, StoreError
+from broker_core.remoting.message import (
+    FIXED_BYTES,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    StoredMessage,
+    decode_message,
+)
+from broker_core.store.commit_log import FILLER, CommitLog, Segment
+from broker_core.store.consume_queue import ENTRY, ConsumeQueue
+from broker_core.store.consume_queues import ConsumeQueues
+from broker_core.store.tag_hash import tag_hash_of
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+_SECTOR_BYTES = 512  # what a disk writes as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Consume queues were on disk for all messages before ``physical``: ``entries`` of them."""
+
+    physical: int
+    entries: int
+
+    @classmethod
+    def from_table(cls, content: dict[str, Any]) -> Checkpoint | None:
+        """Return None if *content* is none: everything is then rebuilt."""
+        physical, entries = content.get("physical"), content.get("entries")
+        if isinstance(physical, int) and isinstance(entries, int):
+            return cls(physical, entries)
+        return None
+
+    def to_table(self) -> dict[str, int]:
+        """Inverse of ``from_table``."""
+        return {"physical": self.physical, "entries": self.entries}
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What was found and done."""
+
+    end_offset: int = 0  # of the log
+    replayed: int = 0  # messages entered into consume queues again
+    rebuilt: bool = False  # all consume queues
+    dropped_bytes: int = 0  # behind the last whole message
+    lost_bytes: int = 0  # of these, bytes that had been on disk for certain
+    last_store_ms: int = 0
+
+
+class _QueueGap(Exception):
+    """A message does not follow the last entry of its queue."""
+
+
+def recover(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint | None) -> Recovery:
+    """Bring *log* and *queues* into one state and open the log for appending.
+
+    Takes about 2 µs a message read. Raises StoreError if queue offsets in the log itself jump.
+    """
+    result = _replay(log, queues, checkpoint) if checkpoint is not None else None
+    if result is None:
+        result = _rebuild(log, queues)
+    if checkpoint is not None:
+        result.lost_bytes = max(0, checkpoint.physical - result.end_offset)
+    result.dropped_bytes = log.open_at(result.end_offset)
+    return result
+
+
+def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Recovery | None:
+    """Go on from the checkpoint; None if that cannot be done."""
+    if checkpoint.physical < log.first_offset:
+        return None
+    for queue in queues:
+        queue.cut_behind(checkpoint.physical)
+    if queues.count() != checkpoint.entries:
+        return None
+    result = Recovery()
+    scan = _Scan(log, from_offset=checkpoint.physical)
+    try:
+        for message in scan:
+            result.last_store_ms = message.store_ms
+            if message.physical_offset >= checkpoint.physical:
+                _enter(queues.obtain(message.topic, message.queue_id), message)
+                result.replayed += 1
+    except _QueueGap:
+        return None
+    if scan.end < checkpoint.physical:
+        return None  # bytes that were on disk are gone: older ones may be as well
+    result.end_offset = scan.end
+    return result
+
+
+def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
+    deleted = {queue: queue.first_at_or_behind(log.first_offset) for queue in queues}
+    result = Recovery(rebuilt=True)
+    scan = _Scan(log, from_offset=log.first_offset)
+    started: set[ConsumeQueue] = set()
+    for message in scan:
+        queue = queues.obtain(message.topic, message.queue_id)
+        if queue not in started:
+            started.add(queue)
+            queue.start_at(message.queue_offset)
+        try:
+            _enter(queue, message)
+        except _QueueGap:
+            raise StoreError(
+                f"commit log is damaged at byte {message.physical_offset}: the message has offset"
+                f" {message.queue_offset} in queue {message.queue_id} of {message.topic}, where"
+                f" {queue.end_offset} is next; restore the data folder from a copy"
+            ) from None
+        result.last_store_ms = message.store_ms
+        result.replayed += 1
+    for queue, offset in deleted.items():
+        if queue not in started:
+            queue.start_at(offset)
+    result.end_offset = scan.end
+    return result
+
+
+def _enter(queue: ConsumeQueue, message: StoredMessage) -> None:
+    if message.queue_offset != queue.end_offset:
+        raise _QueueGap
+    queue.append(
+        ENTRY.pack(message.physical_offset, message.size, tag_hash_of(message.raw_properties))
+    )
+
+
+def _is_torn(message: StoredMessage) -> bool:
+    """True if zeros stand where topic or properties were: the check sum covers the body alone."""
+    properties = message.raw_properties
+    return (
+        "\0" in message.topic
+        or (bool(properties) and not properties.endswith(b"\x02"))
+        or bytes(_SECTOR_BYTES) in properties
+    )
+
+
+class _Scan:
+    """Iterates over whole messages from the segment of *from_offset* on; then ``end`` is set."""
+
+    def __init__(self, log: CommitLog, *, from_offset: int) -> None:
+        self._log = log
+        self._segments = [s for s in log.segments if s.end > from_offset] or log.segments[-1:]
+        self.end = self._segments[0].start if self._segments else log.end_offset
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        for segment in self._segments:
+            yield from self._messages(segment)
+            if self.end != segment.end:
+                break
+
+    def _messages(self, segment: Segment) -> Iterator[StoredMessage]:
+        self.end = position = segment.start
+        chunk, chunk_at = b"", position
+        while position + FILLER.size <= segment.end:
+            if position + FILLER.size > chunk_at + len(chunk):
+                chunk_at = position
+                chunk = self._log.read_segment(segment, position, _CHUNK_BYTES)
+            if len(chunk) - (position - chunk_at) < FILLER.size:
+                return
+            size, magic = FILLER.unpack_from(chunk, position - chunk_at)
+            if magic == MAGIC_BLANK and position + size == segment.end:
+                self.end = segment.end
+                return
+            if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= segment.capacity:
+                return
+            if position + size > chunk_at + len(chunk):
+                chunk_at = position
+                chunk = self._log.read_segment(segment, position, max(size, _CHUNK_BYTES))
+            try:
+                message = decode_message(chunk, position - chunk_at, check_crc=True, inflate=False)
+            except RemoteProtocolError:
+                return
+            if message.physical_offset != position or _is_torn(message):
+                return
+            position += message.size
+            self.end = position
+            yield message

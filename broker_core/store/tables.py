@@ -1,0 +1,68 @@
+"""JSON files that are read and replaced as a whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+import structlog
+
+from broker_core.errors import StoreError
+from broker_core.store.files import sync_folder
+
+_log = structlog.get_logger("store")
+
+
+class JsonTable:
+    """One JSON object in one file. A crash leaves the old content or the new, never half of it.
+
+    The content before the last save stays in ``NAME.bak``, for the case that a disk garbles NAME.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._backup = path.with_name(path.name + ".bak")
+
+    def load(self) -> dict[str, Any]:
+        """Return the content, {} if never saved. Raises StoreError if it and its backup are bad."""
+        if (content := _read(self.path)) is not None:
+            return content
+        if (content := _read(self._backup)) is not None:
+            _log.warning("table unreadable or missing, its backup is used", table=str(self.path))
+            return content
+        if self.path.exists() or self._backup.exists():
+            raise StoreError(
+                f"table {self.path} and its backup hold no JSON object; restore one of them"
+            )
+        return {}
+
+    def save(self, content: dict[str, Any]) -> None:
+        """Replace the content; on return it is on disk. Blocks; on OSError the old one is kept."""
+        self.save_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+
+    def save_bytes(self, content: bytes) -> None:
+        """As ``save``, for content that was made into JSON before (in another thread)."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_name(self.path.name + ".new")
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if self.path.exists():
+            # A link first: at no moment is there a backup or a table missing.
+            old = self.path.with_name(self.path.name + ".old")
+            old.unlink(missing_ok=True)
+            old.hardlink_to(self.path)
+            old.replace(self._backup)
+        fresh.replace(self.path)
+        sync_folder(self.path.parent)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        content = orjson.loads(path.read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return None
+    return content if isinstance(content, dict) else None

@@ -1,0 +1,27 @@
+"""Messages for tests of the store and the broker."""
+
+from __future__ import annotations
+
+from broker_core.names import Topic
+from broker_core.remoting.message import (
+    BatchEntry,
+    Envelope,
+    encode_host,
+    encode_properties,
+    encode_stored,
+)
+
+HOST = encode_host("127.0.0.1", 10911)
+TOPIC = Topic("orders")
+
+
+def envelope(queue_id: int = 0, topic: str = TOPIC) -> Envelope:
+    return Envelope(Topic(topic), queue_id, HOST, HOST, born_ms=1)
+
+
+def entry(body: bytes = b"body", *, key: str = "", tag: str = "") -> BatchEntry:
+    return BatchEntry(0, body, encode_properties({"KEYS": key, "TAGS": tag}))
+
+
+def stored(body: bytes = b"body", *, queue_id: int = 0, offset: int = 0) -> bytearray:
+    return encode_stored(envelope(queue_id), entry(body, key="k"), queue_offset=offset, store_ms=5)

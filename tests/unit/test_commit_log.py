@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from broker_core.errors import StoreError
+from broker_core.remoting.message import MAGIC_BLANK, decode_message
+from broker_core.store.commit_log import CommitLog
+from tests.support.store_messages import stored
+
+SIZE = len(stored(b"x" * 100))
+SEGMENT = 4 * SIZE + 20  # four messages, and not quite a filler more
+
+
+def opened(folder: Path, *, end: int = 0) -> CommitLog:
+    log = CommitLog(folder, segment_bytes=SEGMENT)
+    log.open_at(end)
+    return log
+
+
+def message() -> bytearray:
+    return stored(b"x" * 100)
+
+
+def test_messages_carry_the_place_they_stand_at(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    assert log.append([message(), message()]) == [0, SIZE]
+    assert log.append([message()]) == [2 * SIZE]
+    for place in (0, SIZE, 2 * SIZE):
+        assert decode_message(log.read(place, SIZE), check_crc=True).physical_offset == place
+    log.close()
+
+
+def test_segments_are_allocated_and_named_by_their_start(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    assert [log.append([message()])[0] for _ in range(5)] == [
+        0, SIZE, 2 * SIZE, 3 * SIZE, SEGMENT,
+    ]  # fmt: skip
+    assert [(p.name, p.stat().st_size) for p in sorted(tmp_path.iterdir())] == [
+        ("0" * 20, SEGMENT),
+        (f"{SEGMENT:020d}", SEGMENT),
+    ]
+    filler = log.read(4 * SIZE, 8) if log.end_offset < SEGMENT else None
+    assert filler is None
+    with (tmp_path / ("0" * 20)).open("rb") as file:
+        file.seek(4 * SIZE)
+        assert struct.unpack(">iI", file.read(8)) == (SEGMENT - 4 * SIZE, MAGIC_BLANK)
+    log.close()
+
+
+def test_what_is_appended_together_stays_in_one_segment(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append([message(), message()])
+    assert log.append([message(), message(), message()])[0] == SEGMENT
+    log.close()
+
+
+def test_more_than_a_segment_is_refused(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    with pytest.raises(ValueError, match=f"a segment takes {log.largest_append_bytes}"):
+        log.append([message() for _ in range(5)])
+    assert log.end_offset == 0
+    log.close()
+
+
+def test_reads_outside_the_log_are_refused(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append([message()])
+    for offset, size in ((-1, 1), (0, SIZE + 1), (SIZE, 1)):
+        with pytest.raises(StoreError, match=f"no {size} bytes at offset {offset}"):
+            log.read(offset, size)
+    log.close()
+
+
+def test_opening_drops_what_is_behind_the_end(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for _ in range(6):
+        log.append([message()])
+    log.close()
+    again = CommitLog(tmp_path, segment_bytes=SEGMENT)
+    # Two messages and the filler in the first segment, two messages in the second.
+    assert again.open_at(2 * SIZE) == 2 * SIZE + 8 + 2 * SIZE
+    assert (tmp_path / f"{SEGMENT:020d}.dropped").stat().st_size == SEGMENT
+    raw = (tmp_path / ("0" * 20)).read_bytes()
+    assert raw[2 * SIZE :] == bytes(SEGMENT - 2 * SIZE)
+    assert again.append([message()]) == [2 * SIZE]
+    again.close()
+
+
+def test_a_disk_too_full_for_a_segment_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(tmp_path)
+    for _ in range(4):
+        log.append([message()])
+
+    def full(descriptor: int, start: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(OSError, match="No space left"):
+            log.append([message()])
+    assert [p.name for p in tmp_path.iterdir()] == ["0" * 20]
+    assert log.append([message()]) == [SEGMENT]  # there is room again
+    log.close()
+
+
+def test_after_a_failed_write_the_log_takes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(tmp_path)
+    log.append([message()])
+
+    def broken(descriptor: int, data: bytes, position: int) -> int:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            log.append([message()])
+    with pytest.raises(OSError, match="failed before: Input/output error"):
+        log.append([message()])
+    assert log.end_offset == SIZE
+    log.close()
+
+
+def test_a_sync_covers_segments_left_since_the_last_one(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for _ in range(9):
+        log.append([message()])
+    sync = log.start_sync()
+    assert len(sync.descriptors) == 3
+    assert sync.end == log.end_offset
+    log.append([message()])
+    sync.run()
+    log.finish_sync(sync)
+    assert len(log.start_sync().descriptors) == 1
+    log.close()
+
+
+def test_the_oldest_segment_can_be_deleted_but_never_the_last(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for _ in range(5):
+        log.append([message()])
+    log.delete_first_segment()
+    assert log.first_offset == SEGMENT
+    with pytest.raises(StoreError):
+        log.read(0, SIZE)
+    with pytest.raises(IndexError):
+        log.delete_first_segment()
+    log.close()
+
+
+def test_a_missing_segment_is_named(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for _ in range(9):
+        log.append([message()])
+    log.close()
+    (tmp_path / f"{SEGMENT:020d}").unlink()
+    with pytest.raises(StoreError, match=f"ends at {SEGMENT}, the next segment starts at"):
+        CommitLog(tmp_path, segment_bytes=SEGMENT)
+
+
+def test_another_segment_size_may_be_set_later(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for _ in range(5):
+        log.append([message()])
+    end = log.end_offset
+    log.close()
+    larger = CommitLog(tmp_path, segment_bytes=2 * SEGMENT)
+    larger.open_at(end)
+    assert [s.capacity for s in larger.segments] == [SEGMENT, 2 * SEGMENT]
+    larger.close()

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_core.store.consume_queue import ENTRY, ConsumeQueue
+from broker_core.store.consume_queues import ConsumeQueues
+from broker_core.store.files import OpenFiles
+
+PER_FILE = 4
+
+
+def opened(folder: Path) -> ConsumeQueue:
+    return ConsumeQueue(folder / "q", files=OpenFiles(), entries_per_file=PER_FILE)
+
+
+def filled(folder: Path, count: int) -> ConsumeQueue:
+    """A queue whose entry n stands for 100 bytes of log at 100 * n."""
+    queue = opened(folder)
+    queue.append(b"".join(ENTRY.pack(100 * n, 100, n) for n in range(count)))
+    return queue
+
+
+def places(queue: ConsumeQueue, offset: int, count: int) -> list[int]:
+    return [place for place, _, _ in ENTRY.iter_unpack(queue.read(offset, count))]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_entries_are_read_by_number_over_files_and_memory(tmp_path: Path, flushed: bool) -> None:
+    queue = filled(tmp_path, 10)
+    if flushed:
+        queue.flush()
+        queue.append(ENTRY.pack(1000, 100, 10))
+    assert places(queue, 0, 10) == [100 * n for n in range(10)]
+    assert places(queue, 3, 2) == [300, 400]
+    assert places(queue, 9, 99) == ([900, 1000] if flushed else [900])
+    assert queue.read(queue.end_offset, 5) == b""
+    assert queue.entry(7) == (700, 100, 7)
+
+
+def test_flushed_entries_are_found_again(tmp_path: Path) -> None:
+    queue = filled(tmp_path, 10)
+    assert opened(tmp_path).end_offset == 0
+    queue.flush()
+    assert len(queue.take_written()) == 3
+    assert queue.take_written() == set()
+    again = opened(tmp_path)
+    assert (again.first_offset, again.end_offset) == (0, 10)
+    assert places(again, 0, 10) == [100 * n for n in range(10)]
+
+
+def test_many_entries_do_not_stay_in_memory(tmp_path: Path) -> None:
+    queue = ConsumeQueue(tmp_path / "q", files=OpenFiles())
+    for n in range(4000):
+        queue.append(ENTRY.pack(n, 1, 0))
+    assert (tmp_path / "q" / ("0" * 20)).stat().st_size >= 64 * 1024
+    assert places(queue, 3270, 10) == list(range(3270, 3280))
+
+
+def test_search_by_place_in_the_log(tmp_path: Path) -> None:
+    queue = filled(tmp_path, 10)
+    assert [queue.first_at_or_behind(p) for p in (0, 1, 100, 899, 900, 901)] == [0, 1, 1, 9, 9, 10]
+
+
+def test_cut_by_number(tmp_path: Path) -> None:
+    for end in (10, 9, 8, 5, 4, 0):
+        queue = filled(tmp_path / str(end), 10)
+        queue.cut(end)
+        assert queue.end_offset == end
+        queue.append(ENTRY.pack(7777, 1, 0))
+        queue.flush()
+        assert places(opened(tmp_path / str(end)), 0, 99)[-2:] == [
+            *([100 * (end - 1)] if end else []),
+            7777,
+        ]
+
+
+def test_cut_behind_a_place_in_the_log(tmp_path: Path) -> None:
+    queue = filled(tmp_path, 10)
+    queue.cut_behind(1000)
+    assert queue.end_offset == 10
+    queue.cut_behind(850)  # in the middle of number 8
+    assert queue.end_offset == 8
+    queue.cut_behind(0)
+    assert queue.end_offset == 0
+
+
+def test_zeros_left_by_a_power_cut_are_no_entries(tmp_path: Path) -> None:
+    queue = filled(tmp_path, 5)
+    queue.flush()
+    with (tmp_path / "q" / f"{80:020d}").open("ab") as file:
+        file.write(bytes(45))
+    again = opened(tmp_path)
+    assert again.end_offset == 7
+    again.cut_behind(10_000)
+    assert again.end_offset == 5
+
+
+def test_a_queue_can_start_at_any_number(tmp_path: Path) -> None:
+    queue = filled(tmp_path, 3)
+    queue.start_at(6)
+    assert queue.end_offset == 6
+    queue.append(ENTRY.pack(5000, 100, 0))
+    queue.flush()
+    again = opened(tmp_path)
+    assert again.first_at_or_behind(0) == 6
+    again.cut_behind(5000)
+    assert again.end_offset == 6  # the number is not forgotten with the message
+    assert again.first_at_or_behind(0) == 6
+
+
+def test_files_of_deleted_messages_go_but_the_last_stays(tmp_path: Path) -> None:
+    queue = filled(tmp_path, 10)
+    queue.flush()
+    queue.delete_before(7)
+    assert queue.first_offset == 4
+    queue.delete_before(10)
+    assert (queue.first_offset, queue.end_offset) == (8, 10)
+    again = opened(tmp_path)
+    assert (again.first_offset, again.end_offset) == (8, 10)
+
+
+def test_files_behind_a_gap_are_deleted(tmp_path: Path) -> None:
+    filled(tmp_path, 12).flush()
+    (tmp_path / "q" / f"{80:020d}").unlink()
+    queue = opened(tmp_path)
+    assert queue.end_offset == 4
+    queue.append(ENTRY.pack(7, 1, 0) * 5)
+    queue.flush()
+    assert opened(tmp_path).end_offset == 9
+
+
+def test_queues_are_found_by_folder_names(tmp_path: Path) -> None:
+    queues = ConsumeQueues(tmp_path)
+    queues.obtain("orders", 3).append(ENTRY.pack(0, 1, 0))
+    queues.obtain("%RETRY%billing", 0).append(ENTRY.pack(1, 1, 0) * 2)
+    for queue in queues:
+        queue.flush()
+    queues.close()
+    again = ConsumeQueues(tmp_path)
+    assert again.count() == 3
+    assert again.obtain("orders", 3).end_offset == 1
+    assert again.find("orders", 0) is None
