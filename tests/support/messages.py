@@ -1,0 +1,59 @@
+"""Stored messages as a broker would give them, in one line each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from broker_core.names import Topic
+from broker_core.remoting.message import (
+    KEYS,
+    TAGS,
+    StoredMessage,
+    encode_host,
+    encode_properties,
+)
+
+TOPIC = Topic("orders")
+_HOST = encode_host("127.0.0.1", 10911)
+
+
+def message(
+    offset: int,
+    *,
+    body: bytes = b"",
+    key: str | None = None,
+    tag: str | None = None,
+    topic: Topic = TOPIC,
+    queue_id: int = 0,
+) -> StoredMessage:
+    """The message at *offset* of its queue; *key* and *tag* are the properties KEYS and TAGS."""
+    properties = {name: value for name, value in ((KEYS, key), (TAGS, tag)) if value is not None}
+    return StoredMessage(
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=offset,
+        physical_offset=offset * 1000,
+        born_ms=0,
+        store_ms=0,
+        body=body,
+        body_is_compressed=False,
+        reconsume_times=0,
+        flag=0,
+        sys_flag=0,
+        size=100 + len(body),
+        born_host=_HOST,
+        store_host=_HOST,
+        raw_properties=encode_properties(properties),
+    )
+
+
+def json_message(offset: int, document: Any, *, tag: str | None = None) -> StoredMessage:
+    """A message whose body is *document* as JSON."""
+    return message(offset, body=orjson.dumps(document), tag=tag)
+
+
+def keyed(offset: int, key: str, *, tag: str | None = None) -> StoredMessage:
+    """A message of order key *key* under the rule ``KEY``, with a body of three bytes."""
+    return message(offset, body=b"xyz", key=key, tag=tag)

@@ -1,0 +1,84 @@
+"""Queue pipelines with plain defaults, so that a test names only what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_core.names import QueueName, Topic
+from broker_core.remoting.message import StoredMessage
+from proxy.core.flow_window import Budget
+from proxy.core.ids import Epoch
+from proxy.core.order_key import compile_order_key
+from proxy.core.ownership_record import Snapshot
+from proxy.core.pull_buffer import Holder, Lease
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.rules import TopicRules
+from tests.support.messages import TOPIC
+
+MS = 1_000_000
+FOR_EVER_NS = 1 << 62
+HOLDER = Holder(1, "client-1")
+
+
+def queue(queue_id: int = 0, *, topic: Topic = TOPIC) -> QueueName:
+    """A queue of one broker."""
+    return QueueName(topic, "broker-a", queue_id)
+
+
+def rules(order_key: str | None = "KEY", **others: Any) -> TopicRules:
+    """The rules of a topic, ordered by the message key."""
+    return TopicRules(compile_order_key(order_key), **others)
+
+
+@dataclass(slots=True)
+class Budgets:
+    """What the pipelines of one test share."""
+
+    memory: Budget = field(default_factory=lambda: Budget(1 << 40))
+    leases: Budget = field(default_factory=lambda: Budget(1 << 40))
+
+
+def pipeline(
+    wanted: TopicRules | None = None,
+    *,
+    of: QueueName | None = None,
+    epoch: int = 1,
+    start: int = 0,
+    committed: int | None = None,
+    trusted_until_ns: int = FOR_EVER_NS,
+    hold_until_ns: int = 0,
+    resume: Snapshot | None = None,
+    budgets: Budgets | None = None,
+    messages: Iterable[StoredMessage] = (),
+) -> QueuePipeline:
+    """A pipeline that has read *messages* and is trusted for ever, unless told otherwise."""
+    budgets = budgets or Budgets()
+    made = QueuePipeline(
+        queue=of or queue(),
+        epoch=Epoch(epoch),
+        period=epoch,
+        rules=wanted or rules(),
+        start_offset=start,
+        committed=start if committed is None else committed,
+        trusted_until_ns=trusted_until_ns,
+        memory=budgets.memory,
+        leases_of_group=budgets.leases,
+        hold_until_ns=hold_until_ns,
+        resume=resume,
+    )
+    made.on_messages(messages, next_offset=0)
+    return made
+
+
+def lease(
+    of: QueuePipeline, jobs: int = 1 << 30, *, now_ns: int = 0, holder: Holder = HOLDER
+) -> list[Lease]:
+    """Up to *jobs* leases, bytes unlimited."""
+    return of.lease(max_jobs=jobs, max_bytes=1 << 60, now_ns=now_ns, holder=holder)
+
+
+def offsets(leases: Iterable[Lease]) -> list[int]:
+    """The offsets of the leased jobs, in the order of hand-out."""
+    return [each.job.offset for each in leases]

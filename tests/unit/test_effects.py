@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from proxy.core.effects import Effects, Nack, Outcome
+from proxy.core.ids import LeaseId
+
+
+def test_each_event_has_effects_of_its_own() -> None:
+    first, second = Effects(), Effects()
+    first.finished.append((1, Outcome.OK))
+    assert second == Effects()
+
+
+def test_the_outcomes_stand_in_histories_under_these_names() -> None:
+    assert [outcome.value for outcome in Outcome] == ["ok", "filtered", "dlq"]
+
+
+def test_a_plain_nack_follows_the_retry_intervals_of_its_group() -> None:
+    nack = Nack(LeaseId(1))
+    assert (nack.retry_after_ms, nack.reject) == (None, False)
