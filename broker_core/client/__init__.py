@@ -1,5 +1,21 @@
 """The asyncio client of brokers and nameservers: what the proxy and the command line use.
 
-Every failure is a RemotingError; whoever calls decides by ``retriable``. Nothing here retries a
-request by itself or decides who owns a queue.
+Every failure is a RemotingError; whoever calls decides by ``retriable``. Nothing here decides who
+owns a queue, and only ``Producer`` retries.
 """
+
+from broker_core.client.broker_client import BrokerClient
+from broker_core.client.membership import Membership
+from broker_core.client.producer import Producer
+from broker_core.client.results import LockAnswer, PullResult, PullStatus, SendReceipt, SendStatus
+
+__all__ = [
+    "BrokerClient",
+    "LockAnswer",
+    "Membership",
+    "Producer",
+    "PullResult",
+    "PullStatus",
+    "SendReceipt",
+    "SendStatus",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker_core.errors import ConnectionLost, RequestTimeout
 from broker_core.remoting.codes import request_name
@@ -14,11 +14,17 @@ from broker_core.tasks import cancel_and_wait, spawn
 
 
 class ConnectionPool:
-    """Shares one connection an address among all who ask. ``handlers`` serve what brokers ask."""
+    """Shares one connection an address among all who ask."""
 
     def __init__(
-        self, *, handlers: Mapping[int, Handler] | None = None, connect_timeout_s: float = 3.0
+        self,
+        *,
+        handlers: Mapping[int, Handler] | None = None,
+        on_connected: Callable[[], None] | None = None,
+        connect_timeout_s: float = 3.0,
     ) -> None:
+        """*handlers* serve what brokers ask; *on_connected* is called after each new connection."""
+        self._on_connected = on_connected
         self._handlers = handlers or {}
         self._connect_timeout_s = connect_timeout_s
         self._channels: dict[str, RemotingChannel] = {}
@@ -61,7 +67,12 @@ class ConnectionPool:
             self._connecting[address] = attempt
             attempt.add_done_callback(lambda _: self._connecting.pop(address, None))
         # Shielded: one who gives up must not end the attempt for the others.
-        result = await asyncio.shield(attempt)
+        try:
+            result = await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            if not attempt.cancelled():
+                raise
+            raise ConnectionLost(f"not connected to {address}: this client is closed") from None
         if isinstance(result, ConnectionLost):
             raise result
         return result
@@ -84,4 +95,6 @@ class ConnectionPool:
         except (OSError, ValueError, OverflowError) as error:
             return ConnectionLost(f"cannot connect to {address}: {error}")
         self._channels[address] = channel
+        if self._on_connected is not None:
+            self._on_connected()
         return channel

@@ -1,0 +1,386 @@
+"""Asks brokers, by the names of their queues. Nothing here retries, or decides who owns what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from broker_core.client import sending
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.client.requests import BrokerRequests
+from broker_core.client.results import LockAnswer, PullResult, PullStatus, SendReceipt
+from broker_core.client.routes import RouteCache
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting import bodies, headers
+from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.message import OutgoingMessage, decode_messages
+from broker_core.remoting.route_bodies import MASTER_ID, Perm
+from broker_core.remoting_channel import RemotingChannel
+from broker_core.tasks import cancel_and_wait, spawn
+
+#: The group that producers name where it does not matter.
+DEFAULT_PRODUCER = Group("orderlane")
+
+_PULL_STATUSES = frozenset(PullStatus)
+# Apache RocketMQ looks at held pulls every 5 s only, so their answers may come that much late.
+_PULL_ANSWER_S = 10.0
+_ROUTE_WAIT_S = 10.0
+_ROUTE_LOOK_S = 0.05
+
+_log = structlog.get_logger("broker-client")
+
+
+class BrokerClient:
+    """One client of a RocketMQ cluster, embedded or Apache's.
+
+    Every failure is a RemotingError: BrokerError with the broker's code, ConnectionLost,
+    RequestTimeout, or a protocol error. *timeout_s* None means ``request_timeout_s``.
+    """
+
+    def __init__(
+        self,
+        *,
+        nameservers: Sequence[str],
+        client_id: str,
+        request_timeout_s: float = 3.0,
+        on_consumers_changed: Callable[[Group], None] | None = None,
+    ) -> None:
+        """*client_id* names this process to brokers (holder of locks, member of groups).
+
+        *on_consumers_changed* is called when a broker says that members of a group have changed.
+        """
+        self.client_id = client_id
+        self._on_consumers_changed = on_consumers_changed
+        self._on_connected: Callable[[], None] | None = None
+        self._pool = ConnectionPool(
+            handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumers_changed},
+            on_connected=self._connected,
+        )
+        self._routes = RouteCache(nameservers, self._pool, timeout_s=request_timeout_s)
+        self._requests = BrokerRequests(self._pool, self._routes, timeout_s=request_timeout_s)
+        self._refresher: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to keep routes fresh; connections are opened when needed."""
+        self._refresher = spawn(self._routes.keep_fresh(), name="refresh routes")
+
+    async def close(self) -> None:
+        """Disconnect from everywhere."""
+        await cancel_and_wait(self._refresher)
+        await self._pool.close()
+
+    def call_on_connect(self, callback: Callable[[], None]) -> None:
+        """Call *callback* after each new connection: a broker may have forgotten this client."""
+        self._on_connected = callback
+
+    # -- routes --------------------------------------------------------------------------------
+
+    async def queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        """Return the readable queues, by broker and id. Raises BrokerError(17) if unknown.
+
+        Routes are at most about 30 s old; *fresh* asks a nameserver now.
+        """
+        return await self._queues(topic, Perm.READ, fresh=fresh)
+
+    async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        """Return the writable queues, by broker and id. Raises BrokerError(17) if unknown."""
+        return await self._queues(topic, Perm.WRITE, fresh=fresh)
+
+    async def broker_names(self, topic: Topic) -> list[str]:
+        """Return the brokers that have *topic*, sorted. Raises BrokerError(17) if unknown."""
+        route = await self._routes.route(topic)
+        return sorted(data.broker for data in route.brokers)
+
+    async def topics(self) -> list[Topic]:
+        """Return all topics that nameservers know."""
+        return await self._routes.topics()
+
+    async def _queues(self, topic: Topic, perm: int, *, fresh: bool) -> list[QueueName]:
+        route = await self._routes.route(topic, fresh=fresh)
+        masters = {data.broker for data in route.brokers if MASTER_ID in data.addresses}
+        return sorted(
+            QueueName(topic, data.broker, queue_id)
+            for data in route.queues
+            if data.perm & perm and data.broker in masters
+            for queue_id in range(data.read_queues if perm == Perm.READ else data.write_queues)
+        )
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def pull(
+        self,
+        queue: QueueName,
+        *,
+        group: Group,
+        offset: int,
+        max_messages: int = 256,
+        suspend_ms: int = 15_000,
+        tags: str = "*",
+        timeout_s: float | None = None,
+    ) -> PullResult:
+        """Read messages from *offset* on; wait for some up to *suspend_ms* (0: not at all).
+
+        Never commits. The broker filters by the hash of the tags, so others may be among what
+        comes. *timeout_s* defaults to what the wait may take and some seconds.
+        """
+        header = headers.PullMessageHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_messages,
+            sys_flag=headers.PullFlag.SUBSCRIPTION
+            | (headers.PullFlag.SUSPEND if suspend_ms else 0),
+            commit_offset=0,
+            suspend_timeout_millis=suspend_ms,
+            subscription=tags,
+            sub_version=0,
+            expression_type="TAG",
+        )
+        answer = await self._requests.ask(
+            queue.broker,
+            RequestCode.PULL_MESSAGE,
+            header.to_ext(),
+            ok=_PULL_STATUSES,
+            timeout_s=suspend_ms / 1000 + _PULL_ANSWER_S if timeout_s is None else timeout_s,
+        )
+        place = headers.PullMessageResponse.from_ext(answer.ext)
+        return PullResult(
+            status=PullStatus(answer.code),
+            messages=decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else [],
+            next_offset=place.next_begin_offset,
+            min_offset=place.min_offset,
+            max_offset=place.max_offset,
+        )
+
+    async def min_offset(self, queue: QueueName) -> int:
+        """Return the offset of the oldest message that is still stored."""
+        return await self._queue_offset(RequestCode.GET_MIN_OFFSET, queue)
+
+    async def max_offset(self, queue: QueueName) -> int:
+        """Return the next offset that will be written."""
+        return await self._queue_offset(RequestCode.GET_MAX_OFFSET, queue)
+
+    async def offset_at(self, queue: QueueName, timestamp_ms: int) -> int:
+        """Return the offset of the message stored nearest to *timestamp_ms* (since 1970)."""
+        header = headers.SearchOffsetHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+        )
+        return await self._ask_offset(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, header.to_ext()
+        )
+
+    async def _queue_offset(self, code: RequestCode, queue: QueueName) -> int:
+        header = headers.QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
+        return await self._ask_offset(code, queue, header.to_ext())
+
+    async def _ask_offset(self, code: RequestCode, queue: QueueName, ext: dict[str, str]) -> int:
+        answer = await self._requests.ask(queue.broker, code, ext)
+        return headers.OffsetResponse.from_ext(answer.ext).offset
+
+    # -- groups --------------------------------------------------------------------------------
+
+    async def lock(
+        self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None = None
+    ) -> LockAnswer:
+        """Ask for, or renew, orderly locks, at all brokers at the same time. Raises nothing."""
+        batches = self._lock_batches(group, queues)
+        answers = await asyncio.gather(
+            *(self._lock_at(broker, batch, timeout_s) for broker, batch in batches.items())
+        )
+        return LockAnswer(
+            granted=frozenset().union(*(answer.granted for answer in answers)),
+            unanswered=frozenset().union(*(answer.unanswered for answer in answers)),
+        )
+
+    async def unlock(
+        self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None = None
+    ) -> None:
+        """Give orderly locks back. All brokers are asked; the first failure is raised."""
+        results = await asyncio.gather(
+            *(
+                self._requests.ask(
+                    broker, RequestCode.UNLOCK_BATCH_MQ, body=batch.to_json(), timeout_s=timeout_s
+                )
+                for broker, batch in self._lock_batches(group, queues).items()
+            ),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _lock_at(
+        self, broker: str, batch: bodies.LockBatch, timeout_s: float | None
+    ) -> LockAnswer:
+        try:
+            answer = await self._requests.ask(
+                broker, RequestCode.LOCK_BATCH_MQ, body=batch.to_json(), timeout_s=timeout_s
+            )
+            return LockAnswer(granted=batch.queues & bodies.locked_from_json(answer.body))
+        except RemotingError as error:
+            _log.info("lock not answered", broker=broker, group=batch.group, reason=str(error))
+            return LockAnswer(unanswered=batch.queues)
+
+    def _lock_batches(
+        self, group: Group, queues: Iterable[QueueName]
+    ) -> dict[str, bodies.LockBatch]:
+        by_broker: dict[str, set[QueueName]] = defaultdict(set)
+        for queue in queues:
+            by_broker[queue.broker].add(queue)
+        return {
+            broker: bodies.LockBatch(group=group, client_id=self.client_id, queues=frozenset(those))
+            for broker, those in by_broker.items()
+        }
+
+    async def committed_offset(self, group: Group, queue: QueueName) -> int | None:
+        """Return the next offset that *group* needs, None if it never committed any."""
+        header = headers.QueryConsumerOffsetHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+        )
+        answer = await self._requests.ask(
+            queue.broker,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            header.to_ext(),
+            ok=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+        )
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return headers.OffsetResponse.from_ext(answer.ext).offset
+
+    async def commit_offset(
+        self, group: Group, queue: QueueName, offset: int, *, epoch: int | None = None
+    ) -> None:
+        """Store the next offset that *group* needs, and wait until the broker has it.
+
+        Our own broker refuses it with BrokerError if it knows a higher *epoch* of that queue.
+        """
+        header = headers.UpdateConsumerOffsetHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            epoch=epoch,
+        )
+        await self._requests.ask(queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, header.to_ext())
+
+    async def consumer_ids(self, group: Group, topic: Topic) -> list[str]:
+        """Return the client ids of the members of *group*, as one broker of *topic* sees them."""
+        problem: RemotingError = ConnectionLost(f"topic {topic} has no broker")
+        header = headers.ConsumerGroupHeader(consumer_group=group)
+        for broker in await self.broker_names(topic):
+            try:
+                answer = await self._requests.ask(
+                    broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header.to_ext()
+                )
+                return bodies.consumer_ids_from_json(answer.body)
+            except BrokerError as error:
+                if "no consumer for this group" in error.remark:
+                    return []
+                problem = error
+            except (ConnectionLost, RequestTimeout) as error:
+                problem = error
+        raise problem
+
+    async def heartbeat(self, broker: str, heartbeat: bodies.Heartbeat) -> None:
+        """Tell *broker* which groups this client belongs to (``Membership`` does it)."""
+        await self._requests.ask(broker, RequestCode.HEART_BEAT, body=heartbeat.to_json())
+
+    async def unregister(self, broker: str, group: Group) -> None:
+        """Tell *broker* that this client leaves *group* (``Membership`` does it)."""
+        header = headers.UnregisterClientHeader(client_id=self.client_id, consumer_group=group)
+        await self._requests.ask(broker, RequestCode.UNREGISTER_CLIENT, header.to_ext())
+
+    # -- administration ------------------------------------------------------------------------
+
+    async def create_topic(
+        self, topic: Topic, *, queues: int, broker: str | None = None, perm: int = Perm.READ_WRITE
+    ) -> None:
+        """Create or change *topic* at *broker*, or at all; return once its route shows it.
+
+        Raises RequestTimeout if the route does not show it within 10 s.
+        """
+        brokers = [broker] if broker else sorted((await self._routes.clusters()).brokers)
+        if not brokers:
+            raise ConnectionLost(f"topic {topic} was not created: no broker is registered")
+        header = headers.CreateTopicHeader(
+            topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+        )
+        for name in brokers:
+            await self._requests.ask(name, RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext())
+        deadline_ns = now_ns() + int(_ROUTE_WAIT_S * 1e9)
+        while not await self._shows(topic, brokers, queues):
+            if now_ns() > deadline_ns:
+                raise RequestTimeout(
+                    f"topic {topic} was created but has no route after {_ROUTE_WAIT_S:g} s"
+                )
+            await asyncio.sleep(_ROUTE_LOOK_S)
+
+    async def broker_start_ms(self, broker: str) -> int:
+        """Return when *broker* started (ms since 1970): locks may be older, or forgotten."""
+        answer = await self._requests.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+        started = bodies.table_from_json(answer.body).get("bootTimestamp", "")
+        if not started.isdecimal():
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"bootTimestamp is {started!r}: expected milliseconds",
+                request=request_name(RequestCode.GET_BROKER_RUNTIME_INFO),
+            )
+        return int(started)
+
+    async def _shows(self, topic: Topic, brokers: Iterable[str], queues: int) -> bool:
+        try:
+            route = await self._routes.route(topic, fresh=True)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return False
+            raise
+        shown = {data.broker for data in route.queues if data.read_queues == queues}
+        return shown.issuperset(brokers)
+
+    # -- sending -------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        queue: QueueName,
+        message: OutgoingMessage,
+        *,
+        group: Group = DEFAULT_PRODUCER,
+        timeout_s: float | None = None,
+    ) -> SendReceipt:
+        """Send to *queue*; return once the broker has stored it (see the receipt's status).
+
+        Gives the message a UNIQ_KEY if it has none. After ConnectionLost or RequestTimeout it may
+        be stored all the same: whoever sends again does so with the same UNIQ_KEY.
+        """
+        return await sending.send(self._requests, queue, message, group=group, timeout_s=timeout_s)
+
+    async def send_batch(
+        self,
+        queue: QueueName,
+        messages: Sequence[OutgoingMessage],
+        *,
+        group: Group = DEFAULT_PRODUCER,
+        timeout_s: float | None = None,
+    ) -> list[SendReceipt]:
+        """Send *messages* of one topic (4 MiB in all) to *queue*, stored all or none, in order."""
+        return await sending.send_batch(
+            self._requests, queue, messages, group=group, timeout_s=timeout_s
+        )
+
+    # -- what brokers say ----------------------------------------------------------------------
+
+    def _consumers_changed(self, request: RemotingCommand, channel: RemotingChannel) -> None:
+        header = headers.ConsumerGroupHeader.from_ext(request.ext)
+        if self._on_consumers_changed is not None:
+            self._on_consumers_changed(Group(header.consumer_group))
+
+    def _connected(self) -> None:
+        if self._on_connected is not None:
+            self._on_connected()

@@ -1,0 +1,118 @@
+"""Takes part in consumer groups: heartbeats, so that brokers list this client as a member.
+
+A broker forgets a member 120 s after its last heartbeat, or at once when the connection ends; so
+heartbeats go out regularly and also right after every new connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+
+import structlog
+
+from broker_core.client.broker_client import BrokerClient
+from broker_core.errors import RemotingError
+from broker_core.names import Group, Topic
+from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
+from broker_core.tasks import cancel_and_wait, spawn
+
+#: Brokers replace a subscription by a higher version only; ours is always "*" and never changes.
+_SUBSCRIPTION_VERSION = 1
+
+_log = structlog.get_logger("membership")
+
+
+class Membership:
+    """The groups that this client belongs to. One for a BrokerClient."""
+
+    def __init__(self, client: BrokerClient, *, heartbeat_s: float = 10.0) -> None:
+        """*heartbeat_s*: well below the 120 s after which brokers forget a member."""
+        self._client = client
+        self._heartbeat_s = heartbeat_s
+        self._groups: dict[Group, frozenset[Topic]] = {}
+        self._wake = asyncio.Event()
+        # A heartbeat that overtook a leave would make a ghost of us for 120 s.
+        self._talking = asyncio.Lock()
+        self._beating: asyncio.Task[None] | None = None
+        self._unwell: set[str] = set()  # brokers whose last heartbeat failed
+        client.call_on_connect(self._wake.set)
+
+    def __repr__(self) -> str:
+        return f"<Membership {self._client.client_id} groups={sorted(self._groups)}>"
+
+    async def join(self, group: Group, topics: Iterable[Topic]) -> None:
+        """Become a member of *group* for exactly *topics*, at once and until ``leave``.
+
+        A broker that cannot be reached is logged and tried again; nothing is raised.
+        """
+        self._groups[group] = frozenset(topics)
+        await self._beat()
+        if self._beating is None:
+            self._beating = spawn(self._keep_beating(), name="heartbeats")
+
+    async def leave(self, group: Group) -> None:
+        """Be no member of *group* any more; other members are told. Nothing is raised."""
+        topics = self._groups.pop(group, frozenset())
+        async with self._talking:
+            brokers = await self._brokers(topics)
+            await asyncio.gather(*(self._unregister(broker, group) for broker in brokers))
+
+    async def close(self) -> None:
+        """Leave all groups."""
+        await asyncio.gather(*(self.leave(group) for group in list(self._groups)))
+        await cancel_and_wait(self._beating)
+
+    async def _keep_beating(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._heartbeat_s)
+            self._wake.clear()
+            await self._beat()
+
+    async def _beat(self) -> None:
+        async with self._talking:
+            groups = dict(self._groups)
+            if not groups:
+                return
+            heartbeat = Heartbeat(
+                client_id=self._client.client_id,
+                consumers=tuple(_consumer(group, topics) for group, topics in groups.items()),
+            )
+            brokers = await self._brokers(frozenset().union(*groups.values()))
+            await asyncio.gather(*(self._beat_at(broker, heartbeat) for broker in brokers))
+
+    async def _beat_at(self, broker: str, heartbeat: Heartbeat) -> None:
+        try:
+            await self._client.heartbeat(broker, heartbeat)
+        except RemotingError as error:
+            if broker not in self._unwell:
+                _log.warning("heartbeat failed, trying on", broker=broker, reason=str(error))
+            self._unwell.add(broker)
+        else:
+            self._unwell.discard(broker)
+
+    async def _unregister(self, broker: str, group: Group) -> None:
+        try:
+            await self._client.unregister(broker, group)
+        except RemotingError as error:  # it will notice when the heartbeats end
+            _log.warning("not unregistered", broker=broker, group=group, reason=str(error))
+
+    async def _brokers(self, topics: Iterable[Topic]) -> set[str]:
+        brokers: set[str] = set()
+        for topic in topics:
+            try:
+                brokers.update(await self._client.broker_names(topic))
+            except RemotingError as error:
+                _log.debug("no brokers for topic", topic=topic, reason=str(error))
+        return brokers
+
+
+def _consumer(group: Group, topics: Iterable[Topic]) -> ConsumerData:
+    return ConsumerData(
+        group=group,
+        subscriptions=tuple(
+            Subscription(topic=topic, version=_SUBSCRIPTION_VERSION) for topic in sorted(topics)
+        ),
+    )

@@ -1,0 +1,61 @@
+"""One request to a broker by its name: where it is, how long to wait, what is a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container
+
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.client.routes import RouteCache
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
+from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
+from broker_core.remoting.command import RemotingCommand
+
+_SUCCESS = frozenset({int(ResponseCode.SUCCESS)})
+
+
+class BrokerRequests:
+    """Asks the masters of brokers."""
+
+    def __init__(self, pool: ConnectionPool, routes: RouteCache, *, timeout_s: float) -> None:
+        """*timeout_s* holds where a request names none."""
+        self._pool = pool
+        self._routes = routes
+        self._timeout_s = timeout_s
+
+    async def ask(
+        self,
+        broker: str,
+        code: RequestCode,
+        ext: dict[str, str] | None = None,
+        *,
+        body: bytes = b"",
+        ok: Container[int] = _SUCCESS,
+        timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        """Return the answer if its code is in *ok*, else raise BrokerError with code and remark.
+
+        Raises ConnectionLost or RequestTimeout too; *timeout_s* counts everything, finding the
+        broker and connecting included.
+        """
+        left_s = self._timeout_s if timeout_s is None else timeout_s
+        address = self._routes.known_master(broker)
+        if address is None:
+            started_ns = now_ns()
+            try:
+                address = await asyncio.wait_for(self._routes.find_master(broker), left_s)
+            except TimeoutError:
+                raise RequestTimeout(
+                    f"{request_name(code)}: no nameserver told where {broker} is in {left_s:.3g} s"
+                ) from None
+            left_s -= (now_ns() - started_ns) / 1e9
+        command = RemotingCommand(code, ext={} if ext is None else ext, body=body)
+        try:
+            answer = await self._pool.request(address, command, timeout_s=left_s)
+        except ConnectionLost:
+            self._routes.doubt(broker)
+            raise
+        if answer.code not in ok:
+            raise BrokerError(answer.code, answer.remark or "", request=request_name(code))
+        return answer

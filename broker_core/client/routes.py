@@ -1,0 +1,138 @@
+"""What nameservers say: where topics are, and the addresses of brokers.
+
+Routes are refreshed in the background, so that nobody who works with a known topic waits for a
+nameserver, nor notices that all of them are down. An address is asked for anew once a connection
+to it was lost: a broker may come back on another port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+import structlog
+
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
+from broker_core.names import Topic
+from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import TopicHeader
+from broker_core.remoting.route_bodies import (
+    MASTER_ID,
+    BrokerData,
+    ClusterTable,
+    TopicRoute,
+    topic_list_from_json,
+)
+
+#: As RocketMQ's clients do.
+REFRESH_S = 30.0
+
+_log = structlog.get_logger("routes")
+
+
+class RouteCache:
+    """Asks the nameservers one after the other until one answers, the last good one first."""
+
+    def __init__(
+        self, nameservers: Sequence[str], pool: ConnectionPool, *, timeout_s: float
+    ) -> None:
+        """*nameservers* as host:port; *timeout_s* for one nameserver's answer."""
+        self._nameservers = list(nameservers)
+        self._pool = pool
+        self._timeout_s = timeout_s
+        self._routes: dict[Topic, TopicRoute] = {}
+        self._masters: dict[str, str] = {}  # address by broker name
+        self._doubted: set[str] = set()  # brokers whose address may have changed
+
+    async def route(self, topic: Topic, *, fresh: bool = False) -> TopicRoute:
+        """Return where *topic* is; *fresh*: ask now. Raises BrokerError(17) if nowhere."""
+        if not fresh and (known := self._routes.get(topic)) is not None:
+            return known
+        try:
+            return await self._fetch(topic)
+        except BrokerError:
+            self._routes.pop(topic, None)
+            raise
+
+    def known_master(self, broker: str) -> str | None:
+        """Return the address of a broker's master, if it is known and not in doubt."""
+        return None if broker in self._doubted else self._masters.get(broker)
+
+    async def find_master(self, broker: str) -> str:
+        """Ask for the address of a broker's master; raises ConnectionLost if there is none.
+
+        The last known one has to do while no nameserver answers or the broker is not registered.
+        """
+        try:
+            await self.clusters()
+        except RemotingError:
+            if broker not in self._masters:
+                raise
+        if (address := self._masters.get(broker)) is None:
+            raise ConnectionLost(f"broker {broker} is not registered at {self._names()}")
+        return address
+
+    def doubt(self, broker: str) -> None:
+        """Ask for this broker's address before it is used again."""
+        self._doubted.add(broker)
+
+    async def clusters(self) -> ClusterTable:
+        """Ask for all brokers."""
+        answer = await self._ask(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
+        table = ClusterTable.from_json(answer.body)
+        self._learn(table.brokers.values())
+        return table
+
+    async def topics(self) -> list[Topic]:
+        """Ask for all topics, the system's included."""
+        answer = await self._ask(RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        return topic_list_from_json(answer.body)
+
+    async def keep_fresh(self) -> None:
+        """Refresh all known routes every 30 s until cancelled."""
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            for topic in list(self._routes):
+                try:
+                    await self._fetch(topic)
+                except RemotingError as error:  # the old route is better than none
+                    _log.debug("route not refreshed", topic=topic, reason=str(error))
+
+    async def _fetch(self, topic: Topic) -> TopicRoute:
+        header = TopicHeader(topic=topic, accept_standard_json_only=True)
+        answer = await self._ask(
+            RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.to_ext())
+        )
+        route = TopicRoute.from_json(answer.body)
+        self._routes[topic] = route
+        self._learn(route.brokers)
+        return route
+
+    def _learn(self, brokers: Iterable[BrokerData]) -> None:
+        for data in brokers:
+            if (address := data.addresses.get(MASTER_ID)) is not None:
+                self._masters[data.broker] = address
+                self._doubted.discard(data.broker)
+
+    async def _ask(self, command: RemotingCommand) -> RemotingCommand:
+        problem: RemotingError = ConnectionLost("no nameserver is configured")
+        for address in list(self._nameservers):
+            try:
+                answer = await self._pool.request(address, command, timeout_s=self._timeout_s)
+            except (ConnectionLost, RequestTimeout) as error:
+                problem = error
+                # Tried last from now on.
+                self._nameservers.remove(address)
+                self._nameservers.append(address)
+                continue
+            if answer.code != ResponseCode.SUCCESS:
+                raise BrokerError(
+                    answer.code, answer.remark or "", request=request_name(command.code)
+                )
+            return answer
+        raise ConnectionLost(f"no nameserver of {self._names()} answers: {problem}")
+
+    def _names(self) -> str:
+        return ", ".join(sorted(self._nameservers))

@@ -1,0 +1,113 @@
+"""Sends one message, or a batch, to one queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from broker_core.client.message_ids import MessageIds
+from broker_core.client.requests import BrokerRequests
+from broker_core.client.results import SendReceipt, SendStatus
+from broker_core.clock import wall_ms
+from broker_core.errors import LocalProtocolError
+from broker_core.names import Group, QueueName
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
+from broker_core.remoting.message import (
+    UNIQ_KEY,
+    OutgoingMessage,
+    encode_batch,
+    encode_properties,
+)
+
+_STATUSES = {int(status.value): status for status in SendStatus}
+_ids = MessageIds()
+
+
+def with_id(message: OutgoingMessage) -> OutgoingMessage:
+    """Return *message* with a UNIQ_KEY: its own if it has one, so that retries keep it."""
+    if UNIQ_KEY in message.properties:
+        return message
+    return replace(message, properties={**message.properties, UNIQ_KEY: _ids.new()})
+
+
+async def send(
+    requests: BrokerRequests,
+    queue: QueueName,
+    message: OutgoingMessage,
+    *,
+    group: Group,
+    timeout_s: float | None,
+) -> SendReceipt:
+    """Send *message*; return once the broker has stored it."""
+    message = with_id(message)
+    header = SendMessageHeader(
+        producer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        sys_flag=message.sys_flag,
+        born_timestamp=message.born_ms or wall_ms(),
+        flag=message.flag,
+        properties=encode_properties(message.all_properties()).decode(),
+    )
+    answer = await requests.ask(
+        queue.broker,
+        RequestCode.SEND_MESSAGE_V2,
+        header.to_v2(),
+        body=message.body,
+        ok=_STATUSES,
+        timeout_s=timeout_s,
+    )
+    place = SendMessageResponse.from_ext(answer.ext)
+    return SendReceipt(
+        queue=queue._replace(queue_id=place.queue_id),
+        offset=place.queue_offset,
+        message_id=message.properties[UNIQ_KEY],
+        offset_message_id=place.msg_id,
+        status=_STATUSES[answer.code],
+    )
+
+
+async def send_batch(
+    requests: BrokerRequests,
+    queue: QueueName,
+    messages: Sequence[OutgoingMessage],
+    *,
+    group: Group,
+    timeout_s: float | None,
+) -> list[SendReceipt]:
+    """Send *messages* in one request: stored all or none, at consecutive offsets."""
+    if not messages:
+        return []
+    if any(message.topic != queue.topic or message.sys_flag for message in messages):
+        raise LocalProtocolError(f"a batch holds plain messages of one topic, here {queue.topic}")
+    messages = [with_id(message) for message in messages]
+    header = SendMessageHeader(
+        producer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        born_timestamp=messages[0].born_ms or wall_ms(),
+        batch=True,
+    )
+    answer = await requests.ask(
+        queue.broker,
+        RequestCode.SEND_BATCH_MESSAGE,
+        header.to_v2(),
+        body=encode_batch(messages),
+        ok=_STATUSES,
+        timeout_s=timeout_s,
+    )
+    place = SendMessageResponse.from_ext(answer.ext)
+    stored_ids = place.msg_id.split(",")
+    if len(stored_ids) != len(messages):  # 5.x names some batches by one id
+        stored_ids = [place.msg_id] * len(messages)
+    return [
+        SendReceipt(
+            queue=queue._replace(queue_id=place.queue_id),
+            offset=place.queue_offset + index,
+            message_id=message.properties[UNIQ_KEY],
+            offset_message_id=stored_id,
+            status=_STATUSES[answer.code],
+        )
+        for index, (message, stored_id) in enumerate(zip(messages, stored_ids, strict=True))
+    ]
