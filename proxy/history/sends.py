@@ -1,0 +1,143 @@
+"""L1, L2 and D1: what was sent, where it stands in the log, and that none of it was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from proxy.history.facts import LaneFacts
+from proxy.history.findings import Findings
+from proxy.history.reader import Event
+
+Place = tuple[str, int]  # queue, offset
+Lanes = Mapping[tuple[str, str, str], LaneFacts]  # by group, topic, queue
+
+
+@dataclass(slots=True, eq=False)
+class _Message:
+    topic: str
+    sent: bool = False
+    acknowledged: bool = False
+    outcome_unknown: bool = False
+    queue: str | None = None  # where it stands; None: nobody has said yet
+    offset: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class _Log:
+    """One queue of the broker. ``queue`` is one object for all messages: a million keep it."""
+
+    queue: str
+    messages: dict[int, str] = field(default_factory=dict)  # offset → message
+
+
+class Sends:
+    """Every message of the histories. The one part whose memory grows with their length."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._messages: dict[str, _Message] = {}
+        self._further_places: dict[str, set[Place]] = {}  # of messages stored more than once
+        self._logs: dict[tuple[str, str], _Log] = {}
+        self._topics: dict[str, str] = {}
+        self.lost = 0
+
+    @property
+    def sent(self) -> int:
+        """Messages sent, whatever came of it."""
+        return sum(message.sent for message in self._messages.values())
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages whose send was answered OK."""
+        return sum(message.acknowledged for message in self._messages.values())
+
+    def send(self, event: Event) -> None:
+        """A send began."""
+        self._of(event).sent = True
+
+    def send_ok(self, event: Event) -> None:
+        """A send was answered OK, perhaps with the place where the message stands."""
+        message = self._of(event)
+        message.sent = message.acknowledged = True
+        if event.get("queue") is not None and event.get("offset") is not None:
+            self._place(message, event)
+
+    def send_info(self, event: Event) -> None:
+        """Nobody knows what came of a send: a retry may store the message twice."""
+        self._of(event).outcome_unknown = True
+
+    def saw(self, event: Event) -> None:
+        """A message was handed out or handled: this is where it stands."""
+        if event.get("msg") is not None:
+            self._place(self._of(event), event)
+
+    def judge(self, lanes: Lanes) -> None:
+        """At the end: L1, L2, D1 and what C2 cannot see while the history runs."""
+        groups: dict[str, list[str]] = {}
+        for group, topic in {(group, topic): None for group, topic, _ in lanes}:
+            groups.setdefault(topic, []).append(group)
+        topics_with_sends = {message.topic for message in self._messages.values() if message.sent}
+        for name, message in self._messages.items():
+            places = list(self._places(name, message))
+            if len(places) > 1 and not message.outcome_unknown:
+                where = " and ".join(f"{queue} at {offset}" for queue, offset in places)
+                self._findings.add("L1", f"message {name} of {message.topic} stands in {where}")
+            if not message.sent and message.topic in topics_with_sends:
+                self._findings.add("L2", f"message {name} of {message.topic} was never sent")
+            if message.acknowledged:
+                for group in groups.get(message.topic, ()):
+                    self._judge_end(name, message, places, group, lanes)
+
+    def _judge_end(
+        self, name: str, message: _Message, places: list[Place], group: str, lanes: Lanes
+    ) -> None:
+        known = [
+            (lane, offset)
+            for queue, offset in places
+            if (lane := lanes.get((group, message.topic, queue))) is not None
+        ]
+        if any(lane.done(offset) for lane, offset in known):
+            return
+        self.lost += 1
+        where = ", ".join(f"{queue} at {offset}" for queue, offset in places) or "a place unknown"
+        self._findings.add(
+            "D1", f"group {group}: message {name} of {message.topic} ({where}) came to no end"
+        )
+        for lane, offset in known:
+            if offset < lane.committed:
+                lane.violation("C2", f"offset {offset} was committed and never finished")
+
+    def _of(self, event: Event) -> _Message:
+        message = self._messages.get(event["msg"])
+        if message is None:
+            topic = event["topic"]
+            message = _Message(self._topics.setdefault(topic, topic))
+            self._messages[event["msg"]] = message
+        return message
+
+    def _place(self, message: _Message, event: Event) -> None:
+        queue, offset, name = event["queue"], event["offset"], event["msg"]
+        if message.offset == offset and message.queue == queue:
+            return
+        log = self._log_of(message.topic, queue)
+        if message.queue is None:
+            message.queue, message.offset = log.queue, offset
+        else:
+            self._further_places.setdefault(name, set()).add((log.queue, offset))
+        other = log.messages.setdefault(offset, name)
+        if other != name:
+            self._findings.add(
+                "L1", f"{message.topic}/{queue}: offset {offset} shows {other} and {name}"
+            )
+
+    def _log_of(self, topic: str, queue: str) -> _Log:
+        log = self._logs.get((topic, queue))
+        if log is None:
+            log = self._logs[topic, queue] = _Log(queue)
+        return log
+
+    def _places(self, name: str, message: _Message) -> Iterator[Place]:
+        if message.queue is not None:
+            yield message.queue, message.offset
+        yield from sorted(self._further_places.get(name, ()))
