@@ -17,6 +17,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import Group
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.http import AdminHttp
+from proxy.admin.snapshots import groups_view
 from proxy.core.flow_window import Budget
 from proxy.core.job_chains import Job
 from proxy.core.queue_pipeline import QueuePipeline
@@ -169,7 +170,7 @@ class Proxy:
         return AdminHttp(
             registry=registry,
             not_ready=self._not_ready,
-            groups=lambda: {lane.name: lane.statistics() for lane in self._lanes},
+            groups=lambda: groups_view(self._lanes),
         )
 
     def _figures(self) -> dict[str, float]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import Any
 
 import orjson
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-
-from proxy.core.effects import PipelineStatistics
 
 
 class AdminHttp:
@@ -22,7 +19,7 @@ class AdminHttp:
         *,
         registry: CollectorRegistry,
         not_ready: Callable[[], Awaitable[str | None]],
-        groups: Callable[[], dict[str, list[PipelineStatistics]]],
+        groups: Callable[[], dict[str, Any]],
     ) -> None:
         self._registry = registry
         self._not_ready = not_ready
@@ -62,13 +59,4 @@ class AdminHttp:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def _api_groups(self, _request: web.Request) -> web.Response:
-        body = {
-            group: [_queue(figures) for figures in queues]
-            for group, queues in self._groups().items()
-        }
-        return web.Response(body=orjson.dumps(body), content_type="application/json")
-
-
-def _queue(figures: PipelineStatistics) -> dict[str, Any]:
-    queue = figures.queue
-    return {**asdict(figures), "topic": queue.topic, "queue": queue.qid}
+        return web.Response(body=orjson.dumps(self._groups()), content_type="application/json")

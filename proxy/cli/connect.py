@@ -1,0 +1,64 @@
+"""Asking brokers and proxies from the command line."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+
+from broker_core.client import BrokerClient
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from proxy.errors import OrderlaneError
+from proxy.settings import host_port
+
+_TIMEOUT_S = 3.0
+
+
+@asynccontextmanager
+async def broker_client(nameservers: str) -> AsyncIterator[BrokerClient]:
+    """A client for one verb. A RemotingError inside becomes one sentence."""
+    addresses = [each.strip() for each in nameservers.split(",") if each.strip()]
+    for address in addresses:
+        _check(address)
+    client = BrokerClient(nameservers=addresses, client_id=f"cli@{os.getpid()}#{now_ns()}")
+    try:
+        await client.start()
+        yield client
+    except RemotingError as error:
+        raise OrderlaneError(f"nameserver {nameservers}: {error}") from None
+    finally:
+        await client.close()
+
+
+def proxy_groups(http: str) -> dict[str, Any]:
+    """What the proxy says of its groups. Raises OrderlaneError if it cannot be asked."""
+    return dict(orjson.loads(ask_proxy(http, "/api/groups")))
+
+
+def ask_proxy(http: str, path: str) -> bytes:
+    """GET *path* from a proxy's HTTP port. Raises OrderlaneError in one sentence."""
+    _check(http)
+    try:
+        with urllib.request.urlopen(f"http://{http}{path}", timeout=_TIMEOUT_S) as answer:
+            return bytes(answer.read())
+    except urllib.error.HTTPError as error:
+        text = error.read().decode(errors="replace").strip()
+        raise OrderlaneError(f"the proxy at {http} answers {error.code}: {text}") from None
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise OrderlaneError(
+            f"no proxy answers at http://{http}{path} ({reason}): is it running, is --http right?"
+        ) from None
+
+
+def _check(address: str) -> None:
+    try:
+        host_port(address)
+    except ValueError as error:
+        raise OrderlaneError(f"address {address!r} {error}") from None

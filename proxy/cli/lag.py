@@ -1,0 +1,86 @@
+"""``orderlane lag``: how far a group is behind, queue by queue."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from broker_core.client import BrokerClient
+from broker_core.names import Group, QueueName, Topic
+from proxy.cli.connect import broker_client, proxy_groups
+from proxy.cli.options import (
+    DEFAULT_HTTP,
+    DEFAULT_NAMESERVER,
+    HttpOption,
+    NameserverOption,
+)
+from proxy.cli.output import Format, OutputOption, print_rows, say
+from proxy.errors import OrderlaneError
+
+_COLUMNS = (
+    *("topic", "queue", "end", "committed", "lag", "position", "unfinished", "blocked"),
+    *("leased", "epoch"),
+)
+
+
+def lag(
+    group: Annotated[str, typer.Argument(help="the consumer group")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="a topic (default: all that the proxy lists)"),
+    ] = None,
+    nameserver: NameserverOption = DEFAULT_NAMESERVER,
+    http: HttpOption = DEFAULT_HTTP,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show end, committed offset and lag of each queue; for owned ones what the proxy holds.
+
+    Lag counts what is not committed; "unfinished" and "blocked" tell how much of that waits, and
+    how much of it only behind another message of its key.
+    """
+    held = _held(group, http, needed=not topic)
+    names = topic or [each["name"] for each in held["topics"]]
+    rows = asyncio.run(_rows(group, names, nameserver, held["queues"]))
+    print_rows(rows, columns=_COLUMNS, form=output)
+
+
+def _held(group: str, http: str, *, needed: bool) -> dict[str, Any]:
+    """What the proxy says of the group; nothing if it cannot be asked and need not be."""
+    try:
+        groups = proxy_groups(http)
+    except OrderlaneError as error:
+        if needed:
+            raise
+        say(f"offsets only: {error}")
+        return {"topics": [], "queues": []}
+    if group not in groups and needed:
+        known = ", ".join(sorted(groups)) or "none"
+        raise OrderlaneError(f"there is no group {group!r} at {http}; known groups: {known}")
+    return dict(groups.get(group, {"topics": [], "queues": []}))
+
+
+async def _rows(
+    group: str, topics: list[str], nameserver: str, held: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    by_queue = {(queue["topic"], queue["queue"]): queue for queue in held}
+    async with broker_client(nameserver) as client:
+        return [
+            {**by_queue.get((queue.topic, queue.qid), {}), **await _offsets(client, group, queue)}
+            for topic in topics
+            for queue in await client.queues(Topic(topic))
+        ]
+
+
+async def _offsets(client: BrokerClient, group: str, queue: QueueName) -> dict[str, Any]:
+    end = await client.max_offset(queue)
+    committed = await client.committed_offset(Group(group), queue)
+    start = await client.min_offset(queue) if committed is None else committed
+    return {
+        "topic": queue.topic,
+        "queue": queue.qid,
+        "end": end,
+        "committed": committed,
+        "lag": max(0, end - start),
+    }

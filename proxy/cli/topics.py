@@ -1,0 +1,40 @@
+"""``orderlane topics``: the topics that the nameserver knows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker_core.errors import BrokerError
+from proxy.cli.connect import broker_client
+from proxy.cli.options import DEFAULT_NAMESERVER, NameserverOption
+from proxy.cli.output import Format, OutputOption, print_rows
+
+
+def topics(
+    nameserver: NameserverOption = DEFAULT_NAMESERVER, output: OutputOption = Format.TABLE
+) -> None:
+    """List topics with their brokers, queues and messages."""
+    rows = asyncio.run(_rows(nameserver))
+    print_rows(rows, columns=("topic", "brokers", "queues", "messages"), form=output)
+
+
+async def _rows(nameserver: str) -> list[dict[str, Any]]:
+    rows = []
+    async with broker_client(nameserver) as client:
+        for topic in sorted(await client.topics()):
+            try:
+                queues = await client.queues(topic)
+            except BrokerError:
+                continue  # deleted in between, or not readable
+            ends = [await client.max_offset(queue) for queue in queues]
+            starts = [await client.min_offset(queue) for queue in queues]
+            rows.append(
+                {
+                    "topic": topic,
+                    "brokers": ",".join(sorted({queue.broker for queue in queues})),
+                    "queues": len(queues),
+                    "messages": sum(ends) - sum(starts),
+                }
+            )
+    return rows
