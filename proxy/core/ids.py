@@ -12,6 +12,7 @@ Epoch = NewType("Epoch", int)
 
 #: Suffixes repeat, because DDMQ's Java client keeps an entry per qid for ever.
 PERIODS = 64
+_SUFFIXES = {str(period): period for period in range(PERIODS)}  # one text form each
 
 
 def qid_text(queue: QueueName, period: int) -> str:
@@ -21,7 +22,7 @@ def qid_text(queue: QueueName, period: int) -> str:
 
 def parse_qid_text(topic: str, text: str) -> tuple[QueueName, int]:
     """Queue and suffix of ``broker-a_3#k``; raises ValueError on anything else."""
-    qid, separator, suffix = text.rpartition("#")
-    if not separator or not suffix.isascii() or not suffix.isdigit() or int(suffix) >= PERIODS:
+    qid, _, suffix = text.rpartition("#")
+    if suffix not in _SUFFIXES:
         raise ValueError(f"qid {text!r} has no ownership suffix '#0' to '#{PERIODS - 1}'")
-    return parse_qid(Topic(topic), qid), int(suffix)
+    return parse_qid(Topic(topic), qid), _SUFFIXES[suffix]

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.core.order_key import QUEUE_CHAIN, canonical, compile_order_key, key_text
+from tests.support.messages import json_message, message
+
+
+def key_of(rule: str, document: Any) -> bytes | None:
+    return compile_order_key(rule).of(json_message(0, document))
+
+
+# ---- rules --------------------------------------------------------------------------------------
+
+
+def test_without_a_rule_no_message_has_a_key() -> None:
+    rule = compile_order_key(None)
+    assert (rule.text, rule.of(message(0, key="k"))) == (None, None)
+
+
+def test_qid_gives_all_messages_of_a_queue_one_key_that_no_text_can_be() -> None:
+    of = compile_order_key("QID").of
+    assert of(message(0)) == of(message(1, key="k")) == QUEUE_CHAIN
+    with pytest.raises(UnicodeDecodeError):
+        QUEUE_CHAIN.decode()
+
+
+def test_key_takes_the_property_keys_whole() -> None:
+    of = compile_order_key("KEY").of
+    assert of(message(0, key="a b")) == b"a b"
+    assert of(message(0, key="é")) == "é".encode()
+    assert of(message(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "key"),
+    [
+        ("$.id", b"7"),
+        ("$['id']", b"7"),
+        ("$.customer.name", "Ünal".encode()),
+        ("$['customer'].name", "Ünal".encode()),
+        ("$.items[1].sku", b"b"),
+        ("$.items[9].sku", None),
+        ("$.items.sku", None),
+        ("$.customer[0]", None),
+        ("$.nothing", None),
+        ("$.null", None),
+        ("$.id.deeper", None),
+        ("$.items[-1].sku", b"b"),
+        ("$..sku", b"a"),
+        ("$.items[?@.sku == 'b'].n", b"2"),
+        ("$.items[?@.sku == 'z'].n", None),
+        ("$['a.b']", b"dotted"),
+        ("$['']", b"empty"),
+        ("$.flag", b"true"),
+        ("$.items[0]", b'{"n":1,"sku":"a"}'),
+    ],
+)
+def test_a_json_path_finds_its_value(rule: str, key: bytes | None) -> None:
+    document = {
+        "id": 7,
+        "customer": {"name": "Ünal"},
+        "items": [{"sku": "a", "n": 1}, {"sku": "b", "n": 2}],
+        "null": None,
+        "a.b": "dotted",
+        "": "empty",
+        "flag": True,
+    }
+    assert key_of(rule, document) == key
+
+
+@pytest.mark.parametrize("rule", ["", "id", "qid", "KEYS", " $.id"])
+def test_what_is_no_rule_is_refused_in_one_sentence(rule: str) -> None:
+    with pytest.raises(ValueError, match="is neither QID nor KEY nor a JSON path such as"):
+        compile_order_key(rule)
+
+
+@pytest.mark.parametrize("rule", ["$.", "$[", "$['a", "$.a b", "$.a\n", "$[?nosuch(@)]", "$[01]"])
+def test_a_broken_path_is_refused_with_the_reason(rule: str) -> None:
+    with pytest.raises(ValueError, match="is not a JSON path") as caught:
+        compile_order_key(rule)
+    assert repr(rule) in str(caught.value)
+
+
+# ---- bodies that are no good --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["$.a", "$", "$..a", "$[?@.a == @.b]"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"\xff\xfe", b'{"a":1e999}', b'{"a":"\\ud800"}', b'{"a":' * 2000, b"x\x9c\x03\x00"],
+)
+def test_a_body_that_is_no_json_has_no_key(rule: str, body: bytes) -> None:
+    assert compile_order_key(rule).of(message(0, body=body)) is None
+
+
+@pytest.mark.parametrize("depth", [90, 200, 300, 900, 1020])
+@pytest.mark.parametrize("rule", ["$.a", "$", "$..b", "$[?@ == @]", "$.*"])
+def test_a_deep_body_never_ends_the_reading(rule: str, depth: int) -> None:
+    """Deeper than the key can be written down, or looked into: no key, and no error."""
+    body = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
+    key = compile_order_key(rule).of(message(0, body=body))
+    assert key is None or key in body
+
+
+# ---- canonical text -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ["1", "1.0", "1e0", '"1"'],
+        ["0", "0.0", "-0.0", "-0", '"0"'],
+        ["-9223372036854775808", "-9223372036854775808.0", '"-9223372036854775808"'],
+        ["10000000000000000000", "1e19", '"10000000000000000000"'],
+        ["true", '"true"'],
+        ['{"a":1,"b":2}', '{"b":2,"a":1}', '{ "a" : 1, "b" : 2 }'],
+        ['"\\u00e9"', '"é"'],
+    ],
+)
+def test_one_value_is_one_key_however_it_is_written(spellings: list[str]) -> None:
+    """Joining two chains is safe, splitting one is not."""
+    keys = {canonical(orjson.loads(text)) for text in spellings}
+    assert len(keys) == 1
+    assert None not in keys
+
+
+def test_different_values_are_different_keys() -> None:
+    values: list[Any] = [
+        0,
+        1,
+        1.5,
+        -1,
+        "",
+        "a",
+        "A",
+        " a",
+        True,
+        [],
+        [1],
+        {},
+        {"a": 1},
+        {"a": None},
+    ]
+    assert len({canonical(value) for value in values}) == len(values)
+
+
+def test_null_is_no_key_but_the_empty_text_is() -> None:
+    assert (canonical(None), canonical("")) == (None, b"")
+
+
+def test_people_read_a_key_as_text_or_as_hex() -> None:
+    assert key_text("é".encode()) == "é"
+    assert key_text(QUEUE_CHAIN) == "0xff"
+    assert key_text(b"") == ""
+    assert key_text(None) is None

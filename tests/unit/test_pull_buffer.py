@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import pytest
+
+from proxy.core.flow_window import Budget
+from proxy.core.ids import LeaseId
+from proxy.core.job_chains import SEVERAL_CONNECTIONS, Job
+from proxy.core.pull_buffer import Holder, Lease, PullBuffer
+
+A, B = Holder(1, "a"), Holder(2, "b")
+
+
+def buffer() -> PullBuffer:
+    return PullBuffer(Budget(100))
+
+
+def granted(held: PullBuffer, offset: int, *, deadline_ns: int = 10, holder: Holder = A) -> Lease:
+    return held.grant(Job(offset, b"k"), holder=holder, deadline_ns=deadline_ns)
+
+
+def test_a_hand_out_is_a_lease_with_an_id_of_its_own_and_counts_as_an_attempt() -> None:
+    held = buffer()
+    first, second = granted(held, 4), granted(held, 5)
+    assert first.lease_id != second.lease_id
+    assert (held.live(first.lease_id), held.live_at(5)) == (first, second)
+    assert (first.job.attempts, held.leased, held.leases_of_group.used) == (1, 2, 2)
+
+
+def test_a_lease_ends_once() -> None:
+    held = buffer()
+    lease = granted(held, 4)
+    assert held.end(lease) is lease.job
+    assert (held.live(lease.lease_id), held.live_at(4), held.leased) == (None, None, 0)
+    assert held.leases_of_group.used == 0
+    with pytest.raises(KeyError):
+        held.end(lease)
+
+
+def test_leases_expire_at_their_deadline_in_its_order() -> None:
+    held = buffer()
+    late, early = granted(held, 1, deadline_ns=20), granted(held, 2, deadline_ns=10)
+    assert held.expired(9) == []
+    assert held.expired(10) == [early]
+    assert held.expired(30) == [late]
+    assert (held.leased, held.leases_of_group.used) == (0, 0)
+
+
+def test_an_extended_lease_expires_at_its_new_deadline_alone() -> None:
+    held = buffer()
+    lease = granted(held, 1, deadline_ns=10)
+    held.extend(lease, 15)
+    assert held.expired(14) == []
+    assert held.expired(15) == [lease]
+
+
+def test_an_extension_never_shortens_a_lease() -> None:
+    held = buffer()
+    lease = granted(held, 1, deadline_ns=10)
+    held.extend(lease, 5)
+    assert (lease.deadline_ns, held.expired(9)) == (10, [])
+
+
+def test_an_ended_lease_does_not_expire() -> None:
+    held = buffer()
+    held.end(granted(held, 1, deadline_ns=10))
+    assert held.next_due_ns() is None
+    assert held.expired(10) == []
+
+
+def test_a_retry_is_offered_when_its_time_has_come_in_order_of_time() -> None:
+    held = buffer()
+    late, early = Job(1, b"a"), Job(2, b"b")
+    held.retry_at(late, 20)
+    held.retry_at(early, 10)
+    assert (held.waiting, held.offer_due(9), held.offered) == (2, 0, 0)
+    assert (held.offer_due(20), held.waiting, held.offered) == (2, 0, 2)
+    assert [held.take_offered(), held.take_offered(), held.take_offered()] == [early, late, None]
+
+
+def test_the_next_due_time_is_the_earliest_deadline_or_retry() -> None:
+    held = buffer()
+    assert held.next_due_ns() is None
+    held.retry_at(Job(1, None), 30)
+    assert held.next_due_ns() == 30
+    lease = granted(held, 2, deadline_ns=20)
+    assert held.next_due_ns() == 20
+    held.extend(lease, 25)
+    assert held.next_due_ns() == 25
+    held.end(lease)
+    assert held.next_due_ns() == 30
+
+
+def test_a_job_remembers_whether_one_connection_had_all_its_leases() -> None:
+    held = buffer()
+    lease = granted(held, 1, holder=A)
+    held.grant(held.end(lease), holder=A, deadline_ns=20)
+    assert lease.job.sole_connection == A.connection
+    held.grant(lease.job, holder=B, deadline_ns=20)
+    assert lease.job.sole_connection == SEVERAL_CONNECTIONS
+
+
+def test_a_dropped_queue_gives_back_its_leases_and_no_one_elses() -> None:
+    leases_of_group = Budget(100)
+    dropped, other = PullBuffer(leases_of_group), PullBuffer(leases_of_group)
+    lease = granted(dropped, 1)
+    granted(other, 1)
+    dropped.clear()
+    assert (leases_of_group.used, dropped.leased, dropped.live(lease.lease_id)) == (1, 0, None)
+    assert dropped.live_at(1) is None
+
+
+def test_ids_are_not_used_again_within_a_period() -> None:
+    held = buffer()
+    first = granted(held, 1)
+    held.end(first)
+    assert granted(held, 1).lease_id > first.lease_id > LeaseId(0)
+
+
+def test_a_lease_that_lives_long_costs_no_memory_for_those_that_ended() -> None:
+    held = buffer()
+    stuck = granted(held, 0, deadline_ns=5)
+    for offset in range(1, 20_000):
+        lease = granted(held, offset, deadline_ns=10 + offset)
+        held.extend(lease, 11 + offset)
+        held.end(lease)
+    assert len(held._deadlines) < 2_000
+    assert held.expired(5) == [stuck]
+
+
+# ---- verdicts without a lease id ----------------------------------------------------------------
+
+
+def leased_to(*holders: Holder) -> Lease:
+    held, job = buffer(), Job(1, b"k")
+    for holder in holders:
+        lease = held.grant(job, holder=holder, deadline_ns=10)
+        held.end(lease)
+    return lease
+
+
+@pytest.mark.parametrize(
+    ("holders", "connection", "open_connections", "counts"),
+    [
+        pytest.param([A], 1, {1}, True, id="the holder itself"),
+        pytest.param([A, B], 2, {1, 2}, True, id="the holder, after another had it"),
+        pytest.param([A], 2, {1, 2}, False, id="another client, the holder still there"),
+        pytest.param([A], 2, {2}, True, id="the holder came back on a new connection"),
+        pytest.param([A, B], 1, {1}, False, id="a former holder, the present one gone"),
+        pytest.param([A, B], 3, {3}, False, id="anyone, when two connections had it"),
+        pytest.param([A, B, A], 3, {3}, False, id="anyone, when it went to and fro"),
+    ],
+)
+def test_who_may_settle_by_offset(
+    holders: list[Holder], connection: int, open_connections: set[int], counts: bool
+) -> None:
+    assert leased_to(*holders).may_be_settled_on(connection, open_connections) is counts
