@@ -1,4 +1,6 @@
-"""The command line: one file a noun or process, registered in ``main.py``.
+"""The command line ``orderlane``: one file a noun, registered in ``main``.
 
-A root: it may know all parts. Data goes to stdout, what people read about it to stderr.
+Here belong options, the start and end of processes, and what a person reads. Never here: decisions
+that a test could not reach without a process. A command raises an OrderlaneError (or any error that
+``main`` knows) to end with one sentence on stderr and exit code 2.
 """

@@ -6,7 +6,7 @@ from typing import Any
 
 from proxy.cli.connect import proxy_groups
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
-from proxy.cli.output import Format, OutputOption, print_rows
+from proxy.cli.output import Output, OutputFormat, print_rows
 
 _COLUMNS = (
     *("group", "topic", "order_key", "queues", "lag", "unfinished", "ready", "leased"),
@@ -14,14 +14,14 @@ _COLUMNS = (
 )
 
 
-def groups(http: HttpOption = DEFAULT_HTTP, output: OutputOption = Format.TABLE) -> None:
+def groups(http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> None:
     """List the groups of the proxy with what it holds of each topic."""
     rows = [
         _row(name, group, topic)
         for name, group in sorted(proxy_groups(http).items())
         for topic in group["topics"]
     ]
-    print_rows(rows, columns=_COLUMNS, form=output)
+    print_rows(rows, columns=_COLUMNS, output=output)
 
 
 def _row(name: str, group: dict[str, Any], topic: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from proxy.cli.options import (
     HttpOption,
     NameserverOption,
 )
-from proxy.cli.output import Format, OutputOption, print_rows, say
+from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.errors import OrderlaneError
 
 _COLUMNS = (
@@ -33,7 +33,7 @@ def lag(
     ] = None,
     nameserver: NameserverOption = DEFAULT_NAMESERVER,
     http: HttpOption = DEFAULT_HTTP,
-    output: OutputOption = Format.TABLE,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show end, committed offset and lag of each queue; for owned ones what the proxy holds.
 
@@ -43,7 +43,7 @@ def lag(
     held = _held(group, http, needed=not topic)
     names = topic or [each["name"] for each in held["topics"]]
     rows = asyncio.run(_rows(group, names, nameserver, held["queues"]))
-    print_rows(rows, columns=_COLUMNS, form=output)
+    print_rows(rows, columns=_COLUMNS, output=output)
 
 
 def _held(group: str, http: str, *, needed: bool) -> dict[str, Any]:

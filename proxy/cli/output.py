@@ -1,10 +1,10 @@
-"""Tables for people, JSON for machines: what ``-o`` chooses."""
+"""What commands print: tables for people, JSON for programs (``-o table|json``)."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from enum import Enum
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 import orjson
@@ -13,40 +13,51 @@ from rich.console import Console
 from rich.table import Table
 
 
-class Format(Enum):
-    """How a list is printed."""
+class OutputFormat(StrEnum):
+    """How a command prints what it found."""
 
     TABLE = "table"
     JSON = "json"
 
 
-OutputOption = Annotated[
-    Format, typer.Option("-o", "--output", help="table for people, json for machines")
-]
-
-
-def print_rows(rows: Sequence[dict[str, Any]], *, columns: Sequence[str], form: Format) -> None:
-    """Print *rows*: *columns* as a table, or all fields as one JSON array."""
-    if form is Format.JSON:
-        print_json(rows)
-        return
-    table = Table(*(column.replace("_", " ") for column in columns), box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(_text(row.get(column)) for column in columns))
-    Console(soft_wrap=True).print(table)
+#: The option of every command that lists something.
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="For people or for programs.")]
 
 
 def print_json(value: Any) -> None:
-    """Print one line of JSON, at once."""
-    sys.stdout.buffer.write(orjson.dumps(value, default=str) + b"\n")
+    """One JSON value on one line of stdout, at once."""
+    sys.stdout.write(orjson.dumps(value, default=str).decode() + "\n")
     sys.stdout.flush()
 
 
 def say(sentence: str) -> None:
-    """Tell a person, beside the data."""
+    """Tell a person something on stderr, beside the data."""
     sys.stderr.write(sentence + "\n")
     sys.stderr.flush()
 
 
-def _text(value: Any) -> str:
-    return "-" if value is None else str(value)
+def print_rows(
+    rows: Sequence[Mapping[str, Any]], *, columns: Sequence[str], output: OutputFormat
+) -> None:
+    """*rows* as a table of *columns*, or as a JSON list with all their fields."""
+    if output is OutputFormat.JSON:
+        print_json([dict(row) for row in rows])
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        numbers = all(isinstance(row.get(column), int | float | None) for row in rows)
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    stdout_console().print(table)
+
+
+def stdout_console() -> Console:
+    """A console for stdout; piped text is never wrapped or cut to an imagined width."""
+    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)

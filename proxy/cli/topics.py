@@ -8,15 +8,15 @@ from typing import Any
 from broker_core.errors import BrokerError
 from proxy.cli.connect import broker_client
 from proxy.cli.options import DEFAULT_NAMESERVER, NameserverOption
-from proxy.cli.output import Format, OutputOption, print_rows
+from proxy.cli.output import Output, OutputFormat, print_rows
 
 
 def topics(
-    nameserver: NameserverOption = DEFAULT_NAMESERVER, output: OutputOption = Format.TABLE
+    nameserver: NameserverOption = DEFAULT_NAMESERVER, output: Output = OutputFormat.TABLE
 ) -> None:
     """List topics with their brokers, queues and messages."""
     rows = asyncio.run(_rows(nameserver))
-    print_rows(rows, columns=("topic", "brokers", "queues", "messages"), form=output)
+    print_rows(rows, columns=("topic", "brokers", "queues", "messages"), output=output)
 
 
 async def _rows(nameserver: str) -> list[dict[str, Any]]:

@@ -1,0 +1,125 @@
+"""``orderlane doctor``: what is wrong here, in sentences."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Any
+
+import typer
+
+from broker_core.names import Topic
+from proxy.cli.connect import ask_proxy, broker_client, proxy_groups
+from proxy.cli.options import (
+    DEFAULT_HTTP,
+    DEFAULT_NAMESERVER,
+    HttpOption,
+    NameserverOption,
+    SettingsOption,
+)
+from proxy.cli.output import Output, OutputFormat, print_rows
+from proxy.errors import OrderlaneError
+from proxy.settings import load_settings
+
+_DISTRIBUTION = "orderlane"
+
+
+def doctor(
+    settings: SettingsOption = None,
+    nameserver: NameserverOption = DEFAULT_NAMESERVER,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Check installation, settings, brokers and proxy; exit code 1 if something is wrong."""
+    checks: list[tuple[str, Callable[[], str]]] = [
+        ("installation", _installation),
+        ("thrift codec", _thrift_codec),
+        ("settings", lambda: _settings(settings)),
+        ("brokers", lambda: asyncio.run(_brokers(nameserver))),
+        ("proxy", lambda: _proxy(http)),
+        ("groups", lambda: _groups(http)),
+    ]
+    rows = [_run(name, check) for name, check in checks]
+    print_rows(rows, columns=("check", "result", "finding"), output=output)
+    if any(row["result"] != "ok" for row in rows):
+        raise typer.Exit(1)
+
+
+def _run(name: str, check: Callable[[], str]) -> dict[str, Any]:
+    try:
+        return {"check": name, "result": "ok", "finding": check()}
+    except OrderlaneError as error:
+        return {"check": name, "result": "wrong", "finding": str(error)}
+
+
+def _installation() -> str:
+    owners = metadata.packages_distributions().get("proxy", [])
+    if set(owners) != {_DISTRIBUTION}:
+        raise OrderlaneError(
+            f"the import name 'proxy' belongs to {sorted(set(owners))}: uninstall the others, or"
+            " use a fresh virtual environment"
+        )
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"orderlane {metadata.version(_DISTRIBUTION)} on Python {python}"
+
+
+def _thrift_codec() -> str:
+    try:
+        from thrift.protocol import fastbinary  # noqa: PLC0415 - may be missing: that is the check
+    except ImportError:
+        raise OrderlaneError(
+            "thrift is installed without its C codec: install a wheel of it (the proxy needs it)"
+        ) from None
+    return f"accelerated ({fastbinary.__name__})"
+
+
+def _settings(path: Any) -> str:
+    loaded = load_settings(path)
+    where = str(path) if path is not None else "defaults and environment"
+    return f"{where}: {len(loaded.groups)} groups"
+
+
+async def _brokers(nameserver: str) -> str:
+    async with broker_client(nameserver) as client:
+        topics = await client.topics()
+        brokers: set[str] = set()
+        for topic in topics:
+            brokers.update(await client.broker_names(Topic(topic)))
+        for broker in sorted(brokers):
+            await client.broker_start_ms(broker)
+    if not brokers:
+        raise OrderlaneError(
+            f"the nameserver at {nameserver} knows no broker: start one with --nameserver"
+        )
+    return f"{', '.join(sorted(brokers))} with {len(topics)} topics"
+
+
+def _proxy(http: str) -> str:
+    return f"{http}: {ask_proxy(http, '/readyz').decode().strip()}"
+
+
+def _groups(http: str) -> str:
+    """Why a group of the proxy does not move, where that can be told from here."""
+    groups = proxy_groups(http)
+    findings = [
+        f"group {name}: {finding}"
+        for name, group in sorted(groups.items())
+        for finding in _findings(group)
+    ]
+    if findings:
+        raise OrderlaneError("; ".join(findings))
+    return f"{len(groups)} groups, none stuck"
+
+
+def _findings(group: dict[str, Any]) -> Iterator[str]:
+    queues = group["queues"]
+    if group["taking_part"] and not queues:
+        yield "this proxy takes part and owns no queue (others own all, or the topic is missing)"
+    for queue in queues:
+        where = f"{queue['topic']}/{queue['queue']}"
+        if queue["ready"] and not queue["leased"] and not group["waiting_pulls"]:
+            yield f"{where} has {queue['ready']} messages ready and no client pulls"
+        elif queue["blocked"] and not queue["ready"] and not queue["leased"]:
+            yield f"{where}: {queue['blocked']} messages wait behind one that is being retried"

@@ -1,0 +1,53 @@
+"""The command ``orderlane``: registers the verbs, and turns errors into one sentence."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from broker_core.errors import RemotingError, StoreError
+from proxy.cli import doctor, groups, lag, messages, processes, topics, verify_history
+from proxy.cli.demo import command as demo
+from proxy.cli.output import say
+from proxy.errors import OrderlaneError
+from proxy.logs import configure_logs
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A consumer proxy gateway for ordered messages: every order key gets its own lane.",
+)
+
+
+@app.callback()
+def options(
+    log_level: Annotated[
+        str, typer.Option(help="debug, info, warning or error", envvar="ORDERLANE_LOG_LEVEL")
+    ] = "info",
+) -> None:
+    """Options of every verb."""
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise OrderlaneError(f"--log-level {log_level!r} is none of debug, info, warning, error")
+    configure_logs(level=log_level)
+
+
+for verb in (
+    *(processes.up, processes.nameserver, processes.broker, processes.proxy),
+    *(messages.produce, messages.consume, topics.topics, groups.groups, lag.lag),
+    *(demo.demo, doctor.doctor),
+):
+    app.command()(verb)
+app.command("verify-history")(verify_history.verify_history)
+
+
+def run() -> None:
+    """Run the command line; exit code 2 and one sentence for what a person can mend."""
+    try:
+        app()
+    except (OrderlaneError, StoreError, RemotingError) as error:
+        say(f"orderlane: {error}")
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(1)  # whoever read our output has left

@@ -1,0 +1,57 @@
+"""``orderlane verify-history``: were the promises kept in a run that was recorded?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proxy.cli.output import Output, OutputFormat, print_json, print_rows, stdout_console
+from proxy.errors import OrderlaneError
+from proxy.history.check import verify
+from proxy.history.findings import Report
+
+Files = Annotated[
+    list[Path], typer.Argument(help="History files, or folders of them.", metavar="FILE...")
+]
+
+
+def verify_history(files: Files, output: Output = OutputFormat.TABLE) -> None:
+    """Check recorded histories for order, loss and safe commits.
+
+    Exit code 0: clean; 1: violations; 2: unreadable, or no send or no delivery in them.
+    """
+    report = verify(_expand(files))
+    if output is OutputFormat.JSON:
+        print_json(report.as_dict())
+    else:
+        _print_report(report)
+    if not report.clean:
+        raise typer.Exit(1)
+
+
+def _expand(files: list[Path]) -> Iterator[Path]:
+    for path in files:
+        if not path.is_dir():
+            yield path
+            continue
+        inside = sorted(path.glob("*.jsonl"))
+        if not inside:
+            raise OrderlaneError(f"{path}: holds no history (no *.jsonl file)")
+        yield from inside
+
+
+def _print_report(report: Report) -> None:
+    counts = report.as_dict()
+    names = [name for name in counts if name not in ("violations", "by_id")]
+    rows = [{"what": name, "count": counts[name]} for name in [*names, "violations"]]
+    print_rows(rows, columns=["what", "count"], output=OutputFormat.TABLE)
+    console = stdout_console()
+    for name, violation in sorted(report.violations.items()):
+        console.print(f"\n{name}: {violation.count} violations")
+        for example in violation.examples:
+            console.print(f"  {example}")
+        if violation.count > len(violation.examples):
+            console.print(f"  … and {violation.count - len(violation.examples)} more")
