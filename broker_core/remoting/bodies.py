@@ -41,13 +41,13 @@ class Subscription:
     @classmethod
     def of_tags(cls, topic: Topic, expression: str | None, *, version: int = 0) -> Subscription:
         """Parse ``tagA || tagB``; ``*``, empty or None is everything."""
-        names = (tag.strip() for tag in (expression or "*").split("||"))
-        tags = frozenset(tag for tag in names if tag)
+        expression = (expression or "*").strip()
+        tags = frozenset(filter(None, (tag.strip() for tag in expression.split("||"))))
         if not tags or expression == "*":
             return cls(topic=topic, version=version)
         return cls(
             topic=topic,
-            expression=expression or "*",
+            expression=expression,
             tags=tags,
             codes=frozenset(java_hash(tag) for tag in tags),
             version=version,

@@ -1,0 +1,175 @@
+"""JSON bodies: what was seen on the wire, fastjson's dialect, and errors that name the field."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from broker_core.errors import InvalidCommand
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting import bodies, route_bodies
+from broker_core.remoting.bodies import ConsumerData, Heartbeat, LockBatch, Subscription
+from broker_core.remoting.json_fields import parse_json
+from broker_core.remoting.route_bodies import (
+    BrokerData,
+    BrokerRegistration,
+    ClusterTable,
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicRoute,
+)
+
+T = Topic("T")
+
+# As seen on the wire from a Java client of the 4.2 line.
+JAVA_HEARTBEAT = b"""{"clientID":"192.0.2.2@capC","producerDataSet":[{"groupName":
+"CLIENT_INNER_PRODUCER"}],"consumerDataSet":[{"groupName":"G","consumeType":"CONSUME_PASSIVELY",
+"messageModel":"CLUSTERING","consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","unitMode":false,
+"subscriptionDataSet":[{"classFilterMode":false,"topic":"T","subString":"tagA || tagB","tagsSet":
+["tagA","tagB"],"codeSet":[3552231,3552232],"subVersion":1795249129060,"expressionType":"TAG"},
+{"topic":"%RETRY%G","subString":"*","tagsSet":[],"codeSet":[]}]}]}"""
+
+
+def test_a_java_heartbeat() -> None:
+    heartbeat = Heartbeat.from_json(JAVA_HEARTBEAT)
+    assert heartbeat == Heartbeat(
+        client_id="192.0.2.2@capC",
+        producers=(Group("CLIENT_INNER_PRODUCER"),),
+        consumers=(
+            ConsumerData(
+                group=Group("G"),
+                subscriptions=(
+                    Subscription.of_tags(T, "tagA || tagB", version=1795249129060),
+                    Subscription(topic=Topic("%RETRY%G")),
+                ),
+            ),
+        ),
+    )
+    assert Heartbeat.from_json(heartbeat.to_json()) == heartbeat
+
+
+@pytest.mark.parametrize("expression", ["*", " * ", "", None, "||"])
+def test_expressions_that_mean_everything(expression: str | None) -> None:
+    subscription = Subscription.of_tags(T, expression)
+    assert (subscription.tags, subscription.codes) == (frozenset(), frozenset())
+
+
+def test_tags_are_split_and_trimmed() -> None:
+    subscription = Subscription.of_tags(T, " tagA||  tagB ||")
+    assert subscription.tags == {"tagA", "tagB"}
+    assert subscription.codes == {3552231, 3552232}
+
+
+def test_lock_requests_and_answers() -> None:
+    queues = frozenset({QueueName(T, "b", 1), QueueName(T, "b", 0)})
+    batch = LockBatch(group=Group("G"), client_id="c", queues=queues)
+    assert orjson.loads(batch.to_json()) == {
+        "consumerGroup": "G",
+        "clientId": "c",
+        "mqSet": [
+            {"topic": "T", "brokerName": "b", "queueId": 0},
+            {"topic": "T", "brokerName": "b", "queueId": 1},
+        ],
+    }
+    from_5_x = batch.to_json()[:-1] + b',"onlyThisBroker":false}'
+    assert LockBatch.from_json(from_5_x) == batch
+    assert bodies.locked_from_json(bodies.locked_to_json(queues)) == queues
+    assert bodies.locked_from_json(b"{}") == set()
+
+
+def test_lists_and_tables() -> None:
+    assert bodies.consumer_ids_from_json(bodies.consumer_ids_to_json(["a", "b"])) == ["a", "b"]
+    assert bodies.table_from_json(b'{"table":{"a":"1","n":2}}') == {"a": "1", "n": "2"}
+    topics = [Topic("a"), Topic("b")]
+    assert route_bodies.topic_list_from_json(route_bodies.topic_list_to_json(topics)) == topics
+
+
+@pytest.mark.parametrize("flag_name", ["topicSynFlag", "topicSysFlag"])
+def test_a_route_as_fastjson_writes_it(flag_name: str) -> None:
+    data = (
+        b'{"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:20911",1 :"h:{1:2"},"brokerName":"broker-a",'
+        b'"cluster":"C"}],"filterServerTable":{},"orderTopicConf":"broker-a:4","queueDatas":'
+        b'[{"brokerName":"broker-a","perm":6,"readQueueNums":8,"%s":2,"writeQueueNums":4}]}'
+    ) % flag_name.encode()
+    route = TopicRoute.from_json(data)
+    assert route == TopicRoute(
+        queues=(QueueData(broker="broker-a", read_queues=8, write_queues=4, perm=6, sys_flag=2),),
+        brokers=(
+            BrokerData(
+                cluster="C", broker="broker-a", addresses={0: "127.0.0.1:20911", 1: "h:{1:2"}
+            ),
+        ),
+        order_conf="broker-a:4",
+    )
+    assert TopicRoute.from_json(route.to_json()) == route
+
+
+def test_a_static_topic_fails_loudly() -> None:
+    with pytest.raises(InvalidCommand, match="static topic"):
+        TopicRoute.from_json(b'{"topicQueueMappingByBroker":{"b":{}}}')
+
+
+def test_a_registration_and_a_cluster() -> None:
+    config = TopicConfig(topic=T, read_queues=3, write_queues=2, perm=4, sys_flag=1, order=True)
+    registration = BrokerRegistration(topics={T: config}, version=DataVersion(5, 6))
+    assert BrokerRegistration.from_json(registration.to_json()) == registration
+    assert BrokerRegistration.from_json(b"").topics == {}
+    nameless = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{}}}}'
+    assert BrokerRegistration.from_json(nameless).topics == {T: TopicConfig(topic=T)}
+
+    broker = BrokerData(cluster="c", broker="b", addresses={0: "h:1"})
+    table = ClusterTable(brokers={"b": broker}, clusters={"c": ("b",)})
+    assert ClusterTable.from_json(table.to_json()) == table
+
+
+def test_bare_integer_keys_are_read_and_strings_left_alone() -> None:
+    data = rb'{"a":{0:1, -3 : 2},"s":"{4:\"5\",6:","l":[1,{7:[8]}]}'
+    assert parse_json(data, what="x") == {
+        "a": {"0": 1, "-3": 2},
+        "s": '{4:"5",6:',
+        "l": [1, {"7": [8]}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "heartbeat is not JSON"),
+        (b'{"clientID":', "heartbeat is not JSON"),
+        (b"7", "heartbeat is 7: expected an object"),
+        (b"{}", "heartbeat.clientID is missing: expected a text"),
+        (b'{"clientID":null}', "heartbeat.clientID is missing"),
+        (b'{"clientID":5}', "heartbeat.clientID is 5: expected a text"),
+        (b'{"clientID":"c","consumerDataSet":{}}', "consumerDataSet is {}: expected an array"),
+        (
+            b'{"clientID":"c","consumerDataSet":[3]}',
+            r"heartbeat.consumerDataSet\[0\] is 3: expected an object",
+        ),
+        (
+            b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
+            b'[{"topic":"t","tagsSet":[1]}]}]}',
+            r"subscriptionDataSet\[0\].tagsSet holds 1: expected texts",
+        ),
+        (
+            b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
+            b'[{"topic":"t","codeSet":["1"]}]}]}',
+            "codeSet holds '1': expected integers",
+        ),
+    ],
+)
+def test_a_bad_body_is_named_with_its_field(data: bytes, text: str) -> None:
+    with pytest.raises(InvalidCommand, match=text):
+        Heartbeat.from_json(data)
+
+
+def test_an_address_table_with_a_bad_id_is_refused() -> None:
+    with pytest.raises(InvalidCommand, match="brokerAddrs holds 'x'"):
+        TopicRoute.from_json(b'{"brokerDatas":[{"brokerName":"b","brokerAddrs":{"x":"h:1"}}]}')
+
+
+@pytest.mark.timeout(5)
+@pytest.mark.parametrize("unit", [b'{"a\\"', b'\\"', b'"', b"{1", b",1 ", b"[", b'{"a":'])
+def test_broken_json_costs_one_pass(unit: bytes) -> None:
+    with pytest.raises(InvalidCommand):
+        parse_json(unit * (1 << 19), what="x")
