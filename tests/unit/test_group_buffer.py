@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker_core.names import Topic
+from proxy.core.flow_window import Budget
+from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.queue_pipeline import QueuePipeline
+from tests.support.messages import TOPIC, keyed
+from tests.support.pipelines import HOLDER, Budgets, offsets, pipeline, queue, rules
+
+OTHER = Topic("payments")
+
+
+def wish(*topics: Topic, jobs: int = 100, max_bytes: int = 1 << 30, many: bool = False) -> PullWish:
+    return PullWish(HOLDER, frozenset(topics) if topics else None, jobs, max_bytes, many)
+
+
+def filled(
+    *queues: tuple[Topic, int], jobs: int = 4, limit: int = 1000, **others: Any
+) -> tuple[GroupBuffer, list[QueuePipeline]]:
+    """A buffer of queues with *jobs* ready jobs of three bytes each."""
+    leases = Budget(limit)
+    buffer = GroupBuffer(leases)
+    pipelines = [
+        pipeline(
+            rules(**others),
+            of=queue(number, topic=topic),
+            budgets=Budgets(leases=leases),
+            messages=[keyed(offset, f"k{offset}") for offset in range(jobs)],
+        )
+        for topic, number in queues
+    ]
+    for each in pipelines:
+        buffer.add(each)
+    return buffer, pipelines
+
+
+def served(batches: list[Batch]) -> list[tuple[str, int]]:
+    return [(str(batch.pipeline.queue), len(batch.leases)) for batch in batches]
+
+
+def test_a_batch_comes_from_one_queue_and_queues_take_turns() -> None:
+    buffer, _ = filled((TOPIC, 0), (TOPIC, 1), (TOPIC, 2))
+    answers = [served(buffer.lease(wish(jobs=2), now_ns=0)) for _ in range(7)]
+    assert answers == [
+        *([(f"orders/broker-a_{number}", 2)] for number in (0, 1, 2, 0, 1, 2)),
+        [],
+    ]
+
+
+def test_a_client_that_takes_several_queues_gets_one_batch_of_each() -> None:
+    buffer, _ = filled((TOPIC, 0), (TOPIC, 1), (OTHER, 0))
+    batches = buffer.lease(wish(jobs=9, many=True), now_ns=0)
+    assert [count for _, count in served(batches)] == [4, 4, 1]
+
+
+def test_topics_take_turns() -> None:
+    buffer, _ = filled((TOPIC, 0), (OTHER, 0))
+    answers = [served(buffer.lease(wish(jobs=1), now_ns=0))[0][0] for _ in range(4)]
+    assert answers == ["orders/broker-a_0", "payments/broker-a_0"] * 2
+
+
+def test_a_pull_that_gets_nothing_costs_no_topic_its_turn() -> None:
+    """Pulls beyond ``max_leased_jobs`` in between must not starve a topic."""
+    buffer, (orders, _payments) = filled((TOPIC, 0), (OTHER, 0), limit=1)
+    seen = []
+    for _ in range(4):
+        (batch,) = buffer.lease(wish(jobs=1), now_ns=0)
+        seen.append(batch.pipeline.queue.topic)
+        assert buffer.lease(wish(jobs=1), now_ns=0) == []
+        batch.pipeline.settle(acked=[batch.leases[0].lease_id], now_ns=0)
+        buffer.refresh(batch.pipeline)
+    assert seen == [orders.queue.topic, OTHER] * 2
+
+
+def test_a_pull_gets_only_the_topics_that_it_wants() -> None:
+    buffer, _ = filled((TOPIC, 0), (OTHER, 0))
+    assert served(buffer.lease(wish(OTHER, many=True), now_ns=0)) == [("payments/broker-a_0", 4)]
+    assert buffer.lease(wish(OTHER), now_ns=0) == []
+    assert buffer.lease(wish(Topic("nothing")), now_ns=0) == []
+
+
+def test_the_limits_of_a_pull_a_topic_and_the_group_all_hold() -> None:
+    buffer, _ = filled((TOPIC, 0), (TOPIC, 1), jobs=10, limit=6, max_pull_batch=4)
+    assert served(buffer.lease(wish(jobs=3), now_ns=0)) == [("orders/broker-a_0", 3)]
+    assert served(buffer.lease(wish(many=True), now_ns=0)) == [("orders/broker-a_1", 3)]
+    assert buffer.leases.used == buffer.leases.limit == 6
+    assert buffer.lease(wish(), now_ns=0) == []
+
+
+def test_the_last_job_of_an_answer_may_overshoot_its_bytes_but_none_follows() -> None:
+    buffer, _ = filled((TOPIC, 0), (TOPIC, 1))
+    assert served(buffer.lease(wish(max_bytes=4, many=True), now_ns=0)) == [
+        ("orders/broker-a_0", 2)
+    ]
+    assert served(buffer.lease(wish(max_bytes=13, many=True), now_ns=0)) == [
+        ("orders/broker-a_1", 4),
+        ("orders/broker-a_0", 1),
+    ]
+    assert buffer.lease(wish(max_bytes=0), now_ns=0) == []
+
+
+def test_a_queue_whose_trust_lapsed_holds_up_no_other() -> None:
+    buffer, (lapsed, other) = filled((TOPIC, 0), (TOPIC, 1))
+    lapsed.trusted_until_ns = 10
+    (batch,) = buffer.lease(wish(), now_ns=10)
+    assert batch.pipeline is other
+    lapsed.trusted_until_ns = 20
+    assert offsets(buffer.lease(wish(), now_ns=10)[0].leases) == [0, 1, 2, 3]
+
+
+def test_a_queue_comes_back_to_its_turns_when_jobs_become_ready() -> None:
+    buffer, (only,) = filled((TOPIC, 0), jobs=1)
+    (batch,) = buffer.lease(wish(), now_ns=0)
+    assert (buffer.ready_topics(), buffer.has_ready) == ([], False)
+    only.settle(released=[batch.leases[0].lease_id], now_ns=0)
+    buffer.refresh(only)
+    assert (buffer.ready_topics(), buffer.has_ready) == ([TOPIC], True)
+
+
+def test_a_queue_that_is_lost_is_gone_with_all_that_it_held() -> None:
+    buffer, (lost, kept) = filled((TOPIC, 0), (TOPIC, 1))
+    buffer.lease(wish(jobs=2), now_ns=0)
+    buffer.remove(lost)
+    buffer.refresh(lost)
+    assert (buffer.find(lost.queue), buffer.find(kept.queue)) == (None, kept)
+    assert (list(buffer), len(buffer), buffer.leases.used) == ([kept], 1, 0)
+    assert served(buffer.lease(wish(many=True), now_ns=0)) == [("orders/broker-a_1", 4)]
+
+
+def test_a_late_goodbye_does_not_drop_the_next_period_of_a_queue() -> None:
+    buffer, (old,) = filled((TOPIC, 0))
+    buffer.remove(old)
+    new = pipeline()
+    buffer.add(new)
+    buffer.remove(old)
+    assert buffer.find(old.queue) is new
+
+
+def test_a_queue_has_one_pipeline() -> None:
+    buffer, (_only,) = filled((TOPIC, 0))
+    with pytest.raises(ValueError, match="orders/broker-a_0 has a pipeline already"):
+        buffer.add(pipeline())
