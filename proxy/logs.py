@@ -34,8 +34,7 @@ def configure_logs(*, level: str = "info", json_lines: bool | None = None) -> No
     structlog.configure(
         processors=[*_SHARED, *last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(

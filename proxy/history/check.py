@@ -126,10 +126,10 @@ class HistoryChecker:
     def _start(self, event: Event) -> None:
         if "broker" not in event.get("parts", ()):
             return
-        if event["node"] in self._brokers:  # it never stopped: it was killed
+        if self._brokers:  # one that never stopped: it was killed, and this is it again
             for lane in self._lanes.values():
                 lane.ownership.forget_commits()
-        self._brokers.add(event["node"])
+        self._brokers = {event["node"]}
 
 
 class _Lane:

@@ -236,13 +236,13 @@ def test_c2_a_commit_above_a_message_that_never_came() -> None:
 
 def test_a_killed_broker_may_have_forgotten_commits() -> None:
     story = Story().add("start", parts=["broker"]).sent(0).own(1).through(0).commit(1)
-    story.add("start", parts=["broker"]).own(2)
+    story.add("start", parts=["broker"], node="again").own(2)
     assert story.through(0).commit(1).found() == set()
 
 
 def test_a_stopped_broker_may_not() -> None:
     story = Story().add("start", parts=["broker"]).sent(0).own(1).through(0).commit(1)
-    story.add("stop").add("start", parts=["broker"]).own(2)
+    story.add("stop").add("start", parts=["broker"], node="again").own(2)
     assert story.through(0).commit(1).found() == {"D1"}
 
 

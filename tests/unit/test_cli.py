@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+from broker_core.errors import BrokerError, StoreError
+from proxy.cli import main
+from proxy.cli.output import OutputFormat, print_rows
+from proxy.errors import SettingsError
+from tests.support.histories import Story
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def orderlane(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command line in this process; returns its exit code."""
+
+    monkeypatch.setattr(main, "configure_logs", lambda **_: None)
+
+    def run(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["orderlane", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main.run()
+        return int(ended.value.code or 0)
+
+    return run
+
+
+def clean() -> Story:
+    return Story().sent(0).sent(1).own(1).through(0, 1)
+
+
+def test_a_clean_history_ends_with_0(
+    orderlane: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clean().write(tmp_path / "n.jsonl")
+    assert orderlane("verify-history", tmp_path / "n.jsonl") == 0
+    assert "violations 0" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_folder_stands_for_its_histories_and_json_for_the_table(
+    orderlane: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clean().write(tmp_path / "n.jsonl")
+    assert orderlane("verify-history", tmp_path, "-o", "json") == 0
+    report = orjson.loads(capsys.readouterr().out)
+    assert (report["sends"], report["violations"], report["lost"]) == (2, 0, 0)
+
+
+def test_violations_end_with_1_and_are_told(
+    orderlane: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = Story().sent(0).sent(1).own(1).through(1, 0)
+    assert orderlane("verify-history", story.write(tmp_path / "n.jsonl")) == 1
+    assert "O1: 1 violations\n  group billing, orders/broker-a_0: key 'k': offset 0 was" in (
+        capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"nonsense\nnonsense\n", "n.jsonl, line 1: is no event of a history"),
+        (b"", "these histories hold no send: there is nothing to judge"),
+        (None, "n.jsonl: cannot be read: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_judged_ends_with_2_and_one_sentence(
+    orderlane: Run,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes | None,
+    sentence: str,
+) -> None:
+    if content is not None:
+        (tmp_path / "n.jsonl").write_bytes(content)
+    assert orderlane("verify-history", tmp_path / "n.jsonl") == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.startswith("orderlane: ")
+    assert error.count("\n") == 1
+
+
+def test_an_empty_folder_is_named(
+    orderlane: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert orderlane("verify-history", tmp_path) == 2
+    assert "holds no history" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["verify-histroy"], ["verify-history"], ["--nonsense"]])
+def test_wrong_usage_ends_with_2_and_no_traceback(
+    orderlane: Run, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert orderlane(*arguments) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (SettingsError("x.yaml: a is 1: should be 2"), "x.yaml: a is 1: should be 2"),
+        (StoreError("data: of format 9"), "data: of format 9"),
+        (BrokerError(17, "no such topic"), "request was answered with code 17: no such topic"),
+    ],
+)
+def test_errors_that_a_person_can_mend_are_one_sentence(
+    orderlane: Run,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    sentence: str,
+) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(main, "app", fail)
+    assert orderlane() == 2
+    assert capsys.readouterr().err == f"orderlane: {sentence}\n"
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(main, "app", fail)
+    with pytest.raises(ZeroDivisionError):
+        main.run()
+
+
+def test_a_reader_that_has_enough_makes_no_noise(tmp_path: Path) -> None:
+    """As in ``orderlane … | head -1``."""
+    story = Story()
+    for offset in range(4000):
+        story.sent(offset)
+    path = story.own(1).through(*range(0, 4000, 2)).write(tmp_path / "n.jsonl")
+    command = [sys.executable, "-m", "proxy.cli.main", "verify-history", str(path), "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 1
+
+
+def test_tables_and_json_show_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"topic": "orders", "lag": 12, "delay": None}, {"topic": "x", "lag": 1.5}]
+    print_rows(rows, columns=["topic", "lag", "delay"], output=OutputFormat.TABLE)
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split() == ["topic", "lag", "delay"]
+    assert first.split() == ["orders", "12", "-"]
+    assert second.split() == ["x", "1.50", "-"]
+    print_rows(rows, columns=["topic"], output=OutputFormat.JSON)
+    assert orjson.loads(capsys.readouterr().out) == rows
