@@ -121,9 +121,12 @@ struct PullResponse {
     2: list<Message> messages,
     /** Batches of further queues; theirs are empty. Absent: none. */
     70: optional list<PullResponse> more,
-    /** Milliseconds for which the leases of this answer last, counted by the client from when it sent the pull. */
+    /**
+     * Milliseconds for which this batch's leases last, counted by the client from when it sent the
+     * pull. In an entry of more: absent means as in the outer answer.
+     */
     71: optional i32 leaseMs,
-    /** host:port of the proxy that holds these leases; settle and extend go there. */
+    /** host:port of the proxy that holds these leases; settle and extend go there. As leaseMs. */
     72: optional string home
 }
 
@@ -203,9 +206,14 @@ struct AckResult {
     75: optional string token
 }
 
-/** A request that cannot be served; the message is for people and says what would be right. */
+/** A request that cannot be served. */
 exception PullException {
+    /**
+     * 400: the request is wrong, or asks for what this version does not serve; 404: no such group
+     * or topic. From 500 on: the same request may succeed later, or at another proxy.
+     */
     1: i32 code,
+    /** For people: what was wrong, where, and what would be right. */
     2: string message
 }
 

@@ -919,8 +919,9 @@ class PullResponse(object):
      - context: Where the messages come from; no field of it is set when there are none.
      - messages: In the order of handing out; empty when the wait ended without a message.
      - more: Batches of further queues; theirs are empty. Absent: none.
-     - leaseMs: Milliseconds for which the leases of this answer last, counted by the client from when it sent the pull.
-     - home: host:port of the proxy that holds these leases; settle and extend go there.
+     - leaseMs: Milliseconds for which this batch's leases last, counted by the client from when it sent the
+    pull. In an entry of more: absent means as in the outer answer.
+     - home: host:port of the proxy that holds these leases; settle and extend go there. As leaseMs.
 
     """
 
@@ -1849,11 +1850,12 @@ class AckResult(object):
 
 class PullException(TException):
     """
-    A request that cannot be served; the message is for people and says what would be right.
+    A request that cannot be served.
 
     Attributes:
-     - code
-     - message
+     - code: 400: the request is wrong, or asks for what this version does not serve; 404: no such group
+    or topic. From 500 on: the same request may succeed later, or at another proxy.
+     - message: For people: what was wrong, where, and what would be right.
 
     """
 

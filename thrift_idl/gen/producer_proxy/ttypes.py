@@ -211,7 +211,8 @@ class Result(object):
     What became of a message.
 
     Attributes:
-     - code: 0: stored. Anything else: see msg.
+     - code: 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
+    unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down.
      - msg: For people: what was wrong, and what would be right.
      - key: The message's key, or what names it.
 

@@ -1,0 +1,211 @@
+"""A proxy that does what a test says: a Thrift server of its own, without a broker or order."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
+from thrift.Thrift import TApplicationException, TMessageType
+from thrift.transport.TTransport import TMemoryBuffer
+
+from thrift_idl import consumer, consumer_service, producer, producer_service
+
+
+class HangUp(Exception):
+    """Raised by a script: close the connection without an answer."""
+
+
+@dataclass
+class Request:
+    """One call as it came."""
+
+    method: str
+    argument: Any
+    connection: int
+
+    @property
+    def verdicts(self) -> list[tuple[int, str]]:
+        """Lease ids with ``ok``, ``retry``, ``reject`` or ``defer``."""
+        found = []
+        for batch in self.argument.acks or ():
+            found += [(lease, "ok") for lease in batch.acked or ()]
+            found += [(n.leaseId, "reject" if n.reject else "retry") for n in batch.nacked or ()]
+            found += [(lease, "defer") for lease in batch.released or ()]
+        return found
+
+
+@dataclass
+class ScriptedProxy:
+    """Gives out what was ``put``; records every request. ``scripts`` override a method's answers.
+
+    A script takes the Request and returns the answer's struct, raises HangUp, a PullException or a
+    TApplicationException; it serves one call, and calls without a script are served plainly.
+    """
+
+    lease_ms: int = 1_000
+    tell_home: bool = True
+    requests: list[Request] = field(default_factory=list)
+    scripts: dict[str, deque[Callable[[Request], Awaitable[Any]]]] = field(default_factory=dict)
+    not_held: set[int] = field(default_factory=set)
+    stored: list[producer.Message] = field(default_factory=list)
+    address: str = ""
+    waiting_pulls: int = 0
+    _messages: deque[consumer.Message] = field(default_factory=deque)
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _last_lease: int = 0
+    _server: asyncio.Server | None = None
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _connections: int = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = "{}:{}".format(*self._server.sockets[0].getsockname())
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.hang_up()
+        await asyncio.sleep(0.01)  # lets the connections' tasks end before the loop does
+
+    def hang_up(self) -> None:
+        """Break every connection that is open."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def put(self, *keys: str | None, body: bytes = b"{}") -> None:
+        """Make a message of each key ready; lease ids count from 1 in this order."""
+        async with self._changed:
+            for key in keys:
+                self._last_lease += 1
+                number = self._last_lease
+                self._messages.append(
+                    consumer.Message(
+                        key=key,
+                        value=body,
+                        offset=number - 1,
+                        leaseId=number,
+                        attempt=1,
+                        bornAtMs=1_700_000_000_000,
+                        orderKey=None if key is None else key.encode(),
+                        messageId=f"M{number}",
+                    )
+                )
+            self._changed.notify_all()
+
+    def script(self, method: str, *answers: Callable[[Request], Awaitable[Any]]) -> None:
+        """Answer the next calls of *method* so, one each."""
+        self.scripts.setdefault(method, deque()).extend(answers)
+
+    def of(self, method: str) -> list[Request]:
+        """The requests of one method so far."""
+        return [request for request in self.requests if request.method == method]
+
+    @property
+    def verdicts(self) -> list[tuple[int, str]]:
+        """All verdicts so far, in the order of their coming."""
+        both = [request for request in self.requests if request.method in ("pull", "settle")]
+        return [verdict for request in both for verdict in request.verdicts]
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+        """Wait until *condition* holds; checked after every request."""
+        async with asyncio.timeout(timeout_s), self._changed:
+            await self._changed.wait_for(condition)
+
+    def batch(self, *leases: consumer.Message) -> consumer.PullResponse:
+        """An answer with these messages."""
+        context = consumer.Context(groupId="g", topic="orders", qid="broker-a_0#1")
+        response = consumer.PullResponse(
+            context=context, messages=list(leases), leaseMs=self.lease_ms
+        )
+        response.home = self.address if self.tell_home else None
+        return response
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        connection = self._connections
+        self._writers.add(writer)
+        try:
+            while True:
+                (length,) = struct.unpack(">i", await reader.readexactly(4))
+                answer = await self._answer(await reader.readexactly(length), connection)
+                writer.write(struct.pack(">i", len(answer)) + answer)
+        except (asyncio.IncompleteReadError, ConnectionError, HangUp):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    async def _answer(self, frame: bytes, connection: int) -> bytes:
+        protocol = TCompactProtocolAccelerated(TMemoryBuffer(frame), fallback=False)
+        method, _, sequence_id = protocol.readMessageBegin()
+        service = producer_service if method.startswith("send") else consumer_service
+        arguments = getattr(service, f"{method}_args")()
+        arguments.read(protocol)
+        argument = next(getattr(arguments, name) for name in arguments.__slots__)
+        request = Request(method, argument, connection)
+        async with self._changed:
+            self.requests.append(request)
+            self._changed.notify_all()
+        result = getattr(service, f"{method}_result")()
+        kind = TMessageType.REPLY
+        scripted = self.scripts.get(method)
+        try:
+            if scripted:
+                result.success = await scripted.popleft()(request)
+            else:
+                result.success = await getattr(self, f"_{method}")(request)
+        except consumer.PullException as error:
+            result.error = error
+        except TApplicationException as error:
+            result, kind = error, TMessageType.EXCEPTION
+        buffer = TMemoryBuffer()
+        protocol = TCompactProtocolAccelerated(buffer, fallback=False)
+        protocol.writeMessageBegin(method, kind, sequence_id)
+        result.write(protocol)
+        return bytes(buffer.getvalue())
+
+    # ---- the plain answers ----------------------------------------------------------------------
+
+    async def _pull(self, request: Request) -> consumer.PullResponse:
+        linger_s = request.argument.maxLingerTime / 1000
+        async with self._changed:
+            self.waiting_pulls += 1
+            self._changed.notify_all()
+            try:
+                async with asyncio.timeout(linger_s):
+                    await self._changed.wait_for(lambda: bool(self._messages))
+            except TimeoutError:
+                return consumer.PullResponse(context=consumer.Context(), messages=[])
+            finally:
+                self.waiting_pulls -= 1
+            count = min(len(self._messages), request.argument.maxBatchSize)
+            return self.batch(*(self._messages.popleft() for _ in range(count)))
+
+    async def _settle(self, request: Request) -> consumer.AckAnswer:
+        return consumer.AckAnswer(
+            notHeld=[
+                consumer.LeaseRef(context=batch.context, leaseId=lease)
+                for batch in request.argument.acks
+                for lease in batch.acked or ()
+                if lease in self.not_held
+            ]
+        )
+
+    async def _extend(self, request: Request) -> consumer.AckAnswer:
+        return consumer.AckAnswer(
+            notHeld=[ref for ref in request.argument.leases if ref.leaseId in self.not_held]
+        )
+
+    async def _sendSync(self, request: Request) -> producer.Result:  # noqa: N802
+        self.stored.append(request.argument)
+        return producer.Result(code=0, msg="OK")
+
+    async def _sendBatchSync(self, request: Request) -> producer.Result:  # noqa: N802
+        self.stored += request.argument
+        return producer.Result(code=0, msg="OK")

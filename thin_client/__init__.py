@@ -1,0 +1,36 @@
+"""The Python thin client: pull, handle, ack; and send. Nothing else.
+
+It knows no offsets, no rebalancing, no brokers. ``session`` decides, without I/O, and is the model
+for the clients in other languages; ``aio`` and ``consumer`` are its two shells. It imports the
+standard library, thrift and ``thrift_idl``, never proxy or broker_core.
+"""
+
+from __future__ import annotations
+
+from thin_client.aio import AsyncConsumer
+from thin_client.errors import (
+    ClientError,
+    ConnectionLost,
+    ProtocolError,
+    ProxyFault,
+    Refused,
+    SendFailed,
+)
+from thin_client.message import Defer, Message, Reject, Retry
+from thin_client.options import Observer, Timing
+
+__all__ = [
+    "AsyncConsumer",
+    "ClientError",
+    "ConnectionLost",
+    "Defer",
+    "Message",
+    "Observer",
+    "ProtocolError",
+    "ProxyFault",
+    "Refused",
+    "Reject",
+    "Retry",
+    "SendFailed",
+    "Timing",
+]

@@ -1,0 +1,300 @@
+"""The asyncio consumer: hands the messages of a ``Session`` to handlers, and drains at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import signal
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+from thin_client.addresses import parse_addresses
+from thin_client.aio_feeder import AsyncFeeder
+from thin_client.clock import now_ns
+from thin_client.message import Defer, Message, Outcome, Reject, Retry, outcome_name
+from thin_client.options import Observer, Timing, session_options
+from thin_client.session import Session
+
+_log = logging.getLogger("orderlane")
+
+Handler = Callable[[Message], Awaitable[object] | object]
+
+
+class AsyncConsumer:
+    """Pulls the messages of a consumer group, in order by key, and acks what was handled.
+
+    ``run`` is the parallel form: messages of different keys are handled at the same time::
+
+        consumer = AsyncConsumer("proxy:9713", group="billing", topics=["orders"], concurrency=64)
+        await consumer.run(charge)  # until SIGTERM; an exception in charge means retry
+
+    The iterator gives one message after the other; the end of the message's scope acks it::
+
+        async with AsyncConsumer("proxy:9713", group="billing", topics=["orders"]) as consumer:
+            async for message in consumer:
+                async with message:
+                    await charge(message.json())
+
+    *servers*: ``host:port``, several separated by commas, or a list; the next is tried when one
+    fails. *topics*: None means every topic of the group. *concurrency*: messages handled at a time,
+    8 by default. *prefetch*: messages that wait here meanwhile, as many by default; 0 leaves every
+    waiting message to other clients. *client_id*: shown to operators. Raises ValueError for
+    options that make no sense.
+    """
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        group: str,
+        topics: Sequence[str] | None = None,
+        concurrency: int = 8,
+        prefetch: int | None = None,
+        client_id: str | None = None,
+        observer: Observer | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self._timing = timing or Timing()
+        self._observer = observer or Observer()
+        options = session_options(
+            group=group,
+            topics=topics,
+            concurrency=concurrency,
+            prefetch=prefetch,
+            client_id=client_id,
+            timing=self._timing,
+        )
+        self._session = Session(options)
+        self._feeder = AsyncFeeder(
+            self._session,
+            parse_addresses(servers),
+            timing=self._timing,
+            observer=self._observer,
+            changed=self._turn,
+        )
+        self._started = False
+        self._idle: deque[asyncio.Future[None]] = deque()  # who waits for a message
+        self._yielded: set[Message] = set()  # by the iterator, not settled yet
+        self._changed = asyncio.Event()
+        self._drain_limit: asyncio.Timeout | None = None
+
+    def __repr__(self) -> str:
+        return f"<AsyncConsumer at {self._feeder.address} {self._session!r}>"
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._drain([])
+
+    def stop(self) -> None:
+        """Pull no more: ``run`` returns and the iterator ends when what is handled has ended.
+
+        A second call ends what is still handled at once.
+        """
+        if self._session.stopping and self._drain_limit is not None:
+            with contextlib.suppress(RuntimeError):  # it is just expiring
+                self._drain_limit.reschedule(0)
+        self._session.stop(now_ns())
+        self._turn()
+
+    # ---- the parallel form ----------------------------------------------------------------------
+
+    async def run(self, handler: Handler, *, handle_signals: bool = True) -> None:
+        """Handle messages, ``concurrency`` at a time, until ``stop``, SIGTERM or SIGINT.
+
+        *handler* takes a message; it is a coroutine function, or a plain one, which is run in a
+        thread. Its return acks. Retry, Reject and Defer say otherwise; any other exception is
+        logged and means retry. After the drain time-out coroutines are cancelled and their messages
+        given back; threads cannot be, so their messages wait until their leases end.
+        Raises Refused and others that no retry can help.
+        """
+        with contextlib.ExitStack() as stack:
+            if handle_signals:
+                stack.enter_context(self._signals())
+            handle = handler
+            if not _is_coroutine_function(handler):
+                threads = ThreadPoolExecutor(self._session.options.concurrency, "orderlane")
+                stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+                handle = _in_thread(handler, threads)
+            self._start()
+            loop = asyncio.get_running_loop()
+            workers = [
+                loop.create_task(self._work(handle), name=f"orderlane handler {number}")
+                for number in range(self._session.options.concurrency)
+            ]
+            try:
+                await self._stopped()
+            finally:
+                await self._drain(workers)
+        self._raise_failure()
+
+    async def _work(self, handle: Callable[[Message], Any]) -> None:
+        """One handler's life. It takes messages itself: a task for each would cost 5 µs more."""
+        session, observer = self._session, self._observer
+        while not session.stopping:
+            message = session.take(now_ns())
+            if message is None:
+                await self._wait_for_message()
+                continue
+            self._feeder.turn()
+            observer.on_handle_start(message)
+            try:
+                await handle(message)
+            except asyncio.CancelledError as error:
+                if _being_cancelled():
+                    self._settle(message, Defer())
+                    raise
+                self._settle(message, error)
+            except _ThreadGoesOn:
+                return
+            except Exception as error:
+                self._settle(message, error)
+            else:
+                self._settle(message, None)
+
+    # ---- the iterator ---------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        if not self._started:
+            raise RuntimeError("the consumer is not started: use 'async with' around the loop")
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._session.stopping:
+            message = self._session.take(now_ns())
+            if message is not None:
+                self._feeder.turn()
+                message.attach(self._settle)
+                self._yielded.add(message)
+                self._observer.on_handle_start(message)
+                return message
+            await self._wait_for_message()
+        self._raise_failure()
+        raise StopAsyncIteration
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._started:
+            raise RuntimeError("a consumer is used once: make another one")
+        self._started = True
+        self._feeder.start()
+
+    def _settle(self, message: Message, outcome: Outcome) -> None:
+        if outcome is not None and not isinstance(outcome, Retry | Reject | Defer):
+            _log.error("handling %s failed; it will be retried", message, exc_info=outcome)
+        self._yielded.discard(message)
+        self._session.settle(message, outcome, now_ns())
+        self._observer.on_handle_end(message, outcome_name(outcome))
+        self._turn()
+
+    def _turn(self) -> None:
+        """Something changed: let go on whoever waited for it."""
+        session = self._session
+        if self._feeder.failure is not None and not session.stopping:
+            session.stop(now_ns())
+        self._feeder.turn()
+        wake = len(self._idle) if session.stopping else min(session.takeable, len(self._idle))
+        for _ in range(wake):
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+        if session.stopping:
+            self._changed.set()
+
+    async def _wait_for_message(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self._turn()  # it may have been woken for a message that another can take
+            raise
+
+    async def _stopped(self) -> None:
+        while not self._session.stopping:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _drain(self, workers: Sequence[asyncio.Task[None]]) -> None:
+        """Finish what is handled, give back the rest, tell the proxy, and close."""
+        self._session.stop(now_ns())
+        for message in list(self._yielded):
+            if message.detach():
+                self._settle(message, Defer())
+        self._turn()
+        if not await self._reached(lambda: self._session.drained, self._timing.drain_timeout_s):
+            for worker in workers:
+                worker.cancel()
+            if workers:
+                await asyncio.wait(workers)
+            await self._reached(lambda: self._session.flushed, self._timing.request_timeout_s)
+        await self._feeder.close()
+
+    async def _reached(self, condition: Callable[[], bool], limit_s: float) -> bool:
+        try:
+            async with asyncio.timeout(limit_s) as self._drain_limit:
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._drain_limit = None
+        return True
+
+    def _raise_failure(self) -> None:
+        if self._feeder.failure is not None:
+            raise self._feeder.failure
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        handled = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Only the main thread of a process may; elsewhere its owner calls stop().
+            with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
+                loop.add_signal_handler(number, self.stop)
+                handled.append(number)
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+
+
+class _ThreadGoesOn(Exception):
+    """The worker has to end, but its handler's thread has not: nobody may get the message yet."""
+
+
+def _in_thread(
+    handler: Callable[[Message], object], threads: ThreadPoolExecutor
+) -> Callable[[Message], Awaitable[None]]:
+    async def handle(message: Message) -> None:
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(threads, handler, message)
+        try:
+            result = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            raise _ThreadGoesOn from None
+        if inspect.isawaitable(result):
+            await result
+
+    return handle
+
+
+def _is_coroutine_function(handler: Handler) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004  # an object with an async __call__
+    )
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

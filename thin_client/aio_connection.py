@@ -1,0 +1,100 @@
+"""A connection to a proxy on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self, TypeVar, cast
+
+from thin_client.addresses import Address
+from thin_client.calls import Call
+from thin_client.errors import ClientError, ConnectionLost
+from thin_client.wire import FrameBuffer
+
+T = TypeVar("T")
+
+
+class AsyncConnection(asyncio.Protocol):
+    """One connection, one call at a time. After any ClientError but Refused it is closed."""
+
+    def __init__(self, address: Address) -> None:
+        """Use ``open``."""
+        self.address = address
+        self._frames = FrameBuffer()
+        self._sequence_id = 0
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[bytes] | None = None
+
+    @classmethod
+    async def open(cls, address: Address, *, timeout_s: float) -> Self:
+        """Connect. Raises ConnectionLost if that fails or takes longer than *timeout_s*."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await loop.create_connection(lambda: cls(address), *address)
+        except TimeoutError as error:
+            raise ConnectionLost(f"no connection to {address} within {timeout_s:g} s") from error
+        except OSError as error:
+            raise ConnectionLost(f"no connection to {address}: {error}") from error
+        return connection
+
+    async def call(self, call: Call[T], *, timeout_s: float) -> T:
+        """Send *call* and wait for its answer, *timeout_s* at most.
+
+        Raises ConnectionLost, Refused, ProxyFault or ProtocolError. When cancelled, it closes the
+        connection: the answer that comes later would be taken for another call's.
+        """
+        if self._transport is None:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        loop = asyncio.get_running_loop()
+        self._sequence_id += 1
+        self._answer = loop.create_future()
+        self._transport.write(call.encode(self._sequence_id))
+        text = f"{self.address} did not answer {call.method} within {timeout_s:g} s"
+        timer = loop.call_later(timeout_s, self._fail, ConnectionLost(text))
+        try:
+            frame = await self._answer
+            return call.decode(frame, sequence_id=self._sequence_id, sender=self.address)
+        except ClientError as error:
+            if not error.leaves_connection:
+                self.close()
+            raise
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+            self._answer = None
+
+    def close(self) -> None:
+        """End the connection; a call that waits fails with ConnectionLost."""
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+        self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
+
+    # ---- asyncio's side -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand a whole answer to the call that waits."""
+        self._frames.receive_data(data)
+        try:
+            frame = self._frames.next_frame()
+        except ClientError as error:
+            self._fail(error)
+            return
+        if frame is not None and self._answer is not None and not self._answer.done():
+            self._answer.set_result(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail the call that waits."""
+        self._transport = None
+        why = "" if exc is None else f": {exc}"
+        self._fail(ConnectionLost(f"{self.address} closed the connection{why}"))
+
+    def _fail(self, error: ClientError) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)

@@ -1,0 +1,221 @@
+"""Keeps a ``Session`` fed on asyncio: one task pulls; one for each proxy that holds leases settles
+and extends, on a connection of its own, since a waiting pull occupies the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Sequence
+
+from thin_client import calls
+from thin_client.addresses import Address, parse_address
+from thin_client.aio_connection import AsyncConnection
+from thin_client.clock import now_ns
+from thin_client.errors import ClientError, ConnectionLost
+from thin_client.leases import Home
+from thin_client.options import Observer, Timing
+from thin_client.session import Session
+from thrift_idl import consumer
+
+_log = logging.getLogger("orderlane")
+_NEVER = 1 << 63
+
+
+class _Alarm:
+    """Lets one task sleep until something is due."""
+
+    def __init__(self, due_at: Callable[[], int | None]) -> None:
+        """*due_at* says when, on ``now_ns``; None: not yet known."""
+        self._due_at = due_at
+        self._event = asyncio.Event()
+        self._planned_ns = 0  # 0: nobody sleeps, so nobody need be woken
+
+    async def wait(self) -> None:
+        """Return when it is due. Caller: the one task."""
+        while (at := self._due_at()) is None or at > now_ns():
+            self._event.clear()
+            self._planned_ns = _NEVER if at is None else at
+            try:
+                async with asyncio.timeout(None if at is None else (at - now_ns()) / 1e9):
+                    await self._event.wait()
+            except TimeoutError:
+                pass
+            finally:
+                self._planned_ns = 0
+
+    def turn(self) -> None:
+        """Something changed: wake the task if it would sleep too long. Caller: anyone."""
+        if self._planned_ns:
+            at = self._due_at()
+            if at is not None and at < self._planned_ns:
+                self._event.set()
+
+
+class AsyncFeeder:
+    """The connections of one consumer. ``failure`` is what ended it, None while it goes on."""
+
+    def __init__(
+        self,
+        session: Session,
+        addresses: Sequence[Address],
+        *,
+        timing: Timing,
+        observer: Observer,
+        changed: Callable[[], None],
+    ) -> None:
+        """*changed* is called after each answer and each failure."""
+        self.failure: BaseException | None = None
+        self._session = session
+        self._addresses = addresses
+        self._tried = 0  # failures so far: the next address is tried after each
+        self._timeout_s = timing.request_timeout_s
+        self._observer = observer
+        self._changed = changed
+        self._pull_alarm = _Alarm(session.pull_at)
+        self._pulling: AsyncConnection | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._homes: dict[Home, tuple[_Alarm, asyncio.Task[None]]] = {}
+
+    @property
+    def address(self) -> Address:
+        """Where pulls go."""
+        return self._addresses[self._tried % len(self._addresses)]
+
+    def start(self) -> None:
+        """Begin to pull."""
+        self._spawn(self._pull_forever(), name="orderlane pull")
+
+    def turn(self) -> None:
+        """The session changed: start what has become due."""
+        self._pull_alarm.turn()
+        for alarm, _ in self._homes.values():
+            alarm.turn()
+
+    async def close(self) -> None:
+        """End all tasks and connections; what is under way is given up."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # ---- pulling --------------------------------------------------------------------------------
+
+    async def _pull_forever(self) -> None:
+        try:
+            while self.failure is None:
+                await self._pull_alarm.wait()
+                await self._pull_once()
+                self._meet_homes()
+                self._changed()
+        finally:
+            self._hang_up()
+
+    async def _pull_once(self) -> None:
+        session = self._session
+        try:
+            if self._pulling is None:
+                self._pulling = await AsyncConnection.open(self.address, timeout_s=self._timeout_s)
+            request = session.begin_pull(now_ns())
+            self.turn()  # with a pull at the proxy, verdicts hurry
+            timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
+            response = await self._pulling.call(calls.pull(request), timeout_s=timeout_s)
+            session.pull_answered(response, now_ns())
+        except ClientError as error:
+            session.pull_failed(now_ns(), random.random())
+            self._hang_up()
+            self._tried += 1
+            self._observer.on_error(error)
+            if error.retriable:
+                _log.warning("pull failed, trying again: %s", error)
+            else:
+                self.failure = error
+
+    def _hang_up(self) -> None:
+        if self._pulling is not None:
+            self._pulling.close()
+            self._pulling = None
+
+    # ---- settling and extending -----------------------------------------------------------------
+
+    def _meet_homes(self) -> None:
+        """Have a task for each proxy that the session names, and none for others."""
+        wanted = set(self._session.homes.values())
+        if wanted == self._homes.keys():
+            return
+        for home in wanted - self._homes.keys():
+            alarm = _Alarm(lambda home=home: self._session.control_at(home))  # type: ignore[misc]
+            name = f"orderlane settle {home.address}"
+            self._homes[home] = (alarm, self._spawn(self._control_forever(home, alarm), name=name))
+        for home in self._homes.keys() - wanted:
+            _, task = self._homes.pop(home)
+            task.cancel()
+
+    async def _control_forever(self, home: Home, alarm: _Alarm) -> None:
+        connection = None
+        try:
+            while True:
+                await alarm.wait()
+                request = self._session.begin_control(home, now_ns())
+                if request is None:
+                    continue
+                try:
+                    connection = connection or await self._open(home)
+                    answer = await connection.call(
+                        calls.control(request), timeout_s=self._timeout_s
+                    )
+                except ClientError as error:
+                    if connection is not None:
+                        connection.close()
+                        connection = None
+                    self._control_failed(home, error)
+                else:
+                    self._control_answered(home, request, answer)
+                self._changed()
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _control_answered(
+        self,
+        home: Home,
+        request: consumer.AckRequest | consumer.ExtendRequest,
+        answer: consumer.AckAnswer,
+    ) -> None:
+        if isinstance(request, consumer.AckRequest) and home.settling is not None:
+            self._observer.on_settled(len(home.settling), len(answer.notHeld or ()))
+        for message in self._session.control_answered(home, answer):
+            self._observer.on_lease_lost(message)
+
+    def _control_failed(self, home: Home, error: ClientError) -> None:
+        _log.warning("settling or extending failed, trying again: %s", error)
+        self._observer.on_error(error)
+        for message in self._session.control_failed(home, now_ns(), random.random()):
+            self._observer.on_lease_lost(message)
+
+    async def _open(self, home: Home) -> AsyncConnection:
+        """Connect to the proxy that holds the leases; raises ConnectionLost.
+
+        Behind a forwarded port its own name for itself may lead nowhere; then where pulls go is
+        the best guess.
+        """
+        try:
+            own = self.address if home.address is None else parse_address(home.address)
+            return await AsyncConnection.open(own, timeout_s=self._timeout_s)
+        except (ConnectionLost, ValueError):
+            return await AsyncConnection.open(self.address, timeout_s=self._timeout_s)
+
+    # ---- tasks ----------------------------------------------------------------------------------
+
+    def _spawn(self, coroutine: Coroutine[None, None, None], *, name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failure = error  # a bug: it must reach the application, not hang it
+            self._changed()

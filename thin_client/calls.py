@@ -1,0 +1,65 @@
+"""The calls a thin client makes: each with its generated structs, and how its answer is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from thin_client.errors import ProtocolError, Refused
+from thin_client.wire import Struct, decode_reply, encode_call
+from thrift_idl import consumer, consumer_service, producer, producer_service
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One call with an answer of type T."""
+
+    method: str
+    arguments: Struct
+    result: Any  # the generated *_result struct that the answer fills
+
+    def encode(self, sequence_id: int) -> bytes:
+        """The frame to send."""
+        return encode_call(self.method, self.arguments, sequence_id=sequence_id)
+
+    def decode(self, frame: bytes, *, sequence_id: int, sender: object) -> T:
+        """The answer. Raises Refused, ProxyFault or ProtocolError, naming the *sender*."""
+        result = decode_reply(frame, self.result, method=self.method, sequence_id=sequence_id)
+        error = getattr(result, "error", None)
+        if error is not None:
+            raise Refused(error.code or 0, f"{sender} refused {self.method}: {error.message}")
+        if result.success is None:
+            raise ProtocolError(f"{sender} answered {self.method} with nothing")
+        answer: T = result.success
+        return answer
+
+
+def pull(request: consumer.PullRequest) -> Call[consumer.PullResponse]:
+    """Settle what rides along, and ask for messages."""
+    arguments = consumer_service.pull_args(request=request)
+    return Call("pull", arguments, consumer_service.pull_result())
+
+
+def control(
+    request: consumer.AckRequest | consumer.ExtendRequest,
+) -> Call[consumer.AckAnswer]:
+    """Settle or extend, by the kind of *request*."""
+    if isinstance(request, consumer.AckRequest):
+        settle = consumer_service.settle_args(request=request)
+        return Call("settle", settle, consumer_service.settle_result())
+    extend = consumer_service.extend_args(request=request)
+    return Call("extend", extend, consumer_service.extend_result())
+
+
+def send(message: producer.Message, *, timeout_ms: int) -> Call[producer.Result]:
+    """Store one message."""
+    arguments = producer_service.sendSync_args(message=message, timeout=timeout_ms)
+    return Call("sendSync", arguments, producer_service.sendSync_result())
+
+
+def send_batch(messages: list[producer.Message]) -> Call[producer.Result]:
+    """Store several messages in their order."""
+    arguments = producer_service.sendBatchSync_args(messages=messages)
+    return Call("sendBatchSync", arguments, producer_service.sendBatchSync_result())

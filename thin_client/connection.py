@@ -1,0 +1,72 @@
+"""A blocking connection to a proxy."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from typing import TypeVar
+
+from thin_client.addresses import Address
+from thin_client.calls import Call
+from thin_client.errors import ClientError, ConnectionLost
+from thin_client.wire import FrameBuffer
+
+T = TypeVar("T")
+_READ_BYTES = 262_144
+
+
+class Connection:
+    """One connection, one call at a time. After any ClientError but Refused it is closed."""
+
+    def __init__(self, address: Address, *, timeout_s: float) -> None:
+        """Connect. Raises ConnectionLost if that fails or takes longer than *timeout_s*."""
+        self.address = address
+        self._frames = FrameBuffer()
+        self._sequence_id = 0
+        try:
+            self._socket = socket.create_connection(address, timeout=timeout_s)
+        except OSError as error:
+            raise ConnectionLost(f"no connection to {address}: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def call(self, call: Call[T], *, timeout_s: float) -> T:
+        """Send *call* and wait for its answer, *timeout_s* at most.
+
+        Raises ConnectionLost, Refused, ProxyFault or ProtocolError.
+        """
+        self._sequence_id += 1
+        try:
+            frame = self._exchange(call, timeout_s)
+            return call.decode(frame, sequence_id=self._sequence_id, sender=self.address)
+        except ClientError as error:
+            if not error.leaves_connection:
+                self.close()
+            raise
+
+    def close(self) -> None:
+        """End the connection; a call that waits in another thread fails with ConnectionLost."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _exchange(self, call: Call[T], timeout_s: float) -> bytes:
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(call.encode(self._sequence_id))
+            while (frame := self._frames.next_frame()) is None:
+                self._socket.settimeout(max(deadline - time.monotonic(), 1e-6))
+                data = self._socket.recv(_READ_BYTES)
+                if not data:
+                    raise ConnectionLost(
+                        f"{self.address} closed the connection during {call.method}"
+                    )
+                self._frames.receive_data(data)
+        except TimeoutError as error:
+            text = f"{self.address} did not answer {call.method} within {timeout_s:g} s"
+            raise ConnectionLost(text) from error
+        except OSError as error:
+            text = f"the connection to {self.address} broke during {call.method}: {error}"
+            raise ConnectionLost(text) from error
+        return frame

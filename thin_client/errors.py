@@ -1,0 +1,58 @@
+"""What can go wrong between a thin client and a proxy. Ask ``retriable``, never for the class."""
+
+from __future__ import annotations
+
+
+class ClientError(Exception):
+    """Base of the errors below. ``retriable`` says whether trying again may help;
+    ``leaves_connection`` whether its connection can still be used.
+    """
+
+    retriable = False
+    leaves_connection = False
+
+
+class ConnectionLost(ClientError):
+    """The connection could not be made, or ended before the answer came. Effect unknown."""
+
+    retriable = True
+
+
+class ProxyFault(ClientError):
+    """The proxy answered that it failed, or does not know the method."""
+
+    def __init__(self, message: str, *, retriable: bool) -> None:
+        self.retriable = retriable
+        super().__init__(message)
+
+
+class ProtocolError(ClientError):
+    """The answer is not what the contract says: another kind of server, or a bug."""
+
+
+class Refused(ClientError):
+    """The proxy refused the request; *code* as in PullException: 400, 404, or 500 and above."""
+
+    leaves_connection = True
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        self.retriable = code >= 500
+        super().__init__(message)
+
+
+class SendFailed(ClientError):
+    """A message was not stored, or nobody knows whether it was.
+
+    ``code`` is the proxy's (see ``Result`` in producer_proxy.thrift), None if no proxy answered;
+    ``message_id`` names the message: sent again under it, a consumer can tell that it is the same;
+    ``outcome_unknown`` is True if it may have been stored nevertheless.
+    """
+
+    def __init__(
+        self, text: str, *, code: int | None, message_id: str, outcome_unknown: bool
+    ) -> None:
+        self.code = code
+        self.message_id = message_id
+        self.outcome_unknown = outcome_unknown
+        super().__init__(text)

@@ -1,0 +1,153 @@
+"""The messages a client holds: which may go to a handler. Pure; O(1) where nothing else is said."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from thin_client.message import Message
+from thin_client.verdicts import Verdicts
+from thrift_idl import consumer
+
+#: Topic, qid with suffix, lease id: unique among the leases that are alive.
+LeaseName = tuple[str, str, int]
+
+
+def name_of(message: Message) -> LeaseName:
+    """How the proxy and the client call the lease of *message*."""
+    return (message.topic, message.queue, message.lease_id)
+
+
+@dataclass(slots=True, eq=False)
+class Home:
+    """One proxy that holds leases of ours; written by the session alone."""
+
+    #: host:port; None if the proxy did not say.
+    address: str | None
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    extend_at_ns: int | None = None
+    retry_at_ns: int = 0
+    failures: int = 0
+    #: What is under way: one settle, or one extend asked at ``asked_ns`` for ``asked_length_ns``.
+    settling: Verdicts | None = None
+    extending: list[Lease] | None = None
+    asked_ns: int = 0
+    asked_length_ns: int = 0
+
+    @property
+    def busy(self) -> bool:
+        """True while a settle or extend is under way."""
+        return self.settling is not None or self.extending is not None
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """One message with what its proxy has to be told to settle it."""
+
+    message: Message
+    context: consumer.Context
+    home: Home
+    #: Messages of one key are handled one after the other; None: in no order.
+    key: tuple[str, bytes] | None
+    length_ns: int
+    is_open: bool = False  # with a handler
+
+    @property
+    def extend_at_ns(self) -> int:
+        """When a third of its length is gone."""
+        return self.message.deadline_ns - 2 * self.length_ns // 3
+
+
+@dataclass(slots=True)
+class Leases:
+    """All leases of a client: open ones with handlers, ready ones, and those behind their key's."""
+
+    concurrency: int
+    open: int = 0
+    _held: dict[LeaseName, Lease] = field(default_factory=dict)
+    _ready: deque[Lease] = field(default_factory=deque)
+    #: By key with a lease ready or open: those that wait behind it.
+    _chains: dict[tuple[str, bytes], deque[Lease]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._held.values())
+
+    @property
+    def ready(self) -> int:
+        """Leases that wait for nothing but a handler."""
+        return len(self._ready)
+
+    def holds(self, lease: Lease) -> bool:
+        """False once it was closed or removed."""
+        return self._held.get(name_of(lease.message)) is lease
+
+    def add(self, lease: Lease) -> None:
+        """Take a new lease in; one that is held already is ignored."""
+        name = name_of(lease.message)
+        if name in self._held:
+            return
+        self._held[name] = lease
+        if lease.key is None:
+            self._ready.append(lease)
+        elif (chain := self._chains.get(lease.key)) is not None:
+            chain.append(lease)
+        else:
+            self._chains[lease.key] = deque()
+            self._ready.append(lease)
+
+    def take(self, now_ns: int) -> Lease | None:
+        """Open the next ready lease that has not run out; O(those that have)."""
+        if self.open >= self.concurrency:
+            return None
+        for _ in range(len(self._ready)):
+            lease = self._ready.popleft()
+            if lease.message.deadline_ns > now_ns:
+                lease.is_open = True
+                self.open += 1
+                return lease
+            self._ready.append(lease)  # other keys', so their order does not matter
+        return None
+
+    def close(self, message: Message) -> Lease:
+        """End an open lease; its key's next one gets ready. Raises KeyError if it is not open."""
+        lease = self._held.get(name_of(message))
+        if lease is None or not lease.is_open:
+            raise KeyError(
+                f"{message.topic}/{message.queue} at {message.offset}: not with a handler"
+            )
+        self.open -= 1
+        self._remove(lease)
+        return lease
+
+    def drop(self, lease: Lease) -> None:
+        """Forget a lease that is not open; O(n)."""
+        if lease in self._ready:
+            self._ready.remove(lease)
+            self._remove(lease)
+        else:
+            del self._held[name_of(lease.message)]
+            assert lease.key is not None  # only those with a key wait behind another
+            self._chains[lease.key].remove(lease)
+
+    def drop_waiting(self) -> list[Lease]:
+        """Forget and return all that are not open; O(n)."""
+        waiting = [lease for lease in self._held.values() if not lease.is_open]
+        for lease in waiting:
+            del self._held[name_of(lease.message)]
+        self._ready.clear()
+        open_keys = {lease.key for lease in self._held.values()}
+        self._chains = {key: deque() for key in self._chains if key in open_keys}
+        return waiting
+
+    def _remove(self, lease: Lease) -> None:
+        del self._held[name_of(lease.message)]
+        if lease.key is not None:
+            chain = self._chains[lease.key]
+            if chain:
+                self._ready.append(chain.popleft())
+            else:
+                del self._chains[lease.key]

@@ -1,0 +1,370 @@
+"""What a consuming client does next: pure, and the model for the clients in other languages.
+
+The shell around it owns sockets, tasks and the clock. It asks ``pull_at`` and ``control_at`` when
+something is due, sends what ``begin_pull`` and ``begin_control`` return, reports the answer or the
+failure, gives messages from ``take`` to handlers, and reports their ends to ``settle``.
+
+Rules; tests name them:
+
+S1  A verdict rides on the next pull to the proxy that holds its lease.
+S2  With a pull at the proxy, verdicts are sent at once, for what they release may be just what that
+    pull waits for; while they are under way further ones gather. Without such a pull they wait for
+    the next one, ``ack_linger_ns`` at most.
+S3  A verdict is sent again until an answer confirms it or its lease cannot be alive, and never
+    after that.
+S4  A lease runs from the moment its pull was *sent*. A message whose lease has run out goes to a
+    handler only after an ``extend`` has confirmed it: a stopped proxy's answer may come late.
+S5  With a third of its length gone a lease is extended, whether its message is handled or waits.
+S6  Of one order key at most one message is with a handler, even if the proxy erred.
+S7  At most ``concurrency`` messages are with handlers, and ``prefetch`` more wait here.
+S8  After ``stop`` no message goes to a handler: what waits, and what still arrives, is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from thin_client.errors import ProtocolError
+from thin_client.leases import Home, Lease, LeaseName, Leases, name_of
+from thin_client.message import Defer, Message, Outcome
+from thin_client.verdicts import Verdicts
+from thrift_idl import consumer
+
+_MS = 1_000_000
+#: How long a pull may wait: a quarter of the lease, so that what it brings has most of its lease
+#: left (S4); and before any lease was seen.
+_MIN_LINGER_NS, _FIRST_LINGER_NS, _MAX_LINGER_NS = 20 * _MS, 1_000 * _MS, 10_000 * _MS
+#: Pause after an answer that is empty although its pull could have waited: a proxy that shuts down.
+_EARLY_PAUSE_NS = 50 * _MS
+_FIRST_BACKOFF_NS, _MAX_BACKOFF_NS = 50 * _MS, 5_000 * _MS
+
+
+def backoff_ns(failures: int, jitter: float) -> int:
+    """How long to wait after so many *failures* in a row; *jitter* in [0, 1) spreads clients."""
+    longest = min(_FIRST_BACKOFF_NS << min(failures - 1, 10), _MAX_BACKOFF_NS)
+    return int(longest * (0.5 + jitter / 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What a session is told once."""
+
+    group: str
+    #: None: any topic of the group.
+    topics: Sequence[str] | None
+    client_id: str
+    version: str
+    #: Messages with handlers at most.
+    concurrency: int
+    #: Messages that wait here beside them at most.
+    prefetch: int
+    ack_linger_ns: int = 20 * _MS
+
+
+@dataclass(slots=True, eq=False)
+class _Pull:
+    sent_ns: int
+    linger_ns: int
+    verdicts: Verdicts
+    home: Home | None  # whose verdicts these are
+
+
+class Session:
+    """One consumer's state. Owned by one task, or guarded by one lock; all times in ns."""
+
+    def __init__(self, options: SessionOptions) -> None:
+        self.options = options
+        #: Proxies that hold leases of ours or wait for verdicts, by address.
+        self.homes: dict[str | None, Home] = {}
+        self.stopping = False
+        self._leases = Leases(options.concurrency)
+        self._capacity = options.concurrency + options.prefetch
+        self._low_water = max(1, (options.prefetch + 1) // 2)
+        self._pull: _Pull | None = None
+        self._pull_home: Home | None = None  # where the connection for pulls leads, if known
+        self._pull_retry_at_ns = 0
+        self._pull_failures = 0
+        self._linger_ns = _FIRST_LINGER_NS
+
+    def __repr__(self) -> str:
+        leases = self._leases
+        return (
+            f"<Session {self.options.group} open={leases.open} ready={leases.ready}"
+            f" held={len(leases)} pulling={self._pull is not None} homes={len(self.homes)}>"
+        )
+
+    # ---- messages and handlers ------------------------------------------------------------------
+
+    @property
+    def takeable(self) -> int:
+        """How many messages ``take`` may give now; too high while leases that ran out wait."""
+        return min(self._leases.ready, self._leases.concurrency - self._leases.open)
+
+    @property
+    def open(self) -> int:
+        """Messages with handlers."""
+        return self._leases.open
+
+    @property
+    def flushed(self) -> bool:
+        """True if nothing is under way or waits to be sent."""
+        outbound = any(home.busy or home.verdicts for home in self.homes.values())
+        return self._pull is None and not outbound
+
+    @property
+    def drained(self) -> bool:
+        """True if nothing is held either."""
+        return not self._leases and self.flushed
+
+    def take(self, now_ns: int) -> Message | None:
+        """Give the next message to a handler, or None (S4, S6, S7)."""
+        lease = self._leases.take(now_ns)
+        return None if lease is None else lease.message
+
+    def settle(self, message: Message, outcome: Outcome, now_ns: int) -> None:
+        """A handler is done with *message*. Raises KeyError if it was not with one."""
+        self._judge(self._leases.close(message), outcome, now_ns)
+
+    def stop(self, now_ns: int) -> None:
+        """Pull no more, and give back what waits (S8)."""
+        self.stopping = True
+        for lease in self._leases.drop_waiting():
+            self._judge(lease, Defer(), now_ns)
+
+    def _judge(self, lease: Lease, outcome: Outcome, now_ns: int) -> None:
+        lease.home.verdicts.add(
+            lease.context,
+            lease.message.lease_id,
+            outcome,
+            deadline_ns=lease.message.deadline_ns,
+            now_ns=now_ns,
+        )
+
+    # ---- pulling --------------------------------------------------------------------------------
+
+    def pull_at(self) -> int | None:
+        """When the next pull is due; None while none is."""
+        if (
+            self.stopping
+            or self._pull is not None
+            or self._leases.ready >= self._low_water
+            or len(self._leases) >= self._capacity
+        ):
+            return None
+        return self._pull_retry_at_ns
+
+    def begin_pull(self, now_ns: int) -> consumer.PullRequest:
+        """What to send now, verdicts inside (S1). An answer or a failure has to follow."""
+        home = self._pull_home or self.homes.get(None)
+        verdicts = Verdicts()
+        if home is not None:
+            verdicts, home.verdicts = home.verdicts, verdicts
+        self._pull = _Pull(now_ns, self._linger_ns, verdicts, home)
+        topics = self.options.topics
+        return consumer.PullRequest(
+            groupId=self.options.group,
+            topics=None if topics is None else list(topics),
+            maxBatchSize=self._capacity - len(self._leases),
+            maxLingerTime=self._linger_ns // _MS,
+            version=self.options.version,
+            clientId=self.options.client_id,
+            manyQueues=True,
+            acks=verdicts.batches() or None,
+        )
+
+    def pull_answered(self, response: consumer.PullResponse, now_ns: int) -> int:
+        """Take the messages in; returns how many came. Raises ProtocolError for a malformed answer;
+        then nothing has changed, and ``pull_failed`` has to follow.
+        """
+        pull = self._pull
+        assert pull is not None
+        parts = [response, *(response.more or ())]
+        address = next((part.home for part in parts if part.home), None)
+        home = self.homes.get(address) or Home(address)
+        length_ms = response.leaseMs or 0
+        arrived = [
+            lease
+            for part in parts
+            for lease in _read(part, home, sent_ns=pull.sent_ns, length_ms=length_ms)
+        ]
+        self._pull = None
+        self._pull_failures = 0
+        if arrived:
+            self.homes[address] = self._pull_home = home
+            shortest = min(lease.length_ns for lease in arrived)
+            self._linger_ns = min(max(shortest // 4, _MIN_LINGER_NS), _MAX_LINGER_NS)
+        elif now_ns - pull.sent_ns < pull.linger_ns // 2:
+            self._pull_retry_at_ns = now_ns + _EARLY_PAUSE_NS
+        for lease in arrived:
+            if self.stopping:
+                self._judge(lease, Defer(), now_ns)
+            else:
+                self._leases.add(lease)
+                self._plan_extend(lease)
+        self._forget_idle_homes()
+        return len(arrived)
+
+    def pull_failed(self, now_ns: int, jitter: float) -> None:
+        """The pull had no answer, or a bad one, or no connection could be made for it; its verdicts
+        go again (S3).
+        """
+        pull, self._pull = self._pull, None
+        if pull is not None and pull.home is not None:
+            pull.home.verdicts.absorb(pull.verdicts)
+        self._pull_home = None  # the next connection may lead elsewhere
+        self._pull_failures += 1
+        self._pull_retry_at_ns = now_ns + backoff_ns(self._pull_failures, jitter)
+
+    # ---- settling and extending -----------------------------------------------------------------
+
+    def control_at(self, home: Home) -> int | None:
+        """When a settle or extend is due at *home* (S2, S5); None while none is."""
+        if home.busy:
+            return None
+        due = [at for at in (home.extend_at_ns, self._flush_at(home)) if at is not None]
+        return max(min(due), home.retry_at_ns) if due else None
+
+    def begin_control(
+        self, home: Home, now_ns: int
+    ) -> consumer.AckRequest | consumer.ExtendRequest | None:
+        """What to send to *home* now, if anything. An answer or a failure has to follow."""
+        if home.extend_at_ns is not None and home.extend_at_ns <= now_ns:
+            due_ns = self._plan_extends(home)  # the lease it was planned for may be gone
+            if due_ns is not None and due_ns <= now_ns:
+                return self._begin_extend(home, now_ns)
+        flush_at = self._flush_at(home)
+        if flush_at is None or flush_at > now_ns:
+            return None
+        home.settling, home.verdicts = home.verdicts, Verdicts()
+        return consumer.AckRequest(
+            groupId=self.options.group,
+            acks=home.settling.batches(),
+            clientId=self.options.client_id,
+        )
+
+    def control_answered(self, home: Home, answer: consumer.AckAnswer) -> list[Message]:
+        """The settle or extend was answered; returns messages with handlers whose lease is lost."""
+        extended, home.extending, home.settling = home.extending, None, None
+        home.failures = 0
+        lost: list[Message] = []
+        if extended is not None:
+            refused = {_name(reference) for reference in answer.notHeld or ()}
+            for lease in extended:
+                if name_of(lease.message) in refused:
+                    lost += self._lose(lease)
+                else:
+                    lease.length_ns = home.asked_length_ns
+                    lease.message.deadline_ns = home.asked_ns + lease.length_ns
+            self._plan_extends(home)
+        self._forget_idle_homes()
+        return lost
+
+    def control_failed(self, home: Home, now_ns: int, jitter: float) -> list[Message]:
+        """No answer: all goes again (S3). Returns messages with handlers whose lease is lost: its
+        time is up, and its proxy says nothing.
+        """
+        if home.settling is not None:
+            home.verdicts.absorb(home.settling)
+        home.settling = home.extending = None
+        home.failures += 1
+        home.retry_at_ns = now_ns + backoff_ns(home.failures, jitter)
+        if home.verdicts.useful_until_ns <= now_ns:
+            home.verdicts = Verdicts()
+        late = [each for each in self._leases_of(home) if each.message.deadline_ns <= now_ns]
+        lost = [message for lease in late for message in self._lose(lease)]
+        self._plan_extends(home)
+        self._forget_idle_homes()
+        return lost
+
+    def _flush_at(self, home: Home) -> int | None:
+        since = home.verdicts.since_ns
+        if since is None:
+            return None
+        hurry = self.stopping or self._pull is not None
+        return since if hurry else since + self.options.ack_linger_ns
+
+    def _begin_extend(self, home: Home, now_ns: int) -> consumer.ExtendRequest:
+        home.extending = self._leases_of(home)
+        home.asked_ns = now_ns
+        # Of several lengths the shortest: the proxy would cap a longer one without saying so.
+        home.asked_length_ns = min(lease.length_ns for lease in home.extending)
+        return consumer.ExtendRequest(
+            groupId=self.options.group,
+            leases=[
+                consumer.LeaseRef(context=lease.context, leaseId=lease.message.lease_id)
+                for lease in home.extending
+            ],
+            ms=home.asked_length_ns // _MS,
+            clientId=self.options.client_id,
+        )
+
+    def _leases_of(self, home: Home) -> list[Lease]:
+        """The leases to keep alive at *home*; O(n)."""
+        return [each for each in self._leases if each.home is home and not each.message.lease_lost]
+
+    def _plan_extend(self, lease: Lease) -> None:
+        planned = lease.home.extend_at_ns
+        if planned is None or lease.extend_at_ns < planned:
+            lease.home.extend_at_ns = lease.extend_at_ns
+
+    def _plan_extends(self, home: Home) -> int | None:
+        leases = self._leases_of(home)
+        home.extend_at_ns = min((each.extend_at_ns for each in leases), default=None)
+        return home.extend_at_ns
+
+    def _lose(self, lease: Lease) -> list[Message]:
+        if not self._leases.holds(lease):
+            return []
+        if lease.is_open:
+            lease.message.lease_lost = True
+            return [lease.message]
+        self._leases.drop(lease)
+        return []
+
+    def _forget_idle_homes(self) -> None:
+        if len(self.homes) < 2:
+            return
+        pulling = self._pull.home if self._pull is not None else None
+        in_use = {lease.home.address for lease in self._leases}
+        for home in list(self.homes.values()):
+            needed = home in (self._pull_home, pulling) or home.busy or bool(home.verdicts)
+            if not needed and home.address not in in_use:
+                del self.homes[home.address]
+
+
+def _read(
+    part: consumer.PullResponse, home: Home, *, sent_ns: int, length_ms: int
+) -> Iterator[Lease]:
+    """The leases of one queue's batch. Raises ProtocolError if it lacks what a lease needs."""
+    if not part.messages:
+        return
+    context = part.context or consumer.Context()
+    topic, queue, length_ms = context.topic or "", context.qid or "", part.leaseMs or length_ms
+    if not (topic and queue and length_ms > 0):
+        raise ProtocolError("a pull was answered with messages, but without topic, qid or leaseMs")
+    for each in part.messages:
+        if each.leaseId is None or each.value is None or each.offset is None:
+            raise ProtocolError(f"a message of {topic}/{queue} came without body, offset or lease")
+        message = Message(
+            topic=topic,
+            queue=queue,
+            offset=each.offset,
+            body=each.value,
+            key=each.key,
+            order_key=each.orderKey,
+            tag=each.tag,
+            properties=each.properties or {},
+            attempt=each.attempt or 1,
+            born_at_ms=each.bornAtMs,
+            message_id=each.messageId,
+            lease_id=each.leaseId,
+            deadline_ns=sent_ns + length_ms * _MS,
+        )
+        key = None if each.orderKey is None else (topic, each.orderKey)
+        yield Lease(message, context, home, key, length_ms * _MS)
+
+
+def _name(reference: consumer.LeaseRef) -> LeaseName:
+    context = reference.context or consumer.Context()
+    return (context.topic or "", context.qid or "", reference.leaseId or 0)

@@ -1,0 +1,89 @@
+"""Verdicts on their way to the proxy that holds the leases, grouped as on the wire. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from thin_client.message import Defer, Outcome, Reject, Retry
+from thrift_idl import consumer
+
+#: Characters of an exception's text that go to the operator.
+MAX_REASON = 200
+_MAX_I32 = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """Verdicts on leases of one proxy, in no order; sending them twice has the effect of once."""
+
+    #: When the oldest came in; None if there is none.
+    since_ns: int | None = None
+    #: After this no lease among them can be alive.
+    useful_until_ns: int = 0
+    _batches: dict[tuple[str, str], consumer.AckBatch] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.since_ns is not None
+
+    def add(
+        self,
+        context: consumer.Context,
+        lease_id: int,
+        outcome: Outcome,
+        *,
+        deadline_ns: int,
+        now_ns: int,
+    ) -> None:
+        """Add the verdict on one lease. *context* goes back to the proxy as it came."""
+        queue = (context.topic or "", context.qid or "")
+        batch = self._batches.get(queue)
+        if batch is None:
+            batch = consumer.AckBatch(context=context, acked=[], nacked=[], released=[])
+            self._batches[queue] = batch
+        if outcome is None:
+            batch.acked.append(lease_id)  # type: ignore[union-attr]  # all three made above
+        elif isinstance(outcome, Defer):
+            batch.released.append(lease_id)  # type: ignore[union-attr]
+        else:
+            batch.nacked.append(_nack(lease_id, outcome))  # type: ignore[union-attr]
+        if self.since_ns is None:
+            self.since_ns = now_ns
+        self.useful_until_ns = max(self.useful_until_ns, deadline_ns)
+
+    def batches(self) -> list[consumer.AckBatch]:
+        """What goes on the wire."""
+        return list(self._batches.values())
+
+    def __len__(self) -> int:
+        return sum(
+            len(batch.acked or ()) + len(batch.nacked or ()) + len(batch.released or ())
+            for batch in self._batches.values()
+        )
+
+    def absorb(self, other: Verdicts) -> None:
+        """Take those of *other* in, as after a send that failed."""
+        for queue, batch in other._batches.items():
+            mine = self._batches.setdefault(queue, batch)
+            if mine is not batch:
+                mine.acked = (batch.acked or []) + (mine.acked or [])
+                mine.nacked = (batch.nacked or []) + (mine.nacked or [])
+                mine.released = (batch.released or []) + (mine.released or [])
+        if other.since_ns is not None:
+            self.since_ns = min(other.since_ns, self.since_ns or other.since_ns)
+        self.useful_until_ns = max(self.useful_until_ns, other.useful_until_ns)
+
+
+def _nack(lease_id: int, outcome: BaseException) -> consumer.Nack:
+    if isinstance(outcome, Reject):
+        return consumer.Nack(leaseId=lease_id, reject=True, reason=_sendable(outcome.reason))
+    if isinstance(outcome, Retry):
+        after = outcome.after_s
+        after_ms = None if after is None else int(min(after * 1000, _MAX_I32))
+        return consumer.Nack(leaseId=lease_id, retryAfterMs=after_ms)
+    reason = _sendable(f"{type(outcome).__name__}: {outcome}")
+    return consumer.Nack(leaseId=lease_id, reason=reason)
+
+
+def _sendable(text: str) -> str:
+    """Short, and without lone surrogates: the codec would refuse the whole request for one."""
+    return text[:MAX_REASON].encode("utf-8", "replace").decode("utf-8")
