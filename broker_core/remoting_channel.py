@@ -37,7 +37,8 @@ from broker_core.tasks import cancel_and_wait, spawn
 
 Answer: TypeAlias = RemotingCommand | None
 #: Gets a request and its channel. May raise BrokerError (answered with its code and remark) or
-#: InvalidCommand (code 1). None means: no answer. A one-way request is never answered.
+#: InvalidCommand (code 1). None means: no answer. A one-way request is never answered. A handler
+#: goes on when its connection ends (``on_closed`` tells); its answer is then dropped.
 Handler: TypeAlias = Callable[[RemotingCommand, "RemotingChannel"], Answer | Awaitable[Answer]]
 
 _HIGH_WATER_BYTES = 4 * 1024 * 1024  # unread answers above which no further request is read

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker_core.client import BrokerClient, PullStatus, SendStatus
+from broker_core.client import BrokerClient, PullStatus, SendStatus, routes
 from broker_core.errors import (
     BrokerError,
     ConnectionLost,
@@ -41,6 +41,7 @@ from broker_core.remoting.message import (
 )
 from broker_core.remoting.route_bodies import Perm
 from broker_core.remoting_channel import Answer, RemotingChannel
+from tests.support.eventually import eventually
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 
 ORDERS = Topic("orders")
@@ -102,6 +103,32 @@ async def test_a_cached_route_is_renewed_on_demand_only(
     assert len(await client.queues(ORDERS)) == 2
     assert len(await client.queues(ORDERS, fresh=True)) == 3
     assert len(await client.queues(ORDERS)) == 3
+
+
+async def test_routes_are_renewed_in_the_background_and_kept_when_nobody_knows_them(
+    nameserver: NameServer, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "REFRESH_S", 0.01)
+    client = BrokerClient(nameservers=[nameserver.address], client_id="me@1")
+    await client.start()
+    assert len(await client.queues(ORDERS)) == 2
+    await broker.add_topic("orders", queues=3)
+    await eventually(lambda: client._routes._routes[ORDERS].queues[0].read_queues == 3)
+    await nameserver.close()
+    refusals = []
+    ask = client._routes._ask
+
+    async def counted(command: RemotingCommand) -> RemotingCommand:
+        try:
+            return await ask(command)
+        except RemotingError as error:
+            refusals.append(error)
+            raise
+
+    monkeypatch.setattr(client._routes, "_ask", counted)
+    await eventually(lambda: len(refusals) > 1)
+    assert len(await client.queues(ORDERS)) == 3
+    await client.close()
 
 
 async def test_an_unknown_topic_is_error_17(client: BrokerClient) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
 
+from broker_core import remoting_channel
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.errors import (
     BrokerError,
@@ -21,8 +23,9 @@ from broker_core.remoting.connection import MAX_FRAME_BYTES
 from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
 from broker_core.tasks import spawn
+from tests.support.eventually import eventually
 
-ECHO, HELD, BROKEN, REFUSED, ASK_BACK, BIG, UNENCODABLE = range(1, 8)
+ECHO, HELD, BROKEN, REFUSED, ASK_BACK, BIG, UNENCODABLE, HELD_BIG = range(1, 9)
 
 
 class Peer:
@@ -35,13 +38,19 @@ class Peer:
         handlers = {
             ECHO: self.echo,
             HELD: self.held,
+            HELD_BIG: self.held_big,
             BROKEN: self.broken,
             REFUSED: self.refused,
             ASK_BACK: self.ask_back,
             BIG: lambda request, _: request.response(body=bytes(1 << 20)),
             UNENCODABLE: lambda request, _: request.response(70_000),  # no int16
         }
-        self.server = RemotingServer(handlers, on_closed=self.closed.append)
+        self.cut = asyncio.Event()
+        self.server = RemotingServer(handlers, on_closed=self.connection_closed)
+
+    def connection_closed(self, channel: RemotingChannel) -> None:
+        self.closed.append(channel)
+        self.cut.set()
 
     def echo(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         self.seen.append(request.opaque)
@@ -50,6 +59,10 @@ class Peer:
     async def held(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         await self.release.wait()
         return request.response(remark="released")
+
+    async def held_big(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        await self.release.wait()
+        return request.response(body=bytes(1 << 20))
 
     def broken(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         raise ZeroDivisionError("oh dear")
@@ -218,15 +231,66 @@ async def test_a_peer_that_does_not_read_is_not_read_from_either(peer: Peer) -> 
     reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
     count = 200
     writer.write(RemotingCommand(BIG).encode() * count)
-    await asyncio.sleep(0.3)
+    await eventually(lambda: any(not c._reading for c in peer.server.channels))
     (channel,) = peer.server.channels
-    buffered = channel._transport.get_write_buffer_size()  # type: ignore[union-attr]
-    assert buffered < 10 << 20
+    assert channel._transport.get_write_buffer_size() < 10 << 20  # type: ignore[union-attr]
 
     received = 0
     while received < count << 20:
         received += len(await reader.read(1 << 20))
     writer.close()
+
+
+async def test_a_peer_that_lets_its_answers_pile_up_is_cut_off(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_channel, "_SLOW_READER_BYTES", 8 << 20)
+    address = await peer.server.listen("127.0.0.1", 0)
+    host, port = address.split(":")
+    _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+    writer.write(RemotingCommand(HELD_BIG).encode() * 100)
+    await eventually(lambda: any(len(c._handling) == 100 for c in peer.server.channels))
+    (channel,) = peer.server.channels
+    peer.release.set()  # now 100 MiB at once
+    await asyncio.wait_for(peer.cut.wait(), 5)
+    assert peer.closed == [channel]
+    writer.close()
+
+
+async def test_too_many_requests_in_hand_are_not_read(
+    peer: Peer, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remoting_channel, "_MAX_HANDLING_BYTES", 10 * 1024)
+    address = await peer.server.listen("127.0.0.1", 0)
+    await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
+    held = [
+        spawn(pool.request(address, RemotingCommand(HELD), timeout_s=5), name="held")
+        for _ in range(30)
+    ]
+    await asyncio.sleep(0)  # they are sent
+    with pytest.raises(RequestTimeout):
+        await pool.request(address, RemotingCommand(ECHO), timeout_s=0.1)
+    (channel,) = peer.server.channels
+    assert len(channel._handling) == 11
+    peer.release.set()
+    assert {answer.remark for answer in await asyncio.gather(*held)} == {"released"}
+
+
+async def test_closing_while_connecting_is_a_lost_connection() -> None:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+    host, port = listener.getsockname()
+    fill = [socket.socket() for _ in range(3)]  # a full backlog lets connects hang
+    for each in fill:
+        each.setblocking(False)
+        each.connect_ex((host, port))
+    pool = ConnectionPool()
+    waiting = spawn(pool.request(f"{host}:{port}", RemotingCommand(ECHO), timeout_s=5), name="w")
+    await asyncio.sleep(0.05)
+    await pool.close()
+    with pytest.raises(ConnectionLost, match="this client is closed"):
+        await waiting
+    for each in (*fill, listener):
+        each.close()
 
 
 async def test_a_frame_too_large_is_the_caller_s_error(peer: Peer, pool: ConnectionPool) -> None:
