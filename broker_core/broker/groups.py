@@ -1,0 +1,105 @@
+"""Consumer groups: who is a member, what the group wants, and who must hear of a change.
+
+A member is a client; it stays one for 120 s after its last heartbeat, or until it unregisters or
+the connection of that heartbeat closes. *connection* is whatever the shell sends notices on; it is
+only compared. The times are monotonic nanoseconds. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from broker_core.names import Group, Topic
+from broker_core.remoting.bodies import ConsumerData, Subscription
+
+EXPIRY_NS = 120 * 1_000_000_000
+
+C = TypeVar("C")
+
+
+@dataclass(slots=True)
+class _Member(Generic[C]):
+    connection: C
+    heard_ns: int
+
+
+@dataclass(slots=True)
+class _Group(Generic[C]):
+    members: dict[str, _Member[C]] = field(default_factory=dict)  # by client id
+    subscriptions: dict[Topic, Subscription] = field(default_factory=dict)
+
+
+class Groups(Generic[C]):
+    """All groups with members. What returns groups, returns those whose members must be told."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Group, _Group[C]] = {}
+
+    def heartbeat(
+        self, client_id: str, connection: C, consumers: Iterable[ConsumerData], *, now_ns: int
+    ) -> set[Group]:
+        """Keep *client_id* a member of these groups."""
+        changed = set()
+        for data in consumers:
+            group = self._groups.setdefault(data.group, _Group())
+            member = group.members.get(client_id)
+            if member is None or member.connection is not connection:
+                changed.add(data.group)
+            group.members[client_id] = _Member(connection, now_ns)
+            if _subscribe(group.subscriptions, data.subscriptions):
+                changed.add(data.group)
+        return changed
+
+    def unregister(self, client_id: str, group: Group) -> set[Group]:
+        """End a membership; unknown ones are no error."""
+        return self._remove(lambda name, one, _: name == group and one == client_id)
+
+    def connection_closed(self, connection: C) -> set[Group]:
+        """End the memberships whose last heartbeat came over *connection*."""
+        return self._remove(lambda _, __, member: member.connection is connection)
+
+    def expire(self, now_ns: int) -> set[Group]:
+        """End the memberships not heard of for 120 s."""
+        return self._remove(lambda _, __, member: now_ns - member.heard_ns > EXPIRY_NS)
+
+    def members(self, group: Group) -> list[str]:
+        """Client ids, sorted; empty for an unknown group."""
+        known = self._groups.get(group)
+        return sorted(known.members) if known else []
+
+    def connections(self, group: Group) -> list[C]:
+        """Where the members of *group* can be told something."""
+        known = self._groups.get(group)
+        return [member.connection for member in known.members.values()] if known else []
+
+    def subscription(self, group: Group, topic: Topic) -> Subscription | None:
+        """What the members' heartbeats say that the group wants of *topic*."""
+        known = self._groups.get(group)
+        return known.subscriptions.get(topic) if known else None
+
+    def _remove(self, ends: Callable[[Group, str, _Member[C]], bool]) -> set[Group]:
+        changed = set()
+        for name, group in list(self._groups.items()):
+            gone = [one for one, member in group.members.items() if ends(name, one, member)]
+            for client_id in gone:
+                del group.members[client_id]
+                changed.add(name)
+            if not group.members:
+                del self._groups[name]
+        return changed
+
+
+def _subscribe(known: dict[Topic, Subscription], wanted: Iterable[Subscription]) -> bool:
+    """Bring *known* up to date; True if the set of topics changed."""
+    before = set(known)
+    named = set()
+    for subscription in wanted:
+        named.add(subscription.topic)
+        old = known.get(subscription.topic)
+        if old is None or subscription.version > old.version:
+            known[subscription.topic] = subscription
+    for topic in before - named:
+        del known[topic]
+    return set(known) != before

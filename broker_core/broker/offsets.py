@@ -1,0 +1,104 @@
+"""Committed offsets: the next offset each group needs of each queue. Pure.
+
+As in RocketMQ a commit is stored as it comes, also if it is lower than the last one. Beyond
+RocketMQ, a commit may carry the epoch of its sender's ownership; one of an older epoch than was
+ever seen for that group and queue is refused: it comes from a stopped process that woke up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from broker_core.names import Group, Topic
+
+
+class _Queue(NamedTuple):
+    group: Group
+    topic: Topic
+    queue_id: int
+
+
+class Clamped(NamedTuple):
+    """A committed offset beyond the end of its queue, brought back to it."""
+
+    group: Group
+    topic: Topic
+    queue_id: int
+    committed: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class CommittedOffsets:
+    """The table of one broker."""
+
+    #: Counts changes, so that a shell knows when to save.
+    change: int = 0
+    _offsets: dict[_Queue, int] = field(default_factory=dict)
+    _epochs: dict[_Queue, int] = field(default_factory=dict)
+
+    def commit(
+        self, group: Group, topic: Topic, queue_id: int, offset: int, *, epoch: int | None = None
+    ) -> int | None:
+        """Store *offset*; return the newer epoch because of which it was refused, else None."""
+        queue = _Queue(group, topic, queue_id)
+        if epoch is not None:
+            newest = self._epochs.get(queue)
+            if newest is not None and epoch < newest:
+                return newest
+            self._epochs[queue] = epoch
+        self._offsets[queue] = offset
+        self.change += 1
+        return None
+
+    def committed(self, group: Group, topic: Topic, queue_id: int) -> int | None:
+        """Return the stored offset; None if there is none."""
+        return self._offsets.get(_Queue(group, topic, queue_id))
+
+    def clamp(self, end_offset: Callable[[Topic, int], int]) -> list[Clamped]:
+        """Bring offsets beyond their queue's end back to it; for a log that lost its tail.
+
+        New messages will get those offsets: the group would pass them over.
+        """
+        clamped = []
+        for queue, committed in self._offsets.items():
+            end = end_offset(queue.topic, queue.queue_id)
+            if committed > end:
+                clamped.append(Clamped(*queue, committed, end))
+        for item in clamped:
+            self._offsets[_Queue(item.group, item.topic, item.queue_id)] = item.end_offset
+            self.change += 1
+        return clamped
+
+    def to_table(self) -> dict[str, Any]:
+        """RocketMQ's form, ``topic@group`` to queue id to offset, and the epochs beside it."""
+        return {"offsetTable": _nested(self._offsets), "epochTable": _nested(self._epochs)}
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any]) -> CommittedOffsets:
+        """Inverse of ``to_table``; raises ValueError on other content."""
+        try:
+            return cls(
+                _offsets=_flat(table.get("offsetTable", {})),
+                _epochs=_flat(table.get("epochTable", {})),
+            )
+        except (TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"no table of committed offsets: {error}") from error
+
+
+def _nested(table: dict[_Queue, int]) -> dict[str, dict[str, int]]:
+    nested: dict[str, dict[str, int]] = {}
+    for queue, value in table.items():
+        nested.setdefault(f"{queue.topic}@{queue.group}", {})[str(queue.queue_id)] = value
+    return nested
+
+
+def _flat(nested: dict[str, dict[str, int]]) -> dict[_Queue, int]:
+    flat = {}
+    for name, values in nested.items():
+        topic, _, group = name.partition("@")
+        for queue_id, value in values.items():
+            flat[_Queue(Group(group), Topic(topic), int(queue_id))] = int(value)
+    return flat

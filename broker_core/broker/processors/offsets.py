@@ -1,0 +1,99 @@
+"""Offsets: committed ones (codes 14, 15) and those of the queues (29, 30, 31)."""
+
+from __future__ import annotations
+
+from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.errors import BrokerError, InvalidCommand
+from broker_core.names import Group, Topic, check_name
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import (
+    OffsetResponse,
+    QueryConsumerOffsetHeader,
+    QueueHeader,
+    SearchOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+from broker_core.store.reader import StoreReader
+
+
+class OffsetProcessor:
+    """Answers at once; commits reach the disk with the next save of the table."""
+
+    def __init__(
+        self, reader: StoreReader, *, directory: TopicDirectory, offsets: CommittedOffsets
+    ) -> None:
+        self._reader = reader
+        self._directory = directory
+        self._offsets = offsets
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request codes served."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
+            RequestCode.GET_MAX_OFFSET: self._max,
+            RequestCode.GET_MIN_OFFSET: self._min,
+        }
+
+    def _query(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = QueryConsumerOffsetHeader.from_ext(request.ext)
+        offset = self._offsets.committed(
+            Group(header.consumer_group), Topic(header.topic), header.queue_id
+        )
+        if offset is None:
+            # Apache's broker says 0 here while a queue still has its first messages in memory,
+            # so that a group that starts at the latest one does not. We leave it to the client.
+            raise BrokerError(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"group {header.consumer_group!r} has no offset in queue {header.queue_id} of"
+                f" {header.topic!r}",
+            )
+        return _offset(request, offset)
+
+    def _commit(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = UpdateConsumerOffsetHeader.from_ext(request.ext)
+        topic = Topic(header.topic)
+        try:
+            group = Group(check_name("group", header.consumer_group))
+        except ValueError as error:
+            raise InvalidCommand(str(error)) from error
+        if not self._directory.has_queue(topic, header.queue_id):
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"there is no queue {header.queue_id} of topic {topic!r} on this broker",
+            )
+        if header.commit_offset < 0:
+            raise InvalidCommand(f"commitOffset is {header.commit_offset}: expected 0 or more")
+        newer = self._offsets.commit(
+            group, topic, header.queue_id, header.commit_offset, epoch=header.epoch
+        )
+        if newer is not None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"commit of epoch {header.epoch} refused: queue {header.queue_id} of {topic!r}"
+                f" is owned in epoch {newer} now",
+            )
+        return request.response()
+
+    def _search(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = SearchOffsetHeader.from_ext(request.ext)
+        return _offset(
+            request,
+            self._reader.offset_at(Topic(header.topic), header.queue_id, header.timestamp),
+        )
+
+    def _max(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = QueueHeader.from_ext(request.ext)
+        return _offset(request, self._reader.end_offset(Topic(header.topic), header.queue_id))
+
+    def _min(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = QueueHeader.from_ext(request.ext)
+        return _offset(request, self._reader.min_offset(Topic(header.topic), header.queue_id))
+
+
+def _offset(request: RemotingCommand, offset: int) -> Answer:
+    return request.response(ext=OffsetResponse(offset=offset).to_ext())

@@ -1,0 +1,140 @@
+"""Pulls: code 11, held until a message comes if the client wants that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from broker_core.broker.groups import Groups
+from broker_core.broker.long_polls import LongPolls
+from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.errors import BrokerError, InvalidCommand
+from broker_core.names import Group, Topic
+from broker_core.remoting.bodies import Subscription
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import PullFlag, PullMessageHeader, PullMessageResponse
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+from broker_core.store.reader import MAX_READ_BYTES, ReadResult, ReadStatus, StoreReader
+
+MAX_MESSAGES = 1024
+_MAX_SUSPEND_MS = 60_000  # a pull held for a client long gone costs memory
+
+#: Code and remark of each finding. NO_MESSAGE is a wrong offset unless 0 was asked for.
+_ANSWERS = {
+    ReadStatus.FOUND: (ResponseCode.SUCCESS, "FOUND"),
+    ReadStatus.NO_MATCH: (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
+    ReadStatus.END: (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE"),
+    ReadStatus.NO_MESSAGE: (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"),
+    ReadStatus.TOO_SMALL: (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL"),
+    ReadStatus.TOO_BIG: (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY"),
+}
+
+
+class PullProcessor:
+    """Answers with slices of the log, about 1 MiB of it and 1,024 messages at most."""
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        *,
+        directory: TopicDirectory,
+        groups: Groups[RemotingChannel],
+        offsets: CommittedOffsets,
+        long_polls: LongPolls,
+    ) -> None:
+        self._reader = reader
+        self._directory = directory
+        self._groups = groups
+        self._offsets = offsets
+        self._long_polls = long_polls
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request codes served."""
+        return {RequestCode.PULL_MESSAGE: self._pull}
+
+    def _pull(
+        self, request: RemotingCommand, channel: RemotingChannel
+    ) -> Answer | Awaitable[Answer]:
+        header = PullMessageHeader.from_ext(request.ext)
+        if header.max_msg_nums < 1:
+            raise InvalidCommand(f"maxMsgNums is {header.max_msg_nums}: expected at least 1")
+        self._directory.readable(Topic(header.topic), header.queue_id)
+        tag_hashes = self._wanted_tags(header)
+        if header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
+            self._offsets.commit(
+                Group(header.consumer_group), Topic(header.topic), header.queue_id,
+                header.commit_offset,
+            )  # fmt: skip
+        result = self._read(header, tag_hashes)
+        may_wait = header.sys_flag & PullFlag.SUSPEND and header.suspend_timeout_millis > 0
+        if may_wait and _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
+            return self._hold(request, header, tag_hashes)
+        return _answer(request, header, result)
+
+    async def _hold(
+        self,
+        request: RemotingCommand,
+        header: PullMessageHeader,
+        tag_hashes: frozenset[int] | None,
+    ) -> Answer:
+        await self._long_polls.wait(
+            Topic(header.topic),
+            header.queue_id,
+            tag_hashes=tag_hashes,
+            timeout_s=min(header.suspend_timeout_millis, _MAX_SUSPEND_MS) / 1000,
+        )
+        return _answer(request, header, self._read(header, tag_hashes))
+
+    def _read(self, header: PullMessageHeader, tag_hashes: frozenset[int] | None) -> ReadResult:
+        return self._reader.read(
+            Topic(header.topic),
+            header.queue_id,
+            header.queue_offset,
+            max_messages=min(header.max_msg_nums, MAX_MESSAGES),
+            max_bytes=min(header.max_msg_bytes or MAX_READ_BYTES, MAX_READ_BYTES),
+            tag_hashes=tag_hashes,
+        )
+
+    def _wanted_tags(self, header: PullMessageHeader) -> frozenset[int] | None:
+        """Hashes of the tags the group wants; None for everything."""
+        topic = Topic(header.topic)
+        if header.sys_flag & PullFlag.SUBSCRIPTION:
+            wanted = Subscription.of_tags(topic, header.subscription)
+            kind = header.expression_type or "TAG"
+        else:
+            known = self._groups.subscription(Group(header.consumer_group), topic)
+            if known is None:
+                raise BrokerError(
+                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                    f"group {header.consumer_group!r} sent no heartbeat that subscribes {topic!r}",
+                )
+            if known.version < header.sub_version:
+                raise BrokerError(
+                    ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                    f"the newest subscription known has version {known.version}, the pull"
+                    f" {header.sub_version}",
+                )
+            wanted, kind = known, known.expression_type
+        if kind != "TAG":
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"this broker filters by tags, not by {kind}",
+            )
+        return wanted.codes or None
+
+
+def _code(result: ReadResult, header: PullMessageHeader) -> tuple[ResponseCode, str]:
+    if result.status is ReadStatus.NO_MESSAGE and header.queue_offset != 0:
+        return ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE"
+    return _ANSWERS[result.status]
+
+
+def _answer(request: RemotingCommand, header: PullMessageHeader, result: ReadResult) -> Answer:
+    code, remark = _code(result, header)
+    fields = PullMessageResponse(
+        next_begin_offset=result.next_offset,
+        min_offset=result.min_offset,
+        max_offset=result.max_offset,
+    )
+    return request.response(code, remark, ext=fields.to_ext(), body=result.body)

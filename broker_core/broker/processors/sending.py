@@ -1,0 +1,180 @@
+"""Sends: codes 10, 310 and 320."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import lru_cache
+
+from broker_core.broker.settings import BrokerSettings
+from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.broker.topics import TEMPLATE_TOPIC
+from broker_core.clock import wall_ms
+from broker_core.errors import BrokerError, InvalidCommand, LocalProtocolError, RemoteProtocolError
+from broker_core.names import Topic, check_name
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
+from broker_core.remoting.message import (
+    SYS_TRANSACTION,
+    UNIQ_KEY,
+    BatchEntry,
+    Envelope,
+    decode_batch,
+    decode_properties,
+    encode_host,
+    offset_message_id,
+)
+from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+from broker_core.store.message_store import MessageStore, Stored
+
+#: What producers add to the header of a batch whatever its messages say; it says nothing.
+_WAIT_ONLY = b"WAIT\x01true"
+_DELAY = b"DELAY\x01"
+
+
+class SendProcessor:
+    """Stores messages; answers when they are as durable as the broker's ``flush`` promises."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        store: MessageStore,
+        directory: TopicDirectory,
+        store_host: Callable[[], bytes],
+    ) -> None:
+        """*store_host* is asked when the first message comes: the port is known by then."""
+        self._settings = settings
+        self._store = store
+        self._directory = directory
+        self._store_host = store_host
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request codes served."""
+        return {
+            RequestCode.SEND_MESSAGE: self._send_long,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send,
+        }
+
+    async def _send_long(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        return await self._store_all(request, SendMessageHeader.from_ext(request.ext), channel)
+
+    async def _send(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        return await self._store_all(request, SendMessageHeader.from_v2(request.ext), channel)
+
+    async def _store_all(
+        self, request: RemotingCommand, header: SendMessageHeader, channel: RemotingChannel
+    ) -> Answer:
+        entries = self._entries(request, header)
+        topic = Topic(header.topic)
+        if self._directory.topics.find(topic) is None and self._settings.auto_create_topics:
+            await self._create(topic, header.default_topic_queue_nums)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = self._any_queue(topic)
+        self._directory.writable(topic, queue_id)
+        envelope = Envelope(
+            topic,
+            queue_id,
+            _host_of(channel.peer),
+            self._store_host(),
+            sys_flag=header.sys_flag,
+            born_ms=header.born_timestamp,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        try:
+            stored = await self._store.put(envelope, entries, store_ms=wall_ms())
+        except (ValueError, LocalProtocolError) as error:
+            raise _illegal(str(error)) from error
+        except OSError as error:
+            raise BrokerError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"the broker cannot write its log now: {error.strerror}",
+            ) from error
+        return request.response(ext=self._receipt(queue_id, stored, entries).to_ext())
+
+    def _entries(self, request: RemotingCommand, header: SendMessageHeader) -> list[BatchEntry]:
+        body = bytes(request.body)
+        if len(body) > self._settings.max_message_bytes:
+            raise _illegal(
+                f"the body has {len(body)} bytes, this broker takes"
+                f" {self._settings.max_message_bytes}"
+            )
+        if header.sys_flag & SYS_TRANSACTION:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, "this broker does not take transactional messages"
+            )
+        properties = (header.properties or "").encode()
+        if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
+            entries = _batch(body, properties)
+        else:
+            entries = [BatchEntry(header.flag, body, properties)]
+        # Stored at once, a delayed message would come too early without a word.
+        if any(_DELAY in e.properties and "DELAY" in _names(e) for e in entries):
+            raise _illegal("this broker does not take delayed messages (property DELAY)")
+        return entries
+
+    async def _create(self, topic: Topic, queues: int) -> None:
+        if topic == TEMPLATE_TOPIC:
+            return
+        try:
+            check_name("topic", topic)
+        except ValueError as error:
+            raise _illegal(str(error)) from error
+        queues = max(1, min(queues, self._settings.default_queues))
+        await self._directory.define(
+            TopicConfig(topic=topic, read_queues=queues, write_queues=queues)
+        )
+
+    def _any_queue(self, topic: Topic) -> int:
+        config = self._directory.writable(topic, 0)
+        return random.randrange(config.write_queues)
+
+    def _receipt(
+        self, queue_id: int, stored: Stored, entries: list[BatchEntry]
+    ) -> SendMessageResponse:
+        host = self._store_host()
+        return SendMessageResponse(
+            msg_id=",".join(offset_message_id(host, place) for place in stored.physical_offsets),
+            queue_id=queue_id,
+            queue_offset=stored.first_queue_offset,
+            transaction_id=_names(entries[0]).get(UNIQ_KEY) if len(entries) == 1 else None,
+        )
+
+
+def _batch(body: bytes, header_properties: bytes) -> list[BatchEntry]:
+    try:
+        entries = decode_batch(body)
+    except RemoteProtocolError as error:
+        raise _illegal(str(error)) from error
+    if not entries:
+        raise _illegal("the batch holds no message")
+    if header_properties.rstrip(b"\x02") in (b"", _WAIT_ONLY):
+        return entries
+    return [BatchEntry(e.flag, e.body, _joined(e.properties, header_properties)) for e in entries]
+
+
+def _joined(properties: bytes, more: bytes) -> bytes:
+    if properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    return properties + more
+
+
+def _names(entry: BatchEntry) -> dict[str, str]:
+    return decode_properties(entry.properties)
+
+
+def _illegal(why: str) -> BrokerError:
+    return BrokerError(ResponseCode.MESSAGE_ILLEGAL, why)
+
+
+@lru_cache(maxsize=4096)
+def _host_of(peer: str) -> bytes:
+    host, _, port = peer.rpartition(":")
+    try:
+        return encode_host(host.strip("[]"), int(port))
+    except ValueError as error:
+        raise InvalidCommand(f"the sender's address is {peer!r}: expected ip:port") from error

@@ -1,0 +1,106 @@
+"""Orderly locks: which client may hand out the messages of a queue for a group.
+
+1. A lock has one holder; it ends when the holder unlocks it or ``expiry_ns`` after its last
+   renewal, never sooner: also not by a closed connection, or a restart of the broker.
+2. Whatever is unclear is not granted.
+3. A change of holder must be on disk before it is answered (``Grant.to_save``), or a restarted
+   broker could give the same queue away again. Renewals are not saved: every lock that is loaded
+   counts as renewed at that moment.
+4. A lock costs memory from its grant to its end.
+
+The times are monotonic nanoseconds. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from broker_core.names import Group, QueueName, Topic
+
+
+class Grant(NamedTuple):
+    """Queues that a request holds now; not to be answered before save number *to_save*."""
+
+    queues: frozenset[QueueName]
+    to_save: int
+
+
+@dataclass(slots=True)
+class _Lock:
+    holder: str
+    renewed_ns: int
+    change: int  # number of the change that made it
+
+
+@dataclass(slots=True)
+class QueueLocks:
+    """The lock table of one broker. Not for several threads."""
+
+    expiry_ns: int
+    #: Counts changes of holders; a save of the table at n has all changes up to n.
+    change: int = 0
+    _locks: dict[tuple[Group, QueueName], _Lock] = field(default_factory=dict)
+
+    def lock(
+        self, group: Group, client_id: str, queues: Iterable[QueueName], *, now_ns: int
+    ) -> Grant:
+        """Take or renew the locks of *queues* as far as no other client holds them."""
+        granted = set()
+        to_save = 0
+        for queue in queues:
+            lock = self._locks.get((group, queue))
+            if lock is None or (lock.holder != client_id and self._has_ended(lock, now_ns)):
+                self.change += 1
+                self._locks[group, queue] = lock = _Lock(client_id, now_ns, self.change)
+            if lock.holder == client_id:
+                # Never back: a lock loaded or granted a moment ago may not end the earlier for it.
+                lock.renewed_ns = max(lock.renewed_ns, now_ns)
+                granted.add(queue)
+                to_save = max(to_save, lock.change)
+        return Grant(frozenset(granted), to_save)
+
+    def unlock(self, group: Group, client_id: str, queues: Iterable[QueueName]) -> None:
+        """Free those of *queues* that *client_id* holds; others stay as they are."""
+        for queue in queues:
+            lock = self._locks.get((group, queue))
+            if lock is not None and lock.holder == client_id:
+                del self._locks[group, queue]
+                self.change += 1
+
+    def holder(self, group: Group, queue: QueueName, *, now_ns: int) -> str | None:
+        """Return who holds the lock now; None if it is free."""
+        lock = self._locks.get((group, queue))
+        return None if lock is None or self._has_ended(lock, now_ns) else lock.holder
+
+    def expire(self, now_ns: int) -> None:
+        """Forget locks that have ended; O(locks)."""
+        ended = [name for name, lock in self._locks.items() if self._has_ended(lock, now_ns)]
+        for name in ended:
+            del self._locks[name]
+            self.change += 1
+
+    def to_table(self) -> dict[str, Any]:
+        """Return what a restarted broker needs."""
+        return {
+            "locks": [
+                [group, queue.topic, queue.broker, queue.queue_id, lock.holder]
+                for (group, queue), lock in self._locks.items()
+            ]
+        }
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any], *, expiry_ns: int, now_ns: int) -> QueueLocks:
+        """Inverse of ``to_table``, all locks renewed now; raises ValueError on other content."""
+        locks = cls(expiry_ns)
+        try:
+            for group, topic, broker, queue_id, holder in table.get("locks", []):
+                queue = QueueName(Topic(str(topic)), str(broker), int(queue_id))
+                locks._locks[Group(str(group)), queue] = _Lock(str(holder), now_ns, 0)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"no table of orderly locks: {error}") from error
+        return locks
+
+    def _has_ended(self, lock: _Lock, now_ns: int) -> bool:
+        return now_ns - lock.renewed_ns > self.expiry_ns

@@ -1,0 +1,105 @@
+"""Telling the nameservers what this broker has, at the start, every 30 s and when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.remoting.codes import RequestCode, request_name
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import BrokerHeader, RegisterBrokerHeader
+from broker_core.remoting.route_bodies import MASTER_ID, BrokerRegistration
+from broker_core.tasks import cancel_and_wait, spawn
+
+_EVERY_S = 30.0
+_AGAIN_S = 2.0  # after a nameserver could not be reached
+_TIMEOUT_S = 3.0
+
+_log = structlog.get_logger("broker")
+
+
+class Registration:
+    """Keeps one broker registered. *content* is what is registered now."""
+
+    def __init__(
+        self,
+        nameservers: Sequence[str],
+        *,
+        broker_name: str,
+        cluster_name: str,
+        address: str,
+        content: Callable[[], BrokerRegistration],
+    ) -> None:
+        self._nameservers = nameservers
+        self._broker_name = broker_name
+        self._cluster_name = cluster_name
+        self._address = address
+        self._content = content
+        self._pool = ConnectionPool()
+        self._unreachable: set[str] = set()
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Register for the first time, and from now on again and again."""
+        await self.refresh()
+        self._keeper = spawn(self._keep_registered(), name="register at nameservers")
+
+    async def refresh(self) -> None:
+        """Register everywhere now; nameservers out of reach are logged and tried again later."""
+        body = self._content().to_json()
+        header = RegisterBrokerHeader(
+            broker_name=self._broker_name,
+            broker_addr=self._address,
+            cluster_name=self._cluster_name,
+            broker_id=MASTER_ID,
+            ha_server_addr=self._address,
+            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+        )
+        await self._ask_all(RequestCode.REGISTER_BROKER, header, body)
+
+    async def close(self) -> None:
+        """Take this broker off the nameservers, as far as they can be reached."""
+        await cancel_and_wait(self._keeper)
+        header = BrokerHeader(
+            broker_name=self._broker_name,
+            broker_addr=self._address,
+            cluster_name=self._cluster_name,
+            broker_id=MASTER_ID,
+        )
+        await self._ask_all(RequestCode.UNREGISTER_BROKER, header)
+        await self.disconnect()
+
+    async def disconnect(self) -> None:
+        """Stop without a word to the nameservers."""
+        await cancel_and_wait(self._keeper)
+        await self._pool.close()
+
+    async def _keep_registered(self) -> None:
+        while True:
+            await asyncio.sleep(_AGAIN_S if self._unreachable else _EVERY_S)
+            await self.refresh()
+
+    async def _ask_all(self, code: RequestCode, header: BrokerHeader, body: bytes = b"") -> None:
+        await asyncio.gather(
+            *(self._ask(nameserver, code, header, body) for nameserver in self._nameservers)
+        )
+
+    async def _ask(
+        self, nameserver: str, code: RequestCode, header: BrokerHeader, body: bytes
+    ) -> None:
+        request = RemotingCommand(code, ext=header.to_ext(), body=body)
+        try:
+            answer = await self._pool.request(nameserver, request, timeout_s=_TIMEOUT_S)
+            if answer.code != 0:
+                raise BrokerError(answer.code, answer.remark or "", request=request_name(code))
+        except RemotingError as error:
+            if nameserver not in self._unreachable:
+                _log.warning("nameserver not told", nameserver=nameserver, reason=str(error))
+            self._unreachable.add(nameserver)
+        else:
+            self._unreachable.discard(nameserver)

@@ -1,0 +1,248 @@
+"""The embedded broker as a whole: opens the store, listens, sweeps, saves, closes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import structlog
+
+from broker_core.broker.groups import Groups
+from broker_core.broker.long_polls import LongPolls
+from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.processors.admin import AdminProcessor
+from broker_core.broker.processors.clients import ClientProcessor
+from broker_core.broker.processors.locks import LockProcessor
+from broker_core.broker.processors.offsets import OffsetProcessor
+from broker_core.broker.processors.pulling import PullProcessor
+from broker_core.broker.processors.sending import SendProcessor
+from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.registration import Registration
+from broker_core.broker.settings import BrokerSettings
+from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.broker.topics import Topics
+from broker_core.clock import now_ns, wall_ms
+from broker_core.errors import InvalidCommand, StoreError
+from broker_core.remoting.message import encode_host
+from broker_core.remoting.route_bodies import BrokerRegistration
+from broker_core.remoting_channel import Handler, RemotingChannel
+from broker_core.remoting_server import RemotingServer
+from broker_core.store.message_store import MessageStore
+from broker_core.store.tables import JsonTable
+from broker_core.tasks import cancel_and_wait, spawn
+
+_SAVE_EVERY_S = 5.0  # committed offsets: what a crash may take back
+_SWEEP_EVERY_S = 5.0
+_RETENTION_EVERY_S = 60.0
+_WILDCARDS = frozenset({"0.0.0.0", "::"})
+
+_log = structlog.get_logger("broker")
+T = TypeVar("T")
+
+
+class Broker:
+    """One embedded broker.
+
+    Example::
+
+        broker = Broker(BrokerSettings(data=Path("data"), nameservers=("127.0.0.1:9876",)))
+        await broker.start()
+        ...
+        await broker.close()
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.address = settings.listen  # what clients connect to, once started
+        self._settings = settings
+        self._groups: Groups[RemotingChannel] = Groups()
+        self._long_polls = LongPolls()
+        self._clients = ClientProcessor(self._groups)
+        self._housekeeping: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Recover what is on disk, listen, register.
+
+        Raises StoreError if the data folder cannot be used, OSError if the address cannot be had.
+        """
+        settings = self._settings
+        self._store = await asyncio.to_thread(
+            MessageStore,
+            settings.data,
+            segment_bytes=settings.segment_bytes,
+            flush=settings.flush,
+        )
+        try:
+            self._load_tables()
+            self._registration: Registration | None = None
+            self._directory = TopicDirectory(
+                self._topics, self._store.table("topics"), announce=self._announce
+            )
+            self._store.start(self._long_polls.arrived)
+            self._server = RemotingServer(
+                self._handlers(), on_closed=self._clients.connection_closed
+            )
+            host, _, port = settings.listen.rpartition(":")
+            self._adopt_address(await self._server.listen(host.strip("[]"), int(port)))
+        except BaseException:
+            self._store.abandon()
+            raise
+        await self._register()
+        self._keep_house()
+
+    async def close(self) -> None:
+        """Answer what is being handled, leave the nameservers, write everything."""
+        await cancel_and_wait(*self._housekeeping)
+        if self._registration is not None:
+            await self._registration.close()
+        self._long_polls.close()
+        await self._server.close()
+        try:
+            await self._save_tables()
+        except OSError as error:
+            _log.error("tables not saved", reason=str(error))
+        await self._store.close()
+
+    async def abandon(self) -> None:
+        """End as a crash would: nothing is answered, saved or flushed. For tests."""
+        await cancel_and_wait(*self._housekeeping)
+        if self._registration is not None:
+            await self._registration.disconnect()
+        self._store.abandon()
+        await self._server.close(grace_s=0)
+
+    def _load_tables(self) -> None:
+        store, settings = self._store, self._settings
+        self._topics = _loaded(store.table("topics"), Topics.from_table)
+        if settings.auto_create_topics:
+            self._topics.offer_template(settings.default_queues)
+        self._offsets = _loaded(store.table("consumerOffset"), CommittedOffsets.from_table)
+        self._locks = _loaded(
+            store.table("orderlyLock"),
+            lambda table: QueueLocks.from_table(
+                table, expiry_ns=int(settings.lock_expiry_s * 1e9), now_ns=now_ns()
+            ),
+        )
+        # Before clamping: a clamped table differs from the file.
+        self._offset_saver = TableSaver(
+            store.table("consumerOffset"),
+            content=self._offsets.to_table,
+            change=lambda: self._offsets.change,
+        )
+        self._lock_saver = TableSaver(
+            store.table("orderlyLock"),
+            content=self._locks.to_table,
+            change=lambda: self._locks.change,
+        )
+        for clamped in self._offsets.clamp(store.reader.end_offset):
+            _log.warning("committed offset beyond the recovered queue", **clamped._asdict())
+
+    def _handlers(self) -> Mapping[int, Handler]:
+        reader, directory = self._store.reader, self._directory
+        return {
+            **SendProcessor(
+                self._settings,
+                store=self._store,
+                directory=directory,
+                store_host=lambda: self._store_host,
+            ).handlers(),
+            **PullProcessor(
+                reader,
+                directory=directory,
+                groups=self._groups,
+                offsets=self._offsets,
+                long_polls=self._long_polls,
+            ).handlers(),
+            **OffsetProcessor(reader, directory=directory, offsets=self._offsets).handlers(),
+            **self._clients.handlers(),
+            **LockProcessor(
+                self._locks,
+                saver=self._lock_saver,
+                directory=directory,
+                broker_name=self._settings.broker_name,
+            ).handlers(),
+            **AdminProcessor(directory, boot_ms=wall_ms()).handlers(),
+        }
+
+    def _adopt_address(self, listening: str) -> None:
+        host, _, port = listening.rpartition(":")
+        ip = host.strip("[]")
+        if ip in _WILDCARDS:
+            ip = _outward_ip(self._settings.nameservers)
+        self._store_host = encode_host(ip, int(port))
+        shown = self._settings.advertise_host or ip
+        self.address = f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"
+
+    async def _register(self) -> None:
+        self._registration = Registration(
+            self._settings.nameservers,
+            broker_name=self._settings.broker_name,
+            cluster_name=self._settings.cluster_name,
+            address=self.address,
+            content=lambda: BrokerRegistration(
+                topics={config.topic: config for config in self._topics},
+                version=self._topics.version,
+            ),
+        )
+        await self._registration.start()
+
+    async def _announce(self) -> None:
+        if self._registration is not None:
+            await self._registration.refresh()
+
+    def _keep_house(self) -> None:
+        for name, every_s, action in (
+            ("save tables", _SAVE_EVERY_S, self._save_tables),
+            ("end silent members and locks", _SWEEP_EVERY_S, self._sweep),
+            ("delete old messages", _RETENTION_EVERY_S, self._delete_expired),
+        ):
+            self._housekeeping.append(spawn(_repeat(every_s, action, name), name=name))
+
+    async def _save_tables(self) -> None:
+        await self._offset_saver.save()
+        await self._lock_saver.save()
+
+    async def _sweep(self) -> None:
+        self._locks.expire(now_ns())
+        self._clients.expire()
+
+    async def _delete_expired(self) -> None:
+        hours = self._settings.retention_hours
+        self._store.delete_expired(
+            before_ms=None if hours is None else wall_ms() - int(hours * 3_600_000),
+            keep_bytes=self._settings.retention_bytes,
+        )
+
+
+async def _repeat(every_s: float, action: Callable[[], Awaitable[None]], name: str) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await action()
+        except OSError as error:
+            _log.error("housekeeping failed, will be tried again", what=name, reason=str(error))
+
+
+def _loaded(table: JsonTable, build: Callable[[dict[str, Any]], T]) -> T:
+    try:
+        return build(table.load())
+    except (ValueError, InvalidCommand) as error:
+        raise StoreError(f"{table.path} cannot be read: {error}; restore it or its .bak") from error
+
+
+def _outward_ip(nameservers: tuple[str, ...]) -> str:
+    """The address of this machine as the first nameserver sees it; loopback without one."""
+    if not nameservers:
+        return "127.0.0.1"
+    host, _, port = nameservers[0].rpartition(":")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)  # sends nothing, only chooses the way out
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

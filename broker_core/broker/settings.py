@@ -1,0 +1,71 @@
+"""Settings of the embedded broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from broker_core.names import check_name
+
+#: A segment must take the largest message with its properties, however small it is set.
+_SEGMENT_SPARE_BYTES = 64 * 1024
+
+
+def _host_and_port(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not (host and port.isdecimal() and int(port) < 65536):
+        raise ValueError(f"{text!r} is no address: expected host:port, as 127.0.0.1:10911")
+    return text
+
+
+def _name(text: str) -> str:
+    return check_name("broker or cluster", text)
+
+
+Address = Annotated[str, AfterValidator(_host_and_port)]
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class BrokerSettings(BaseModel):
+    """One broker. Sizes in bytes, times in the unit their name ends with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    #: Folder of messages and tables; made if missing. One broker at a time.
+    data: Path
+    #: host:port; port 0 takes any free one. Beyond this machine is a decision, not a default.
+    listen: Address = "127.0.0.1:10911"
+    #: What clients are told to connect to; by default the address listened on.
+    advertise_host: str | None = None
+    #: host:port of each; the broker registers at all of them, every 30 s.
+    nameservers: tuple[Address, ...] = ()
+    broker_name: Name = "broker-a"
+    cluster_name: Name = "orderlane"
+    #: sync: a send is answered when it is on disk; async: within half a second after.
+    flush: Literal["sync", "async"] = "sync"
+    #: Length of a file of the log; retention deletes whole ones.
+    segment_bytes: int = Field(default=256 * 1024 * 1024, ge=128 * 1024, le=2 * 1024**3)
+    #: Messages older than this are deleted; None keeps them.
+    retention_hours: float | None = Field(default=72, gt=0)
+    #: Log beyond this is deleted; None: no limit.
+    retention_bytes: int | None = Field(default=None, gt=0)
+    #: Whether a send to an unknown topic creates it; a typing error is a topic then.
+    auto_create_topics: bool = False
+    #: Queues of a topic that is created so.
+    default_queues: int = Field(default=8, ge=1, le=1024)
+    #: An orderly lock not renewed for so long is free; proxies count on at least this.
+    lock_expiry_s: float = Field(default=10.0, gt=0)
+    #: Largest body of a send, a batch counted whole.
+    max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=16 * 1024 * 1024)
+
+    @model_validator(mode="after")
+    def _segment_takes_a_message(self) -> Self:
+        needed = self.max_message_bytes + _SEGMENT_SPARE_BYTES
+        if self.segment_bytes < needed:
+            raise ValueError(
+                f"segment_bytes {self.segment_bytes} is too small for max_message_bytes"
+                f" {self.max_message_bytes}: at least {needed}"
+            )
+        return self

@@ -1,0 +1,48 @@
+"""Saving a table of the broker: one save at a time, shared by all who wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from broker_core.store.tables import JsonTable
+from broker_core.tasks import spawn
+
+
+class TableSaver:
+    """Writes what *content* returns whenever somebody needs a change on disk.
+
+    *change* counts changes of the content, upwards.
+    """
+
+    def __init__(
+        self, table: JsonTable, *, content: Callable[[], dict[str, Any]], change: Callable[[], int]
+    ) -> None:
+        self._table = table
+        self._content = content
+        self._change = change
+        self._saved = change()
+        self._turn = asyncio.Lock()
+
+    async def save(self, change: int | None = None) -> None:
+        """Return when the content is on disk up to *change* (default: as it is now).
+
+        Raises OSError if the disk refuses; the table then is what it was.
+        """
+        needed = self._change() if change is None else change
+        if needed <= self._saved:
+            return
+        # Shielded: a thread cannot be stopped, and two must not write the same file.
+        await asyncio.shield(spawn(self._save(needed), name=f"save {self._table.path.name}"))
+
+    async def _save(self, needed: int) -> None:
+        async with self._turn:
+            if needed <= self._saved:
+                return  # whoever was before us wrote it
+            change = self._change()
+            content = orjson.dumps(self._content())
+            await asyncio.to_thread(self._table.save_bytes, content)
+            self._saved = change

@@ -1,0 +1,69 @@
+"""The topics of one broker. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from broker_core.names import Topic
+from broker_core.remoting.json_fields import JsonObject
+from broker_core.remoting.route_bodies import DataVersion, Perm, TopicConfig
+
+#: The topic whose route a producer asks for when its own is unknown; new ones copy it.
+TEMPLATE_TOPIC = Topic("TBW102")
+MAX_QUEUES = 16384
+
+
+class Topics:
+    """Topic configurations by name, and a version that grows with each change."""
+
+    def __init__(self) -> None:
+        self._configs: dict[Topic, TopicConfig] = {}
+        self.version = DataVersion()
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        return iter(self._configs.values())
+
+    def find(self, topic: Topic) -> TopicConfig | None:
+        """Return the configuration, None if the topic does not exist here."""
+        return self._configs.get(topic)
+
+    def put(self, config: TopicConfig, *, now_ms: int) -> bool:
+        """Create or change a topic; False if it is so already."""
+        if self._configs.get(config.topic) == config:
+            return False
+        self._configs[config.topic] = config
+        self.version = DataVersion(now_ms, self.version.counter + 1)
+        return True
+
+    def offer_template(self, queues: int) -> None:
+        """Let producers find a route for topics that do not exist yet; not part of the table."""
+        self._configs[TEMPLATE_TOPIC] = TopicConfig(
+            topic=TEMPLATE_TOPIC,
+            read_queues=queues,
+            write_queues=queues,
+            perm=Perm.READ_WRITE | Perm.INHERIT,
+        )
+
+    def to_table(self) -> dict[str, Any]:
+        """RocketMQ's form of the file."""
+        return {
+            "topicConfigTable": {
+                config.topic: config.to_fields()
+                for config in self
+                if config.topic != TEMPLATE_TOPIC
+            },
+            "dataVersion": {"timestamp": self.version.timestamp, "counter": self.version.counter},
+        }
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any]) -> Topics:
+        """Inverse of ``to_table``; raises InvalidCommand that names what is wrong."""
+        topics = cls()
+        fields = JsonObject(table, "topics table")
+        version = JsonObject(fields.items("dataVersion"), "topics table's dataVersion")
+        for name, value in fields.items("topicConfigTable").items():
+            config = TopicConfig.from_fields(JsonObject(value, f"topic {name}"), topic=name)
+            topics._configs[config.topic] = config
+        topics.version = DataVersion(version.integer("timestamp", 0), version.integer("counter", 0))
+        return topics

@@ -1,0 +1,97 @@
+"""A nameserver and a broker inside the test's own process, on free ports of the loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from broker_core.broker import Broker, BrokerSettings
+from broker_core.client.broker_client import BrokerClient
+from broker_core.names import QueueName, Topic
+from broker_core.nameserver.server import NameServer
+
+SMALL_SEGMENT_BYTES = 8 * 1024 * 1024
+
+
+class Cluster:
+    """What ``run_broker`` gives: addresses, clients, and a broker that can be restarted."""
+
+    def __init__(self, data: Path, nameserver: NameServer, settings: dict[str, Any]) -> None:
+        self.data = data
+        self.nameserver = nameserver.address
+        self.broker: Broker
+        self.broker_name = "broker-a"
+        self._settings = settings
+        self._port = 0
+        self._clients: list[BrokerClient] = []
+
+    @property
+    def broker_address(self) -> str:
+        return self.broker.address
+
+    async def start_broker(self) -> None:
+        """Start it on the same data and port as before."""
+        self.broker = Broker(
+            BrokerSettings(
+                **{
+                    "data": self.data,
+                    "listen": f"127.0.0.1:{self._port}",
+                    "nameservers": (self.nameserver,),
+                    "broker_name": self.broker_name,
+                    "segment_bytes": SMALL_SEGMENT_BYTES,
+                    **self._settings,
+                }
+            )
+        )
+        await self.broker.start()
+        self._port = int(self.broker.address.rpartition(":")[2])
+
+    async def stop_broker(self, *, crash: bool = False) -> None:
+        """Close it, or end it as ``kill -9`` would."""
+        if crash:
+            await self.broker.abandon()
+        else:
+            await self.broker.close()
+
+    async def restart_broker(self, *, crash: bool = False) -> None:
+        await self.stop_broker(crash=crash)
+        await self.start_broker()
+
+    async def client(self, client_id: str = "client-1", **options: Any) -> BrokerClient:
+        """A started client that is closed with the cluster."""
+        client = BrokerClient(nameservers=[self.nameserver], client_id=client_id, **options)
+        await client.start()
+        self._clients.append(client)
+        return client
+
+    async def create_topic(self, topic: str, *, queues: int = 4) -> list[QueueName]:
+        """Create *topic* and return its queues."""
+        client = await self.client("topic-maker")
+        await client.create_topic(Topic(topic), queues=queues)
+        return await client.queues(Topic(topic), fresh=True)
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+        await self.broker.close()
+
+
+@asynccontextmanager
+async def run_broker(tmp_path: Path, **settings: Any) -> AsyncIterator[Cluster]:
+    """Run both; *settings* are fields of BrokerSettings, over small and local defaults.
+
+    The test must leave the broker running (``stop_broker`` is followed by ``start_broker``).
+    """
+    nameserver = NameServer("127.0.0.1", 0)
+    await nameserver.start()
+    cluster = Cluster(tmp_path / "data", nameserver, settings)
+    try:
+        await cluster.start_broker()
+        try:
+            yield cluster
+        finally:
+            await cluster.close()
+    finally:
+        await nameserver.close()
