@@ -93,7 +93,7 @@ def definitions() -> list[MetricDefinition]:
     return [*QUEUE_GAUGES.values(), *TOPIC_COUNTERS.values(), *PROCESS.values()]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ProxyCollector(Collector):
     """Turns statistics into metrics. ``process`` gives the process's own figures by field."""
 

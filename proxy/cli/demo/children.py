@@ -1,0 +1,66 @@
+"""The processes that the demo starts, and their lines of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from proxy.errors import OrderlaneError
+
+
+class Child:
+    """A process that prints one JSON object a line; its stderr goes to a file."""
+
+    def __init__(self, name: str, process: Process, log: Path) -> None:
+        self.name = name
+        self._process = process
+        self._log = log
+
+    @classmethod
+    async def start(cls, name: str, *arguments: str, log: Path) -> Child:
+        """Run ``python *arguments``."""
+        with log.open("wb") as stderr:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, *arguments, stdin=PIPE, stdout=PIPE, stderr=stderr
+            )
+        return cls(name, process, log)
+
+    async def line(self) -> dict[str, Any]:
+        """The next line. Raises OrderlaneError, with what it logged last, if the process ended."""
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        line = await self._process.stdout.readline()
+        if not line:
+            await self._process.wait()
+            said = self._log.read_text(errors="replace").strip().splitlines()[-3:]
+            raise OrderlaneError(
+                f"{self.name} ended with code {self._process.returncode}: {' / '.join(said)}"
+            )
+        return dict(orjson.loads(line))
+
+    async def lines(self) -> AsyncIterator[dict[str, Any]]:
+        """All lines until it ends."""
+        while True:
+            try:
+                yield await self.line()
+            except OrderlaneError:
+                if self._process.returncode:
+                    raise
+                return
+
+    def go(self) -> None:
+        """Let it begin."""
+        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        self._process.stdin.write(b"go\n")
+
+    async def stop(self) -> None:
+        """End it by SIGTERM, and wait."""
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        await self._process.wait()

@@ -1,0 +1,45 @@
+"""What a thin client's handlers saw, as a history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.core.order_key import key_text
+from proxy.history.record import History
+from thin_client import Message, Observer
+
+
+class HistoryObserver(Observer):
+    """Writes ``handle_start`` and ``handle_end``; counts what ended well."""
+
+    def __init__(self, history: History, *, group: str, consumer: str) -> None:
+        self.handled = 0  # messages that ended with ok
+        self.open = 0  # with a handler now
+        self._history = history
+        self._fields = {"group": group, "consumer": consumer}
+
+    def on_handle_start(self, message: Message) -> None:
+        """A message goes to a handler."""
+        self.open += 1
+        self._write("handle_start", message)
+
+    def on_handle_end(self, message: Message, outcome: str) -> None:
+        """Its handler ended."""
+        self.open -= 1
+        self.handled += outcome == "ok"
+        self._write("handle_end", message, outcome=outcome)
+
+    def _write(self, event: str, message: Message, **fields: Any) -> None:
+        if self._history.enabled:
+            self._history.write(
+                event,
+                **self._fields,
+                topic=message.topic,
+                queue=message.queue.partition("#")[0],
+                offset=message.offset,
+                msg=message.message_id,
+                order=key_text(message.order_key),
+                attempt=message.attempt,
+                lease=message.lease_id,
+                **fields,
+            )
