@@ -1,0 +1,53 @@
+# Every target sets up what it needs: a virtual environment in .venv, versions from constraints.txt.
+#   make demo                 the demo on real flights (FLIGHTS=january | all | N)
+#   make up                   nameserver, broker and proxy in one process, in the foreground
+#   make test                 all tests; needs Python alone
+#   make check                lint, format, types, layers
+#   make bench                the benchmarks
+# PYTHON chooses the interpreter (3.11 or newer); ARGS passes options on (make test ARGS=-x).
+
+PYTHON ?= python3
+FLIGHTS ?= january
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test check bench
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+setup: $(INSTALLED)
+
+# The stamp is newer than what it was made from, so a second setup costs nothing.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "orderlane needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev]' >&2
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/orderlane demo --flights $(FLIGHTS) $(ARGS)
+
+up: $(INSTALLED)
+	@$(BIN)/orderlane up $(ARGS)
+
+# One run for both: the suite, and the branch coverage of the ordering core.
+test: $(INSTALLED)
+	$(BIN)/pytest --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
+		--cov-fail-under=95 $(ARGS)
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED)
+	@for file in bench/bench_*.py; do $(BIN)/python $$file $(ARGS) || exit 1; done
