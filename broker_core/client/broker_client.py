@@ -150,14 +150,7 @@ class BrokerClient:
             ok=_PULL_STATUSES,
             timeout_s=suspend_ms / 1000 + _PULL_ANSWER_S if timeout_s is None else timeout_s,
         )
-        place = headers.PullMessageResponse.from_ext(answer.ext)
-        return PullResult(
-            status=PullStatus(answer.code),
-            messages=decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else [],
-            next_offset=place.next_begin_offset,
-            min_offset=place.min_offset,
-            max_offset=place.max_offset,
-        )
+        return _pull_result(answer)
 
     async def min_offset(self, queue: QueueName) -> int:
         """Return the offset of the oldest message that is still stored."""
@@ -384,3 +377,14 @@ class BrokerClient:
     def _connected(self) -> None:
         if self._on_connected is not None:
             self._on_connected()
+
+
+def _pull_result(answer: RemotingCommand) -> PullResult:
+    place = headers.PullMessageResponse.from_ext(answer.ext)
+    return PullResult(
+        status=PullStatus(answer.code),
+        messages=decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else [],
+        next_offset=place.next_begin_offset,
+        min_offset=place.min_offset,
+        max_offset=place.max_offset,
+    )

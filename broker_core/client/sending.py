@@ -12,6 +12,7 @@ from broker_core.clock import wall_ms
 from broker_core.errors import LocalProtocolError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
 from broker_core.remoting.message import (
     UNIQ_KEY,
@@ -97,6 +98,12 @@ async def send_batch(
         ok=_STATUSES,
         timeout_s=timeout_s,
     )
+    return _batch_receipts(queue, messages, answer)
+
+
+def _batch_receipts(
+    queue: QueueName, messages: Sequence[OutgoingMessage], answer: RemotingCommand
+) -> list[SendReceipt]:
     place = SendMessageResponse.from_ext(answer.ext)
     stored_ids = place.msg_id.split(",")
     if len(stored_ids) != len(messages):  # 5.x names some batches by one id
