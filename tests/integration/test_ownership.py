@@ -1,0 +1,214 @@
+"""Proxies share a group's queues under orderly locks, and hand them over without loss.
+
+The numbers in the names are those of the claims in ``proxy/upstream/__init__.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from broker_core.names import Group, QueueName, Topic
+from proxy.app import Proxy
+from proxy.core.effects import PipelineStatistics
+from proxy.core.ownership_record import Clean, Own, Snapshot
+from proxy.upstream.ownership_log import OwnershipLog
+from tests.support.consumers import consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
+from thin_client.message import Message
+
+KEYS = [f"key-{number}" for number in range(50)]
+
+
+def owned(proxy: Proxy) -> dict[QueueName, PipelineStatistics]:
+    return {figures.queue: figures for lane in proxy._lanes for figures in lane.statistics()}
+
+
+async def some_work(_message: Message) -> None:
+    await asyncio.sleep(0.002)
+
+
+def keys(count: int, seed: int = 1) -> list[str]:
+    chooser = random.Random(seed)
+    return [chooser.choice(KEYS) for _ in range(count)]
+
+
+async def test_two_proxies_share_eight_queues_four_and_four(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        first, at_first = await gateway.start_proxy()
+        second, at_second = await gateway.start_proxy()
+        async with (
+            consuming(gateway, at_first.thrift, "a"),
+            consuming(gateway, at_second.thrift, "b"),
+        ):
+            await eventually(lambda: len(owned(first)) == len(owned(second)) == 4, within_s=15)
+
+            assert not owned(first).keys() & owned(second).keys()
+
+
+async def test_everything_is_handled_once_and_in_order(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        _, at = await gateway.start_proxy()
+        await gateway.send(keys(3000))
+        async with consuming(gateway, at.thrift, "a", handle=some_work, concurrency=32) as seen:
+            await eventually(lambda: seen.handled >= 3000, within_s=30)
+    report = gateway.verify()
+
+    assert report.as_dict()["by_id"] == {}
+    assert (report.counts.acknowledged, report.counts.duplicates) == (3000, 0)
+
+
+async def test_claim_4_a_drained_proxy_hands_over_without_repeating_anything(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        first, at_first = await gateway.start_proxy()
+        second, at_second = await gateway.start_proxy()
+        await gateway.send(keys(4000))
+        async with consuming(gateway, at_second.thrift, "b", handle=some_work) as seen_b:
+            async with consuming(gateway, at_first.thrift, "a", handle=some_work) as seen_a:
+                await eventually(lambda: len(owned(first)) == 4, within_s=15)
+                await eventually(lambda: seen_a.handled > 300, within_s=15)
+                await gateway.close_proxy(first)
+            await eventually(lambda: len(owned(second)) == 8, within_s=5)
+            await eventually(lambda: seen_a.handled + seen_b.handled >= 4000, within_s=30)
+    report = gateway.verify()
+
+    assert report.as_dict()["by_id"] == {}
+    assert report.counts.duplicates == 0
+    assert seen_a.handled + seen_b.handled == 4000
+
+
+async def test_a_proxy_without_clients_gives_its_queues_back(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, **{"ownership.leave_after_s": 0.5}) as gateway:
+        first, at_first = await gateway.start_proxy()
+        second, at_second = await gateway.start_proxy()
+        async with consuming(gateway, at_second.thrift, "b"):
+            async with consuming(gateway, at_first.thrift, "a"):
+                await eventually(lambda: len(owned(first)) == 4, within_s=15)
+            await eventually(lambda: len(owned(second)) == 8, within_s=15)
+
+            assert owned(first) == {}
+
+
+async def test_claim_2_a_queue_whose_lock_went_to_another_is_dropped_at_once(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(tmp_path, queues=1) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "a"):
+            await eventually(lambda: len(owned(proxy)) == 1, within_s=15)
+            queue = next(iter(owned(proxy)))
+            thief = await gateway.cluster.client("thief@1#1")
+            await proxy._client.unlock(Group(GROUP), [queue])
+            answer = await thief.lock(Group(GROUP), [queue])
+            assert answer.granted == {queue}
+
+            await eventually(lambda: not owned(proxy), within_s=4)
+            await thief.unlock(Group(GROUP), [queue])
+            await eventually(lambda: len(owned(proxy)) == 1, within_s=15)
+
+
+async def test_claim_3_after_a_lapse_of_trust_a_proxy_goes_on_if_nobody_owned_the_queue(
+    tmp_path: Path,
+) -> None:
+    times = {"lock.renewal_s": 0.2, "lock.trust_s": 1.0, "lock.request_timeout_s": 0.2}
+    async with run_gateway(tmp_path, queues=2, **times) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "a") as seen:
+            await eventually(lambda: len(owned(proxy)) == 2, within_s=15)
+            epochs = {queue: figures.epoch for queue, figures in owned(proxy).items()}
+            await gateway.cluster.stop_broker()
+            await eventually(lambda: not _trusting(proxy), within_s=5)
+            await gateway.cluster.start_broker()
+            await eventually(lambda: _trusting(proxy) == 2, within_s=15)
+            await gateway.send(keys(20))
+            await eventually(lambda: seen.handled == 20, within_s=15)
+
+            assert {queue: figures.epoch for queue, figures in owned(proxy).items()} == epochs
+
+
+def _trusting(proxy: Proxy) -> int:
+    from broker_core.clock import now_ns
+
+    return sum(
+        pipeline.trusted_until_ns > now_ns() for lane in proxy._lanes for pipeline in lane.buffer
+    )
+
+
+async def test_claim_5_after_a_broker_restart_a_new_owner_waits_for_the_old_leases(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(
+        tmp_path, queues=1, topic={"visibility_timeout_s": 1.0}, **{"lock.trust_s": 4.6}
+    ) as gateway:
+        log = OwnershipLog(gateway.client)
+        queue = (await gateway.client.queues(Topic(TOPIC)))[0]
+        crashed = Own("dead@1#1", trust_ms=500, longest_lease_ms=700, broker_start_ms=1, period=3)
+        await log.append(Group(GROUP), queue, crashed)
+        await gateway.send(["a"])
+        _, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "a") as seen:
+            await eventually(lambda: seen.handled == 1, within_s=15)
+    history = (tmp_path / "histories" / "proxy-0.jsonl").read_text().splitlines()
+    import orjson
+
+    events = [orjson.loads(line) for line in history]
+    taken = next(event for event in events if event["e"] == "own+")
+    first = next(event for event in events if event["e"] == "deliver")
+
+    assert first["t_ns"] - taken["t_ns"] > 1_000_000_000
+
+
+async def test_a_new_owner_passes_over_what_a_snapshot_says_is_finished(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, queues=1) as gateway:
+        log = OwnershipLog(gateway.client)
+        queue = (await gateway.client.queues(Topic(TOPIC)))[0]
+        start = await gateway.client.broker_start_ms(queue.broker)
+        epoch = await log.append(
+            Group(GROUP), queue, Own("gone@1#1", 5000, 5000, broker_start_ms=start, period=1)
+        )
+        snapshot = Snapshot(epoch, base=1, read=5, unfinished=(1, 3))  # type: ignore[arg-type]
+        await log.append(Group(GROUP), queue, snapshot)
+        await log.append(Group(GROUP), queue, Clean(epoch))  # type: ignore[arg-type]
+        await gateway.send([f"k{number}" for number in range(7)])
+        _, at = await gateway.start_proxy()
+        offsets: list[int] = []
+
+        async def note(message: Message) -> None:
+            offsets.append(message.offset)
+
+        async with consuming(gateway, at.thrift, "a", handle=note):
+            await eventually(lambda: len(offsets) == 4, within_s=15)
+
+        assert sorted(offsets) == [1, 3, 5, 6]
+
+
+@pytest.mark.slow
+async def test_order_holds_while_proxies_come_and_go_and_the_broker_restarts(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        await _churn(gateway)
+    report = gateway.verify()
+
+    assert report.as_dict()["by_id"] == {}
+    assert report.counts.acknowledged == 6000
+
+
+async def _churn(gateway: Gateway) -> None:
+    first, at_first = await gateway.start_proxy()
+    await gateway.send(keys(3000, seed=2))
+    async with consuming(gateway, at_first.thrift, "a", handle=some_work) as seen_a:
+        await eventually(lambda: seen_a.handled > 200, within_s=15)
+        second, at_second = await gateway.start_proxy()
+        async with consuming(gateway, at_second.thrift, "b", handle=some_work) as seen_b:
+            await eventually(lambda: seen_b.handled > 200, within_s=15)
+            await gateway.cluster.restart_broker()
+            await gateway.send(keys(3000, seed=3))
+            await gateway.close_proxy(first)
+            await eventually(lambda: seen_a.handled + seen_b.handled >= 6000, within_s=60)

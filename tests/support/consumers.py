@@ -1,0 +1,44 @@
+"""Thin clients inside the test's own process, whose handlers write histories."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from proxy.cli.observing import HistoryObserver
+from proxy.history.record import HistoryWriter
+from tests.support.gateway import GROUP, Gateway
+from thin_client.aio import AsyncConsumer
+from thin_client.message import Message
+
+Handle = Callable[[Message], Awaitable[None]]
+
+
+async def at_once(_message: Message) -> None:
+    """A handler that succeeds."""
+
+
+@asynccontextmanager
+async def consuming(
+    gateway: Gateway,
+    address: str,
+    name: str,
+    *,
+    handle: Handle = at_once,
+    **options: Any,
+) -> AsyncIterator[HistoryObserver]:
+    """A consumer with its own history while the context lasts; it is drained at the end."""
+    history = HistoryWriter(gateway.histories, f"handler-{name}")
+    observer = HistoryObserver(history, group=GROUP, consumer=name)
+    consumer = AsyncConsumer(
+        address, group=GROUP, client_id=name, observer=observer, **{"concurrency": 8, **options}
+    )
+    running = asyncio.create_task(consumer.run(handle, handle_signals=False))
+    try:
+        yield observer
+    finally:
+        consumer.stop()
+        await running
+        history.close()

@@ -1,0 +1,127 @@
+"""A whole gateway in this process: nameserver, broker, as many proxies as a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from broker_core.client import BrokerClient, SendReceipt
+from broker_core.names import Topic
+from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.message import OutgoingMessage
+from proxy.app import Addresses, Proxy
+from proxy.history.check import verify
+from proxy.history.findings import Report
+from proxy.history.record import HistoryWriter
+from proxy.settings import load_settings
+from tests.support.broker_process import Cluster, run_broker
+
+TOPIC = "orders"
+GROUP = "billing"
+
+
+@dataclass(slots=True)
+class Gateway:
+    """What a test drives. ``settings`` are overrides of every proxy's settings."""
+
+    cluster: Cluster
+    histories: Path
+    settings: dict[str, Any]
+    client: BrokerClient
+    sends: HistoryWriter
+    _proxies: list[Proxy] = field(default_factory=list)
+    _sent: int = 0
+
+    async def start_proxy(self, **overrides: Any) -> tuple[Proxy, Addresses]:
+        """One more proxy; it is closed at the end if the test does not do it."""
+        settings = load_settings(
+            None,
+            {
+                "nameserver": self.cluster.nameserver,
+                "listen.thrift": "127.0.0.1:0",
+                "listen.http": "127.0.0.1:0",
+                **self.settings,
+                **overrides,
+            },
+            environment={},
+        )
+        history = HistoryWriter(self.histories, f"proxy-{len(self._proxies)}")
+        proxy = Proxy(settings, history=history)
+        self._proxies.append(proxy)
+        return proxy, await proxy.start()
+
+    async def close_proxy(self, proxy: Proxy) -> None:
+        """Drain and end one of them."""
+        self._proxies[self._proxies.index(proxy)] = None  # type: ignore[call-overload]
+        await proxy.close()
+
+    async def send(
+        self, keys: Sequence[str | None], *, body: str = '{{"id": "{key}", "n": {n}}}'
+    ) -> list[SendReceipt]:
+        """Send one message for each key, in order; *body* is a template of ``key`` and ``n``."""
+        queues = await self.client.writable_queues(Topic(TOPIC))
+        by_queue: dict[int, list[OutgoingMessage]] = {}
+        for key in keys:
+            self._sent += 1
+            number = self._sent if key is None else abs(java_hash(key))
+            text = body.format(key=key, n=self._sent)
+            message = OutgoingMessage(topic=TOPIC, body=text.encode(), key=key)
+            by_queue.setdefault(number % len(queues), []).append(message)
+        receipts = []
+        for index, messages in by_queue.items():
+            for start in range(0, len(messages), 500):
+                receipts += await self.client.send_batch(
+                    queues[index], messages[start : start + 500]
+                )
+        about = [
+            {
+                "msg": receipt.message_id,
+                "topic": TOPIC,
+                "queue": receipt.queue.qid,
+                "offset": receipt.offset,
+            }
+            for receipt in receipts
+        ]
+        self.sends.write_many("send", about)
+        self.sends.write_many("send_ok", about)
+        return receipts
+
+    def verify(self) -> Report:
+        """Judge all histories so far."""
+        return verify(sorted(self.histories.glob("*.jsonl")))
+
+
+@asynccontextmanager
+async def run_gateway(
+    tmp_path: Path,
+    *,
+    queues: int = 8,
+    order_key: str | None = "KEY",
+    topic: dict[str, Any] | None = None,
+    **settings: Any,
+) -> AsyncIterator[Gateway]:
+    """Broker with the topic, no proxy yet; *topic* are further settings of the group's topic."""
+    group = {"name": GROUP, "topics": [{"name": TOPIC, "order_key": order_key, **(topic or {})}]}
+    async with run_broker(tmp_path / "broker") as cluster:
+        client = BrokerClient(nameservers=[cluster.nameserver], client_id="test@1#1")
+        await client.start()
+        await client.create_topic(Topic(TOPIC), queues=queues)
+        histories = tmp_path / "histories"
+        gateway = Gateway(
+            cluster,
+            histories,
+            {"groups": [group], "commit_every_s": 0.2, **settings},
+            client,
+            HistoryWriter(histories, "sender"),
+        )
+        try:
+            yield gateway
+        finally:
+            for proxy in gateway._proxies:
+                if proxy is not None:
+                    await proxy.close()
+            await client.close()
+            gateway.sends.close()
