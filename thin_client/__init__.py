@@ -8,6 +8,7 @@ standard library, thrift and ``thrift_idl``, never proxy or broker_core.
 from __future__ import annotations
 
 from thin_client.aio import AsyncConsumer
+from thin_client.delivery import Outgoing, new_message_id
 from thin_client.errors import (
     ClientError,
     ConnectionLost,
@@ -18,14 +19,18 @@ from thin_client.errors import (
 )
 from thin_client.message import Defer, Message, Reject, Retry
 from thin_client.options import Observer, Timing
+from thin_client.producer import AsyncProducer, Producer
 
 __all__ = [
     "AsyncConsumer",
+    "AsyncProducer",
     "ClientError",
     "ConnectionLost",
     "Defer",
     "Message",
     "Observer",
+    "Outgoing",
+    "Producer",
     "ProtocolError",
     "ProxyFault",
     "Refused",
@@ -33,4 +38,5 @@ __all__ = [
     "Retry",
     "SendFailed",
     "Timing",
+    "new_message_id",
 ]

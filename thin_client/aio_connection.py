@@ -37,6 +37,11 @@ class AsyncConnection(asyncio.Protocol):
             raise ConnectionLost(f"no connection to {address}: {error}") from error
         return connection
 
+    @property
+    def closed(self) -> bool:
+        """True once either side has ended it."""
+        return self._transport is None
+
     async def call(self, call: Call[T], *, timeout_s: float) -> T:
         """Send *call* and wait for its answer, *timeout_s* at most.
 

@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 
 from thin_client.errors import ClientError
@@ -90,6 +91,7 @@ def default_client_id() -> str:
     return f"{socket.gethostname()}@{os.getpid()}-{secrets.token_hex(2)}"
 
 
+@cache
 def client_version() -> str:
     """Name and version of this library, as the proxy's statistics show it."""
     try:

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
+from thin_client import AsyncProducer, Outgoing, Producer, SendFailed
+from thrift_idl import producer
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[ScriptedProxy]:
+    async with ScriptedProxy() as scripted:
+        yield scripted
+
+
+class InThread:
+    """The blocking producer with the asyncio one's interface."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._producer = Producer(*arguments, **options)
+
+    async def __aenter__(self) -> InThread:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._producer.close()
+
+    async def send(self, *arguments: Any, **options: Any) -> str:
+        return await asyncio.to_thread(self._producer.send, *arguments, **options)
+
+    async def send_batch(self, messages: list[Outgoing]) -> list[str]:
+        return await asyncio.to_thread(self._producer.send_batch, messages)
+
+
+both = pytest.mark.parametrize("kind", [InThread, AsyncProducer])
+
+
+def answer(code: int, message: str) -> Any:
+    async def scripted(request: Request) -> producer.Result:
+        return producer.Result(code=code, msg=message)
+
+    return scripted
+
+
+async def hang_up(request: Request) -> None:
+    raise HangUp
+
+
+@both
+async def test_a_message_goes_whole(proxy: ScriptedProxy, kind: Any) -> None:
+    """Every field arrives; the key's hash chooses the queue, and the id is returned."""
+    async with kind(proxy.address) as sender:
+        properties = {"source": "test"}
+        sent = await sender.send("orders", b"1", key="abc", tag="t", properties=properties)
+    (stored,) = proxy.stored
+
+    assert (stored.topic, stored.body, stored.key, stored.tags) == ("orders", b"1", "abc", "t")
+    assert (stored.hashId, stored.partitionId) == (96354, -1)
+    assert stored.properties == {"source": "test", "UNIQ_KEY": sent}
+    assert properties == {"source": "test"}
+    assert re.fullmatch("[0-9A-F]{32}", sent)
+    assert proxy.requests[0].method == "sendSync"
+
+
+@both
+async def test_the_sharding_key_comes_first(proxy: ScriptedProxy, kind: Any) -> None:
+    """A sharding key of its own chooses the queue; without any key the proxy takes turns."""
+    async with kind(proxy.address) as sender:
+        await sender.send("orders", "text", key="a", sharding_key="abc")
+        await sender.send("orders", "text")
+
+    assert [(each.key, each.hashId) for each in proxy.stored] == [("a", 96354), (None, None)]
+    assert proxy.stored[0].body == b"text"
+
+
+@both
+async def test_a_retry_keeps_the_id(proxy: ScriptedProxy, kind: Any) -> None:
+    """After a lost connection, and a code that may pass, the same message goes again."""
+    proxy.script("sendSync", hang_up, answer(15, "too fast"))
+    async with kind(proxy.address) as sender:
+        sent = await sender.send("orders", b"1")
+
+    tried = [request.argument.properties["UNIQ_KEY"] for request in proxy.of("sendSync")]
+    assert tried == [sent] * 3
+
+
+@both
+async def test_a_refusal_is_final(proxy: ScriptedProxy, kind: Any) -> None:
+    """A code that cannot pass is raised at once, with code, sentence and id."""
+    proxy.script("sendSync", answer(14, "there is no topic 'orders'"))
+    async with kind(proxy.address) as sender:
+        with pytest.raises(SendFailed, match=r"no topic 'orders'.*: not stored") as caught:
+            await sender.send("orders", b"1", properties={"UNIQ_KEY": "MINE"})
+
+    assert (caught.value.code, caught.value.message_id) == (14, "MINE")
+    assert not caught.value.outcome_unknown
+    assert len(proxy.requests) == 1
+
+
+@both
+async def test_time_runs_out(proxy: ScriptedProxy, kind: Any) -> None:
+    """When every try was cut off the error says that the outcome is unknown."""
+    proxy.script("sendSync", *[hang_up] * 50)
+    async with kind(proxy.address, timeout_s=0.3) as sender:
+        with pytest.raises(SendFailed, match="may be stored nevertheless") as caught:
+            await sender.send("orders", b"1")
+
+    assert caught.value.code is None
+    assert caught.value.outcome_unknown
+
+
+@both
+async def test_no_proxy_at_all(kind: Any) -> None:
+    """Without any connection the message was certainly not stored."""
+    async with ScriptedProxy() as dead:
+        pass
+    async with kind(dead.address, timeout_s=0.2) as sender:
+        with pytest.raises(SendFailed, match=f"no connection to {dead.address}") as caught:
+            await sender.send("orders", b"1")
+
+    assert not caught.value.outcome_unknown
+
+
+@both
+async def test_the_next_proxy_is_tried(proxy: ScriptedProxy, kind: Any) -> None:
+    """A dead address in the list costs one try."""
+    async with ScriptedProxy() as dead:
+        pass
+    async with kind([dead.address, proxy.address]) as sender:
+        await sender.send("orders", b"1")
+
+    assert len(proxy.stored) == 1
+
+
+@both
+async def test_batches_keep_their_order(proxy: ScriptedProxy, kind: Any) -> None:
+    """A batch is one request while it fits; a large one is several, in order."""
+    messages = [Outgoing("orders", bytes(900_000), key=str(number)) for number in range(5)]
+    async with kind(proxy.address) as sender:
+        ids = await sender.send_batch(messages)
+        assert await sender.send_batch([]) == []
+
+    assert [request.method for request in proxy.requests] == ["sendBatchSync"] * 2 + ["sendSync"]
+    assert [each.key for each in proxy.stored] == list("01234")
+    assert [each.properties["UNIQ_KEY"] for each in proxy.stored] == ids
+
+
+@both
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        (Outgoing("", b"1"), "topic is empty"),
+        (Outgoing("orders", 5), "is int: expected bytes or str"),  # type: ignore[arg-type]
+        (Outgoing("orders", b"1", key="\ud800"), "no valid text"),
+        (Outgoing("orders", bytes(5_000_000)), "a request takes 5000000"),
+    ],
+)
+async def test_what_cannot_be_sent_is_named(
+    proxy: ScriptedProxy, kind: Any, message: Outgoing, sentence: str
+) -> None:
+    """A bad message of a batch is refused before any of it is sent."""
+    async with kind(proxy.address) as sender:
+        with pytest.raises((ValueError, TypeError), match=sentence):
+            await sender.send_batch([Outgoing("orders", b"1"), message])
+
+    assert proxy.requests == []
+
+
+async def test_tasks_share_a_producer(proxy: ScriptedProxy) -> None:
+    """Sends of several tasks go one after the other on one connection."""
+    async with AsyncProducer(proxy.address) as sender:
+        ids = await asyncio.gather(*(sender.send("orders", b"1") for _ in range(20)))
+
+    assert len(set(ids)) == 20
+    assert {request.connection for request in proxy.requests} == {1}

@@ -1,0 +1,174 @@
+"""Producers over Thrift, blocking and on asyncio.
+
+A message is sent again under the same id until it is stored or time is up, so it may be stored
+twice; consumers can tell by ``message_id``. One call at a time goes out, in the order of calling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from thin_client.addresses import Address, parse_addresses
+from thin_client.aio_connection import AsyncConnection
+from thin_client.clock import now_ns
+from thin_client.connection import Connection
+from thin_client.delivery import Delivery, Outgoing, deliveries
+from thin_client.errors import ClientError
+
+
+class _Servers:
+    """The proxies, and how long a send may take."""
+
+    def __init__(self, servers: str | Sequence[str], *, timeout_s: float) -> None:
+        self._addresses = parse_addresses(servers)
+        self._timeout_ns = int(timeout_s * 1e9)
+        self._tried = 0
+
+    @property
+    def _address(self) -> Address:
+        return self._addresses[self._tried % len(self._addresses)]
+
+    def _deliveries(self, messages: Sequence[Outgoing]) -> list[Delivery]:
+        return deliveries(messages, deadline_ns=now_ns() + self._timeout_ns)
+
+
+class Producer(_Servers):
+    """Sends messages; may be shared by threads, which then wait for each other.
+
+    *servers*: as for consumers. *timeout_s*: how long a send may try, 10 by default. Raises
+    ValueError for what is no address::
+
+        with Producer("proxy:9713") as producer:
+            producer.send("orders", b'{"id": 7}', key="customer-7")
+    """
+
+    def __init__(self, servers: str | Sequence[str], *, timeout_s: float = 10.0) -> None:
+        super().__init__(servers, timeout_s=timeout_s)
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        key: str | None = None,
+        sharding_key: str | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> str:
+        """Store one message (see Outgoing) and return its id. Raises SendFailed, or ValueError or
+        TypeError for what cannot be sent.
+        """
+        message = Outgoing(topic, body, key, sharding_key, tag, properties or {})
+        return self.send_batch([message])[0]
+
+    def send_batch(self, messages: Sequence[Outgoing]) -> list[str]:
+        """Store *messages*, those of one sharding key in their order, and return their ids.
+
+        Raises as ``send``. Large batches go in several requests; after a SendFailed those before
+        its ``message_id`` are stored, those of later requests are not.
+        """
+        requests = self._deliveries(messages)
+        with self._lock:
+            for request in requests:
+                while (pause_s := self._try(request)) is not None:
+                    time.sleep(pause_s)
+        return [message_id for request in requests for message_id in request.message_ids]
+
+    def close(self) -> None:
+        """End the connection; another send opens a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _try(self, request: Delivery) -> float | None:
+        sent = False
+        try:
+            call, timeout_s = request.call(now_ns())
+            if self._connection is None:
+                self._connection = Connection(self._address, timeout_s=timeout_s)
+            sent = True
+            result = self._connection.call(call, timeout_s=timeout_s)
+        except ClientError as error:
+            self.close()
+            self._tried += 1
+            return request.pause_after_error(
+                error, sent=sent, now_ns=now_ns(), jitter=random.random()
+            )
+        return request.pause_after(result, now_ns=now_ns(), jitter=random.random())
+
+
+class AsyncProducer(_Servers):
+    """``Producer`` on asyncio; tasks that share it wait for each other::
+
+    async with AsyncProducer("proxy:9713") as producer:
+        await producer.send("orders", b'{"id": 7}', key="customer-7")
+    """
+
+    def __init__(self, servers: str | Sequence[str], *, timeout_s: float = 10.0) -> None:
+        super().__init__(servers, timeout_s=timeout_s)
+        self._lock = asyncio.Lock()
+        self._connection: AsyncConnection | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.close()
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        key: str | None = None,
+        sharding_key: str | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> str:
+        """As ``Producer.send``."""
+        message = Outgoing(topic, body, key, sharding_key, tag, properties or {})
+        return (await self.send_batch([message]))[0]
+
+    async def send_batch(self, messages: Sequence[Outgoing]) -> list[str]:
+        """As ``Producer.send_batch``."""
+        requests = self._deliveries(messages)
+        async with self._lock:
+            for request in requests:
+                while (pause_s := await self._try(request)) is not None:  # noqa: ASYNC110
+                    await asyncio.sleep(pause_s)
+        return [message_id for request in requests for message_id in request.message_ids]
+
+    def close(self) -> None:
+        """End the connection; another send opens a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _try(self, request: Delivery) -> float | None:
+        sent = False
+        try:
+            call, timeout_s = request.call(now_ns())
+            if self._connection is None or self._connection.closed:
+                self._connection = await AsyncConnection.open(self._address, timeout_s=timeout_s)
+            sent = True
+            result = await self._connection.call(call, timeout_s=timeout_s)
+        except ClientError as error:
+            self.close()
+            self._tried += 1
+            return request.pause_after_error(
+                error, sent=sent, now_ns=now_ns(), jitter=random.random()
+            )
+        return request.pause_after(result, now_ns=now_ns(), jitter=random.random())
