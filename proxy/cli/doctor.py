@@ -67,7 +67,7 @@ def _installation() -> str:
 
 def _thrift_codec() -> str:
     try:
-        from thrift.protocol import fastbinary  # noqa: PLC0415 - may be missing: that is the check
+        from thrift.protocol import fastbinary
     except ImportError:
         raise OrderlaneError(
             "thrift is installed without its C codec: install a wheel of it (the proxy needs it)"

@@ -34,7 +34,7 @@ class Child:
 
     async def line(self) -> dict[str, Any]:
         """The next line. Raises OrderlaneError, with what it logged last, if the process ended."""
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:
             await self._process.wait()
@@ -56,7 +56,7 @@ class Child:
 
     def go(self) -> None:
         """Let it begin."""
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
 
     async def stop(self) -> None:

@@ -70,7 +70,7 @@ def flight_events(which: str) -> list[FlightEvent]:
 
 
 def in_order_of_time(rows: Iterable[dict[str, str]]) -> list[FlightEvent]:
-    """The events of the given rows of the CSV file, sorted by time; equal times keep their order."""
+    """The events of rows of the CSV file, sorted by time; equal times keep their order."""
     return sorted((event for row in rows for event in _events(row)), key=lambda event: event.at)
 
 

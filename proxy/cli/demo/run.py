@@ -15,7 +15,8 @@ from proxy.cli.demo.figures import Figures, figures_of
 from proxy.cli.demo.flights import FlightEvent
 from proxy.errors import OrderlaneError
 from proxy.history.record import HistoryWriter
-from thin_client import AsyncProducer, OutgoingMessage
+from thin_client import AsyncProducer, Outgoing, new_message_id
+from thin_client.delivery import UNIQUE_ID
 
 TOPIC = "flights"
 #: The two orders that are compared, by group: what queue-level order gives, and a key's own lane.
@@ -80,12 +81,9 @@ async def _send(plan: DemoPlan, thrift: str, histories: Path, progress: Progress
     history = HistoryWriter(histories, "sender")
     async with AsyncProducer(thrift) as producer:
         for start in range(0, len(plan.events), _BATCH):
-            batch = [
-                OutgoingMessage(topic=TOPIC, body=event.body(), key=event.tailnum, tag=event.kind)
-                for event in plan.events[start : start + _BATCH]
-            ]
+            batch = [_outgoing(event) for event in plan.events[start : start + _BATCH]]
             about = [
-                {"msg": message.message_id, "topic": TOPIC, "key": message.key}
+                {"msg": message.properties[UNIQUE_ID], "topic": TOPIC, "key": message.key}
                 for message in batch
             ]
             history.write_many("send", about)
@@ -96,11 +94,21 @@ async def _send(plan: DemoPlan, thrift: str, histories: Path, progress: Progress
     return history.path
 
 
+def _outgoing(event: FlightEvent) -> Outgoing:
+    return Outgoing(
+        TOPIC,
+        event.body(),
+        key=event.tailnum,
+        tag=event.kind,
+        properties={UNIQUE_ID: new_message_id()},
+    )
+
+
 async def _consume(
     plan: DemoPlan, group: str, thrift: str, histories: Path, progress: Progress
 ) -> None:
     """Let the client processes handle everything, once all of them are there."""
-    histories.mkdir(parents=True)
+    histories.mkdir(parents=True)  # noqa: ASYNC240 - once, and nothing else runs
     clients = [
         await Child.start(
             f"client {number}",

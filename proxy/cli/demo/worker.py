@@ -41,7 +41,7 @@ async def work(arguments: argparse.Namespace) -> None:
     )
     print_json({"here": True})
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-    reporting = asyncio.get_running_loop().create_task(_report(observer), name="report")  # noqa: TID251
+    reporting = asyncio.get_running_loop().create_task(_report(observer), name="report")
     await consumer.run(handle)
     reporting.cancel()
     print_json({"handled": observer.handled})
