@@ -13,6 +13,7 @@ from proxy.cli.demo import command as demo
 from proxy.cli.output import say
 from proxy.errors import OrderlaneError
 from proxy.logs import configure_logs
+from thin_client import ClientError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,7 +47,7 @@ def run() -> None:
     """Run the command line; exit code 2 and one sentence for what a person can mend."""
     try:
         app()
-    except (OrderlaneError, StoreError, RemotingError) as error:
+    except (OrderlaneError, StoreError, RemotingError, ClientError) as error:
         say(f"orderlane: {error}")
         sys.exit(2)
     except BrokenPipeError:

@@ -9,8 +9,10 @@ import asyncio
 import random
 from pathlib import Path
 
+import orjson
 import pytest
 
+from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName, Topic
 from proxy.app import Proxy
 from proxy.core.effects import PipelineStatistics
@@ -133,8 +135,6 @@ async def test_claim_3_after_a_lapse_of_trust_a_proxy_goes_on_if_nobody_owned_th
 
 
 def _trusting(proxy: Proxy) -> int:
-    from broker_core.clock import now_ns
-
     return sum(
         pipeline.trusted_until_ns > now_ns() for lane in proxy._lanes for pipeline in lane.buffer
     )
@@ -155,8 +155,6 @@ async def test_claim_5_after_a_broker_restart_a_new_owner_waits_for_the_old_leas
         async with consuming(gateway, at.thrift, "a") as seen:
             await eventually(lambda: seen.handled == 1, within_s=15)
     history = (tmp_path / "histories" / "proxy-0.jsonl").read_text().splitlines()
-    import orjson
-
     events = [orjson.loads(line) for line in history]
     taken = next(event for event in events if event["e"] == "own+")
     first = next(event for event in events if event["e"] == "deliver")
@@ -205,7 +203,7 @@ async def _churn(gateway: Gateway) -> None:
     await gateway.send(keys(3000, seed=2))
     async with consuming(gateway, at_first.thrift, "a", handle=some_work) as seen_a:
         await eventually(lambda: seen_a.handled > 200, within_s=15)
-        second, at_second = await gateway.start_proxy()
+        _, at_second = await gateway.start_proxy()
         async with consuming(gateway, at_second.thrift, "b", handle=some_work) as seen_b:
             await eventually(lambda: seen_b.handled > 200, within_s=15)
             await gateway.cluster.restart_broker()

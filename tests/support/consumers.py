@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from broker_core.tasks import spawn
 from proxy.cli.observing import HistoryObserver
 from proxy.history.record import HistoryWriter
 from tests.support.gateway import GROUP, Gateway
@@ -35,7 +35,7 @@ async def consuming(
     consumer = AsyncConsumer(
         address, group=GROUP, client_id=name, observer=observer, **{"concurrency": 8, **options}
     )
-    running = asyncio.create_task(consumer.run(handle, handle_signals=False))
+    running = spawn(consumer.run(handle, handle_signals=False), name=f"consumer {name}")
     try:
         yield observer
     finally:

@@ -1,1 +1,1 @@
-"""``orderlane demo``: real flights through a real gateway, once in queue order, once in key order."""
+"""``orderlane demo``: real flights through a real gateway, in queue order and in key order."""

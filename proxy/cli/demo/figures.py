@@ -1,4 +1,4 @@
-"""What a run of the demo comes to, taken from the histories of its handlers. Pure but for reading."""
+"""What a run of the demo comes to, taken from the histories of its handlers."""
 
 from __future__ import annotations
 
