@@ -8,6 +8,7 @@ standard library, thrift and ``thrift_idl``, never proxy or broker_core.
 from __future__ import annotations
 
 from thin_client.aio import AsyncConsumer
+from thin_client.consumer import Consumer
 from thin_client.delivery import Outgoing, new_message_id
 from thin_client.errors import (
     ClientError,
@@ -20,12 +21,14 @@ from thin_client.errors import (
 from thin_client.message import Defer, Message, Reject, Retry
 from thin_client.options import Observer, Timing
 from thin_client.producer import AsyncProducer, Producer
+from thin_client.puller import Puller
 
 __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "ClientError",
     "ConnectionLost",
+    "Consumer",
     "Defer",
     "Message",
     "Observer",
@@ -33,6 +36,7 @@ __all__ = [
     "Producer",
     "ProtocolError",
     "ProxyFault",
+    "Puller",
     "Refused",
     "Reject",
     "Retry",

@@ -186,7 +186,7 @@ class Session:
         arrived = [
             lease
             for part in parts
-            for lease in _read(part, home, sent_ns=pull.sent_ns, length_ms=length_ms)
+            for lease in read_leases(part, home, sent_ns=pull.sent_ns, length_ms=length_ms)
         ]
         self._pull = None
         self._pull_failures = 0
@@ -333,7 +333,7 @@ class Session:
                 del self.homes[home.address]
 
 
-def _read(
+def read_leases(
     part: consumer.PullResponse, home: Home, *, sent_ns: int, length_ms: int
 ) -> Iterator[Lease]:
     """The leases of one queue's batch. Raises ProtocolError if it lacks what a lease needs."""

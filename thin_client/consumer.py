@@ -1,0 +1,233 @@
+"""The blocking consumer: threads around a ``Session``, as ``aio`` has tasks.
+
+One thread pulls; one for each proxy that holds leases settles and extends. All state is guarded by
+one lock; what each thread waits for has a condition of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+from thin_client.addresses import parse_addresses
+from thin_client.clock import now_ns
+from thin_client.feeder import Feeder
+from thin_client.message import Defer, Message, Outcome, Reject, Retry, outcome_name
+from thin_client.options import Observer, Timing, session_options
+from thin_client.session import Session
+
+_log = logging.getLogger("orderlane")
+
+
+class Consumer:
+    """Pulls the messages of a consumer group, in order by key, and acks what was handled.
+
+    ``run`` is the parallel form, with ``concurrency`` threads::
+
+        Consumer("proxy:9713", group="billing", topics=["orders"]).run(charge)  # until SIGTERM
+
+    The iterator gives one message after the other; the end of the message's scope acks it::
+
+        with Consumer("proxy:9713", group="billing", topics=["orders"]) as consumer:
+            for message in consumer:
+                with message:
+                    charge(message.json())
+
+    Options and errors are those of ``AsyncConsumer``. The observer is called in the threads.
+    """
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        group: str,
+        topics: Sequence[str] | None = None,
+        concurrency: int = 8,
+        prefetch: int | None = None,
+        client_id: str | None = None,
+        observer: Observer | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self._timing = timing or Timing()
+        self._observer = observer or Observer()
+        options = session_options(
+            group=group,
+            topics=topics,
+            concurrency=concurrency,
+            prefetch=prefetch,
+            client_id=client_id,
+            timing=self._timing,
+        )
+        self._session = Session(options)
+        self._lock = threading.RLock()
+        self._message_or_end = threading.Condition(self._lock)
+        self._progress = threading.Condition(self._lock)
+        self._feeder = Feeder(
+            self._session,
+            parse_addresses(servers),
+            lock=self._lock,
+            timing=self._timing,
+            observer=self._observer,
+            changed=self._turn,
+        )
+        self._started = False
+        self._draining = self._hard = False
+        self._yielded: set[Message] = set()
+
+    def __repr__(self) -> str:
+        return f"<Consumer at {self._feeder.address} {self._session!r}>"
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._drain()
+
+    def stop(self) -> None:
+        """Pull no more: ``run`` returns and the iterator ends when what is handled has ended.
+
+        A second call does not wait for that. May be called from any thread.
+        """
+        with self._lock:
+            self._hard = self._draining
+            self._session.stop(now_ns())
+            self._turn()
+
+    # ---- the parallel form ----------------------------------------------------------------------
+
+    def run(self, handler: Callable[[Message], object], *, handle_signals: bool = True) -> None:
+        """Handle messages in ``concurrency`` threads until ``stop``, SIGTERM or SIGINT.
+
+        The return of *handler* acks. Retry, Reject and Defer say otherwise; any other exception is
+        logged and means retry. A handler that goes on after the drain time-out is left alone: its
+        message waits until the lease ends. Raises Refused and others that no retry can help.
+        """
+        with self._signals() if handle_signals else contextlib.nullcontext():
+            self._start()
+            for number in range(self._session.options.concurrency):
+                name = f"orderlane handler {number}"
+                threading.Thread(target=self._work, args=(handler,), name=name, daemon=True).start()
+            try:
+                with self._lock:
+                    # In slices: a wait without end keeps Python from running signal handlers.
+                    while not self._session.stopping:
+                        self._progress.wait(0.5)
+            finally:
+                self._drain()
+        self._raise_failure()
+
+    def _work(self, handler: Callable[[Message], object]) -> None:
+        while (message := self._next()) is not None:
+            self._observer.on_handle_start(message)
+            outcome: Outcome = None
+            try:
+                handler(message)
+            except Exception as error:
+                outcome = error
+            self._settle(message, outcome)
+
+    # ---- the iterator ---------------------------------------------------------------------------
+
+    def __iter__(self) -> Self:
+        if not self._started:
+            raise RuntimeError("the consumer is not started: use 'with' around the loop")
+        return self
+
+    def __next__(self) -> Message:
+        message = self._next()
+        if message is None:
+            self._raise_failure()
+            raise StopIteration
+        message.attach(self._settle)
+        self._yielded.add(message)
+        self._observer.on_handle_start(message)
+        return message
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._started:
+            raise RuntimeError("a consumer is used once: make another one")
+        self._started = True
+        self._feeder.start()
+
+    def _next(self) -> Message | None:
+        """The next message, waiting for one; None at the end."""
+        with self._lock:
+            while not self._session.stopping:
+                message = self._session.take(now_ns())
+                if message is not None:
+                    self._feeder.turn()
+                    return message
+                self._message_or_end.wait(0.5)  # in slices, for the sake of signals
+        return None
+
+    def _settle(self, message: Message, outcome: Outcome) -> None:
+        if outcome is not None and not isinstance(outcome, Retry | Reject | Defer):
+            _log.error("handling %s failed; it will be retried", message, exc_info=outcome)
+        # Before the session may let the key's next message begin in another thread.
+        self._observer.on_handle_end(message, outcome_name(outcome))
+        with self._lock:
+            self._yielded.discard(message)
+            self._session.settle(message, outcome, now_ns())
+            self._turn()
+
+    def _turn(self) -> None:
+        """Something changed: let go on whoever waited for it. Caller holds the lock."""
+        session = self._session
+        if self._feeder.failure is not None and not session.stopping:
+            session.stop(now_ns())
+        self._feeder.turn()
+        if session.stopping:
+            self._message_or_end.notify_all()
+            self._progress.notify_all()
+        elif session.takeable:
+            self._message_or_end.notify(session.takeable)
+
+    def _drain(self) -> None:
+        """Finish what is handled, give back the rest, tell the proxy, and close."""
+        with self._lock:
+            self._draining = True
+            self._session.stop(now_ns())
+            for message in list(self._yielded):
+                if message.detach():
+                    self._settle(message, Defer())
+            self._turn()
+            if not self._reached(lambda: self._session.drained, self._timing.drain_timeout_s):
+                self._hard = False
+                self._reached(lambda: self._session.flushed, self._timing.request_timeout_s)
+        self._feeder.close()
+
+    def _reached(self, condition: Callable[[], bool], limit_s: float) -> bool:
+        deadline_ns = now_ns() + int(limit_s * 1e9)
+        while not condition():
+            left_s = (deadline_ns - now_ns()) / 1e9
+            if left_s <= 0 or self._hard:
+                return False
+            self._progress.wait(min(left_s, 0.5))
+        return True
+
+    def _raise_failure(self) -> None:
+        if self._feeder.failure is not None:
+            raise self._feeder.failure
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        def handle(number: int, frame: object) -> None:
+            # In a thread: the code that the signal interrupted may be halfway through the lock.
+            threading.Thread(target=self.stop, name="orderlane stop").start()
+
+        former: dict[int, Any] = {}
+        with contextlib.suppress(ValueError):  # only the main thread may; others call stop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                former[number] = signal.signal(number, handle)
+        try:
+            yield
+        finally:
+            for each, handler in former.items():
+                signal.signal(each, handler)

@@ -1,0 +1,239 @@
+"""Keeps a ``Session`` fed with threads: one pulls; one for each proxy that holds leases settles and
+extends, on a connection of its own, since a waiting pull occupies the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+
+from thin_client import calls
+from thin_client.addresses import Address, parse_address
+from thin_client.clock import now_ns
+from thin_client.connection import Connection
+from thin_client.errors import ClientError, ConnectionLost
+from thin_client.leases import Home
+from thin_client.options import Observer, Timing
+from thin_client.session import Session
+from thrift_idl import consumer
+
+_log = logging.getLogger("orderlane")
+_NEVER = 1 << 63
+
+
+class _Line:
+    """One thread's connection, and what wakes the thread."""
+
+    def __init__(self, lock: threading.RLock, due_at: Callable[[], int | None]) -> None:
+        """*due_at* says when something is due, on ``now_ns``; None: not yet known."""
+        self.connection: Connection | None = None
+        self.closed = False
+        self._due_at = due_at
+        self._changed = threading.Condition(lock)
+        self._planned_ns = 0  # 0: the thread does not sleep, so it need not be woken
+
+    def wait(self) -> bool:
+        """Return True when something is due, False when the line is closed. Holds the lock."""
+        while not self.closed:
+            at = self._due_at()
+            left_s = None if at is None else (at - now_ns()) / 1e9
+            if left_s is not None and left_s <= 0:
+                return True
+            self._planned_ns = _NEVER if at is None else at
+            self._changed.wait(left_s)
+            self._planned_ns = 0
+        return False
+
+    def turn(self) -> None:
+        """Something changed: wake the thread if it would sleep too long. Caller holds the lock."""
+        if self._planned_ns:
+            at = self._due_at()
+            if at is not None and at < self._planned_ns:
+                self._changed.notify()
+
+    def hang_up(self) -> None:
+        """End the connection; the next call opens another."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def close(self) -> None:
+        """End the thread, also in the middle of a call. Caller holds the lock."""
+        self.closed = True
+        self._changed.notify()
+        if self.connection is not None:
+            self.connection.close()
+
+
+class Feeder:
+    """The connections of one consumer. ``failure`` is what ended it, None while it goes on."""
+
+    def __init__(
+        self,
+        session: Session,
+        addresses: Sequence[Address],
+        *,
+        lock: threading.RLock,
+        timing: Timing,
+        observer: Observer,
+        changed: Callable[[], None],
+    ) -> None:
+        """*lock* guards the session; *changed* is called with it, after each answer or failure."""
+        self.failure: BaseException | None = None
+        self._session = session
+        self._addresses = addresses
+        self._tried = 0  # failures so far: the next address is tried after each
+        self._lock = lock
+        self._timeout_s = timing.request_timeout_s
+        self._observer = observer
+        self._changed = changed
+        self._pulls = _Line(lock, session.pull_at)
+        self._homes: dict[Home, _Line] = {}
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def address(self) -> Address:
+        """Where pulls go."""
+        return self._addresses[self._tried % len(self._addresses)]
+
+    def start(self) -> None:
+        """Begin to pull."""
+        self._spawn(self._pull_forever, name="orderlane pull")
+
+    def turn(self) -> None:
+        """The session changed: start what has become due. Caller holds the lock."""
+        self._pulls.turn()
+        for line in self._homes.values():
+            line.turn()
+
+    def close(self) -> None:
+        """End all threads and connections; what is under way is given up."""
+        with self._lock:
+            for line in (self._pulls, *self._homes.values()):
+                line.close()
+        for thread in self._threads:
+            thread.join(self._timeout_s)
+
+    # ---- pulling --------------------------------------------------------------------------------
+
+    def _pull_forever(self) -> None:
+        line = self._pulls
+        while self.failure is None:
+            with self._lock:
+                if not line.wait():
+                    break
+            self._pull_once(line)
+            with self._lock:
+                self._meet_homes()
+                self._changed()
+        line.hang_up()
+
+    def _pull_once(self, line: _Line) -> None:
+        session = self._session
+        try:
+            if line.connection is None:
+                line.connection = Connection(self.address, timeout_s=self._timeout_s)
+            with self._lock:
+                request = session.begin_pull(now_ns())
+                self.turn()  # with a pull at the proxy, verdicts hurry
+            timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
+            response = line.connection.call(calls.pull(request), timeout_s=timeout_s)
+            with self._lock:
+                session.pull_answered(response, now_ns())
+        except ClientError as error:
+            line.hang_up()
+            with self._lock:
+                session.pull_failed(now_ns(), random.random())
+                self._tried += 1
+                if line.closed:
+                    return
+                if not error.retriable:
+                    self.failure = error
+            self._observer.on_error(error)
+            if error.retriable:
+                _log.warning("pull failed, trying again: %s", error)
+
+    # ---- settling and extending -----------------------------------------------------------------
+
+    def _meet_homes(self) -> None:
+        """Have a thread for each proxy that the session names, and none for others."""
+        wanted = set(self._session.homes.values())
+        for home in wanted - self._homes.keys():
+            line = _Line(self._lock, lambda home=home: self._session.control_at(home))  # type: ignore[misc]
+            self._homes[home] = line
+            name = f"orderlane settle {home.address}"
+            self._spawn(lambda home=home, line=line: self._control_forever(home, line), name=name)  # type: ignore[misc]
+        for home in self._homes.keys() - wanted:
+            self._homes.pop(home).close()
+
+    def _control_forever(self, home: Home, line: _Line) -> None:
+        while True:
+            with self._lock:
+                if not line.wait():
+                    break
+                request = self._session.begin_control(home, now_ns())
+            if request is None:
+                continue
+            try:
+                if line.connection is None:
+                    line.connection = self._open(home)
+                answer = line.connection.call(calls.control(request), timeout_s=self._timeout_s)
+            except ClientError as error:
+                line.hang_up()
+                self._control_failed(home, error)
+            else:
+                self._control_answered(home, request, answer)
+            with self._lock:
+                self._changed()
+        line.hang_up()
+
+    def _control_answered(
+        self,
+        home: Home,
+        request: consumer.AckRequest | consumer.ExtendRequest,
+        answer: consumer.AckAnswer,
+    ) -> None:
+        with self._lock:
+            settled = len(home.settling or ())
+            lost = self._session.control_answered(home, answer)
+        if isinstance(request, consumer.AckRequest):
+            self._observer.on_settled(settled, len(answer.notHeld or ()))
+        for message in lost:
+            self._observer.on_lease_lost(message)
+
+    def _control_failed(self, home: Home, error: ClientError) -> None:
+        with self._lock:
+            lost = self._session.control_failed(home, now_ns(), random.random())
+        _log.warning("settling or extending failed, trying again: %s", error)
+        self._observer.on_error(error)
+        for message in lost:
+            self._observer.on_lease_lost(message)
+
+    def _open(self, home: Home) -> Connection:
+        """Connect to the proxy that holds the leases; raises ConnectionLost.
+
+        Behind a forwarded port its own name for itself may lead nowhere; then where pulls go is
+        the best guess.
+        """
+        try:
+            own = self.address if home.address is None else parse_address(home.address)
+            return Connection(own, timeout_s=self._timeout_s)
+        except (ConnectionLost, ValueError):
+            return Connection(self.address, timeout_s=self._timeout_s)
+
+    # ---- threads --------------------------------------------------------------------------------
+
+    def _spawn(self, target: Callable[[], None], *, name: str) -> None:
+        def run() -> None:
+            try:
+                target()
+            except BaseException as error:  # a bug: it must reach the application, not hang it
+                with self._lock:
+                    self.failure = error
+                    self._changed()
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()

@@ -1,0 +1,149 @@
+"""Pull, settle and extend one by one, for scripts and tests: no threads, nothing by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self, TypeVar
+
+from thin_client import calls
+from thin_client.addresses import parse_addresses
+from thin_client.clock import now_ns
+from thin_client.connection import Connection
+from thin_client.errors import ClientError, ConnectionLost
+from thin_client.leases import Home, name_of
+from thin_client.message import Message, Outcome
+from thin_client.options import client_version, default_client_id
+from thin_client.session import read_leases
+from thin_client.verdicts import Verdicts
+from thrift_idl import consumer
+
+T = TypeVar("T")
+
+
+class Puller:
+    """Takes messages of a group and says what became of them, call by call.
+
+    Nothing is extended, retried or kept in order here: of several messages pulled, those of one
+    ``order_key`` have to be handled one after the other, each before its ``seconds_left`` is over.
+    Every method raises ConnectionLost, Refused, ProxyFault or ProtocolError; another call connects
+    anew::
+
+        with Puller("proxy:9713", group="billing") as puller:
+            for message in puller.pull(max_messages=10):
+                charge(message.json())
+                puller.settle(message)
+    """
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        group: str,
+        topics: Sequence[str] | None = None,
+        client_id: str | None = None,
+        timeout_s: float = 3.0,
+    ) -> None:
+        """*topics*: None means every topic of the group. *timeout_s*: for connecting, and for an
+        answer beyond a pull's own wait. Raises ValueError for what is no address.
+        """
+        self._addresses = parse_addresses(servers)
+        self._group = group
+        self._topics = None if topics is None else list(topics)
+        self._client_id = client_id or default_client_id()
+        self._timeout_s = timeout_s
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def pull(self, max_messages: int = 1, *, wait_s: float = 1.0) -> list[Message]:
+        """Take up to *max_messages*, waiting *wait_s* for a first one; empty if none came."""
+        request = consumer.PullRequest(
+            groupId=self._group,
+            topics=self._topics,
+            maxBatchSize=max_messages,
+            maxLingerTime=int(wait_s * 1000),
+            version=client_version(),
+            clientId=self._client_id,
+            manyQueues=True,
+        )
+        connection = self._connected()
+        sent_ns = now_ns()
+        response = self._call(connection, calls.pull(request), self._timeout_s + wait_s)
+        home = Home(response.home)
+        return [
+            lease.message
+            for part in (response, *(response.more or ()))
+            for lease in read_leases(part, home, sent_ns=sent_ns, length_ms=response.leaseMs or 0)
+        ]
+
+    def settle(self, message: Message, outcome: Outcome = None) -> bool:
+        """Ack *message*, or with a Retry, Reject or Defer say otherwise.
+
+        False: its lease was over, so that someone else may have got it.
+        """
+        verdicts = Verdicts()
+        verdicts.add(
+            self._context(message), message.lease_id, outcome, deadline_ns=0, now_ns=now_ns()
+        )
+        request = consumer.AckRequest(
+            groupId=self._group, acks=verdicts.batches(), clientId=self._client_id
+        )
+        answer = self._call(self._connected(), calls.control(request), self._timeout_s)
+        return not answer.notHeld
+
+    def extend(self, message: Message, seconds: float) -> bool:
+        """Let the lease end *seconds* from now, one visibility time-out at most; False: it is over.
+
+        ``message.deadline_ns`` counts from before the request; a shorter limit of the proxy is not
+        known here.
+        """
+        reference = consumer.LeaseRef(context=self._context(message), leaseId=message.lease_id)
+        request = consumer.ExtendRequest(
+            groupId=self._group,
+            leases=[reference],
+            ms=int(seconds * 1000),
+            clientId=self._client_id,
+        )
+        connection = self._connected()
+        asked_ns = now_ns()
+        answer = self._call(connection, calls.control(request), self._timeout_s)
+        if answer.notHeld:
+            message.lease_lost = True
+            return False
+        message.deadline_ns = asked_ns + int(seconds * 1e9)
+        return True
+
+    def close(self) -> None:
+        """End the connection; another call opens a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _context(self, message: Message) -> consumer.Context:
+        topic, qid, _ = name_of(message)
+        return consumer.Context(groupId=self._group, topic=topic, qid=qid)
+
+    def _connected(self) -> Connection:
+        failure: ConnectionLost | None = None
+        for address in self._addresses:
+            if self._connection is not None:
+                break
+            try:
+                self._connection = Connection(address, timeout_s=self._timeout_s)
+            except ConnectionLost as error:
+                failure = error
+        if self._connection is None:
+            raise failure or ConnectionLost("no proxy was named")
+        return self._connection
+
+    def _call(self, connection: Connection, call: calls.Call[T], timeout_s: float) -> T:
+        try:
+            return connection.call(call, timeout_s=timeout_s)
+        except ClientError as error:
+            if not error.leaves_connection:
+                self._connection = None
+            raise
