@@ -45,7 +45,7 @@ class Groups(Generic[C]):
         for data in consumers:
             group = self._groups.setdefault(data.group, _Group())
             member = group.members.get(client_id)
-            if member is None or member.connection is not connection:
+            if member is None or member.connection != connection:
                 changed.add(data.group)
             group.members[client_id] = _Member(connection, now_ns)
             if _subscribe(group.subscriptions, data.subscriptions):
@@ -58,7 +58,7 @@ class Groups(Generic[C]):
 
     def connection_closed(self, connection: C) -> set[Group]:
         """End the memberships whose last heartbeat came over *connection*."""
-        return self._remove(lambda _, __, member: member.connection is connection)
+        return self._remove(lambda _, __, member: member.connection == connection)
 
     def expire(self, now_ns: int) -> set[Group]:
         """End the memberships not heard of for 120 s."""

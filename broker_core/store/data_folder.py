@@ -23,6 +23,7 @@ class DataFolder:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
+            sync_folder(path.parent)
             self._check_foreign()
             self._lock = self._take_lock()
         except OSError as error:
@@ -56,7 +57,8 @@ class DataFolder:
 
     def _check_foreign(self) -> None:
         names = {entry.name for entry in self.path.iterdir()}
-        if names - {"lock"} and "format" not in names:
+        # A new volume has lost+found; a lock alone was left by a start that got no further.
+        if names - {"lock", "lost+found"} and "format" not in names:
             raise StoreError(
                 f"data folder {self.path} holds files of something else"
                 f" ({', '.join(sorted(names)[:3])}); name an empty folder or an orderlane one"

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -22,7 +23,7 @@ from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.data_folder import DataFolder
-from broker_core.store.files import sync_file
+from broker_core.store.files import sync_file, sync_folder
 from broker_core.store.group_commit import GroupCommit
 from broker_core.store.reader import StoreReader
 from broker_core.store.recovery import Checkpoint, Recovery, recover
@@ -76,19 +77,10 @@ class MessageStore:
         entries_per_file: int = ENTRIES_PER_FILE,
     ) -> None:
         self._data = DataFolder(folder)
-        try:
-            self._log = CommitLog(folder / "commitlog", segment_bytes=segment_bytes)
-            self._queues = ConsumeQueues(folder / "consumequeue", entries_per_file=entries_per_file)
-            self._checkpoint_table = JsonTable(folder / "checkpoint.json")
-            self._checkpoint = Checkpoint.from_table(self._checkpoint_table.load())
-            self.recovery = recover(self._log, self._queues, self._checkpoint)
-            if self.recovery.lost_bytes or self.recovery.rebuilt:
-                # It speaks of bytes that are gone; until the next one a start rebuilds all.
-                self._checkpoint_table.save({})
-                self._checkpoint = None
-        except BaseException:
-            self._data.release()
-            raise
+        with ExitStack() as undo:
+            undo.callback(self._data.release)
+            self._open(folder, segment_bytes, entries_per_file, undo)
+            undo.pop_all()
         _tell(self.recovery, folder, was_closed=self._data.was_closed)
         self.reader = StoreReader(self._log, self._queues)
         self._flush = flush
@@ -102,6 +94,23 @@ class MessageStore:
         self._group_commit: GroupCommit | None = None
         self._on_arrival: ArrivalListener | None = None
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _open(
+        self, folder: Path, segment_bytes: int, entries_per_file: int, undo: ExitStack
+    ) -> None:
+        (folder / "config").mkdir(exist_ok=True)
+        self._log = CommitLog(folder / "commitlog", segment_bytes=segment_bytes)
+        undo.callback(self._log.close)
+        self._queues = ConsumeQueues(folder / "consumequeue", entries_per_file=entries_per_file)
+        undo.callback(self._queues.close)
+        sync_folder(folder)
+        self._checkpoint_table = JsonTable(folder / "checkpoint.json")
+        self._checkpoint = Checkpoint.from_table(self._checkpoint_table.load())
+        self.recovery = recover(self._log, self._queues, self._checkpoint)
+        if self.recovery.lost_bytes or self.recovery.rebuilt:
+            # It speaks of bytes that are gone; until the next one a start rebuilds all.
+            self._checkpoint_table.save({})
+            self._checkpoint = None
 
     def start(self, on_arrival: ArrivalListener | None = None) -> None:
         """Take messages from now on and flush them. Needs the running loop."""

@@ -115,6 +115,11 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["holiday.jpg"]
 
 
+def test_a_new_volume_is_no_foreign_folder(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    DataFolder(tmp_path).close()
+
+
 def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
     DataFolder(tmp_path).close()
     (tmp_path / "format").write_text("orderlane-store 2\n")

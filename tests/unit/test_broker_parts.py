@@ -1,0 +1,178 @@
+"""The small parts of the broker: topics, held pulls, saved tables, settings."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import ValidationError
+
+from broker_core.broker.long_polls import LongPolls
+from broker_core.broker.settings import BrokerSettings
+from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.broker.topics import TEMPLATE_TOPIC, Topics
+from broker_core.errors import BrokerError, InvalidCommand
+from broker_core.names import Topic
+from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.store.tables import JsonTable
+from broker_core.tasks import spawn
+
+TOPIC = Topic("orders")
+
+
+def test_topics_survive_being_saved_the_template_is_not_among_them() -> None:
+    topics = Topics()
+    config = TopicConfig(topic=TOPIC, read_queues=3, write_queues=2, perm=4, order=True)
+    assert topics.put(config, now_ms=77)
+    assert not topics.put(config, now_ms=78)
+    topics.offer_template(8)
+    loaded = Topics.from_table(orjson.loads(orjson.dumps(topics.to_table())))
+    assert list(loaded) == [config]
+    assert (loaded.version.timestamp, loaded.version.counter) == (77, 1)
+    template = topics.find(TEMPLATE_TOPIC)
+    assert template is not None
+    assert (template.perm, template.write_queues) == (7, 8)
+
+
+def test_a_broken_topic_is_named() -> None:
+    with pytest.raises(InvalidCommand, match="orders"):
+        Topics.from_table({"topicConfigTable": {"orders": {"readQueueNums": "x"}}})
+
+
+async def test_the_directory_says_why_a_queue_cannot_be_used(tmp_path: Path) -> None:
+    announced = []
+
+    async def announce() -> None:
+        announced.append(1)
+
+    directory = TopicDirectory(Topics(), JsonTable(tmp_path / "topics.json"), announce=announce)
+    await directory.define(TopicConfig(topic=TOPIC, read_queues=4, write_queues=2, perm=2))
+    await directory.define(TopicConfig(topic=TOPIC, read_queues=4, write_queues=2, perm=2))
+    assert len(announced) == 1
+    assert JsonTable(tmp_path / "topics.json").load()["topicConfigTable"][TOPIC]["perm"] == 2
+    assert directory.writable(TOPIC, 1).write_queues == 2
+    assert directory.has_queue(TOPIC, 3)
+    assert not directory.has_queue(TOPIC, 4)
+    for check, topic, queue_id, code in (
+        (directory.writable, TOPIC, 2, 1),
+        (directory.writable, TOPIC, -1, 1),
+        (directory.readable, TOPIC, 0, 16),
+        (directory.readable, Topic("unknown"), 0, 17),
+    ):
+        with pytest.raises(BrokerError) as caught:
+            check(topic, queue_id)
+        assert caught.value.code == code
+
+
+async def test_held_pulls_wake_by_queue_and_tag() -> None:
+    polls = LongPolls()
+
+    async def wait(queue_id: int, tags: frozenset[int] | None, timeout_s: float = 5.0) -> bool:
+        return await polls.wait(TOPIC, queue_id, tag_hashes=tags, timeout_s=timeout_s)
+
+    everything = spawn(wait(0, None), name="everything")
+    red = spawn(wait(0, frozenset({1, 2})), name="red")
+    other = spawn(wait(1, None, 0.05), name="other")
+    await asyncio.sleep(0)
+    assert len(polls) == 3
+    polls.arrived(TOPIC, 0, frozenset({9}))
+    polls.arrived(Topic("else"), 0, frozenset({1}))
+    assert await everything
+    assert not red.done()
+    polls.arrived(TOPIC, 0, frozenset({0, 2}))
+    assert await red
+    assert not await other
+    assert len(polls) == 0
+
+
+async def test_a_cancelled_or_closed_poll_leaves_nothing_behind() -> None:
+    polls = LongPolls()
+    gone = spawn(polls.wait(TOPIC, 0, tag_hashes=None, timeout_s=60), name="gone")
+    held = spawn(polls.wait(TOPIC, 0, tag_hashes=None, timeout_s=60), name="held")
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert len(polls) == 1
+    polls.close()
+    assert not await held
+    assert not await polls.wait(TOPIC, 0, tag_hashes=None, timeout_s=60)
+    assert len(polls) == 0
+
+
+class SlowTable(JsonTable):
+    """Counts saves and lets the test say when they go on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.saves: list[Any] = []
+        self.gate = threading.Event()
+        self.error: OSError | None = None
+
+    def save_bytes(self, content: bytes) -> None:
+        assert self.gate.wait(10)
+        self.saves.append(orjson.loads(content))
+        if self.error is not None:
+            raise self.error
+
+
+async def test_saves_are_shared_and_never_answer_for_later_changes(tmp_path: Path) -> None:
+    table, state = SlowTable(tmp_path / "table.json"), {"n": 1}
+    saver = TableSaver(table, content=lambda: dict(state), change=lambda: state["n"])
+    await saver.save()  # nothing changed since the table was read
+    state["n"] = 2
+    first = spawn(saver.save(), name="first")
+    await asyncio.sleep(0.01)
+    state["n"] = 3
+    later = [spawn(saver.save(), name=f"later {n}") for n in range(3)]
+    cancelled = spawn(saver.save(), name="cancelled")
+    await asyncio.sleep(0.01)
+    assert table.saves == []
+    cancelled.cancel()
+    table.gate.set()
+    await asyncio.gather(first, *later)
+    assert table.saves == [{"n": 2}, {"n": 3}]
+    await saver.save(2)
+    assert len(table.saves) == 2
+
+
+async def test_a_failed_save_is_raised_and_tried_again(tmp_path: Path) -> None:
+    table, state = SlowTable(tmp_path / "table.json"), {"n": 1}
+    table.gate.set()
+    saver = TableSaver(table, content=lambda: dict(state), change=lambda: state["n"])
+    state["n"] = 2
+    table.error = OSError(28, "No space left on device")
+    with pytest.raises(OSError, match="No space"):
+        await saver.save()
+    table.error = None
+    await saver.save()
+    assert len(table.saves) == 2
+
+
+def test_settings_have_their_defaults(tmp_path: Path) -> None:
+    settings = BrokerSettings(data=tmp_path)
+    assert (settings.flush, settings.segment_bytes, settings.retention_hours) == (
+        "sync", 268435456, 72,
+    )  # fmt: skip
+    assert (settings.lock_expiry_s, settings.max_message_bytes) == (10, 4194304)
+    assert not settings.auto_create_topics
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("listen", "10911", "expected host:port"),
+        ("nameservers", ["127.0.0.1:99999"], "expected host:port"),
+        ("broker_name", "a b", "not a legal name"),
+        ("flush", "later", "'sync' or 'async'"),
+        ("segment_bytes", 1_000_000, "too small for max_message_bytes"),
+        ("colour", "red", "Extra inputs are not permitted"),
+    ],
+)
+def test_wrong_settings_are_explained(tmp_path: Path, field: str, value: Any, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        BrokerSettings.model_validate({"data": tmp_path, field: value})

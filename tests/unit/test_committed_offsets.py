@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.broker.offsets import CommittedOffsets
+from broker_core.names import Group, Topic
+
+GROUP, TOPIC = Group("billing"), Topic("orders")
+
+
+def test_commits_are_kept_by_group_topic_and_queue() -> None:
+    offsets = CommittedOffsets()
+    assert offsets.committed(GROUP, TOPIC, 0) is None
+    assert offsets.commit(GROUP, TOPIC, 0, 5) is None
+    offsets.commit(GROUP, TOPIC, 1, 6)
+    offsets.commit(Group("other"), TOPIC, 0, 7)
+    offsets.commit(GROUP, TOPIC, 0, 3)
+    assert offsets.committed(GROUP, TOPIC, 0) == 3
+    assert offsets.committed(GROUP, TOPIC, 1) == 6
+    assert offsets.change == 4
+
+
+def test_an_older_epoch_is_refused_and_named() -> None:
+    offsets = CommittedOffsets()
+    offsets.commit(GROUP, TOPIC, 0, 5, epoch=7)
+    assert offsets.commit(GROUP, TOPIC, 0, 9, epoch=6) == 7
+    assert offsets.committed(GROUP, TOPIC, 0) == 5
+    assert offsets.commit(GROUP, TOPIC, 0, 6, epoch=7) is None
+    assert offsets.commit(GROUP, TOPIC, 0, 4) is None  # those who know no epochs are not fenced
+    assert offsets.commit(GROUP, TOPIC, 1, 1, epoch=0) is None
+    assert offsets.committed(GROUP, TOPIC, 0) == 4
+
+
+def test_offsets_beyond_the_end_are_brought_back() -> None:
+    offsets = CommittedOffsets()
+    for queue_id, offset in enumerate((5, 10, 11)):
+        offsets.commit(GROUP, TOPIC, queue_id, offset)
+    (clamped,) = offsets.clamp(lambda topic, queue_id: 10)
+    assert clamped == (GROUP, TOPIC, 2, 11, 10)
+    assert offsets.committed(GROUP, TOPIC, 2) == 10
+
+
+@pytest.mark.parametrize(
+    "content", [{"offsetTable": 7}, {"offsetTable": {"t@g": 7}}, {"epochTable": {"t@g": {"x": 1}}}]
+)
+def test_a_broken_table_is_refused(content: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="no table of committed offsets"):
+        CommittedOffsets.from_table(content)
+
+
+commits = st.lists(
+    st.tuples(
+        st.sampled_from(["g1", "%g|2"]),
+        st.sampled_from(["t1", "%RETRY%t"]),
+        st.integers(0, 2),
+        st.integers(0, 100),
+        st.none() | st.integers(0, 3),
+    )
+)
+
+
+@given(commits)
+def test_epochs_never_fall_and_the_table_survives_being_saved(
+    script: list[tuple[str, str, int, int, int | None]],
+) -> None:
+    offsets = CommittedOffsets()
+    model: dict[tuple[str, str, int], int] = {}
+    epochs: dict[tuple[str, str, int], int] = {}
+    for group, topic, queue_id, offset, epoch in script:
+        queue = (group, topic, queue_id)
+        refused = epoch is not None and epoch < epochs.get(queue, 0)
+        answer = offsets.commit(Group(group), Topic(topic), queue_id, offset, epoch=epoch)
+        assert answer == (epochs[queue] if refused else None)
+        if not refused:
+            model[queue] = offset
+            if epoch is not None:
+                epochs[queue] = epoch
+    loaded = CommittedOffsets.from_table(orjson.loads(orjson.dumps(offsets.to_table())))
+    for (group, topic, queue_id), offset in model.items():
+        assert loaded.committed(Group(group), Topic(topic), queue_id) == offset
+    for (group, topic, queue_id), epoch in epochs.items():
+        assert loaded.commit(Group(group), Topic(topic), queue_id, 0, epoch=epoch - 1) == epoch

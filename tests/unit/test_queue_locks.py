@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from broker_core.broker.queue_locks import QueueLocks
+from broker_core.names import Group, QueueName, Topic
+
+GROUP = Group("billing")
+A, B = (QueueName(Topic("orders"), "broker-a", n) for n in (0, 1))
+EXPIRY = 100
+
+
+def table() -> QueueLocks:
+    return QueueLocks(EXPIRY)
+
+
+def test_a_free_queue_is_granted_and_a_held_one_is_not() -> None:
+    locks = table()
+    assert locks.lock(GROUP, "one", [A], now_ns=0).queues == {A}
+    assert locks.lock(GROUP, "two", [A, B], now_ns=0).queues == {B}
+    assert locks.lock(Group("other"), "two", [A], now_ns=0).queues == {A}
+
+
+def test_a_lock_ends_after_its_expiry_and_not_before() -> None:
+    locks = table()
+    locks.lock(GROUP, "one", [A], now_ns=0)
+    locks.lock(GROUP, "one", [A], now_ns=50)
+    assert locks.lock(GROUP, "two", [A], now_ns=150).queues == set()
+    assert locks.holder(GROUP, A, now_ns=150) == "one"
+    assert locks.holder(GROUP, A, now_ns=151) is None
+    assert locks.lock(GROUP, "two", [A], now_ns=151).queues == {A}
+    assert locks.lock(GROUP, "one", [A], now_ns=151).queues == set()
+
+
+def test_a_time_that_went_back_does_not_shorten_a_lock() -> None:
+    locks = table()
+    locks.lock(GROUP, "one", [A], now_ns=50)
+    locks.lock(GROUP, "one", [A], now_ns=10)
+    assert locks.holder(GROUP, A, now_ns=150) == "one"
+
+
+def test_only_the_holder_unlocks() -> None:
+    locks = table()
+    locks.lock(GROUP, "one", [A], now_ns=0)
+    locks.unlock(GROUP, "two", [A, B])
+    assert locks.holder(GROUP, A, now_ns=0) == "one"
+    locks.unlock(GROUP, "one", [A])
+    assert locks.lock(GROUP, "two", [A], now_ns=0).queues == {A}
+
+
+def test_a_grant_names_the_save_it_needs_and_so_do_its_renewals() -> None:
+    locks = table()
+    first = locks.lock(GROUP, "one", [A], now_ns=0)
+    assert first.to_save == locks.change == 1
+    assert locks.lock(GROUP, "one", [A], now_ns=1).to_save == 1  # the first save may be under way
+    assert locks.lock(GROUP, "one", [A, B], now_ns=2).to_save == locks.change == 2
+    assert locks.lock(GROUP, "two", [A], now_ns=3).to_save == 0  # nothing granted, nothing to save
+
+
+def test_loaded_locks_count_as_renewed() -> None:
+    locks = table()
+    locks.lock(GROUP, "one", [A], now_ns=0)
+    loaded = QueueLocks.from_table(locks.to_table(), expiry_ns=EXPIRY, now_ns=5000)
+    assert loaded.lock(GROUP, "two", [A], now_ns=5100).queues == set()
+    renewal = loaded.lock(GROUP, "one", [A], now_ns=5100)
+    assert (renewal.queues, renewal.to_save) == ({A}, 0)
+    assert loaded.lock(GROUP, "two", [A], now_ns=5201).queues == {A}
+
+
+def test_ended_locks_cost_nothing() -> None:
+    locks = table()
+    locks.lock(GROUP, "one", [A], now_ns=0)
+    locks.lock(GROUP, "one", [B], now_ns=60)
+    locks.expire(101)
+    assert locks.to_table() == {"locks": [["billing", "orders", "broker-a", 1, "one"]]}
+    assert QueueLocks.from_table({}, expiry_ns=EXPIRY, now_ns=0).to_table() == {"locks": []}
+
+
+@pytest.mark.parametrize("content", [{"locks": 7}, {"locks": [[1, 2]]}, {"locks": [[1] * 9]}])
+def test_a_broken_table_is_refused(content: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="no table of orderly locks"):
+        QueueLocks.from_table(content, expiry_ns=EXPIRY, now_ns=0)
