@@ -140,7 +140,7 @@ def test_a_reader_that_has_enough_makes_no_noise(tmp_path: Path) -> None:
     for offset in range(4000):
         story.sent(offset)
     path = story.own(1).through(*range(0, 4000, 2)).write(tmp_path / "n.jsonl")
-    command = [sys.executable, "-m", "proxy.cli.main", "verify-history", str(path), "-o", "json"]
+    command = [sys.executable, "-m", "proxy.cli", "verify-history", str(path), "-o", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

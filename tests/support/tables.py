@@ -1,0 +1,105 @@
+"""The tables in ``docs/`` that are made from code: settings and metrics.
+
+``python -m tests.support.tables`` writes them anew; a test fails while they are stale.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from proxy.metrics import definitions
+from proxy.settings import GroupSettings, Settings, TopicSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+METRIC_PREFIX = "orderlane_"
+
+_LISTS: dict[str, type[BaseModel]] = {"groups": GroupSettings, "topics": TopicSettings}
+
+
+def tables() -> dict[Path, dict[str, str]]:
+    """Document → name of a marked place in it → what should stand there."""
+    return {
+        ROOT / "docs/settings.md": {"settings": settings_table()},
+        ROOT / "docs/operating.md": {"metrics": metrics_table()},
+    }
+
+
+def settings_table() -> str:
+    """Every setting: its path, default and reason."""
+    rows = [
+        f"| `{path}` | {_default(field)} | {_cell(field.description or '')} |"
+        for path, field in _fields(Settings, "")
+    ]
+    return "\n".join(["| setting | default | meaning |", "| --- | --- | --- |", *rows])
+
+
+def metrics_table() -> str:
+    """Every metric: its name, labels and meaning."""
+    rows = [
+        f"| `{METRIC_PREFIX}{each.name}` | {', '.join(each.labels) or '-'} | {_cell(each.help)} |"
+        for each in definitions()
+    ]
+    return "\n".join(["| metric | labels | meaning |", "| --- | --- | --- |", *rows])
+
+
+def with_tables(text: str, contents: dict[str, str]) -> str:
+    """*text* with each marked place filled: ``<!-- table: name -->`` … ``<!-- end -->``."""
+    for name, table in contents.items():
+        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
+        text, found = re.subn(
+            pattern, lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text, flags=re.S
+        )
+        if found != 1:
+            raise ValueError(f"the document has {found} places marked 'table: {name}', not one")
+    return text
+
+
+def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        inner = _LISTS.get(name) or field.annotation
+        if inspect.isclass(inner) and issubclass(inner, BaseModel):
+            yield from _fields(inner, f"{prefix}{name}{'[]' if name in _LISTS else ''}.")
+        else:
+            yield f"{prefix}{name}", field
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "required"
+    choices = _choices(field.annotation)
+    shown = f"`{_yaml(field.default)}`"
+    others = [f"`{choice}`" for choice in choices if choice != field.default]
+    return " \\| ".join([shown, *others])
+
+
+def _choices(annotation: Any) -> list[str]:
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [choice for argument in get_args(annotation) for choice in _choices(argument)]
+
+
+def _yaml(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_yaml, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    for document, contents in tables().items():
+        document.write_text(with_tables(document.read_text(), contents))

@@ -1,0 +1,78 @@
+"""The documents say what the code does."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from broker_core.broker.settings import BrokerSettings
+from proxy.settings import load_settings
+from tests.support.tables import ROOT, tables, with_tables
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+
+@pytest.mark.parametrize("document", tables(), ids=lambda document: str(document.name))
+def test_tables_made_from_code_are_fresh(document: Path) -> None:
+    """If this fails: python -m tests.support.tables."""
+    assert document.read_text() == with_tables(document.read_text(), tables()[document])
+
+
+def test_the_table_of_broker_settings_names_each_with_its_default() -> None:
+    text = (ROOT / "docs/settings.md").read_text().partition("## The embedded broker")[2]
+    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)`", text, flags=re.M))
+    defaults = {
+        name: {None: "null", True: "true", False: "false", (): "[]"}.get(
+            field.default, str(field.default)
+        )
+        for name, field in BrokerSettings.model_fields.items()
+    }
+    assert set(rows) == set(defaults)
+    del defaults["data"]  # required here; the commands have a default
+    assert {name: rows[name] for name in defaults} == {
+        name: value.removesuffix(".0") for name, value in defaults.items()
+    }
+
+
+def _blocks(language: str) -> list[tuple[str, str]]:
+    return [
+        (f"{document.name} {number}", code)
+        for document in DOCUMENTS
+        for number, code in enumerate(
+            re.findall(rf"```{language}\n(.*?)```", document.read_text(), flags=re.S)
+        )
+    ]
+
+
+@pytest.mark.parametrize(("name", "code"), _blocks("python"))
+def test_python_in_the_documents_compiles_and_imports_what_exists(name: str, code: str) -> None:
+    for node in ast.walk(ast.parse(code, name)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            module = importlib.import_module(node.module)
+            assert [each.name for each in node.names if not hasattr(module, each.name)] == []
+
+
+@pytest.mark.parametrize(("name", "code"), _blocks("yaml"))
+def test_settings_in_the_documents_are_right(name: str, code: str, tmp_path: Path) -> None:
+    path = tmp_path / "orderlane.yaml"
+    path.write_text(code)
+    assert load_settings(path, environment={}).groups, name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.name))
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", document.read_text())
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.name))
+def test_files_named_in_the_documents_exist(document: Path) -> None:
+    named = re.findall(
+        r"`((?:proxy|broker_core|thin_client|thrift_idl|tests|bench)/[\w/.]+\.\w+)`",
+        document.read_text(),
+    )
+    assert [name for name in named if not (ROOT / name).exists()] == []

