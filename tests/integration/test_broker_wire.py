@@ -1,0 +1,202 @@
+"""What only other clients send (Java's, DDMQ's), and what nobody should: raw commands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker_core.broker import Broker, BrokerSettings
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.clock import now_ns
+from broker_core.names import Group, Topic
+from broker_core.nameserver.server import NameServer
+from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand, SerializeType
+from broker_core.remoting.headers import PullMessageHeader, SendMessageHeader
+from broker_core.remoting.message import (
+    OutgoingMessage,
+    decode_messages,
+    encode_batch,
+    encode_properties,
+)
+from broker_core.remoting.route_bodies import BrokerRegistration
+from tests.support.broker_process import Cluster, run_broker
+
+TOPIC = Topic("orders")
+GROUP = Group("billing")
+
+
+class Raw:
+    """One connection to the broker."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.pool = ConnectionPool()
+
+    async def ask(
+        self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", **more: object
+    ) -> RemotingCommand:
+        request = RemotingCommand(code, ext=ext or {}, body=body, **more)  # type: ignore[arg-type]
+        return await self.pool.request(self.cluster.broker_address, request, timeout_s=5)
+
+    async def pull(self, **fields: object) -> RemotingCommand:
+        header = PullMessageHeader(
+            **{  # type: ignore[arg-type]
+                "consumer_group": GROUP, "topic": TOPIC, "queue_id": 0, "queue_offset": 0,
+                "max_msg_nums": 32, "sys_flag": 4, "commit_offset": 0,
+                "suspend_timeout_millis": 0, "subscription": "*", "sub_version": 0, **fields,
+            }
+        )  # fmt: skip
+        return await self.ask(RequestCode.PULL_MESSAGE, header.to_ext())
+
+
+@pytest.fixture
+async def raw(tmp_path: Path) -> AsyncIterator[Raw]:
+    async with run_broker(tmp_path) as cluster:
+        await cluster.create_topic(TOPIC)
+        connection = Raw(cluster)
+        yield connection
+        await connection.pool.close()
+
+
+def send_header(**fields: object) -> SendMessageHeader:
+    return SendMessageHeader(
+        **{  # type: ignore[arg-type]
+            "producer_group": "p", "topic": TOPIC, "queue_id": 0, "born_timestamp": 5, **fields,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("serialize", list(SerializeType))
+async def test_a_send_with_long_names_in_either_header_form(
+    raw: Raw, serialize: SerializeType
+) -> None:
+    properties = encode_properties({"KEYS": "k", "UNIQ_KEY": "U1"}).decode().rstrip("\x02")
+    header = send_header(properties=properties, reconsume_times=2)
+    answer = await raw.ask(RequestCode.SEND_MESSAGE, header.to_ext(), b"body", serialize=serialize)
+    assert (answer.code, answer.serialize) == (0, serialize)
+    assert (answer.ext["queueOffset"], answer.ext["queueId"]) == ("0", "0")
+    assert (answer.ext["transactionId"], answer.ext["TRACE_ON"]) == ("U1", "true")
+    (message,) = decode_messages((await raw.pull()).body)
+    assert (message.body, message.key, message.reconsume_times) == (b"body", "k", 2)
+    assert message.offset_message_id == answer.ext["msgId"]
+
+
+async def test_a_queue_below_zero_lets_the_broker_choose(raw: Raw) -> None:
+    answer = await raw.ask(RequestCode.SEND_MESSAGE_V2, send_header(queue_id=-1).to_v2(), b"x")
+    assert int(answer.ext["queueId"]) in range(4)
+
+
+async def test_a_batch_gets_the_properties_of_its_header(raw: Raw) -> None:
+    batch = encode_batch([OutgoingMessage(TOPIC, b"a", key="k"), OutgoingMessage(TOPIC, b"b")])
+    header = send_header(batch=True, properties="CLUSTER\x01c1\x02")
+    answer = await raw.ask(RequestCode.SEND_BATCH_MESSAGE, header.to_v2(), batch)
+    assert len(answer.ext["msgId"].split(",")) == 2
+    messages = decode_messages((await raw.pull()).body)
+    assert [m.properties for m in messages] == [{"KEYS": "k", "CLUSTER": "c1"}, {"CLUSTER": "c1"}]
+
+
+@pytest.mark.parametrize("body", [b"", b"\0\0\0\x09rubbish", b"\xff" * 40])
+async def test_a_broken_batch_is_refused_whole(raw: Raw, body: bytes) -> None:
+    good = encode_batch([OutgoingMessage(TOPIC, b"a")]) if body else b""
+    answer = await raw.ask(RequestCode.SEND_BATCH_MESSAGE, send_header().to_v2(), good + body)
+    assert answer.code == 13
+    assert "batch" in (answer.remark or "")
+    assert (await raw.pull()).code == 19
+
+
+async def test_properties_too_long_to_store_are_refused(raw: Raw) -> None:
+    header = send_header(properties=f"K\x01{'v' * 40_000}")
+    answer = await raw.ask(RequestCode.SEND_MESSAGE_V2, header.to_v2(), b"x")
+    assert (answer.code, "at most 32767" in (answer.remark or "")) == (13, True)
+
+
+async def test_missing_and_mistyped_fields_are_named(raw: Raw) -> None:
+    answer = await raw.ask(RequestCode.PULL_MESSAGE, {"topic": TOPIC})
+    assert (answer.code, "consumerGroup is missing" in (answer.remark or "")) == (1, True)
+    bad = send_header().to_v2() | {"e": "first"}
+    answer = await raw.ask(RequestCode.SEND_MESSAGE_V2, bad, b"x")
+    assert (answer.code, "'first'" in (answer.remark or "")) == (1, True)
+    answer = await raw.ask(RequestCode.LOCK_BATCH_MQ, body=b"{]")
+    assert answer.code == 1
+    assert (await raw.ask(4711)).code == 3
+    assert (await raw.pull(max_msg_nums=0)).code == 1
+    assert (await raw.pull(queue_id=4)).code == 1
+    assert (await raw.pull(topic="unknown")).code == 17
+
+
+async def test_the_filter_of_a_heartbeat_serves_pulls_that_name_none(raw: Raw) -> None:
+    batch = [OutgoingMessage(TOPIC, b"r", tag="red"), OutgoingMessage(TOPIC, b"b", tag="blue")]
+    await raw.ask(RequestCode.SEND_BATCH_MESSAGE, send_header().to_v2(), encode_batch(batch))
+    assert (await raw.pull(sys_flag=0)).code == 24
+    subscription = Subscription.of_tags(TOPIC, "blue", version=5)
+    consumer = ConsumerData(group=GROUP, subscriptions=(subscription,))
+    heartbeat = Heartbeat(client_id="one", consumers=(consumer,))
+    assert (await raw.ask(RequestCode.HEART_BEAT, body=heartbeat.to_json())).code == 0
+    assert (await raw.pull(sys_flag=0, sub_version=6)).code == 25
+    found = await raw.pull(sys_flag=0, sub_version=5)
+    assert [m.body for m in decode_messages(found.body)] == [b"b"]
+    assert found.ext["nextBeginOffset"] == "2"
+    assert (await raw.pull(expression_type="SQL92", subscription="a > 1")).code == 23
+
+
+async def test_a_pull_may_commit_by_the_way(raw: Raw) -> None:
+    await raw.pull(sys_flag=5, commit_offset=3)
+    query = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0"}
+    answer = await raw.ask(RequestCode.QUERY_CONSUMER_OFFSET, query)
+    assert answer.ext["offset"] == "3"
+    other = await raw.ask(RequestCode.QUERY_CONSUMER_OFFSET, query | {"consumerGroup": "new"})
+    assert other.code == 22
+
+
+async def test_a_pull_is_limited_in_messages_and_bytes(raw: Raw) -> None:
+    batch = encode_batch([OutgoingMessage(TOPIC, b"x" * 100) for _ in range(1500)])
+    await raw.ask(RequestCode.SEND_BATCH_MESSAGE, send_header().to_v2(), batch)
+    found = await raw.pull(max_msg_nums=100_000)
+    assert found.ext["nextBeginOffset"] == "1024"
+    few = await raw.pull(max_msg_nums=100_000, max_msg_bytes=1)
+    assert few.ext["nextBeginOffset"] == "1"
+
+
+async def test_the_brokers_topics_can_be_listed(raw: Raw) -> None:
+    answer = await raw.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+    body = b'{"topicConfigSerializeWrapper":' + bytes(answer.body) + b"}"
+    assert set(BrokerRegistration.from_json(body).topics) == {TOPIC}
+
+
+async def test_a_nameserver_that_comes_later_is_told_then(tmp_path: Path) -> None:
+    late = NameServer()
+    await late.start()
+    address = late.address
+    await late.close()
+    broker = Broker(
+        BrokerSettings(
+            data=tmp_path / "data",
+            listen="127.0.0.1:0",
+            nameservers=(address,),
+            segment_bytes=8 * 1024 * 1024,
+        )
+    )
+    await broker.start()  # does not wait for it
+    host, _, port = address.rpartition(":")
+    late = NameServer(host, int(port))
+    await late.start()
+    pool = ConnectionPool()
+    started = now_ns()
+    try:
+        while True:
+            answer = await pool.request(
+                address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s=5
+            )
+            if b"broker-a" in bytes(answer.body):
+                break
+            assert now_ns() - started < 10e9
+            await asyncio.sleep(0.05)
+    finally:
+        await pool.close()
+        await broker.close()
+        await late.close()
