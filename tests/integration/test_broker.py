@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from broker_core.broker import Broker, BrokerSettings
+from broker_core.broker.server import _repeat
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.membership import Membership
 from broker_core.client.results import PullStatus
@@ -16,11 +18,20 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import BrokerError, StoreError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
-from broker_core.tasks import spawn
+from broker_core.store.tables import JsonTable
+from broker_core.tasks import cancel_and_wait, spawn
 from tests.support.broker_process import Cluster, run_broker
 
 TOPIC = Topic("orders")
 GROUP = Group("billing")
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
 
 
 @pytest.fixture
@@ -238,8 +249,70 @@ async def test_topics_are_created_by_a_send_if_that_is_wanted(tmp_path: Path) ->
         queue = template[0]._replace(topic=Topic("fresh"))
         await client.send(queue, OutgoingMessage(Topic("fresh"), b"x"))
         assert len(await client.queues(Topic("fresh"), fresh=True)) == 3
+        with pytest.raises(BrokerError, match="template"):
+            await client.send(template[0], OutgoingMessage(Topic("TBW102"), b"x"))
         with pytest.raises(BrokerError, match="not a legal name"):
             await client.send(queue._replace(topic=Topic("a/b")), OutgoingMessage(Topic("x"), b""))
+
+
+async def test_a_lock_that_cannot_be_saved_is_not_granted_to_anybody(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = await cluster.create_topic(TOPIC)
+    one, two = await cluster.client("one"), await cluster.client("two")
+
+    def full(table: JsonTable, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JsonTable, "save_bytes", full)
+        for _ in range(2):  # a repetition is no renewal: nothing was saved yet
+            answer = await one.lock(GROUP, queues)
+            assert (answer.granted, answer.unanswered) == (set(), set(queues))
+    assert (await two.lock(GROUP, queues)).granted == set()
+    assert (await one.lock(GROUP, queues)).granted == set(queues)
+
+
+@pytest.mark.parametrize(
+    ("listen", "advertised", "reachable"),
+    [
+        ("0.0.0.0:0", None, "127.0.0.1"),
+        ("localhost:0", "localhost", "localhost"),
+        pytest.param(
+            "[::1]:0",
+            None,
+            "[::1]",
+            marks=pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback"),
+        ),  # fmt: skip
+    ],
+)
+async def test_clients_are_told_an_address_that_they_can_reach(
+    tmp_path: Path, listen: str, advertised: str | None, reachable: str
+) -> None:
+    async with run_broker(tmp_path, listen=listen, advertise_host=advertised) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        assert cluster.broker_address.rpartition(":")[0] == reachable
+        receipt = await client.send(queue, message(0))
+        pulled = await client.pull(queue, group=GROUP, offset=0)
+        assert pulled.messages[0].offset_message_id == receipt.offset_message_id
+        assert len(receipt.offset_message_id) == (56 if "::1" in listen else 32)
+
+
+async def test_housekeeping_goes_on_after_a_failure() -> None:
+    calls = []
+    twice = asyncio.Event()
+
+    async def fails() -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            twice.set()
+        raise OSError(28, "No space left on device")
+
+    task = spawn(_repeat(0.001, fails, "test"), name="test")
+    await asyncio.wait_for(twice.wait(), 5)
+    assert not task.done()
+    await cancel_and_wait(task)
 
 
 @pytest.mark.parametrize(("name", "queues"), [("a b", 4), ("x" * 128, 4), ("good", 0)])

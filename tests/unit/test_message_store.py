@@ -193,6 +193,42 @@ async def test_lost_consume_queues_are_rebuilt(tmp_path: Path, lost: str) -> Non
     await store.close()
 
 
+async def test_a_queue_that_does_not_continue_is_rebuilt_with_all_others(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    await put(store, b"a")
+    await put(store, b"b", queue_id=1)
+    await store.checkpoint()
+    await put(store, b"c", queue_id=1)
+    store.abandon()
+    shutil.rmtree(tmp_path / "consumequeue" / "orders" / "1")
+    table = tmp_path / "checkpoint.json"
+    table.write_text(table.read_text().replace('"entries": 2', '"entries": 1'))
+    store = opened(tmp_path)
+    assert store.recovery.rebuilt
+    assert bodies(store, queue_id=1) == [b"b", b"c"]
+    await store.close()
+
+
+async def test_a_failed_checkpoint_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path)
+    await put(store, b"a")
+
+    def broken(path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("broker_core.store.message_store.sync_file", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            await store.checkpoint()
+    synced: list[Path] = []
+    monkeypatch.setattr("broker_core.store.message_store.sync_file", synced.append)
+    await store.checkpoint()
+    assert [path.parent.name for path in synced] == ["0"]
+    await store.close()
+
+
 async def test_a_log_shorter_than_its_checkpoint_is_cut_to_whole_messages(tmp_path: Path) -> None:
     store = opened(tmp_path)
     await put(store, b"a", b"b")

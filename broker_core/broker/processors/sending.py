@@ -70,6 +70,10 @@ class SendProcessor:
     ) -> Answer:
         entries = self._entries(request, header)
         topic = Topic(header.topic)
+        if topic == TEMPLATE_TOPIC:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"topic {topic} is the template of others, not one"
+            )
         if self._directory.topics.find(topic) is None and self._settings.auto_create_topics:
             await self._create(topic, header.default_topic_queue_nums)
         queue_id = header.queue_id
@@ -118,8 +122,6 @@ class SendProcessor:
         return entries
 
     async def _create(self, topic: Topic, queues: int) -> None:
-        if topic == TEMPLATE_TOPIC:
-            return
         try:
             check_name("topic", topic)
         except ValueError as error:
