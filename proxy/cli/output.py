@@ -13,6 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 
+_UNLIMITED = 10_000  # columns
+
+
 class OutputFormat(StrEnum):
     """How a command prints what it found."""
 
@@ -53,8 +56,8 @@ def print_rows(
 
 
 def stdout_console() -> Console:
-    """A console for stdout; piped text is never wrapped or cut to an imagined width."""
-    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False)
+    """A console for stdout that never folds a line: a terminal does that better, a pipe must not."""
+    return Console(width=_UNLIMITED, highlight=False, markup=False)
 
 
 def _cell(value: Any) -> str:

@@ -158,3 +158,9 @@ def test_tables_and_json_show_the_same_rows(capsys: pytest.CaptureFixture[str]) 
     assert second.split() == ["x", "1.50", "-"]
     print_rows(rows, columns=["topic"], output=OutputFormat.JSON)
     assert orjson.loads(capsys.readouterr().out) == rows
+
+
+def test_a_wide_table_keeps_a_row_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{f"column {number}": "x" * 30 for number in range(10)}]
+    print_rows(rows, columns=list(rows[0]), output=OutputFormat.TABLE)
+    assert len(capsys.readouterr().out.splitlines()) == 2
