@@ -28,14 +28,18 @@ class Committer:
         """Commit every ``commit_every_s`` until cancelled. *lanes* is iterated anew each time."""
         while True:
             await asyncio.sleep(self._context.settings.commit_every_s)
-            await asyncio.gather(
+            results = await asyncio.gather(
                 *(
                     self.commit(lane, pipeline)
                     for lane in lanes
                     for pipeline in list(lane.buffer)
                     if not pipeline.draining  # its hand-over commits it
-                )
+                ),
+                return_exceptions=True,  # a bug with one queue must not end the others' commits
             )
+            for result in results:
+                if isinstance(result, Exception):
+                    _noisy.warning("bug", "commit failed", reason=str(result), exc_info=result)
 
     async def commit(self, lane: GroupLane, pipeline: QueuePipeline) -> bool:
         """Commit *pipeline* now, if there is anything new; False if the broker did not take it."""

@@ -97,8 +97,9 @@ class OwnedQueue:
     async def _acquire(self) -> None:
         try:
             pipeline = await self._take_over()
-        except RemotingError as error:
-            self._log.warning("take-over failed; trying again", reason=str(error))
+        except Exception as error:
+            bug = None if isinstance(error, RemotingError) else error
+            self._log.warning("take-over failed; trying again", reason=str(error), exc_info=bug)
             await self._unlock()
             return
         self._pipeline = pipeline
@@ -159,11 +160,16 @@ class OwnedQueue:
         return wait_ns
 
     def _read(self) -> None:
-        pipeline = self._owned()
         self._reader = spawn(
-            read_queue(self._context, self._lane, pipeline, on_reset=self._reset),
+            read_queue(self._context, self._lane, self._owned(), on_reset=self._reset),
             name=f"read {self.queue}",
         )
+        self._reader.add_done_callback(self._reading_ended)
+
+    def _reading_ended(self, reader: asyncio.Task[None]) -> None:
+        """A bug ended the reading: no queue may stand still in silence, so begin it anew."""
+        if not reader.cancelled() and (error := reader.exception()) is not None:
+            spawn(self.lose(f"reading failed: {error!r}"), name=f"lose {self.queue}")
 
     def _reset(self, offset: int) -> None:
         """The broker's queue ends below what was read: begin a new period at its end."""

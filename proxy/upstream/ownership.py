@@ -73,11 +73,9 @@ class GroupOwnership:
                     settled = await self._take_part()
                 elif self._lane.joined:
                     await self._leave()
-            except RemotingError as error:
+            except Exception as error:
                 settled = False
-                self._noisy.warning(
-                    "balance", "no share computed", group=self._lane.name, reason=str(error)
-                )
+                self._complain("no share computed; trying again", error)
             await self._pause(_SETTLED_S if settled else _UNSETTLED_S)
 
     async def _pause(self, seconds: float) -> None:
@@ -162,6 +160,11 @@ class GroupOwnership:
             if owned.state is QueueState.GONE:
                 del self._queues[queue]
 
+    def _complain(self, what: str, error: Exception) -> None:
+        """Nothing ends these loops, a bug neither: without them the group stands still."""
+        bug = None if isinstance(error, RemotingError) else error
+        self._noisy.warning(what, what, group=self._lane.name, reason=str(error), exc_info=bug)
+
     # ---- renewal --------------------------------------------------------------------------------
 
     @property
@@ -172,7 +175,10 @@ class GroupOwnership:
         lock = self._context.settings.lock
         while True:
             await asyncio.sleep(lock.renewal_s)
-            await self._renew_once(timeout_s=lock.request_timeout_s)
+            try:
+                await self._renew_once(timeout_s=lock.request_timeout_s)
+            except Exception as error:
+                self._complain("locks not renewed; trying again", error)
 
     async def _renew_once(self, *, timeout_s: float) -> None:
         async with self._lock_requests:

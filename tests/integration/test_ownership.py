@@ -17,6 +17,7 @@ from broker_core.names import Group, QueueName, Topic
 from proxy.app import Proxy
 from proxy.core.effects import PipelineStatistics
 from proxy.core.ownership_record import Clean, Own, Snapshot
+from proxy.group_lane import GroupLane
 from proxy.upstream.ownership_log import OwnershipLog
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -210,3 +211,30 @@ async def _churn(gateway: Gateway) -> None:
             await gateway.send(keys(3000, seed=3))
             await gateway.close_proxy(first)
             await eventually(lambda: seen_a.handled + seen_b.handled >= 6000, within_s=60)
+
+
+async def test_a_bug_while_reading_lets_the_queue_begin_anew_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {
+        "lock.renewal_s": 0.2,
+        "lock.trust_s": 1.0,
+        "lock.request_timeout_s": 0.2,
+        "lock.broker_lock_expiry_s": 2.0,
+    }
+    async with run_gateway(
+        tmp_path, queues=1, topic={"visibility_timeout_s": 1.0}, **times
+    ) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "a") as seen:
+            await eventually(lambda: len(owned(proxy)) == 1, within_s=15)
+            good = GroupLane.on_messages
+            monkeypatch.setattr(GroupLane, "on_messages", _bug)
+            await gateway.send(keys(5))
+            await eventually(lambda: not owned(proxy), within_s=5)
+            monkeypatch.setattr(GroupLane, "on_messages", good)
+            await eventually(lambda: seen.handled == 5, within_s=20)
+
+
+def _bug(*_arguments: object, **_named: object) -> None:
+    raise KeyError("a bug")

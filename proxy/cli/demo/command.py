@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +20,7 @@ from proxy.cli.demo.run import DemoPlan, run_demo
 from proxy.cli.output import print_json
 
 #: For people, beside the one line of JSON on stdout.
-_console = Console(stderr=True)
+_console = Console(stderr=True, width=None if sys.stderr.isatty() else 110)
 
 
 def demo(
