@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-
 _UNLIMITED = 10_000  # columns
 
 
@@ -56,7 +55,7 @@ def print_rows(
 
 
 def stdout_console() -> Console:
-    """A console for stdout that never folds a line: a terminal does that better, a pipe must not."""
+    """A console for stdout that never folds a line: terminals do it better, a pipe must not."""
     return Console(width=_UNLIMITED, highlight=False, markup=False)
 
 
