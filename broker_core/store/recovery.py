@@ -2,9 +2,9 @@
 
 1. Consume queues are believed up to the checkpoint, if the number of their entries is the one it
    names; else all are rebuilt from the log.
-2. The log is read from the segment of the checkpoint on, every check sum compared; the first byte
-   that is no whole message is its end. What follows is dropped, and said so. If that is before the
-   checkpoint, older bytes are not believed either: everything is read and rebuilt.
+2. The log is read from the last message before the checkpoint on, every check sum compared; the
+   first byte that is no whole message is its end. What follows is dropped, and said so. If that
+   last message is not whole, older ones are not believed either: all is read and rebuilt.
 3. Messages behind the checkpoint are entered into their queues again.
 4. Queue offsets of a queue go on where they ended, also if all its messages have been deleted.
 """
@@ -92,7 +92,7 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
     if queues.count() != checkpoint.entries:
         return None
     result = Recovery()
-    scan = _Scan(log, from_offset=checkpoint.physical)
+    scan = _Scan(log, start=_last_message(log, queues))
     try:
         for message in scan:
             result.last_store_ms = message.store_ms
@@ -110,7 +110,7 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
 def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
     deleted = {queue: queue.first_at_or_behind(log.first_offset) for queue in queues}
     result = Recovery(rebuilt=True)
-    scan = _Scan(log, from_offset=log.first_offset)
+    scan = _Scan(log, start=log.first_offset)
     started: set[ConsumeQueue] = set()
     for message in scan:
         queue = queues.obtain(message.topic, message.queue_id)
@@ -134,6 +134,15 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
     return result
 
 
+def _last_message(log: CommitLog, queues: ConsumeQueues) -> int:
+    """Where the last message of all queues starts in the log; the log's beginning without one."""
+    place = log.first_offset
+    for queue in queues:
+        if queue.end_offset > queue.first_offset:
+            place = max(place, queue.entry(queue.end_offset - 1)[0])
+    return place
+
+
 def _enter(queue: ConsumeQueue, message: StoredMessage) -> None:
     if message.queue_offset != queue.end_offset:
         raise _QueueGap
@@ -153,21 +162,19 @@ def _is_torn(message: StoredMessage) -> bool:
 
 
 class _Scan:
-    """Iterates over whole messages from the segment of *from_offset* on; then ``end`` is set."""
+    """Iterates over whole messages from the one at *start* on; ``end`` is where they end so far."""
 
-    def __init__(self, log: CommitLog, *, from_offset: int) -> None:
+    def __init__(self, log: CommitLog, *, start: int) -> None:
         self._log = log
-        self._segments = [s for s in log.segments if s.end > from_offset] or log.segments[-1:]
-        self.end = self._segments[0].start if self._segments else log.end_offset
+        self.end = start
 
     def __iter__(self) -> Iterator[StoredMessage]:
-        for segment in self._segments:
-            yield from self._messages(segment)
-            if self.end != segment.end:
-                break
+        for segment in self._log.segments:
+            if segment.start <= self.end < segment.end:
+                yield from self._messages(segment)
 
     def _messages(self, segment: Segment) -> Iterator[StoredMessage]:
-        self.end = position = segment.start
+        position = self.end
         chunk, chunk_at = b"", position
         while position + FILLER.size <= segment.end:
             if position + FILLER.size > chunk_at + len(chunk):

@@ -283,7 +283,7 @@ async def test_a_lock_that_cannot_be_saved_is_not_granted_to_anybody(
             None,
             "[::1]",
             marks=pytest.mark.skipif(not _has_ipv6(), reason="this machine has no IPv6 loopback"),
-        ),  # fmt: skip
+        ),
     ],
 )
 async def test_clients_are_told_an_address_that_they_can_reach(
