@@ -179,6 +179,7 @@ class Proxy:
             "bad_frames": self._thrift.bad_frames,
             "refused": self._thrift.refused_connections,
             "skipped_acks": self._consumers.skipped_acks,
+            "refused_acks": self._bulk.refused_acks,
             "unknown_names": self._consumers.unknown_names,
         }
 

@@ -8,7 +8,7 @@ opens no socket.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -53,6 +53,12 @@ class Verdicts:
     released: Sequence[LeaseId] = ()
     success: Sequence[int] = ()
     failed: Sequence[int] = ()
+
+    @property
+    def named(self) -> list[int]:
+        """All lease ids and offsets in it."""
+        nacked = (nack.lease_id for nack in self.nacked)
+        return [*self.acked, *nacked, *self.released, *self.success, *self.failed]
 
 
 class LaneListener(Protocol):
@@ -129,6 +135,7 @@ class GroupLane:
         """A queue was lost or handed over."""
         self.buffer.remove(pipeline)
         self.listener.on_settled()
+        self._wake()  # the leases that ended with it may have been all that the group may have
 
     def renewed(self, pipeline: QueuePipeline, trusted_until_ns: int) -> None:
         """The orderly lock was renewed."""
@@ -167,29 +174,23 @@ class GroupLane:
         """An answer was never written: its jobs are offered again, uncounted."""
         for pipeline, leases in ((batch.pipeline, batch.leases) for batch in batches):
             if not pipeline.closed:
-                pipeline.return_unsent(leases)
-                self._record(pipeline, "expire", [{"lease": lease.lease_id} for lease in leases])
+                self._write_ended(pipeline, pipeline.return_unsent(leases))
                 self._after(pipeline)
+                self.listener.on_settled()
 
     def settle(self, verdicts: Verdicts, *, connection: int) -> list[int]:
         """Apply verdicts; returns the lease ids (or offsets) that were no longer held."""
         pipeline = self._owned(verdicts.topic, verdicts.qid)
-        named = [
-            *verdicts.acked,
-            *(nack.lease_id for nack in verdicts.nacked),
-            *verdicts.released,
-            *verdicts.success,
-            *verdicts.failed,
-        ]
         if pipeline is None:
-            self._fenced_elsewhere(verdicts, named)
-            return named
+            return self._fenced_elsewhere(verdicts)
         now = now_ns()
-        effects = pipeline.settle(
-            acked=verdicts.acked, nacked=verdicts.nacked, released=verdicts.released, now_ns=now
-        )
-        self._apply(pipeline, effects)
-        not_held = effects.fenced
+        not_held: list[int] = []
+        if verdicts.acked or verdicts.nacked or verdicts.released:
+            effects = pipeline.settle(
+                acked=verdicts.acked, nacked=verdicts.nacked, released=verdicts.released, now_ns=now
+            )
+            self._apply(pipeline, effects)
+            not_held += effects.fenced
         if verdicts.success or verdicts.failed:
             effects = pipeline.settle_by_offset(
                 success=verdicts.success,
@@ -199,7 +200,7 @@ class GroupLane:
                 now_ns=now,
             )
             self._apply(pipeline, effects)
-            not_held = not_held + effects.fenced
+            not_held += effects.fenced
         return not_held
 
     def extend(self, topic: str, qid: str, lease_ids: Sequence[LeaseId], *, ms: int) -> list[int]:
@@ -207,13 +208,12 @@ class GroupLane:
         pipeline = self._owned(topic, qid)
         if pipeline is None:
             return list(lease_ids)
-        not_held = pipeline.extend(lease_ids, ms=ms, now_ns=now_ns())
-        self._record(
-            pipeline,
-            "extend",
-            [{"lease": lease_id} for lease_id in lease_ids if lease_id not in not_held],
-        )
-        return list(not_held)
+        not_held: list[int] = [*pipeline.extend(lease_ids, ms=ms, now_ns=now_ns())]
+        if self.history.enabled:
+            refused = set(not_held)
+            held = [{"lease": lease_id} for lease_id in lease_ids if lease_id not in refused]
+            self._record(pipeline, "extend", held)
+        return not_held
 
     def statistics(self) -> list[PipelineStatistics]:
         """One frozen record an owned queue."""
@@ -236,22 +236,19 @@ class GroupLane:
         pipeline = self.buffer.find(queue)
         return pipeline if pipeline is not None and pipeline.qid == qid else None
 
-    def _fenced_elsewhere(self, verdicts: Verdicts, named: list[int]) -> None:
+    def _fenced_elsewhere(self, verdicts: Verdicts) -> list[int]:
+        """Verdicts on an ownership period that is not, or no longer, ours: all are void."""
+        named = verdicts.named
         if self.settings.topic(verdicts.topic) is not None:
             self._count_of(Topic(verdicts.topic)).fenced += len(named)
         if self.history.enabled:
-            self.history.write_many(
-                "ack_fenced",
-                [
-                    {
-                        "group": self.name,
-                        "topic": verdicts.topic,
-                        "queue": verdicts.qid.partition("#")[0],
-                        "lease": number,
-                    }
-                    for number in named
-                ],
-            )
+            place = {
+                "group": self.name,
+                "topic": verdicts.topic,
+                "queue": verdicts.qid.partition("#")[0],
+            }
+            self.history.write_many("ack_fenced", [{**place, "lease": number} for number in named])
+        return named
 
     def _apply(self, pipeline: QueuePipeline, effects: Effects) -> None:
         counts = self._count(pipeline)
@@ -269,12 +266,15 @@ class GroupLane:
         for job in effects.dead_letters:
             self.listener.on_dead_letter(self, pipeline, job)
         self._after(pipeline)
-        if effects.finished or effects.expired:
+        if effects.finished or effects.nacked or effects.released or effects.expired:
             self.listener.on_settled()
 
     def _after(self, pipeline: QueuePipeline) -> None:
         self.buffer.refresh(pipeline)
         self._arm(pipeline)
+        self._wake()
+
+    def _wake(self) -> None:
         if self.waiting_pulls and self.buffer.has_ready:
             self.listener.on_ready(self)
 
@@ -300,7 +300,10 @@ class GroupLane:
         return self._count_of(pipeline.queue.topic)
 
     def _count_of(self, topic: Topic) -> TopicCounts:
-        return self.counts.setdefault(topic, TopicCounts())
+        counts = self.counts.get(topic)
+        if counts is None:
+            counts = self.counts[topic] = TopicCounts()
+        return counts
 
     # ---- histories ------------------------------------------------------------------------------
 
@@ -325,17 +328,21 @@ class GroupLane:
             "epoch": pipeline.epoch,
         }
 
-    def _record(self, pipeline: QueuePipeline, event: str, fields: list[dict[str, object]]) -> None:
+    def _record(
+        self, pipeline: QueuePipeline, event: str, fields: Sequence[Mapping[str, object]]
+    ) -> None:
         if self.history.enabled and fields:
             place = self._place(pipeline)
             self.history.write_many(event, [{**place, **each} for each in fields])
 
+    def _write_ended(self, pipeline: QueuePipeline, leases: Iterable[Lease]) -> None:
+        """Leases that ended by no verdict."""
+        if self.history.enabled:
+            ended = [{"lease": lease.lease_id, "offset": lease.job.offset} for lease in leases]
+            self._record(pipeline, "expire", ended)
+
     def _write(self, pipeline: QueuePipeline, effects: Effects) -> None:
-        self._record(
-            pipeline,
-            "expire",
-            [{"lease": lease.lease_id, "offset": lease.job.offset} for lease in effects.expired],
-        )
+        self._write_ended(pipeline, effects.expired)
         for outcome, leases in (
             ("ok", effects.acked),
             ("retry", effects.nacked),

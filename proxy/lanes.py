@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from broker_core.names import Group, Topic, check_name
+from broker_core.names import MAX_NAME_CHARS, Group, Topic, check_name
 from proxy.errors import UnknownName
 from proxy.group_lane import GroupLane
 from proxy.settings import GroupSettings, TopicSettings
@@ -50,11 +50,15 @@ class Lanes:
         if lane is None:
             known = ", ".join(sorted(self._lanes)) or "none yet"
             hint = "; name a topic to have it created" if self.auto_create else ""
-            raise UnknownName(f"there is no group {group!r} here; known groups: {known}{hint}")
+            raise UnknownName(
+                f"there is no group {_shown(group)} here; known groups: {known}{hint}"
+            )
         for topic in wanted:
             if lane.settings.topic(topic) is None:
                 known = ", ".join(sorted(each.name for each in lane.settings.topics))
-                raise UnknownName(f"group {group!r} has no topic {topic!r}; its topics: {known}")
+                raise UnknownName(
+                    f"group {group!r} has no topic {_shown(topic)}; its topics: {known}"
+                )
         return lane
 
     def _subscribe(self, group: str, topics: list[str], lane: GroupLane | None) -> GroupLane:
@@ -75,4 +79,10 @@ class Lanes:
             lane.auto_created = True
         else:
             lane.settings = lane.settings.model_copy(update={"topics": (*known, *added)})
+            lane.listener.on_wanted(lane)
         return lane
+
+
+def _shown(name: str) -> str:
+    """A name as errors show it: what came from a client may be megabytes."""
+    return repr(name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…")

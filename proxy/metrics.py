@@ -81,6 +81,9 @@ PROCESS: dict[str, MetricDefinition] = {
     "skipped_acks": MetricDefinition(
         "skipped_acks_total", "Verdicts that name no group here", (), counter=True
     ),
+    "refused_acks": MetricDefinition(
+        "refused_acks_total", "Acks of bulk readers that moved no position", (), counter=True
+    ),
     "unknown_names": MetricDefinition(
         "unknown_names_total", "Pulls for an unknown group or topic", (), counter=True
     ),

@@ -246,13 +246,17 @@ class QueuePipeline:
                 self._buffer.extend(lease, deadline_ns)
         return not_held
 
-    def return_unsent(self, leases: Collection[Lease]) -> None:
-        """The answer with these leases was never written: offer the jobs again, uncounted."""
-        for lease in leases:
-            if self._buffer.live(lease.lease_id) is lease:
-                job = self._buffer.end(lease)
-                job.attempts -= 1
-                self._buffer.offer(job)
+    def return_unsent(self, leases: Collection[Lease]) -> list[Lease]:
+        """The answer with these leases was never written: offer the jobs again, uncounted.
+
+        Returns those that were still live; the others have ended already.
+        """
+        live = [lease for lease in leases if self._buffer.live(lease.lease_id) is lease]
+        for lease in live:
+            job = self._buffer.end(lease)
+            job.attempts -= 1
+            self._buffer.offer(job)
+        return live
 
     def dead_lettered(self, job: Job) -> Effects:
         """The copy of *job* is stored: finish it, and let its key go on (if not closed by now)."""

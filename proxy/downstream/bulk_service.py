@@ -6,7 +6,7 @@ A bulk reader holds its own positions; nothing here takes a lease or keeps order
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,16 @@ from broker_core.names import Group, QueueName, Topic, parse_qid
 from broker_core.remoting.message import StoredMessage
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.allocation import allocate
-from proxy.downstream.requests import MAX_LINGER_MS, MIN_LINGER_MS, user_properties
+from proxy.core.retry_policy import MS
+from proxy.downstream.requests import (
+    MAX_LINGER_MS,
+    MAX_TEXT,
+    MIN_LINGER_MS,
+    refusal,
+    user_properties,
+)
 from proxy.downstream.thrift_server import Entry, Reply, awaiting
-from proxy.errors import OrderlaneError, Refused
+from proxy.errors import OrderlaneError, Refused, UnknownName
 from proxy.group_lane import GroupLane
 from proxy.lanes import Lanes
 from proxy.logs import NoisyLog
@@ -34,8 +41,19 @@ _log = structlog.get_logger("bulk")
 _READER_NS = 30_000_000_000
 #: For so long after its last ack nobody else may move a group's positions.
 _ACK_HOLD_NS = 60_000_000_000
-_BATCH = 256
-_UNKNOWN_NAME = 404
+#: Longest text of a log line; what came from a client may be megabytes.
+_MAX_REASON = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One place that a fetch is about. ``queue`` None: there is nothing to read there."""
+
+    topic: str
+    qid: str
+    offset: int
+    queue: QueueName | None = None
+    most: int = 0  # messages in one answer
 
 
 @dataclass(slots=True)
@@ -90,38 +108,56 @@ class BulkService:
         if request.format:
             raise Refused("this version fetches messages only (format 0)")
         linger_ms = min(max(request.maxLingerTime or 0, MIN_LINGER_MS), MAX_LINGER_MS)
-        wanted = await self._wanted(request)
-        if not wanted:  # an empty answer at once makes DDMQ's Java client spin
-            await asyncio.sleep(linger_ms / 1000)
-        count = request.maxBatchSize if (request.maxBatchSize or 0) > 0 else _BATCH
-        pulls = {
-            queue: (Group(request.groupId), offset, min(count, 1024))
-            for queue, offset in wanted.items()
-        }
-        results = await self._read(pulls, wait_ms=0)
-        if not any(result.messages for result in results.values()):
-            results = await self._read(pulls, wait_ms=linger_ms)
-        answers = self._answers(wanted, results)
+        until_ns = now_ns() + linger_ms * MS
+        asked = await self._asked(request)
+        results: dict[QueueName, PullResult] = {}
+        await self._read(request, asked, results, wait_ms=0)
+        if not _has_news(asked, results):
+            wait_ms = (until_ns - now_ns()) // MS
+            if wait_ms > 0:
+                await self._read(request, asked, results, wait_ms=wait_ms)
+        if not _has_news(asked, results):  # empty at once would make DDMQ's Java client spin
+            await asyncio.sleep(max(0, until_ns - now_ns()) / 1e9)
+        answers = self._answers(asked, results)
         return consumer_service.fetch_result(success=consumer.FetchResponse(results=answers))
 
-    async def _wanted(self, request: Any) -> dict[QueueName, int]:
-        """The queues to read with the offsets to read from."""
-        lane = self._lanes.find(request.groupId)
-        if lane is None:
-            self._noisy.warning(
-                str(request.groupId), "fetch for an unknown group", group=request.groupId
-            )
-            return {}
-        readers = self._readers.setdefault(lane.name, _Readers())
-        members = readers.present(request.consumerId or "", now_ns())
-        if request.fetchOffset:
-            return _positions(request.fetchOffset)
-        wanted = {}
+    async def _asked(self, request: Any) -> list[_Asked]:
+        """The places to read from: those that the request names, else this reader's share."""
+        named = request.fetchOffset or {}
+        try:
+            lane = self._lanes.require(request.groupId, named)
+        except UnknownName as error:
+            self._warn("fetch names what is not here", error)
+            if (found := self._lanes.find(request.groupId)) is None:
+                return [_Asked(*place) for place in _places(named)]
+            lane = found
+        reader = _reader(request)
+        members = self._readers_of(lane).present(reader, now_ns())
+        if named:
+            return [self._place(lane, *place) for place in _places(named)]
+        asked = []
         for topic in lane.settings.topics:
-            queues = await self._client.queues(Topic(topic.name))
-            for queue in allocate(request.consumerId or "", members, queues):
-                wanted[queue] = await self._start(lane, queue)
-        return wanted
+            try:
+                queues = await self._client.queues(Topic(topic.name))
+                share = allocate(reader, members, queues)
+                starts = await asyncio.gather(*(self._start(lane, queue) for queue in share))
+            except RemotingError as error:
+                self._warn("fetch passes over a topic", error)
+                continue
+            asked += [
+                _Asked(topic.name, queue.qid, offset, queue, topic.max_pull_batch)
+                for queue, offset in zip(share, starts, strict=True)
+            ]
+        return asked
+
+    def _place(self, lane: GroupLane, topic: str, qid: str, offset: int) -> _Asked:
+        """A place that a request names; without a queue if the group has no such place."""
+        settings = lane.settings.topic(topic)
+        queue = _queue(topic, qid)
+        if settings is None or queue is None or offset < 0:
+            self._warn("fetch names no place", f"topic {topic!r}, qid {qid!r}, offset {offset}")
+            return _Asked(topic, qid, offset)
+        return _Asked(topic, qid, offset, queue, settings.max_pull_batch)
 
     async def _start(self, lane: GroupLane, queue: QueueName) -> int:
         committed = await self._client.committed_offset(lane.name, queue)
@@ -135,46 +171,53 @@ class BulkService:
         return await self._client.min_offset(queue)
 
     async def _read(
-        self, pulls: Mapping[QueueName, tuple[Group, int, int]], *, wait_ms: int
-    ) -> dict[QueueName, PullResult]:
-        """Read all queues at once, with *wait_ms* until one has some; failed ones are absent."""
-        if not pulls:
-            return {}
-        tasks = {
+        self,
+        request: Any,
+        asked: Iterable[_Asked],
+        results: dict[QueueName, PullResult],
+        *,
+        wait_ms: int,
+    ) -> None:
+        """Read all queues at once into *results*, with *wait_ms* until one has some; failed ones
+        stay out.
+        """
+        wanted = request.maxBatchSize or 0
+        pulls = {
             spawn(
                 self._client.pull(
-                    queue, group=group, offset=offset, max_messages=count, suspend_ms=wait_ms
+                    each.queue,
+                    group=Group(request.groupId),
+                    offset=each.offset,
+                    max_messages=min(wanted, each.most) if wanted > 0 else each.most,
+                    suspend_ms=wait_ms,
                 ),
-                name=f"fetch {queue}",
-            ): queue
-            for queue, (group, offset, count) in pulls.items()
+                name=f"fetch {each.queue}",
+            ): each.queue
+            for each in asked
+            if each.queue is not None
         }
-        results: dict[QueueName, PullResult] = {}
-        pending = set(tasks)
-        while pending and not (wait_ms and any(each.messages for each in results.values())):
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                error = task.exception()
-                if error is None:
-                    results[tasks[task]] = task.result()
-                elif not isinstance(error, RemotingError):
-                    raise error
-                else:
-                    queue = str(tasks[task])
-                    self._noisy.warning(queue, "fetch failed", queue=queue, reason=str(error))
-        await cancel_and_wait(*pending)
-        return results
+        try:
+            pending = set(pulls)
+            while pending and not (wait_ms and any(each.messages for each in results.values())):
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for pull in done:
+                    try:
+                        results[pulls[pull]] = pull.result()
+                    except RemotingError as error:
+                        self._warn("fetch failed", error)
+        finally:
+            await cancel_and_wait(*pulls)
 
     def _answers(
-        self, wanted: Mapping[QueueName, int], results: Mapping[QueueName, PullResult]
+        self, asked: Iterable[_Asked], results: Mapping[QueueName, PullResult]
     ) -> list[Any]:
-        """One QidResponse a queue, always with the next offset, or a client loses its place."""
+        """One QidResponse a place, always with the next offset, or a client loses its place."""
         bytes_left = self._limits.max_answer_bytes
         answers = []
-        for queue, offset in wanted.items():
-            result = results.get(queue)
+        for each in asked:
+            result = None if each.queue is None else results.get(each.queue)
             messages: list[StoredMessage] = []
-            next_offset = offset if result is None else result.next_offset
+            next_offset = each.offset if result is None else result.next_offset
             for message in () if result is None else result.messages:
                 if bytes_left <= 0:
                     next_offset = message.queue_offset
@@ -183,8 +226,8 @@ class BulkService:
                 bytes_left -= len(message.body)
             answers.append(
                 consumer.QidResponse(
-                    topic=queue.topic,
-                    qid=queue.qid,
+                    topic=each.topic,
+                    qid=each.qid,
                     nextRequestOffset=next_offset,
                     messages=[_message(message) for message in messages],
                 )
@@ -202,55 +245,72 @@ class BulkService:
         lane = self._lanes.find(request.groupId)
         if lane is None or lane.joined:
             return False  # unknown, or a group whose positions its leases decide
-        readers = self._readers.setdefault(lane.name, _Readers())
+        readers = self._readers_of(lane)
         now = now_ns()
-        if not readers.may_ack(request.consumerId or "", now):
+        if not readers.may_ack(_reader(request), now):
             return False
-        readers.acker, readers.acked_ns = request.consumerId or "", now
-        positions = _positions(request.offsets or {})
-        try:
-            for queue, offset in positions.items():
-                await self._client.commit_offset(lane.name, queue, offset)
-        except RemotingError as error:
-            self._noisy.warning(lane.name, "ack failed", group=lane.name, reason=str(error))
-            return False
-        return True
+        readers.acker, readers.acked_ns = _reader(request), now
+        places = [self._place(lane, *place) for place in _places(request.offsets or {})]
+        outcomes = await asyncio.gather(
+            *(
+                self._client.commit_offset(lane.name, each.queue, each.offset)
+                for each in places
+                if each.queue is not None
+            ),
+            return_exceptions=True,
+        )
+        failures = [outcome for outcome in outcomes if outcome is not None]
+        for failure in failures:
+            if not isinstance(failure, RemotingError):
+                raise failure
+            self._warn("ack failed", failure)
+        return not failures
 
     # ---- questions ------------------------------------------------------------------------------
 
     async def _consume_stats(self, arguments: Any, _reply: Reply) -> Any:
         request = arguments.request
         lane = None if request is None else self._lanes.find(request.group)
-        stats = []
-        for topic in () if lane is None else lane.settings.topics:
-            if lane is None or request.topic not in (None, topic.name):
-                continue
-            committed, ends = {}, {}
-            for queue in await self._client.queues(Topic(topic.name)):
-                ends[queue.qid] = await self._client.max_offset(queue)
-                offset = await self._client.committed_offset(lane.name, queue)
-                committed[queue.qid] = 0 if offset is None else offset
-            stats.append(
-                consumer.ConsumeStats(
-                    group=lane.name, topic=topic.name, consumeOffsets=committed, produceOffsets=ends
-                )
-            )
+        topics = () if lane is None else lane.settings.topics
+        try:
+            stats = [
+                await self._stats(lane.name, Topic(topic.name))
+                for topic in topics
+                if lane is not None and request.topic in (None, topic.name)
+            ]
+        except RemotingError as error:
+            return consumer_service.getConsumeStats_result(error=refusal(error))
         return consumer_service.getConsumeStats_result(success=stats)
+
+    async def _stats(self, group: Group, topic: Topic) -> Any:
+        queues = await self._client.queues(topic)
+        committed = await asyncio.gather(
+            *(self._client.committed_offset(group, queue) for queue in queues)
+        )
+        ends = await asyncio.gather(*(self._client.max_offset(queue) for queue in queues))
+        qids = [queue.qid for queue in queues]
+        return consumer.ConsumeStats(
+            group=group,
+            topic=topic,
+            consumeOffsets=dict(zip(qids, (offset or 0 for offset in committed), strict=True)),
+            produceOffsets=dict(zip(qids, ends, strict=True)),
+        )
 
     async def _ranges(self, arguments: Any, _reply: Reply) -> Any:
         request = arguments.request
         try:
             if request is None:
                 raise Refused("ranges came without its request")
-            lane = self._lanes.require(request.groupId, request.topics)
-            ranges = [
-                await self._range(lane.name, queue, request.timestampMs)
-                for topic in request.topics or ()
-                for queue in await self._client.queues(Topic(topic))
+            topics = dict.fromkeys(request.topics or ())
+            lane = self._lanes.require(request.groupId, topics)
+            queues = [
+                queue for topic in topics for queue in await self._client.queues(Topic(topic))
             ]
+            ranges = await asyncio.gather(
+                *(self._range(lane.name, queue, request.timestampMs) for queue in queues)
+            )
         except (OrderlaneError, RemotingError) as error:
-            failure = consumer.PullException(code=_UNKNOWN_NAME, message=str(error))
-            return consumer_service.ranges_result(error=failure)
+            return consumer_service.ranges_result(error=refusal(error))
         return consumer_service.ranges_result(success=ranges)
 
     async def _range(self, group: Group, queue: QueueName, timestamp_ms: int | None) -> Any:
@@ -264,19 +324,41 @@ class BulkService:
             offsetAtTimestamp=at,
         )
 
+    # ---- inside ---------------------------------------------------------------------------------
 
-def _positions(offsets: Mapping[str, Mapping[str, int]]) -> dict[QueueName, int]:
-    """Positions by queue; what names no queue, or no offset, is passed over."""
-    positions = {}
+    def _readers_of(self, lane: GroupLane) -> _Readers:
+        return self._readers.setdefault(lane.name, _Readers())
+
+    def _warn(self, event: str, reason: object) -> None:
+        text = str(reason)[:_MAX_REASON]
+        self._noisy.warning(f"{event}: {text}", event, reason=text)
+
+
+def _places(offsets: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str, int]]:
+    """Topic, qid and offset of each entry."""
     for topic, by_qid in offsets.items():
         for qid, offset in by_qid.items():
-            try:
-                queue = parse_qid(Topic(topic), qid)
-            except ValueError:
-                continue
-            if offset >= 0:
-                positions[queue] = offset
-    return positions
+            yield topic, qid, offset
+
+
+def _reader(request: Any) -> str:
+    return (request.consumerId or "")[:MAX_TEXT]
+
+
+def _queue(topic: str, qid: str) -> QueueName | None:
+    try:
+        return parse_qid(Topic(topic), qid)
+    except ValueError:
+        return None
+
+
+def _has_news(asked: Iterable[_Asked], results: Mapping[QueueName, PullResult]) -> bool:
+    """True if there are messages, or a place to go on from that the reader does not know."""
+    return any(
+        result.messages or result.next_offset != each.offset
+        for each in asked
+        if each.queue is not None and (result := results.get(each.queue)) is not None
+    )
 
 
 def _message(stored: StoredMessage) -> Any:

@@ -6,18 +6,19 @@ Acks are applied before messages are taken, so a pull that acks a message may br
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
 
-from broker_core.names import Group
+from broker_core.names import Group, Topic
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.downstream.requests import (
     Addressed,
     linger_ms,
     pull_response,
+    refusal,
     refuse_later_fields,
     uses_our_fields,
     verdicts_of_acks,
@@ -27,7 +28,7 @@ from proxy.downstream.requests import (
 )
 from proxy.downstream.thrift_server import Entry, Reply
 from proxy.downstream.waiters import Waiter, Waiters
-from proxy.errors import OrderlaneError
+from proxy.errors import OrderlaneError, Refused, UnknownName
 from proxy.group_lane import GroupLane
 from proxy.lanes import Lanes
 from proxy.logs import NoisyLog
@@ -36,8 +37,8 @@ from thrift_idl import consumer, consumer_service
 
 _log = structlog.get_logger("consumers")
 
-#: Codes of a PullException: what the request should have been, and what this version lacks.
-UNKNOWN_NAME, REFUSED = 404, 400
+#: Longest wait while this proxy drains: its clients' acks ride on their next pulls.
+_CLOSING_LINGER_MS = 100
 
 
 class ConsumerService:
@@ -67,7 +68,7 @@ class ConsumerService:
         """Apply the verdicts, then answer with messages, now or when some become ready."""
         request = arguments.request
         if request is None:
-            self._refuse(reply, REFUSED, "pull came without its request")
+            _refuse(reply, consumer_service.pull_result, Refused("pull came without its request"))
             return
         ours = uses_our_fields(request)
         connection = reply.connection.connection_id
@@ -77,18 +78,21 @@ class ConsumerService:
             refuse_later_fields(request)
             lane = self._lanes.require(request.groupId, wanted_topics(request))
         except OrderlaneError as error:
-            self._unknown(request, reply, error, ours=ours)
+            self._not_served(request, reply, error, ours=ours)
             return
         lane.seen()
         wish = wish_of(
-            request, ours=ours, connection=connection, max_bytes=self._limits.max_answer_bytes
+            request,
+            group=lane.settings,
+            ours=ours,
+            connection=connection,
+            max_bytes=self._limits.max_answer_bytes,
         )
         batches = lane.lease(wish)
-        wait_ms = linger_ms(request, ours=ours)
-        if batches or self._closing:
+        if batches:
             self._answer(lane, reply, batches, ours=ours)
         else:
-            self._wait(lane, wish, reply, wait_ms=wait_ms, ours=ours)
+            self._wait(lane, wish, reply, wait_ms=self._wait_ms(request, ours=ours), ours=ours)
 
     def submit(self, arguments: Any, reply: Reply) -> None:
         """Apply verdicts by offset without pulling; always true, as in DDMQ."""
@@ -98,27 +102,36 @@ class ConsumerService:
     def settle(self, arguments: Any, reply: Reply) -> None:
         """Apply verdicts by lease id without pulling; names the leases that were not held."""
         request = arguments.request
-        not_held = (
-            []
-            if request is None
-            else self._apply(verdicts_of_acks(request.acks), reply.connection.connection_id)
-        )
+        if request is None:
+            refusal = Refused("settle came without its request")
+            _refuse(reply, consumer_service.settle_result, refusal)
+            return
+        verdicts = verdicts_of_acks(request.acks)
+        not_held = [
+            consumer.LeaseRef(context=context, leaseId=number)
+            for context, number in self._apply(verdicts, reply.connection.connection_id)
+        ]
         answer = consumer.AckAnswer(notHeld=not_held)
         reply(consumer_service.settle_result(success=answer))
 
     def extend(self, arguments: Any, reply: Reply) -> None:
         """Let leases run on; names those that were not held."""
         request = arguments.request
+        if request is None:
+            refusal = Refused("extend came without its request")
+            _refuse(reply, consumer_service.extend_result, refusal)
+            return
         not_held = []
-        for reference in (request.leases or ()) if request is not None else ():
-            context = reference.context
-            lane = None if context is None else self._lanes.find(context.groupId)
+        for reference in request.leases or ():
+            context = reference.context or consumer.Context()
+            lane = self._lanes.find(context.groupId)
             lease_id = LeaseId(reference.leaseId or 0)
             if lane is not None:
                 lane.seen()
-                if not lane.extend(context.topic, context.qid, [lease_id], ms=request.ms or 0):
-                    continue
-            not_held.append(reference)
+            if lane is None or lane.extend(
+                context.topic or "", context.qid or "", [lease_id], ms=request.ms or 0
+            ):
+                not_held.append(consumer.LeaseRef(context=context, leaseId=lease_id))
         reply(consumer_service.extend_result(success=consumer.AckAnswer(notHeld=not_held)))
 
     # ---- waiting --------------------------------------------------------------------------------
@@ -128,23 +141,30 @@ class ConsumerService:
         waiters = self._waiters.get(lane.name)
         if waiters is None:
             return
-        topics = lane.buffer.ready_topics()
-        while topics and (waiter := waiters.first(topics)) is not None:
-            batches = lane.lease(waiter.wish)
-            if not batches:
+        served_out: set[Topic] = set()  # topics whose ready jobs may not be handed out now
+        while topics := [each for each in lane.buffer.ready_topics() if each not in served_out]:
+            waiter = waiters.first(topics)
+            if waiter is None:
                 return
-            waiters.remove(waiter)
-            waiter.answer(batches)
-            topics = lane.buffer.ready_topics()
+            batches = lane.lease(waiter.wish)
+            if batches:
+                waiters.remove(waiter)
+                waiter.answer(batches)
+            else:  # whoever wants nothing else would get nothing either
+                served_out.update(topics if waiter.wish.topics is None else waiter.wish.topics)
 
     def close(self) -> None:
-        """Answer all waiting pulls with nothing; later ones do not wait."""
+        """Answer all waiting pulls with nothing; later ones wait shortly."""
         self._closing = True
         for waiters in self._waiters.values():
             while len(waiters):
                 waiter = waiters.any()
                 waiters.remove(waiter)
                 waiter.answer([])
+
+    def _wait_ms(self, request: Any, *, ours: bool) -> int:
+        wait_ms = linger_ms(request, ours=ours)
+        return min(wait_ms, _CLOSING_LINGER_MS) if self._closing else wait_ms
 
     def _wait(
         self, lane: GroupLane, wish: PullWish, reply: Reply, *, wait_ms: int, ours: bool
@@ -179,28 +199,29 @@ class ConsumerService:
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _apply(self, verdicts: Iterable[Addressed], connection: int) -> list[consumer.LeaseRef]:
+    def _apply(
+        self, addressed: Iterable[Addressed], connection: int
+    ) -> list[tuple[consumer.Context, int]]:
         """Apply each to the group that it names; returns the leases that were not held."""
-        not_held = []
-        for group, each in verdicts:
-            lane = self._lanes.find(group)
-            if each is None or lane is None:
+        not_held: list[tuple[consumer.Context, int]] = []
+        for context, verdicts in addressed:
+            lane = self._lanes.find(context.groupId)
+            if lane is None:
                 self.skipped_acks += 1
-                continue
-            lane.seen()
-            context = consumer.Context(groupId=group, topic=each.topic, qid=each.qid)
-            not_held += [
-                consumer.LeaseRef(context=context, leaseId=number)
-                for number in lane.settle(each, connection=connection)
-            ]
+                void = verdicts.named
+            else:
+                lane.seen()
+                void = lane.settle(verdicts, connection=connection)
+                self.skipped_acks += bool(void) and lane.settings.topic(verdicts.topic) is None
+            not_held += [(context, number) for number in void]
         return not_held
 
-    def _unknown(self, request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:
-        self.unknown_names += 1
+    def _not_served(self, request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:
+        self.unknown_names += isinstance(error, UnknownName)
         client = reply.connection.address
         self._noisy.warning(str(error), "pull refused", client=client, reason=str(error))
         if ours:
-            self._refuse(reply, UNKNOWN_NAME, str(error))
+            _refuse(reply, consumer_service.pull_result, error)
             return
         # DDMQ's C++ client drops its acks at an exception, its Go client stalls for 5 s; and an
         # answer at once would let them spin.
@@ -210,6 +231,6 @@ class ConsumerService:
         delay_s = linger_ms(request, ours=False) / 1000
         asyncio.get_running_loop().call_later(delay_s, reply, answer)
 
-    def _refuse(self, reply: Reply, code: int, message: str) -> None:
-        error = consumer.PullException(code=code, message=message)
-        reply(consumer_service.pull_result(error=error))
+
+def _refuse(reply: Reply, result: Callable[..., Any], error: OrderlaneError) -> None:
+    reply(result(error=refusal(error)))

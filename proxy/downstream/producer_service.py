@@ -15,13 +15,14 @@ from typing import Any
 
 import structlog
 
-from broker_core.client import BrokerClient, SendReceipt
+from broker_core.client import BrokerClient, SendReceipt, SendStatus
+from broker_core.client.sending import with_id
 from broker_core.clock import wall_ms
-from broker_core.errors import BrokerError, RemotingError, RequestTimeout
+from broker_core.errors import BrokerError, LocalProtocolError, RemotingError, RequestTimeout
 from broker_core.names import QueueName, Topic, check_name
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.key_hash import java_hash
-from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.key_hash import queue_index
+from broker_core.remoting.message import OutgoingMessage, encode_properties
 from proxy.downstream.requests import RESERVED_PROPERTIES
 from proxy.downstream.thrift_server import Entry, Reply, awaiting
 from proxy.history.record import History
@@ -34,6 +35,13 @@ OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC = 0, 10, 11, 12, 14
 NOT_A_DELAY_TOPIC, BAD_DELAY_TYPE = 18, 31
 LOOPS = 3  # DelayMessage.dmsgtype
 
+_CODE_OF_ANSWER = {
+    int(ResponseCode.TOPIC_NOT_EXIST): NO_TOPIC,
+    int(ResponseCode.MESSAGE_ILLEGAL): ILLEGAL,
+}
+#: The one status of a stored message that is no success: it may not outlive the broker.
+_NOT_ON_DISK = SendStatus.FLUSH_DISK_TIMEOUT
+
 #: DDMQ answers OK to this topic without sending anything: its clients' health check.
 HEARTBEAT_TOPIC = "carrera_heartbeat"
 MAX_KEY_CHARS = MAX_TAG_CHARS = 255
@@ -42,6 +50,8 @@ _TEMPLATE_TOPIC = Topic("TBW102")
 
 #: One request to the broker carries at most so much; more goes in several, in order.
 _BATCH_MESSAGES, _BATCH_BYTES = 512, 1_000_000
+#: Longest time that a client may give its send.
+_MAX_TIMEOUT_MS = 60_000
 
 #: A property that clients may set although the broker reserves it: the message's unique id.
 _SETTABLE = frozenset({"UNIQ_KEY"})
@@ -55,6 +65,7 @@ class _Illegal(Exception):
 class _Routed:
     queue: QueueName
     message: OutgoingMessage
+    size: int  # bytes of body and properties
 
 
 class ProducerService:
@@ -66,7 +77,7 @@ class ProducerService:
         self._max_body_bytes = max_body_bytes
         self._noisy = NoisyLog(_log)
         self._turns = itertools.count()
-        self._creating: dict[Topic, asyncio.Lock] = {}
+        self._creating = asyncio.Lock()
 
     def entries(self) -> Mapping[str, Entry]:
         """The methods by name."""
@@ -80,7 +91,7 @@ class ProducerService:
     # ---- methods --------------------------------------------------------------------------------
 
     async def _send_sync(self, arguments: Any, _reply: Reply) -> Any:
-        timeout_s = (arguments.timeout or 0) / 1000 or None
+        timeout_s = min(max(arguments.timeout or 0, 0), _MAX_TIMEOUT_MS) / 1000 or None
         result = await self._send([arguments.message], timeout_s=timeout_s)
         return producer_service.sendSync_result(success=result)
 
@@ -112,9 +123,9 @@ class ProducerService:
             return producer.Result(code=ILLEGAL, msg=str(error))
         except RemotingError as error:
             return self._failure(error)
-        by_queue: dict[QueueName, list[OutgoingMessage]] = {}
+        by_queue: dict[QueueName, list[_Routed]] = {}
         for each in routed:
-            by_queue.setdefault(each.queue, []).append(each.message)
+            by_queue.setdefault(each.queue, []).append(each)
         outcomes = await asyncio.gather(
             *(self._to_queue(*each, timeout_s=timeout_s) for each in by_queue.items())
         )
@@ -122,7 +133,7 @@ class ProducerService:
         return self._failure(failures[0]) if failures else producer.Result(code=OK, msg="OK")
 
     async def _to_queue(
-        self, queue: QueueName, messages: list[OutgoingMessage], *, timeout_s: float | None
+        self, queue: QueueName, messages: list[_Routed], *, timeout_s: float | None
     ) -> RemotingError | None:
         """Send to one queue, in order, stopping at the first failure, which is returned."""
         try:
@@ -132,6 +143,8 @@ class ProducerService:
                 else:
                     receipts = await self._client.send_batch(queue, chunk, timeout_s=timeout_s)
                 self._record(receipts)
+                if late := [each for each in receipts if each.status is _NOT_ON_DISK]:
+                    raise RequestTimeout(f"{queue}: {len(late)} messages were not on disk in time")
         except RemotingError as error:
             return error
         return None
@@ -157,11 +170,7 @@ class ProducerService:
         if isinstance(error, RequestTimeout):
             code = TIMED_OUT
         elif isinstance(error, BrokerError):
-            known = {
-                ResponseCode.TOPIC_NOT_EXIST: NO_TOPIC,
-                ResponseCode.MESSAGE_ILLEGAL: ILLEGAL,
-            }
-            code = known.get(ResponseCode(error.code), UNKNOWN) if _is_known(error.code) else code
+            code = _CODE_OF_ANSWER.get(error.code, UNKNOWN)
         return producer.Result(code=code, msg=str(error))
 
     # ---- routing --------------------------------------------------------------------------------
@@ -175,8 +184,16 @@ class ProducerService:
         except ValueError as error:
             raise _Illegal(str(error)) from None
         outgoing = self._outgoing(topic, message)
+        try:
+            size = len(outgoing.body) + len(encode_properties(outgoing.all_properties()))
+        except LocalProtocolError as error:
+            raise _Illegal(str(error)) from None
         queues = await self._queues(topic)
-        return _Routed(queues[self._choose(message, len(queues))], outgoing)
+        if not queues:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"topic {topic} has no writable queue", request="send"
+            )
+        return _Routed(queues[self._choose(message, len(queues))], outgoing, size)
 
     def _choose(self, message: Any, count: int) -> int:
         """Index of the queue: explicit, by hashId, by the key's hash, at random, or in turn."""
@@ -188,7 +205,7 @@ class ProducerService:
         if message.hashId is not None:
             return abs(int(message.hashId)) % count
         if message.key:
-            return abs(java_hash(message.key)) % count
+            return queue_index(message.key, count)
         return next(self._turns) % count
 
     def _outgoing(self, topic: Topic, message: Any) -> OutgoingMessage:
@@ -207,11 +224,11 @@ class ProducerService:
                 raise _Illegal(f"property {name!r} is reserved by the broker: rename it")
             if not name or not value:
                 raise _Illegal(f"property {name!r} with value {value!r}: neither may be empty")
-        for text in (key or "", tag or "", *properties, *properties.values()):
-            if "\x01" in text or "\x02" in text:
-                raise _Illegal(f"{text!r} holds \\x01 or \\x02, which separate properties")
-        return OutgoingMessage(
-            topic=topic, body=body, key=key, tag=tag, properties=properties, born_ms=wall_ms()
+        # The id is given here, not at the send: it belongs to what is counted and checked.
+        return with_id(
+            OutgoingMessage(
+                topic=topic, body=body, key=key, tag=tag, properties=properties, born_ms=wall_ms()
+            )
         )
 
     async def _queues(self, topic: Topic) -> list[QueueName]:
@@ -221,7 +238,7 @@ class ProducerService:
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            async with self._creating.setdefault(topic, asyncio.Lock()):
+            async with self._creating:
                 return await self._create(topic, error)
 
     async def _create(self, topic: Topic, unknown: BrokerError) -> list[QueueName]:
@@ -238,17 +255,13 @@ class ProducerService:
         return await self._client.writable_queues(topic, fresh=True)
 
 
-def _is_known(code: int) -> bool:
-    return code in ResponseCode.__members__.values()
-
-
-def _chunks(messages: Sequence[OutgoingMessage]) -> list[list[OutgoingMessage]]:
+def _chunks(messages: Sequence[_Routed]) -> list[list[OutgoingMessage]]:
     chunks: list[list[OutgoingMessage]] = []
     size = _BATCH_BYTES
-    for message in messages:
-        if size + len(message.body) > _BATCH_BYTES or len(chunks[-1]) >= _BATCH_MESSAGES:
+    for each in messages:
+        if size + each.size > _BATCH_BYTES or len(chunks[-1]) >= _BATCH_MESSAGES:
             chunks.append([])
             size = 0
-        chunks[-1].append(message)
-        size += len(message.body)
+        chunks[-1].append(each.message)
+        size += each.size
     return chunks

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from broker_core.names import Group, Topic
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import Topic
+from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
 from proxy.core.pull_buffer import Holder
-from proxy.errors import Refused
+from proxy.errors import Refused, UnknownName
 from proxy.group_lane import Verdicts
+from proxy.settings import GroupSettings
 from thrift_idl import consumer
 
 #: Batch size of a pull that names none and uses none of our fields: DDMQ's own default.
@@ -23,6 +26,10 @@ MIN_LINGER_MS, MAX_LINGER_MS, DDMQ_MAX_LINGER_MS = 20, 30_000, 1_500
 #: Longest client name and reason that are kept; the rest is cut off.
 MAX_TEXT = 256
 
+#: Codes of a PullException: a request that is wrong, or not served by this version; no such group
+#: or topic; a broker that failed.
+REFUSED, UNKNOWN_NAME, UNAVAILABLE = 400, 404, 503
+
 _OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token", "topics")
 
 #: RocketMQ's own properties: the application that produced the message did not set them.
@@ -31,6 +38,18 @@ RESERVED_PROPERTIES = frozenset(
     " BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION"
     " TRACE_ON UNIQ_KEY MAX_RECONSUME_TIMES CONSUME_START_TIME CLUSTER".split()
 )
+
+
+_NO_CONTEXT = consumer.Context()
+
+
+def refusal(error: Exception) -> consumer.PullException:
+    """What a client is told of *error*; the codes stand in the IDL."""
+    code = UNAVAILABLE if isinstance(error, RemotingError) else REFUSED
+    unknown_topic = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
+    if isinstance(error, UnknownName) or unknown_topic:
+        code = UNKNOWN_NAME
+    return consumer.PullException(code=code, message=str(error))
 
 
 def uses_our_fields(request: Any) -> bool:
@@ -55,66 +74,69 @@ def linger_ms(request: Any, *, ours: bool) -> int:
 
 
 def wanted_topics(request: Any) -> list[str] | None:
-    """The topics that a pull names; None for any of the group."""
+    """The topics that a pull names, each once; None for any of the group."""
     if request.topics:
-        return list(request.topics)
+        return list(dict.fromkeys(request.topics))
     return None if not request.topic else [request.topic]
 
 
-def wish_of(request: Any, *, ours: bool, connection: int, max_bytes: int) -> PullWish:
-    """What a PullRequest asks of the group's buffer."""
+def wish_of(
+    request: Any, *, group: GroupSettings, ours: bool, connection: int, max_bytes: int
+) -> PullWish:
+    """What a PullRequest asks of the group's buffer, which keeps to each topic's own limit too."""
     topics = wanted_topics(request)
-    default = 2**31 if ours else DDMQ_BATCH
+    jobs = request.maxBatchSize or 0
+    if jobs <= 0:
+        jobs = _largest_batch(group, topics) if ours else DDMQ_BATCH
     client = (request.clientId or f"connection-{connection}")[:MAX_TEXT]
     return PullWish(
         holder=Holder(connection, client),
         topics=None if topics is None else frozenset(map(Topic, topics)),
-        max_jobs=request.maxBatchSize if (request.maxBatchSize or 0) > 0 else default,
+        max_jobs=jobs,
         max_bytes=max_bytes,
         many_queues=bool(request.manyQueues),
     )
 
 
-#: Verdicts with the group that they name; None and None for what names no place.
-Addressed = tuple[Group | None, Verdicts | None]
+def _largest_batch(group: GroupSettings, topics: Collection[str] | None) -> int:
+    wanted = [topic for topic in group.topics if topics is None or topic.name in topics]
+    return max(topic.max_pull_batch for topic in wanted)
+
+
+#: Verdicts with the Context that they came with: whoever applies them looks for its group.
+Addressed = tuple[Any, Verdicts]
 
 
 def verdicts_of_result(result: Any) -> Iterator[Addressed]:
-    """Every link of a ConsumeResult chain with the group that it names; None for a bad link."""
+    """Every link of a ConsumeResult chain."""
     while result is not None:
-        context = result.context
-        if context is None or not (context.groupId and context.topic and context.qid):
-            yield None, None
-        else:
-            yield (
-                Group(context.groupId),
-                Verdicts(
-                    context.topic,
-                    context.qid,
-                    success=result.successOffsets or (),
-                    failed=result.failOffsets or (),
-                ),
-            )
+        context = result.context or _NO_CONTEXT
+        yield (
+            context,
+            Verdicts(
+                context.topic or "",
+                context.qid or "",
+                success=result.successOffsets or (),
+                failed=result.failOffsets or (),
+            ),
+        )
         result = result.nextResult
 
 
 def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[Addressed]:
-    """Every AckBatch with the group that it names; None for a bad one."""
+    """Every AckBatch of a list."""
     for batch in batches or ():
-        context = batch.context
-        if context is None or not (context.groupId and context.topic and context.qid):
-            yield None, None
-        else:
-            yield (
-                Group(context.groupId),
-                Verdicts(
-                    context.topic,
-                    context.qid,
-                    acked=batch.acked or (),
-                    nacked=[_nack(nack) for nack in batch.nacked or ()],
-                    released=batch.released or (),
-                ),
-            )
+        context = batch.context or _NO_CONTEXT
+        yield (
+            context,
+            Verdicts(
+                context.topic or "",
+                context.qid or "",
+                acked=batch.acked or (),
+                nacked=[_nack(nack) for nack in batch.nacked or ()],
+                released=batch.released or (),
+            ),
+        )
 
 
 def pull_response(

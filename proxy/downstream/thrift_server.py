@@ -26,9 +26,14 @@ from proxy.downstream.thrift_frames import (
     encode_failure,
 )
 from proxy.errors import OrderlaneError
+from proxy.logs import NoisyLog
 from proxy.settings import LimitSettings
+from proxy.wakeup import Signal
 
 _log = structlog.get_logger("thrift")
+
+#: Bytes of further requests that are read while one is served; more wait in the client.
+_READ_AHEAD = 65536
 
 
 class Method(Protocol):
@@ -69,7 +74,7 @@ class Reply:
     def __init__(self, connection: Connection, call: Call) -> None:
         self.connection = connection
         self.call = call
-        #: Called if the connection ends before the answer has left the process whole.
+        #: Called once if the connection ends before the answer has left the process whole.
         self.on_lost: Callable[[], None] | None = None
         self._answered = False
 
@@ -79,12 +84,22 @@ class Reply:
 
     def fail(self, error: Exception) -> None:
         """Answer that the server failed; the client sees a TApplicationException."""
+        method = self.call.name
         if isinstance(error, OrderlaneError | RemotingError):
-            _log.warning("request failed", method=self.call.name, reason=str(error))
+            noisy = self.connection.server.noisy
+            noisy.warning(f"failed {method}", "request failed", method=method, reason=str(error))
         else:
-            _log.error("request failed", method=self.call.name, exc_info=error)
-        sentence = f"{self.call.name} failed in the proxy: {error}"
-        self._send(encode_failure(self.call, TApplicationException.INTERNAL_ERROR, sentence))
+            _log.error("request failed", method=method, exc_info=error)
+        if not self._answered:  # else it broke after its answer: nobody waits any more
+            sentence = f"{method} failed in the proxy: {error}"
+            kind = TApplicationException.INTERNAL_ERROR
+            self._send(encode_failure(self.call, kind, sentence))
+
+    def lost(self) -> None:
+        """The connection ended: the answer will not leave whole."""
+        on_lost, self.on_lost = self.on_lost, None
+        if on_lost is not None:
+            on_lost()
 
     def _send(self, frame: bytes) -> None:
         if self._answered:
@@ -100,11 +115,11 @@ class Connection(asyncio.Protocol):
         self.connection_id = connection_id
         self.address = ""
         self.home = ""
-        self._server = server
+        self.server = server
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(server.limits.max_frame_bytes)
-        self._current: Reply | None = None  # the request that is not answered yet
-        self._unsent: Reply | None = None  # answered, but bytes of it are still here
+        self._current: Reply | None = None  # until its answer has left the process whole
+        self._writing_paused = False
         self._reading_paused = False
 
     # ---- asyncio's side -------------------------------------------------------------------------
@@ -116,71 +131,77 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=0)
         peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         self.address = peer[0] if peer else ""
-        self.home = f"[{own[0]}]:{own[1]}" if own and ":" in own[0] else f"{own[0]}:{own[1]}"
-        if not self._server.admit(self):
+        self.home = _host_port(*own[:2]) if own else ""
+        if not self.server.admit(self):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
         self._frames.receive_data(data)
         self._next_request()
-        if self._current is not None and self._frames.buffered > 65536 and self._transport:
+        if self._current is not None and self._frames.buffered > _READ_AHEAD and self._transport:
             self._reading_paused = True
             self._transport.pause_reading()
 
     def pause_writing(self) -> None:
         """Bytes of the answer stayed here."""
-        self._unsent = self._unsent or self._current
+        self._writing_paused = True
 
     def resume_writing(self) -> None:
         """All bytes have left the process."""
-        self._unsent = None
+        self._writing_paused = False
+        self._done()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended; whose answer did not leave whole is told."""
         self._transport = None
-        self._server.forget(self)
-        for reply in {self._current, self._unsent}:
-            if reply is not None and reply.on_lost is not None:
-                reply.on_lost()
-        self._current = self._unsent = None
+        self.server.forget(self)
+        reply, self._current = self._current, None
+        if reply is not None:
+            reply.lost()
 
     # ---- the server's side ----------------------------------------------------------------------
 
     def answer(self, reply: Reply, frame: bytes) -> None:
-        """Write the answer to the current request, then take the next one."""
+        """Write the answer to the current request; when it has left, take the next one."""
         if self._transport is None or self._transport.is_closing() or self._current is not reply:
-            if reply.on_lost is not None:
-                reply.on_lost()
+            reply.lost()
             return
         if not reply.call.one_way:
-            self._transport.write(frame)  # calls pause_writing while _current still names it
-        self._current = None
-        if self._frames.buffered:
-            asyncio.get_running_loop().call_soon(self._next_request)
-        if self._reading_paused:
-            self._reading_paused = False
-            self._transport.resume_reading()
+            self._transport.write(frame)  # pauses writing if something stays, closes on an error
+        if not (self._writing_paused or self._transport.is_closing()):
+            self._done()
 
     def close(self) -> None:
         """End the connection after what is written has left."""
         if self._transport is not None:
             self._transport.close()
 
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _done(self) -> None:
+        self._current = None
+        if self._frames.buffered:
+            asyncio.get_running_loop().call_soon(self._next_request)
+        if self._reading_paused and self._transport is not None:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
     def _next_request(self) -> None:
-        if self._current is not None or self._transport is None:
+        if self._current is not None or self._transport is None or self._transport.is_closing():
             return
         try:
             frame = self._frames.next_frame()
             if frame is None:
                 return
             call = decode_call(frame)
-            entry = self._server.methods.get(call.name)
+            entry = self.server.methods.get(call.name)
             arguments = None if entry is None else call.decode(entry.arguments())
         except FrameError as error:
-            _log.warning("connection closed: not a request", client=self.address, reason=str(error))
-            self._server.bad_frames += 1
-            self._transport.abort()
+            self.server.closed_for(self, str(error))
             return
         self._current = reply = Reply(self, call)
         if entry is None:
@@ -204,6 +225,8 @@ class ThriftServer:
         self.refused_connections = 0
         self.open: dict[int, Connection] = {}
         self._addresses: Counter[str] = Counter()
+        self.noisy = NoisyLog(_log)  # of what clients can cause at will
+        self._all_closed = Signal()
         self._last_id = 0
         self._listeners: list[asyncio.Server] = []
 
@@ -219,12 +242,15 @@ class ThriftServer:
         for listener in self._listeners:
             listener.close()
 
-    async def close(self) -> None:
-        """Stop listening and end all connections."""
+    async def close(self, *, grace_s: float = 1.0) -> None:
+        """Stop listening; end all connections, those whose clients do not read after *grace_s*."""
         self.stop_listening()
         for connection in list(self.open.values()):
             connection.close()
-        await asyncio.sleep(0)  # lets the transports tell their protocols
+        if self.open and not await self._all_closed.wait(grace_s):
+            for connection in list(self.open.values()):
+                connection.abort()
+            await self._all_closed.wait(grace_s)
 
     def admit(self, connection: Connection) -> bool:
         """Count a new connection in; False if it is one too many."""
@@ -233,8 +259,11 @@ class ThriftServer:
         full = len(self.open) > self.limits.max_connections
         if full or self._addresses[connection.address] > self.limits.max_connections_per_address:
             self.refused_connections += 1
+            client = connection.address
             limit = "max_connections" if full else "max_connections_per_address"
-            _log.warning("connection refused", client=connection.address, reached=limit)
+            self.noisy.warning(
+                f"refused {client}", "connection refused", client=client, reached=limit
+            )
             return False
         return True
 
@@ -244,7 +273,22 @@ class ThriftServer:
             self._addresses[connection.address] -= 1
             if not self._addresses[connection.address]:
                 del self._addresses[connection.address]
+        if not self.open:
+            self._all_closed.fire()
+
+    def closed_for(self, connection: Connection, reason: str) -> None:
+        """End a connection whose bytes are no request."""
+        self.bad_frames += 1
+        client = connection.address
+        self.noisy.warning(
+            f"bad {client}", "connection closed: not a request", client=client, reason=reason
+        )
+        connection.abort()
 
     def _connection(self) -> Connection:
         self._last_id += 1
         return Connection(self, self._last_id)
+
+
+def _host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
