@@ -7,9 +7,9 @@ failure, gives messages from ``take`` to handlers, and reports their ends to ``s
 Rules; tests name them:
 
 S1  A verdict rides on the next pull to the proxy that holds its lease.
-S2  With a pull at the proxy, verdicts are sent at once, for what they release may be just what that
-    pull waits for; while they are under way further ones gather. Without such a pull they wait for
-    the next one, ``ack_linger_ns`` at most.
+S2  A verdict waits for the next pull, ``ack_linger_ns`` at most. But what it releases may be just
+    what a pull at the proxy waits for: it is sent at once if no message waits here meanwhile, and
+    otherwise once that pull has not been answered for 3 ms. While some are under way others gather.
 S3  A verdict is sent again until an answer confirms it or its lease cannot be alive, and never
     after that.
 S4  A lease runs from the moment its pull was *sent*. A message whose lease has run out goes to a
@@ -37,6 +37,8 @@ _MS = 1_000_000
 _MIN_LINGER_NS, _FIRST_LINGER_NS, _MAX_LINGER_NS = 20 * _MS, 1_000 * _MS, 10_000 * _MS
 #: Pause after an answer that is empty although its pull could have waited: a proxy that shuts down.
 _EARLY_PAUSE_NS = 50 * _MS
+#: A proxy that has messages answers a pull within this; one that does not lets the pull wait.
+_ANSWER_DUE_NS = 3 * _MS
 _FIRST_BACKOFF_NS, _MAX_BACKOFF_NS = 50 * _MS, 5_000 * _MS
 
 
@@ -281,8 +283,12 @@ class Session:
         since = home.verdicts.since_ns
         if since is None:
             return None
-        hurry = self.stopping or self._pull is not None
-        return since if hurry else since + self.options.ack_linger_ns
+        if self.stopping or (self._pull is not None and not self._leases.ready):
+            return since
+        last = since + self.options.ack_linger_ns
+        if self._pull is None:
+            return last
+        return min(last, max(since, self._pull.sent_ns + _ANSWER_DUE_NS))
 
     def _begin_extend(self, home: Home, now_ns: int) -> consumer.ExtendRequest:
         home.extending = self._leases_of(home)

@@ -36,6 +36,7 @@ async def work(arguments: argparse.Namespace) -> None:
         arguments.proxy,
         group=arguments.group,
         concurrency=arguments.handlers,
+        prefetch=3 * arguments.handlers,  # fewer, larger pulls: the machine is small
         client_id=f"demo-{name}-{os.getpid()}",
         observer=observer,
     )
