@@ -1,0 +1,161 @@
+"""Processes of the command line as children of a test, to be killed, stopped and restarted.
+
+Their output goes to files, so that none ever waits for the test to read it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+ROOT = Path(__file__).parents[2]
+_LOOK_S = 0.01
+
+
+def wait_until(holds: Callable[[], object], *, within_s: float, what: str) -> None:
+    """Return once ``holds()``; AssertionError naming *what* otherwise."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
+        time.sleep(_LOOK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a verb that ended by itself left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its stdout as JSON."""
+        return orjson.loads(self.out)
+
+
+class Child:
+    """``python -m proxy.cli VERB …``. Everything that waits has a limit."""
+
+    def __init__(self, command: list[str], output: Path, environment: Mapping[str, str]) -> None:
+        self._out, self._err = output.with_suffix(".out"), output.with_suffix(".err")
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=output.parent,
+                env=environment,
+            )
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def out(self) -> list[str]:
+        """Whole lines of stdout so far."""
+        return self._out.read_text().split("\n")[:-1]
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def ready(self, *, within_s: float = 30) -> dict[str, Any]:
+        """The ready line, once it is there."""
+        self.wait_for(1, within_s=within_s)
+        line: dict[str, Any] = orjson.loads(self.out[0])
+        assert line.pop("ready") is True
+        return line
+
+    def wait_for(self, lines: int, *, within_s: float = 30) -> None:
+        """Wait until stdout has so many lines."""
+        wait_until(
+            lambda: len(self.out) >= lines or not self.running,
+            within_s=within_s,
+            what=f"{lines} lines from {self.process.args!r}; it wrote {self.err[-2000:]}",
+        )
+        assert len(self.out) >= lines, f"ended with {self.process.returncode}: {self.err}"
+
+    def kill(self) -> None:
+        """``kill -9``: it has no say."""
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self, *, within_s: float = 30) -> int:
+        """SIGTERM, and its exit code."""
+        self.process.terminate()
+        return self.wait(within_s=within_s)
+
+    def pause(self) -> None:
+        """SIGSTOP: it lives and does nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def wait(self, *, within_s: float = 30) -> int:
+        """Its exit code, once it ended by itself."""
+        return self.process.wait(timeout=within_s)
+
+
+@dataclass(slots=True)
+class Children:
+    """All children of a test; leaving the context kills those that still run."""
+
+    folder: Path
+    _started: list[Child] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        for child in self._started:
+            child.kill()
+
+    def start(self, *arguments: object, **environment: str) -> Child:
+        """Start a verb; its working directory is ``folder``."""
+        output = self.folder / f"{len(self._started)}-{arguments[0]}"
+        child = Child(_command(arguments), output, _environment(environment))
+        self._started.append(child)
+        return child
+
+    def run(
+        self, *arguments: object, stdin: bytes = b"", within_s: float = 60, **environment: str
+    ) -> Ended:
+        """Run a verb to its end."""
+        done = subprocess.run(
+            _command(arguments),
+            input=stdin,
+            capture_output=True,
+            timeout=within_s,
+            cwd=self.folder,
+            env=_environment(environment),
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def _command(arguments: tuple[object, ...]) -> list[str]:
+    return [sys.executable, "-m", "proxy.cli", *map(str, arguments)]
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    """The test's own without settings of ours, which would change what is tested."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ORDERLANE_")}
+    return {**own, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}
