@@ -1,0 +1,39 @@
+"""The demo as its user starts it: a process of its own, on a small part of the data."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+
+@pytest.mark.slow
+def test_the_last_line_tells_what_both_orders_came_to(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "proxy.cli", "demo", "--flights", "400", "--keep", str(tmp_path)],
+        capture_output=True,
+        timeout=100,
+        check=False,
+    )
+    summary = orjson.loads(done.stdout.splitlines()[-1])
+
+    assert (done.returncode, summary["events"]) == (0, 800), done.stderr.decode()
+    assert (summary["violations"], summary["duplicates"], summary["lost"]) == (0, 0, 0)
+    assert summary["key_order_s"] < summary["queue_order_s"]
+    assert list(tmp_path.glob("histories/flights-by-aircraft/*.jsonl"))
+
+
+def test_a_wrong_choice_of_flights_is_one_sentence() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "proxy.cli", "demo", "--flights", "some"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert b"'some' is none of january" in done.stderr
+    assert b"Traceback" not in done.stderr
