@@ -133,8 +133,10 @@ def decode_call(frame: bytes) -> Call:
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"a call's head cannot be read: {error.__class__.__name__}") from error
     head_bytes = end + codec.after_name
-    if not start <= end <= start + MAX_NAME_BYTES or head_bytes > len(frame):
+    if not 0 <= end - start <= MAX_NAME_BYTES:
         raise FrameError(f"a method's name of {end - start} bytes: 0 to {MAX_NAME_BYTES} are taken")
+    if head_bytes > len(frame):
+        raise FrameError("a call's head is cut short")
     if kind not in (TMessageType.CALL, TMessageType.ONEWAY):
         raise FrameError(f"message type {kind} is no call")
     return Call(name, kind == TMessageType.ONEWAY, codec, frame, head_bytes)

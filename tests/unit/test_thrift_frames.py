@@ -1,0 +1,218 @@
+"""Frames and calls: cut anywhere, both protocols, nothing but FrameError for what does not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from thrift.protocol.TCompactProtocol import TCompactProtocol
+from thrift.Thrift import TApplicationException, TMessageType, TType
+from thrift.transport.TTransport import TMemoryBuffer
+
+from proxy.downstream.thrift_frames import (
+    MAX_NAME_BYTES,
+    FrameBuffer,
+    FrameError,
+    decode_call,
+    encode_answer,
+    encode_failure,
+)
+from tests.support.thrift_client import (
+    BINARY,
+    COMPACT,
+    Protocol,
+    chain,
+    decode_answer,
+    framed,
+    link,
+    our_pull,
+    payload_of,
+)
+from thrift_idl import consumer, consumer_service
+
+PULL = consumer_service.pull_args(request=our_pull("billing", maxBatchSize=3))
+
+protocols = pytest.mark.parametrize("protocol", [COMPACT, BINARY], ids=["compact", "binary"])
+
+
+def pull(**fields: object) -> consumer_service.pull_args:
+    return consumer_service.pull_args(request=our_pull("billing", **fields))
+
+
+# ---- frames -----------------------------------------------------------------------------------
+
+
+def test_frames_come_out_whole_wherever_the_stream_was_cut() -> None:
+    stream = framed(b"one") + framed(b"second") + framed(b"3")
+    for cut in range(len(stream) + 1):
+        buffer = FrameBuffer(1024)
+        frames = []
+        for part in (stream[:cut], stream[cut:]):
+            buffer.receive_data(part)
+            while (frame := buffer.next_frame()) is not None:
+                frames.append(frame)
+        assert frames == [b"one", b"second", b"3"]
+        assert buffer.buffered == 0
+
+
+@pytest.mark.parametrize(
+    "head", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\4\1", b"GET / HTTP/1.1\r\n", b"\x16\3\1\2\0"]
+)
+def test_a_length_out_of_bounds_is_an_error_before_anything_is_awaited(head: bytes) -> None:
+    """Empty, negative, one byte above the limit, HTTP, TLS."""
+    buffer = FrameBuffer(1024)
+    buffer.receive_data(head)
+    with pytest.raises(FrameError, match="it should have 1 to 1024"):
+        buffer.next_frame()
+
+
+def test_a_frame_as_long_as_the_limit_is_taken() -> None:
+    buffer = FrameBuffer(1024)
+    buffer.receive_data(framed(bytes(1024)))
+    assert buffer.next_frame() == bytes(1024)
+
+
+# ---- calls ------------------------------------------------------------------------------------
+
+
+@protocols
+@pytest.mark.parametrize("sequence_id", [0, 1, 127, 128, 2**31 - 1, -1, -(2**31)])
+def test_an_answer_echoes_name_and_sequence_id_in_its_calls_protocol(
+    protocol: Protocol, sequence_id: int
+) -> None:
+    call = decode_call(payload_of("pull", PULL, protocol=protocol, sequence_id=sequence_id))
+    assert (call.name, call.one_way) == ("pull", False)
+    assert call.decode(consumer_service.pull_args()) == PULL
+    result = consumer_service.pull_result(success=consumer.PullResponse(messages=[], leaseMs=7))
+    frame = encode_answer(call, result)
+    assert frame == framed(frame[4:])
+    assert decode_answer(frame[4:], protocol=protocol) == (
+        "pull",
+        TMessageType.REPLY,
+        sequence_id,
+        result,
+    )
+
+
+@protocols
+def test_a_failure_is_a_readable_application_exception(protocol: Protocol) -> None:
+    call = decode_call(payload_of("pull", PULL, protocol=protocol, sequence_id=5))
+    frame = encode_failure(call, TApplicationException.UNKNOWN_METHOD, "no such method: naïve")
+    name, kind, sequence_id, failure = decode_answer(frame[4:], protocol=protocol)
+    assert (name, kind, sequence_id) == ("pull", TMessageType.EXCEPTION, 5)
+    assert (failure.type, failure.message) == (1, "no such method: naïve")
+
+
+@protocols
+def test_a_one_way_call_is_told_apart(protocol: Protocol) -> None:
+    payload = payload_of("pull", PULL, protocol=protocol, kind=TMessageType.ONEWAY)
+    assert decode_call(payload).one_way
+
+
+@protocols
+@pytest.mark.parametrize("kind", [TMessageType.REPLY, TMessageType.EXCEPTION])
+def test_an_answer_is_no_call(protocol: Protocol, kind: int) -> None:
+    with pytest.raises(FrameError, match="is no call"):
+        decode_call(payload_of("pull", PULL, protocol=protocol, kind=kind))
+
+
+@protocols
+def test_a_call_cut_short_anywhere_is_a_frame_error(protocol: Protocol) -> None:
+    payload = payload_of("pull", PULL, protocol=protocol)
+    for length in range(1, len(payload)):
+        with pytest.raises(FrameError):
+            decode_call(payload[:length]).decode(consumer_service.pull_args())
+
+
+@protocols
+def test_a_name_longer_than_any_methods_is_refused(protocol: Protocol) -> None:
+    decode_call(payload_of("x" * MAX_NAME_BYTES, PULL, protocol=protocol))
+    with pytest.raises(FrameError, match="a method's name of 65 bytes: 0 to 64 are taken"):
+        decode_call(payload_of("x" * (MAX_NAME_BYTES + 1), PULL, protocol=protocol))
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"\x00", "begins with 0x00"),
+        (b"\x82", "head cannot be read"),
+        (b"\x82\x22", "version 2 of the compact protocol"),
+        (b"\x82\x21" + b"\xff" * 6, "more than 5 bytes"),
+        (b"\x82\x21\x01\x04pul", "head is cut short"),
+        (b"\x82\x21\x01\x02\xff\xfe", "head cannot be read"),
+        (b"\x80\x02\x00\x01" + bytes(8), "version 0x800200 of the binary protocol"),
+        (b"\x80\x01\x00\x01\xff\xff\xff\xff" + bytes(4), "name of -1 bytes: 0 to 64 are taken"),
+        (b"\x80\x01\x00\x01\x00\x00\x00\x04pull\x00", "head is cut short"),
+    ],
+)
+def test_garbled_heads_are_frame_errors_that_say_what_is_wrong(payload: bytes, reason: str) -> None:
+    with pytest.raises(FrameError, match=reason):
+        decode_call(payload)
+
+
+# ---- what the codec must refuse ---------------------------------------------------------------
+
+
+def test_a_chain_of_61_results_fits_and_one_of_62_is_an_error() -> None:
+    """The accelerated codec nests 64 structs at most."""
+
+    def arguments(length: int) -> consumer_service.pull_args:
+        context = consumer.Context("billing", "orders", "broker-a_0#1")
+        links = [link(context, success=[number]) for number in range(length)]
+        return pull(result=chain(*links))
+
+    fits = decode_call(payload_of("pull", arguments(61))).decode(consumer_service.pull_args())
+    assert fits == arguments(61)
+    with pytest.raises(FrameError, match="recursion depth"):
+        decode_call(payload_of("pull", arguments(62))).decode(consumer_service.pull_args())
+
+
+def test_a_nesting_bomb_in_an_unknown_field_is_an_error() -> None:
+    buffer = TMemoryBuffer()
+    out = TCompactProtocol(buffer)
+    out.writeMessageBegin("pull", TMessageType.CALL, 1)
+    bomb = buffer.getvalue() + b"\x7c" * 100_000  # field 7 of type struct, 100,000 deep
+    with pytest.raises(FrameError, match="arguments of pull cannot be read"):
+        decode_call(bomb).decode(consumer_service.pull_args())
+
+
+class HugeAcks:
+    """A pull that announces 2,147,483,647 AckBatches and sends none."""
+
+    def write(self, out: Any) -> None:
+        out.writeStructBegin("PullRequest")
+        out.writeFieldBegin("acks", TType.LIST, 70)
+        out.writeListBegin(TType.STRUCT, 2**31 - 1)
+        out.writeListEnd()
+        out.writeFieldEnd()
+        out.writeFieldStop()
+        out.writeStructEnd()
+
+
+@protocols
+def test_a_list_of_two_thousand_million_is_refused_at_its_length(protocol: Protocol) -> None:
+    payload = payload_of("pull", consumer_service.pull_args(request=HugeAcks()), protocol=protocol)
+    with pytest.raises(FrameError, match="OverflowError"):
+        decode_call(payload).decode(consumer_service.pull_args())
+
+
+def test_a_field_of_another_type_counts_as_absent() -> None:
+    """As Thrift has it: groupId sent as a number is skipped, like a field that nobody knows."""
+    payload = payload_of("pull", consumer_service.pull_args(request=WrongPull()))
+    request = decode_call(payload).decode(consumer_service.pull_args()).request
+    assert (request.groupId, request.maxBatchSize) == (None, 3)
+
+
+class WrongPull:
+    """A pull whose groupId is an i64."""
+
+    def write(self, out: Any) -> None:
+        out.writeStructBegin("PullRequest")
+        out.writeFieldBegin("groupId", TType.I64, 1)
+        out.writeI64(77)
+        out.writeFieldEnd()
+        out.writeFieldBegin("maxBatchSize", TType.I32, 10)
+        out.writeI32(3)
+        out.writeFieldEnd()
+        out.writeFieldStop()
+        out.writeStructEnd()
