@@ -149,6 +149,18 @@ def test_a_reader_that_has_enough_makes_no_noise(tmp_path: Path) -> None:
         assert process.wait(timeout=60) == 1
 
 
+def test_a_base_installation_says_what_is_missing() -> None:
+    script = "import sys; sys.modules['typer'] = None; from proxy.cli.entry import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "orderlane: typer is not installed: the command line needs the extra 'server',"
+        " as in pip install 'orderlane[server]'\n"
+    )
+
+
 def test_tables_and_json_show_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"topic": "orders", "lag": 12, "delay": None}, {"topic": "x", "lag": 1.5}]
     print_rows(rows, columns=["topic", "lag", "delay"], output=OutputFormat.TABLE)
