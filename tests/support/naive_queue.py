@@ -1,0 +1,347 @@
+"""What a queue pipeline should do, with plain lists and no cleverness: the model of its tests.
+
+It knows the log, what was read of it, and one small record a message that is unfinished. Everything
+it says is found by looking through all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_core.remoting.message import StoredMessage
+from proxy.core.effects import Effects, Nack, Outcome
+from proxy.core.order_key import MissingKey
+from proxy.core.ownership_record import Snapshot
+from proxy.core.pull_buffer import Lease
+from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from tests.support.messages import message
+
+MS = 1_000_000
+
+#: JSON bodies, and the key that each has under ``$.id``: written down here, not computed.
+BODIES: list[tuple[bytes, str | None]] = [
+    (b'{"id":1}', "1"),
+    (b'{"id":1.0,"n":2}', "1"),
+    (b'{"id":"1"}', "1"),
+    (b'{"id":2}', "2"),
+    (b'{"id":"x"}', "x"),
+    (b'{"id":null}', None),
+    (b"{}", None),
+    (b'{"id":', None),
+    (b'{"id":' + b"[" * 500 + b"]" * 500 + b"}", None),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message in the log. ``body`` is an index into BODIES."""
+
+    offset: int
+    body: int
+    key: str | None
+    tag: str | None
+
+    def stored(self) -> StoredMessage:
+        return message(self.offset, body=self.body_bytes, key=self.key, tag=self.tag)
+
+    @property
+    def body_bytes(self) -> bytes:
+        return BODIES[self.body][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The rules of the queue, as the model reads them."""
+
+    order_key: str | None
+    missing_key: MissingKey
+    tags: frozenset[str] | None
+    visibility_ns: int
+    retry: RetryPolicy
+
+    def key_of(self, sent: Sent) -> str | None:
+        """The order key; None without, and for a group without order."""
+        match self.order_key:
+            case None:
+                return None
+            case "QID":
+                return "the queue"
+            case "KEY":
+                return sent.key
+            case _:
+                return BODIES[sent.body][1]
+
+    def chain_of(self, sent: Sent) -> str | None:
+        """The chain: None if the message waits for no other."""
+        key = self.key_of(sent)
+        if key is None and self.order_key and self.missing_key is MissingKey.BY_QUEUE:
+            return "the queue"
+        return key
+
+
+@dataclass(slots=True)
+class NaiveJob:
+    sent: Sent
+    chain: str | None
+    attempts: int
+    state: str = "waiting"  # leased, retrying, dead
+    lease: int = 0
+    deadline_ns: int = 0
+    due_ns: int = 0
+    connections: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Expected:
+    """Effects, with offsets instead of objects."""
+
+    finished: list[tuple[int, Outcome]] = field(default_factory=list)
+    acked: list[int] = field(default_factory=list)
+    nacked: list[int] = field(default_factory=list)
+    released: list[int] = field(default_factory=list)
+    expired: list[int] = field(default_factory=list)
+    fenced: list[int] = field(default_factory=list)
+    dead_letters: list[int] = field(default_factory=list)
+    missing_keys: int = 0
+
+    def assert_is(self, effects: Effects) -> None:
+        assert self == Expected(
+            effects.finished,
+            *(
+                [lease.job.offset for lease in leases]
+                for leases in (effects.acked, effects.nacked, effects.released, effects.expired)
+            ),
+            effects.fenced,
+            [job.offset for job in effects.dead_letters],
+            effects.missing_keys,
+        )
+
+
+@dataclass(slots=True)
+class NaiveQueue:
+    """One queue over its ownership periods. ``finished`` is what the present owner knows."""
+
+    facts: Facts
+    log: dict[int, Sent] = field(default_factory=dict)
+    position: int = 0
+    read_to: int = 0  # what this owner or those before it have read, as far as it knows
+    jobs: dict[int, NaiveJob] = field(default_factory=dict)
+    finished: dict[int, Outcome] = field(default_factory=dict)
+    failed_attempts: dict[int, int] = field(default_factory=dict)
+    first_handed: dict[str, int] = field(default_factory=dict)  # highest so far, of each chain
+
+    # ---- what should be seen ----------------------------------------------------------------
+
+    def ready(self) -> list[NaiveJob]:
+        """Jobs that a pull should get."""
+        return [job for job in self.jobs.values() if job.state == "waiting" and self._leads(job)]
+
+    def _leads(self, job: NaiveJob) -> bool:
+        """No job of its chain is before it."""
+        chain = [other for other in self.jobs.values() if other.chain == job.chain]
+        return job.chain is None or min(other.sent.offset for other in chain) == job.sent.offset
+
+    def count(self, *states: str) -> int:
+        return sum(job.state in states for job in self.jobs.values())
+
+    def leased(self) -> list[NaiveJob]:
+        return [job for job in self.jobs.values() if job.state == "leased"]
+
+    def by_lease(self, lease: int) -> NaiveJob | None:
+        return next((job for job in self.leased() if job.lease == lease), None)
+
+    @property
+    def chains(self) -> set[str]:
+        """Chains with unfinished jobs; those that policy dead-letters unsubmitted have none."""
+        return {job.chain for job in self.jobs.values() if job.chain is not None}
+
+    @property
+    def body_bytes(self) -> int:
+        return sum(len(job.sent.body_bytes) for job in self.jobs.values())
+
+    @property
+    def committable(self) -> int:
+        return min(self.jobs, default=self.position)
+
+    def next_due_ns(self) -> int | None:
+        times = [job.deadline_ns for job in self.leased()]
+        times += [job.due_ns for job in self.jobs.values() if job.state == "retrying"]
+        return min(times, default=None)
+
+    def snapshot(self, epoch: Any) -> Snapshot:
+        unfinished = [
+            offset
+            for offset in sorted(self.log)
+            if offset in self.jobs
+            or (self.position <= offset < self.read_to and offset not in self.finished)
+        ]
+        attempts = {o: n for o, n in self.failed_attempts.items() if o in unfinished}
+        read = max(self.position, self.read_to)
+        return Snapshot(epoch, self.committable, read, tuple(unfinished), attempts)
+
+    # ---- what happens -------------------------------------------------------------------------
+
+    def read(self, sent: Iterable[Sent], next_offset: int) -> Expected:
+        expected = Expected()
+        for each in sent:
+            if each.offset < self.position:
+                continue
+            self.position = each.offset + 1
+            if each.offset in self.finished:
+                continue
+            if self.facts.tags is not None and each.tag not in self.facts.tags:
+                self._finish(each.offset, Outcome.FILTERED, expected)
+                continue
+            job = NaiveJob(
+                each, self.facts.chain_of(each), self.failed_attempts.get(each.offset, 0)
+            )
+            self.jobs[each.offset] = job
+            if self.facts.order_key and self.facts.key_of(each) is None:
+                expected.missing_keys += 1
+                if self.facts.missing_key is MissingKey.DEAD_LETTER:
+                    self._give_up(job, expected)
+        self.position = max(self.position, next_offset)
+        self.read_to = max(self.read_to, self.position)
+        return expected
+
+    def hand_out(self, lease: Lease, *, now_ns: int) -> None:
+        """The pipeline leased a job: may it?"""
+        job = self.jobs[lease.job.offset]
+        assert job.state == "waiting", "claim 3: at most one live lease"
+        assert self._leads(job), "claim 1: of a key one is ready or running"
+        offset, chain = job.sent.offset, job.chain
+        if chain is not None:
+            for earlier in self.log.values():
+                if earlier.offset < offset and self.facts.chain_of(earlier) == chain:
+                    assert earlier.offset in self.finished, "claim 2: the one before is finished"
+            if job.attempts == 0 and not job.connections:
+                assert self.first_handed.get(chain, -1) < offset, "claim 2: in queue order"
+                self.first_handed[chain] = offset
+        job.state, job.lease = "leased", lease.lease_id
+        job.attempts += 1
+        job.connections.append(lease.holder.connection)
+        job.deadline_ns = now_ns + self.facts.visibility_ns
+        assert (lease.job.attempts, lease.deadline_ns) == (job.attempts, job.deadline_ns)
+
+    def settle(
+        self, *, acked: list[int], nacked: list[Nack], released: list[int], now_ns: int
+    ) -> Expected:
+        expected = self.pass_time(now_ns)
+        for lease in acked:
+            if job := self._held(lease, expected):
+                self._acked(job, expected)
+        for nack in nacked:
+            if job := self._held(nack.lease_id, expected):
+                self._nacked(job, nack, expected, now_ns=now_ns)
+        for lease in released:
+            if job := self._held(lease, expected):
+                expected.released.append(job.sent.offset)
+                self.hand_back(job)
+        return expected
+
+    def settle_by_offset(
+        self, *, success: list[int], failed: list[int], connection: int,
+        open_connections: Container[int], now_ns: int,
+    ) -> Expected:  # fmt: skip
+        expected = self.pass_time(now_ns)
+        for offset in dict.fromkeys([*failed, *success]):
+            job = self.jobs.get(offset)
+            if job is None or job.state != "leased":
+                expected.fenced.append(offset)
+                continue
+            came_back = (
+                len(set(job.connections)) == 1 and job.connections[0] not in open_connections
+            )
+            if job.connections[-1] != connection and not came_back:
+                expected.fenced.append(offset)
+            elif offset in success:
+                self._acked(job, expected)
+            else:
+                self._nacked(job, Nack(lease_id=lease_of(job)), expected, now_ns=now_ns)
+        return expected
+
+    def extend(self, leases: list[int], *, ms: int, now_ns: int, refused: bool) -> list[int]:
+        """The leases that are not held any more; the others run on."""
+        held = {lease for lease in leases if (job := self.by_lease(lease)) and not refused
+                and job.deadline_ns > now_ns}  # fmt: skip
+        for job in self.leased():
+            if job.lease in held:
+                until_ns = now_ns + min(ms * MS, self.facts.visibility_ns)
+                job.deadline_ns = max(job.deadline_ns, until_ns)
+        return [lease for lease in leases if lease not in held]
+
+    def hand_back(self, job: NaiveJob) -> None:
+        job.state = "waiting"
+        job.attempts -= 1
+
+    def stored_copy(self, offset: int) -> Expected:
+        expected = Expected()
+        assert self.jobs[offset].state == "dead"
+        self._finish(offset, Outcome.DEAD_LETTERED, expected)
+        return expected
+
+    def pass_time(self, now_ns: int) -> Expected:
+        expected = Expected()
+        ended = [job for job in self.leased() if job.deadline_ns <= now_ns]
+        for job in sorted(ended, key=lambda job: (job.deadline_ns, job.lease)):
+            expected.expired.append(job.sent.offset)
+            self._failed(job, None, expected, now_ns=now_ns)
+        for job in self.jobs.values():
+            if job.state == "retrying" and job.due_ns <= now_ns:
+                job.state = "waiting"
+        return expected
+
+    def begin(
+        self, start: int, *, read_to: int, finished: dict[int, Outcome], attempts: dict[int, int]
+    ) -> None:
+        """A new owner that knows no more than this."""
+        self.position, self.read_to = start, max(start, read_to)
+        self.finished, self.failed_attempts = dict(finished), dict(attempts)
+        self.jobs, self.first_handed = {}, {}
+
+    # ---- inside -------------------------------------------------------------------------------
+
+    def _held(self, lease: int, expected: Expected) -> NaiveJob | None:
+        job = self.by_lease(lease)
+        if job is None:
+            expected.fenced.append(lease)
+        return job
+
+    def _acked(self, job: NaiveJob, expected: Expected) -> None:
+        expected.acked.append(job.sent.offset)
+        self._finish(job.sent.offset, Outcome.OK, expected)
+
+    def _nacked(self, job: NaiveJob, nack: Nack, expected: Expected, *, now_ns: int) -> None:
+        expected.nacked.append(job.sent.offset)
+        self._failed(job, nack, expected, now_ns=now_ns)
+
+    def _failed(self, job: NaiveJob, nack: Nack | None, expected: Expected, *, now_ns: int) -> None:
+        retry = self.facts.retry
+        self.failed_attempts[job.sent.offset] = job.attempts
+        used_up = job.attempts >= retry.max_deliveries or (nack is not None and nack.reject)
+        if used_up and retry.on_exhausted is not OnExhausted.BLOCK:
+            self._give_up(job, expected)
+        elif nack is None:
+            job.state = "waiting"
+        else:
+            wait_ms = nack.retry_after_ms
+            if wait_ms is None:
+                wait_ms = [*retry.intervals_ms, *[retry.intervals_ms[-1]] * 99][job.attempts - 1]
+            job.state, job.due_ns = "retrying", now_ns + wait_ms * MS
+
+    def _give_up(self, job: NaiveJob, expected: Expected) -> None:
+        job.state = "dead"
+        expected.dead_letters.append(job.sent.offset)
+
+    def _finish(self, offset: int, outcome: Outcome, expected: Expected) -> None:
+        assert offset not in self.finished, "nothing finishes twice"
+        self.jobs.pop(offset, None)
+        self.failed_attempts.pop(offset, None)
+        self.finished[offset] = outcome
+        expected.finished.append((offset, outcome))
+
+
+def lease_of(job: NaiveJob) -> Any:
+    return job.lease
