@@ -18,7 +18,7 @@ GENERATED = "thrift_idl/gen/"
 #: Modules of the extras: a base installation has none of them.
 SERVER_EXTRAS = (
     *("aiohttp", "jsonpath_rfc9535", "orjson", "prometheus_client", "pydantic"),
-    *("pydantic_settings", "rich", "sortedcontainers", "structlog", "typer", "uvloop", "yaml"),
+    *("rich", "structlog", "typer", "uvloop", "yaml"),
 )
 DEVELOPMENT = ("hypothesis", "mypy", "pytest", "ruff")
 
