@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -217,14 +218,23 @@ def field_ids_of(value: Any) -> Mapping[str, int]:
 
 
 @asynccontextmanager
-async def connect(port: int, *, protocol: Protocol = COMPACT) -> AsyncIterator[ThriftClient]:
-    """A client on loopback; disconnected at the end."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    client = ThriftClient(reader, writer, protocol)
-    try:
-        yield client
-    finally:
-        await client.close()
+async def connect(
+    port: int, *, protocol: Protocol = COMPACT, receive_buffer: int | None = None
+) -> AsyncIterator[ThriftClient]:
+    """A client on loopback; disconnected at the end. *receive_buffer* in bytes makes it a reader
+    that takes little before it looks.
+    """
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        if receive_buffer is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=connection, limit=1024)
+        client = ThriftClient(reader, writer, protocol)
+        try:
+            yield client
+        finally:
+            await client.close()
 
 
 def _refs(references: Sequence[Any]) -> list[tuple[str, int]]:
