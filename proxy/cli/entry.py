@@ -8,7 +8,7 @@ import sys
 def run() -> None:
     """Run the command line, or say how to install it."""
     try:
-        from proxy.cli import main  # noqa: PLC0415 - what it imports may be missing
+        from proxy.cli import main  # what it imports may be missing
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in ("proxy", "broker_core"):
             raise  # not a missing extra: a bug
