@@ -48,7 +48,7 @@ class Broker:
 
     Example::
 
-        broker = Broker(BrokerSettings(data=Path("data"), nameservers=("127.0.0.1:9876",)))
+        broker = Broker(BrokerSettings(data=Path("data"), nameserver=("127.0.0.1:9876",)))
         await broker.start()
         ...
         await broker.close()
@@ -170,14 +170,14 @@ class Broker:
         host, _, port = listening.rpartition(":")
         ip = host.strip("[]")
         if ip in _WILDCARDS:
-            ip = _outward_ip(self._settings.nameservers)
+            ip = _outward_ip(self._settings.nameserver)
         self._store_host = encode_host(ip, int(port))
         shown = self._settings.advertise_host or ip
         self.address = f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"
 
     async def _register(self) -> None:
         self._registration = Registration(
-            self._settings.nameservers,
+            self._settings.nameserver,
             broker_name=self._settings.broker_name,
             cluster_name=self._settings.cluster_name,
             address=self.address,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from broker_core.names import check_name
 
@@ -18,6 +18,10 @@ def _host_and_port(text: str) -> str:
     if not (host and port.isdecimal() and int(port) < 65536):
         raise ValueError(f"{text!r} is no address: expected host:port, as 127.0.0.1:10911")
     return text
+
+
+def _comma_separated(value: object) -> object:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 def _name(text: str) -> str:
@@ -39,8 +43,8 @@ class BrokerSettings(BaseModel):
     listen: Address = "127.0.0.1:10911"
     #: What clients are told to connect to; by default the address listened on.
     advertise_host: str | None = None
-    #: host:port of each; the broker registers at all of them, every 30 s.
-    nameservers: tuple[Address, ...] = ()
+    #: host:port of each, comma separated or a list; the broker registers at all, every 30 s.
+    nameserver: Annotated[tuple[Address, ...], BeforeValidator(_comma_separated)] = ()
     broker_name: Name = "broker-a"
     cluster_name: Name = "orderlane"
     #: sync: a send is answered when it is on disk; async: within half a second after.

@@ -75,7 +75,7 @@ async def _up(
     async with AsyncExitStack() as started:
         nameserver = await _start_nameserver(f"127.0.0.1:{nameserver_port}", started)
         broker = await _start_broker(
-            embedded.model_copy(update={"nameservers": (nameserver.address,)}), started
+            embedded.model_copy(update={"nameserver": (nameserver.address,)}), started
         )
         settings = settings.model_copy(update={"nameserver": (nameserver.address,)})
         parts = ("nameserver", "broker", "proxy")

@@ -26,7 +26,7 @@ from broker_core.broker import Broker, BrokerSettings
 
 async def main():
     broker = Broker(BrokerSettings(
-        data=Path(sys.argv[1]), nameservers=(sys.argv[2],), listen="127.0.0.1:0",
+        data=Path(sys.argv[1]), nameserver=(sys.argv[2],), listen="127.0.0.1:0",
         flush=sys.argv[3], segment_bytes=300_000, max_message_bytes=100_000,
     ))
     await broker.start()

@@ -177,7 +177,7 @@ async def test_a_nameserver_that_comes_later_is_told_then(tmp_path: Path) -> Non
         BrokerSettings(
             data=tmp_path / "data",
             listen="127.0.0.1:0",
-            nameservers=(address,),
+            nameserver=(address,),
             segment_bytes=8 * 1024 * 1024,
         )
     )

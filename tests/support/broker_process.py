@@ -38,7 +38,7 @@ class Cluster:
                 **{
                     "data": self.data,
                     "listen": f"127.0.0.1:{self._port}",
-                    "nameservers": (self.nameserver,),
+                    "nameserver": (self.nameserver,),
                     "broker_name": self.broker_name,
                     "segment_bytes": SMALL_SEGMENT_BYTES,
                     **self._settings,

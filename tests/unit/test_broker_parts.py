@@ -166,7 +166,7 @@ def test_settings_have_their_defaults(tmp_path: Path) -> None:
     ("field", "value", "says"),
     [
         ("listen", "10911", "expected host:port"),
-        ("nameservers", ["127.0.0.1:99999"], "expected host:port"),
+        ("nameserver", ["127.0.0.1:99999"], "expected host:port"),
         ("broker_name", "a b", "not a legal name"),
         ("flush", "later", "'sync' or 'async'"),
         ("segment_bytes", 1_000_000, "too small for max_message_bytes"),
