@@ -21,7 +21,9 @@ from proxy.history.record import History, NullHistory
 from proxy.lanes import Lanes
 from proxy.settings import GroupSettings, LimitSettings
 from proxy.topic_rules import rules_of
+from tests.support.eventually import eventually
 from tests.support.pipelines import FOR_EVER_NS
+from tests.support.thrift_client import ThriftClient, our_pull
 
 GROUP, TOPIC = "billing", "orders"
 
@@ -147,6 +149,13 @@ class Serving:
 
     def on_settled(self) -> None:
         self.told["settled"] += 1
+
+
+async def parked(serving: Serving, client: ThriftClient, **fields: Any) -> None:
+    """Send a pull of ours, and return once it waits."""
+    before = serving.lane().waiting_pulls
+    client.send("pull", our_pull(GROUP, **{"linger_ms": 20_000, **fields}))
+    await eventually(lambda: serving.lane().waiting_pulls == before + 1)
 
 
 @asynccontextmanager
