@@ -104,7 +104,7 @@ class OwnedQueue:
             return
         self._pipeline = pipeline
         self.state = QueueState.OWNED
-        self._history("own+", owner=self._context.client.client_id)
+        self._history("own+", owner=self._context.client.client_id, begin=pipeline.position)
         self._lane.add(pipeline)
         self._read()
         self._log.info(
