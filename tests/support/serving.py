@@ -15,7 +15,7 @@ from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.downstream.consumer_service import ConsumerService
-from proxy.downstream.thrift_server import Entry, ThriftServer
+from proxy.downstream.thrift_server import ThriftServer
 from proxy.group_lane import GroupLane
 from proxy.history.record import History, NullHistory
 from proxy.lanes import Lanes
@@ -70,7 +70,6 @@ class Serving:
     limits: LimitSettings
     history: History
     auto_create: bool
-    extra: Mapping[str, Entry]
     memory: Budget = field(default_factory=lambda: Budget(1 << 40))
     told: Counter[str] = field(default_factory=Counter)
     dead_letters: list[Job] = field(default_factory=list)
@@ -82,7 +81,7 @@ class Serving:
     def __post_init__(self) -> None:
         self.lanes = Lanes(self._make, auto_create=self.auto_create)
         self.consumers = ConsumerService(self.lanes, self.limits)
-        self.server = ThriftServer({**self.consumers.entries(), **self.extra}, self.limits)
+        self.server = ThriftServer(self.consumers.entries(), self.limits)
 
     def lane(self, group: str = GROUP) -> GroupLane:
         """The lane of a group that must be there."""
@@ -164,14 +163,12 @@ async def serving(
     limits: Mapping[str, int] | None = None,
     history: History | None = None,
     auto_create: bool = False,
-    extra: Mapping[str, Entry] | None = None,
 ) -> AsyncIterator[Serving]:
     """A server on any free port with *groups* (one plain group by default)."""
     made = Serving(
         LimitSettings.model_validate(limits or {}),
         history or NullHistory(),
         auto_create,
-        extra or {},
     )
     for settings in groups or (group_settings(),):
         made.lanes.add(settings)

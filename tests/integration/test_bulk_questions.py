@@ -1,0 +1,84 @@
+"""getConsumeStats and ranges, over loopback, on queues in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.errors import BrokerError, ConnectionLost
+from broker_core.names import Group
+from tests.support.fake_broker_client import FakeBrokerClient, bulk, queue
+from tests.support.messages import message
+from tests.support.serving import GROUP, TOPIC, group_settings
+from tests.support.thrift_client import connect, field_ids_of
+from thrift_idl import consumer
+
+
+async def test_stats_give_both_offsets_of_each_queue() -> None:
+    broker = FakeBrokerClient(orders=2, other=1)
+    broker.store(message(0), message(1))
+    broker.committed[Group(GROUP), queue(0)] = 1
+    groups = group_settings(topics=(TOPIC, "other"))
+    async with bulk(broker, groups) as (it, _), connect(it.port) as client:
+        expected = consumer.ConsumeStats(
+            GROUP, TOPIC, {"broker-a_0": 1, "broker-a_1": 0}, {"broker-a_0": 2, "broker-a_1": 0}
+        )
+        request = consumer.ConsumeStatsRequest(group=GROUP, topic=TOPIC)
+        assert await client.call("getConsumeStats", request) == [expected]
+        both = await client.call("getConsumeStats", consumer.ConsumeStatsRequest(group=GROUP))
+        assert [each.topic for each in both] == [TOPIC, "other"]
+        assert max(field_ids_of(both).values()) < 70
+
+
+@pytest.mark.parametrize(("group", "topic"), [("bling", None), (GROUP, "nowhere")])
+async def test_stats_of_an_unknown_name_are_empty(group: str, topic: str | None) -> None:
+    async with bulk(FakeBrokerClient(orders=1)) as (it, _), connect(it.port) as client:
+        request = consumer.ConsumeStatsRequest(group=group, topic=topic)
+        assert await client.call("getConsumeStats", request) == []
+        assert await client.call("getConsumeStats", None) == []
+
+
+async def test_ranges_give_every_offset_of_every_queue() -> None:
+    broker = FakeBrokerClient(orders=2)
+    for offset in range(3):
+        stored = message(offset)
+        stored.store_ms = offset * 10
+        broker.store(stored)
+    broker.lowest[queue(0)] = 1
+    broker.committed[Group(GROUP), queue(0)] = 2
+    async with bulk(broker) as (it, _), connect(it.port) as client:
+        request = consumer.RangesRequest(groupId=GROUP, topics=[TOPIC, TOPIC], timestampMs=15)
+        assert await client.call("ranges", request) == [
+            consumer.QueueRange(TOPIC, "broker-a_0", 1, 3, 2, 2),
+            consumer.QueueRange(TOPIC, "broker-a_1", 0, 0, None, 0),
+        ]
+        request.timestampMs = None
+        ranges = await client.call("ranges", request)
+        assert [each.offsetAtTimestamp for each in ranges] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "error", "code", "reason"),
+    [
+        ("bling", TOPIC, None, 404, "no group 'bling' here"),
+        (GROUP, "nowhere", None, 404, "no topic 'nowhere'"),
+        (GROUP, TOPIC, BrokerError(17, "no such topic"), 404, "no such topic"),
+        (GROUP, TOPIC, BrokerError(1, "disk on fire"), 503, "disk on fire"),
+        (GROUP, TOPIC, ConnectionLost("not connected"), 503, "not connected"),
+    ],
+)
+async def test_ranges_and_stats_say_why_they_fail(
+    group: str, topic: str, error: Exception | None, code: int, reason: str
+) -> None:
+    broker = FakeBrokerClient(orders=1)
+    if error is not None:
+        broker.fails["max_offset"] = error
+    async with bulk(broker) as (it, _), connect(it.port) as client:
+        with pytest.raises(consumer.PullException, match=reason) as refusal:
+            await client.call("ranges", consumer.RangesRequest(groupId=group, topics=[topic]))
+        assert refusal.value.code == code
+        if error is not None:
+            request = consumer.ConsumeStatsRequest(group=group)
+            with pytest.raises(consumer.PullException, match=reason):
+                await client.call("getConsumeStats", request)
+        with pytest.raises(consumer.PullException, match="ranges came without its request"):
+            await client.call("ranges", None)

@@ -1,0 +1,190 @@
+"""A BrokerClient with queues in memory: what the bulk and producer services ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from broker_core.client import PullResult, PullStatus, SendReceipt, SendStatus
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import OutgoingMessage, StoredMessage
+from proxy.downstream.bulk_service import BulkService
+from tests.support.serving import TOPIC, Serving, serving
+
+_PRODUCERS = Group("producers")
+
+
+class FakeBrokerClient:
+    """``fails[method]`` is raised instead of an answer, by any queue or by ``(method, queue)``."""
+
+    def __init__(self, **queues: int) -> None:
+        """Topics with their number of queues, all on broker-a."""
+        self.stored: dict[QueueName, list[StoredMessage]] = {
+            QueueName(Topic(topic), "broker-a", queue_id): []
+            for topic, count in queues.items()
+            for queue_id in range(count)
+        }
+        self.sent: list[tuple[QueueName, list[OutgoingMessage]]] = []
+        self.timeouts: list[float | None] = []
+        self.committed: dict[tuple[Group, QueueName], int] = {}
+        self.lowest: dict[QueueName, int] = {}
+        self.fails: dict[Any, Exception] = {}
+        self.pulls: list[dict[str, Any]] = []
+        self.created: list[tuple[Topic, int, str | None]] = []
+        self.status = SendStatus.OK
+        self._arrival = asyncio.Event()
+
+    def store(self, *messages: StoredMessage) -> None:
+        """Messages arrive; waiting pulls see them."""
+        for each in messages:
+            queue = QueueName(each.topic, "broker-a", each.queue_id)
+            assert each.queue_offset == len(self.stored[queue])
+            self.stored[queue].append(each)
+        self._arrival.set()
+        self._arrival = asyncio.Event()
+
+    # ---- as BrokerClient ------------------------------------------------------------------------
+
+    async def queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        self._check("queues", topic)
+        found = sorted(queue for queue in self.stored if queue.topic == topic)
+        if not found:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}", request="route")
+        return found
+
+    async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        self._check("writable_queues", topic)
+        return await self.queues(topic)
+
+    async def topics(self) -> list[Topic]:
+        return sorted({queue.topic for queue in self.stored})
+
+    async def create_topic(
+        self, topic: Topic, *, queues: int, broker: str | None = None, perm: int = 6
+    ) -> None:
+        self.created.append((topic, queues, broker))
+        await asyncio.sleep(0)
+        for queue_id in range(queues):
+            self.stored[QueueName(topic, broker or "broker-a", queue_id)] = []
+
+    async def pull(
+        self,
+        queue: QueueName,
+        *,
+        group: Group,
+        offset: int,
+        max_messages: int = 256,
+        suspend_ms: int = 15_000,
+        tags: str = "*",
+        timeout_s: float | None = None,
+    ) -> PullResult:
+        self.pulls.append({"queue": queue, "offset": offset, "max_messages": max_messages})
+        self._check("pull", queue)
+        if queue not in self.stored:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no queue {queue}", request="pull")
+        end, low = len(self.stored[queue]), self.lowest.get(queue, 0)
+        if not low <= offset <= end:
+            nearest = min(max(offset, low), end)
+            return self._result(queue, PullStatus.OFFSET_ILLEGAL, [], nearest)
+        if offset == end and suspend_ms:
+            try:
+                async with asyncio.timeout(suspend_ms / 1000):
+                    while offset == len(self.stored[queue]):
+                        await self._arrival.wait()
+            except TimeoutError:
+                return self._result(queue, PullStatus.NO_NEW, [], offset)
+        found = self.stored[queue][offset : offset + max_messages]
+        status = PullStatus.FOUND if found else PullStatus.NO_NEW
+        return self._result(queue, status, found, offset + len(found))
+
+    async def min_offset(self, queue: QueueName) -> int:
+        self._check("min_offset", queue)
+        return self.lowest.get(queue, 0)
+
+    async def max_offset(self, queue: QueueName) -> int:
+        self._check("max_offset", queue)
+        return len(self.stored[queue])
+
+    async def offset_at(self, queue: QueueName, timestamp_ms: int) -> int:
+        times = [each.store_ms for each in self.stored[queue]]
+        return sum(time < timestamp_ms for time in times)
+
+    async def committed_offset(self, group: Group, queue: QueueName) -> int | None:
+        self._check("committed_offset", queue)
+        return self.committed.get((group, queue))
+
+    async def commit_offset(
+        self, group: Group, queue: QueueName, offset: int, *, epoch: int | None = None
+    ) -> None:
+        self._check("commit_offset", queue)
+        self.committed[group, queue] = offset
+
+    async def send(
+        self,
+        queue: QueueName,
+        message: OutgoingMessage,
+        *,
+        group: Group = _PRODUCERS,
+        timeout_s: float | None = None,
+    ) -> SendReceipt:
+        self.timeouts.append(timeout_s)
+        return (await self.send_batch(queue, [message]))[0]
+
+    async def send_batch(
+        self,
+        queue: QueueName,
+        messages: Sequence[OutgoingMessage],
+        *,
+        group: Group = _PRODUCERS,
+        timeout_s: float | None = None,
+    ) -> list[SendReceipt]:
+        self._check("send", queue)
+        self.sent.append((queue, list(messages)))
+        return [
+            SendReceipt(
+                queue=queue,
+                offset=index,
+                message_id=message.properties["UNIQ_KEY"],
+                offset_message_id="0",
+                status=self.status,
+            )
+            for index, message in enumerate(messages)
+        ]
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _check(self, method: str, place: object) -> None:
+        error = self.fails.get(method) or self.fails.get((method, place))
+        if error is not None:
+            raise error
+
+    def _result(
+        self, queue: QueueName, status: PullStatus, messages: list[StoredMessage], next_offset: int
+    ) -> PullResult:
+        return PullResult(
+            status=status,
+            messages=messages,
+            next_offset=next_offset,
+            min_offset=self.lowest.get(queue, 0),
+            max_offset=len(self.stored[queue]),
+        )
+
+
+def queue(queue_id: int, topic: str = TOPIC) -> QueueName:
+    """A queue as ``FakeBrokerClient`` has them."""
+    return QueueName(Topic(topic), "broker-a", queue_id)
+
+
+@asynccontextmanager
+async def bulk(
+    client: FakeBrokerClient, *groups: Any, **options: Any
+) -> AsyncIterator[tuple[Serving, BulkService]]:
+    """A server whose bulk service reads from *client*."""
+    async with serving(*groups, **options) as it:
+        service = BulkService(client, it.lanes, it.limits)  # type: ignore[arg-type]
+        it.server.methods = {**it.server.methods, **service.entries()}
+        yield it, service
