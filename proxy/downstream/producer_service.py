@@ -78,6 +78,7 @@ class ProducerService:
         self._noisy = NoisyLog(_log)
         self._turns = itertools.count()
         self._creating = asyncio.Lock()
+        self._being_created: Topic | None = None
 
     def entries(self) -> Mapping[str, Entry]:
         """The methods by name."""
@@ -233,22 +234,27 @@ class ProducerService:
 
     async def _queues(self, topic: Topic) -> list[QueueName]:
         """The topic's queues; an unknown one is created where the brokers allow it."""
-        try:
-            return await self._client.writable_queues(topic)
-        except BrokerError as error:
-            if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise
-            async with self._creating:
-                return await self._create(topic, error)
+        if topic != self._being_created:
+            try:
+                return await self._client.writable_queues(topic)
+            except BrokerError as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+        async with self._creating:
+            self._being_created = topic
+            try:
+                return await self._create(topic)
+            finally:
+                self._being_created = None
 
-    async def _create(self, topic: Topic, unknown: BrokerError) -> list[QueueName]:
+    async def _create(self, topic: Topic) -> list[QueueName]:
         # Made whole before the first send: were it made by the send, as RocketMQ does it, its
         # number of queues would change between two messages of a key.
-        try:
-            template = await self._client.writable_queues(_TEMPLATE_TOPIC, fresh=True)
-        except BrokerError:
-            raise unknown from None
         if topic not in await self._client.topics():
+            try:
+                template = await self._client.writable_queues(_TEMPLATE_TOPIC, fresh=True)
+            except BrokerError:
+                template = []  # brokers that create no topics
             for broker in sorted({queue.broker for queue in template}):
                 count = sum(queue.broker == broker for queue in template)
                 await self._client.create_topic(topic, queues=count, broker=broker)

@@ -36,6 +36,8 @@ class FakeBrokerClient:
         self.pulls: list[dict[str, Any]] = []
         self.created: list[tuple[Topic, int, str | None]] = []
         self.status = SendStatus.OK
+        self.go_on = asyncio.Event()  # clear: a second creation of a topic waits for it
+        self.go_on.set()
         self._arrival = asyncio.Event()
 
     def store(self, *messages: StoredMessage) -> None:
@@ -67,7 +69,8 @@ class FakeBrokerClient:
         self, topic: Topic, *, queues: int, broker: str | None = None, perm: int = 6
     ) -> None:
         self.created.append((topic, queues, broker))
-        await asyncio.sleep(0)
+        if len(self.created) > 1:
+            await self.go_on.wait()
         for queue_id in range(queues):
             self.stored[QueueName(topic, broker or "broker-a", queue_id)] = []
 

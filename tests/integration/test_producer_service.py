@@ -1,0 +1,330 @@
+"""Sends of producers without a RocketMQ client, over loopback, to queues in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from broker_core.client import SendStatus
+from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
+from broker_core.names import QueueName, Topic
+from broker_core.remoting.key_hash import java_hash
+from broker_core.tasks import spawn
+from proxy.downstream.producer_service import ProducerService
+from proxy.downstream.thrift_server import ThriftServer
+from proxy.history.record import History, NullHistory
+from proxy.settings import LimitSettings
+from tests.support.eventually import eventually
+from tests.support.fake_broker_client import FakeBrokerClient, queue
+from tests.support.serving import Notes
+from tests.support.thrift_client import ThriftClient, connect
+from thrift_idl import producer
+
+
+@asynccontextmanager
+async def sending(
+    broker: FakeBrokerClient, *, history: History | None = None, max_body_bytes: int = 4_194_304
+) -> AsyncIterator[ThriftClient]:
+    """A client of a producer service that sends through *broker*."""
+    service = ProducerService(
+        broker,  # type: ignore[arg-type]
+        history or NullHistory(),
+        max_body_bytes=max_body_bytes,
+    )
+    server = ThriftServer(service.entries(), LimitSettings())
+    try:
+        async with connect(await server.listen("127.0.0.1", 0)) as client:
+            yield client
+    finally:
+        await server.close()
+
+
+def outgoing(**fields: Any) -> Any:
+    return producer.Message(**{"topic": "orders", "body": b"body", **fields})
+
+
+async def send(client: ThriftClient, *, timeout_ms: int = 0, **fields: Any) -> Any:
+    return await client.call("sendSync", outgoing(**fields), timeout_ms)
+
+
+def queue_ids(broker: FakeBrokerClient) -> list[int]:
+    """Where each message went, in the order of sending."""
+    return [queue.queue_id for queue, messages in broker.sent for _ in messages]
+
+
+# ---- a message ----------------------------------------------------------------------------------
+
+
+async def test_a_message_is_stored_as_it_was_given_with_an_id_of_its_own() -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        result = await send(client, key="k", tags="t", properties={"a": "b"}, timeout_ms=2500)
+        assert (result.code, result.msg) == (0, "OK")
+    ((_, (message,)),) = broker.sent
+    assert (message.topic, message.key, message.tag, message.body) == ("orders", "k", "t", b"body")
+    assert message.properties["a"] == "b"
+    assert len(message.properties["UNIQ_KEY"]) == 32
+    assert message.born_ms > 0
+    assert broker.timeouts == [2.5]
+
+
+async def test_the_body_is_field_7_or_the_text_of_field_3() -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        await send(client, value="ignored")
+        await send(client, body=None, value="naïve")
+    assert [messages[0].body for _, messages in broker.sent] == [b"body", "naïve".encode()]
+
+
+async def test_a_client_may_set_the_id_so_that_its_repetition_is_known() -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        await send(client, properties={"UNIQ_KEY": "mine"})
+    assert broker.sent[0][1][0].properties == {"UNIQ_KEY": "mine"}
+
+
+@pytest.mark.parametrize(("timeout_ms", "given_s"), [(-5, None), (0, None), (2**62, 60.0)])
+async def test_a_timeout_out_of_bounds_is_set_right(timeout_ms: int, given_s: float) -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        assert (await send(client, timeout_ms=timeout_ms)).code == 0
+    assert broker.timeouts == [given_s]
+
+
+async def test_send_async_answers_when_the_message_is_stored() -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        assert (await client.call("sendAsync", outgoing())).code == 0
+    assert queue_ids(broker) == [0]
+
+
+# ---- its queue ----------------------------------------------------------------------------------
+
+
+async def test_a_keys_messages_go_to_the_queue_of_javas_hash() -> None:
+    broker = FakeBrokerClient(orders=7)
+    keys = [f"key-{number}" for number in range(50)] + ["naïve", "😀", "polygenelubricants"]
+    async with sending(broker) as client:
+        for key in keys:
+            await send(client, key=key)
+    assert queue_ids(broker) == [abs(java_hash(key)) % 7 for key in keys]
+
+
+async def test_a_hash_id_goes_before_the_key_and_keeps_its_sign() -> None:
+    broker = FakeBrokerClient(orders=7)
+    hash_ids = [0, 1, 8, -1, -8, 2**63 - 1, -(2**63)]
+    async with sending(broker) as client:
+        for hash_id in hash_ids:
+            await send(client, key="k", hashId=hash_id)
+    assert queue_ids(broker) == [abs(hash_id) % 7 for hash_id in hash_ids]
+
+
+async def test_a_partition_goes_before_the_hash_id() -> None:
+    broker = FakeBrokerClient(orders=7)
+    async with sending(broker) as client:
+        for partition in (0, 6, 7, 20):
+            await send(client, hashId=3, partitionId=partition)
+    assert queue_ids(broker) == [0, 6, 0, 6]
+
+
+async def test_partition_minus_2_is_a_random_queue_and_no_key_goes_round() -> None:
+    broker = FakeBrokerClient(orders=4)
+    async with sending(broker) as client:
+        for _ in range(8):
+            await send(client)
+        assert queue_ids(broker) == [0, 1, 2, 3, 0, 1, 2, 3]
+        broker.sent.clear()
+        for _ in range(60):
+            await send(client, key="k", hashId=1, partitionId=-2)
+    assert set(queue_ids(broker)) == {0, 1, 2, 3}
+
+
+# ---- batches ------------------------------------------------------------------------------------
+
+
+async def test_a_batch_keeps_the_order_inside_each_queue() -> None:
+    broker = FakeBrokerClient(orders=3)
+    messages = [outgoing(key=f"k{n % 5}", body=str(n).encode()) for n in range(40)]
+    async with sending(broker) as client:
+        assert (await client.call("sendBatchSync", messages)).code == 0
+    assert len(broker.sent) == len({queue for queue, _ in broker.sent})
+    for _, sent in broker.sent:
+        numbers = [int(each.body) for each in sent]
+        assert numbers == sorted(numbers)
+    assert sum(len(sent) for _, sent in broker.sent) == 40
+
+
+async def test_a_long_batch_goes_in_parts_of_a_size_that_brokers_take() -> None:
+    """512 messages, or a million bytes of bodies and properties, unless one alone is larger."""
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        for count, body, properties, parts in (
+            (1100, 1, 0, [512, 512, 76]),
+            (5, 400_000, 0, [2, 2, 1]),
+            (3, 1_200_000, 0, [1, 1, 1]),
+            (70, 1, 30_000, [33, 33, 4]),
+        ):
+            extra = {"p": "x" * properties} if properties else None
+            messages = [outgoing(body=bytes(body), properties=extra) for _ in range(count)]
+            assert (await client.call("sendBatchSync", messages)).code == 0
+            assert [len(sent) for _, sent in broker.sent] == parts
+            broker.sent.clear()
+
+
+async def test_the_first_failure_is_the_batchs_result_and_ends_its_queue_alone() -> None:
+    broker = FakeBrokerClient(orders=2)
+    broker.fails["send", queue(0)] = BrokerError(1, "disk on fire")
+    messages = [outgoing(partitionId=n % 2, body=bytes(600_000)) for n in range(6)]
+    async with sending(broker) as client:
+        result = await client.call("sendBatchSync", messages)
+    assert (result.code, "disk on fire" in result.msg) == (10, True)
+    assert queue_ids(broker) == [1, 1, 1]
+
+
+async def test_nothing_of_a_batch_is_sent_if_one_message_is_illegal() -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        result = await client.call("sendBatchSync", [outgoing(), outgoing(body=b"")])
+        assert result.code == 11
+        assert (await client.call("sendBatchSync", None)).code == 0
+    assert broker.sent == []
+
+
+# ---- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"topic": None}, "topic '' is not a legal name"),
+        ({"topic": "no spaces"}, "topic 'no spaces' is not a legal name"),
+        ({"topic": "x" * 5000}, "is not a legal name"),
+        ({"body": None}, "a body of 0 bytes: it should have 1 to 100"),
+        ({"body": bytes(101)}, "a body of 101 bytes"),
+        ({"key": "k" * 256}, "a key of 256 characters: at most 255"),
+        ({"tags": "t" * 256}, "a tag of 256 characters"),
+        ({"properties": {"TAGS": "t"}}, "property 'TAGS' is reserved by the broker"),
+        ({"properties": {"": "v"}}, "neither may be empty"),
+        ({"properties": {"n": ""}}, "neither may be empty"),
+        ({"properties": {"n": "a\x01b"}}, "must not contain the characters 0x01 and 0x02"),
+        ({"key": "a\x02b"}, "must not contain the characters 0x01 and 0x02"),
+        ({"properties": {"n": "v" * 32_767}}, "a message may carry 32767"),
+    ],
+)
+async def test_a_message_that_no_broker_takes_is_refused_with_code_11(
+    fields: dict[str, Any], reason: str
+) -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker, max_body_bytes=100) as client:
+        result = await send(client, **fields)
+        assert (result.code, reason in result.msg) == (11, True), result.msg
+        result = await client.call("sendSync", None, 0)
+        assert (result.code, result.msg) == (11, "there is no message in this request")
+    assert broker.sent == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RequestTimeout("no answer"), 12),
+        (BrokerError(17, "no such topic"), 14),
+        (BrokerError(13, "too large"), 11),
+        (BrokerError(2, "busy"), 10),
+        (BrokerError(4711, "never heard of"), 10),
+        (ConnectionLost("gone"), 10),
+    ],
+)
+async def test_failures_of_a_broker_have_ddmqs_codes(error: Exception, code: int) -> None:
+    broker = FakeBrokerClient(orders=1)
+    broker.fails["send"] = error
+    async with sending(broker) as client:
+        result = await send(client)
+        assert (result.code, str(error) in result.msg) == (code, True)
+
+
+async def test_what_is_stored_but_not_on_disk_is_no_success() -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        broker.status = SendStatus.FLUSH_DISK_TIMEOUT
+        assert (await send(client)).code == 12
+        broker.status = SendStatus.SLAVE_NOT_AVAILABLE
+        assert (await send(client)).code == 0
+
+
+async def test_delays_are_answered_with_the_codes_of_what_is_not_served() -> None:
+    async with sending(FakeBrokerClient()) as client:
+        for message, code in (
+            (producer.DelayMessage(topic="orders", action=1, dmsgtype=2), 18),
+            (producer.DelayMessage(topic="orders", action=1, dmsgtype=3), 31),
+            (None, 18),
+        ):
+            result = await client.call("sendDelaySync", message, 100)
+            assert (result.code, "nothing was sent" in result.msg) == (code, True)
+
+
+async def test_ddmqs_heartbeat_topic_is_answered_without_a_send() -> None:
+    broker = FakeBrokerClient()
+    async with sending(broker) as client:
+        assert (await send(client, topic="carrera_heartbeat")).code == 0
+    assert broker.sent == []
+
+
+# ---- topics that are not there ------------------------------------------------------------------
+
+
+async def test_an_unknown_topic_is_code_14_where_brokers_do_not_create_topics() -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        assert (await send(client, topic="other")).code == 14
+    assert broker.created == []
+
+
+async def test_an_unknown_topic_is_created_once_and_whole_where_brokers_allow_it() -> None:
+    """Made by the first send, its number of queues would change between two messages of a key."""
+    broker = FakeBrokerClient(TBW102=2)
+    broker.go_on.clear()
+    broker.stored[QueueName(Topic("TBW102"), "broker-b", 0)] = []
+    service = ProducerService(broker, NullHistory(), max_body_bytes=100)  # type: ignore[arg-type]
+    server = ThriftServer(service.entries(), LimitSettings())
+    port = await server.listen("127.0.0.1", 0)
+
+    async def one(key: str) -> int:
+        async with connect(port) as client:
+            return int((await send(client, topic="new", key=key)).code)
+
+    sends = [spawn(one(key), name="send") for key in "abc"]
+    await eventually(lambda: len(broker.created) == 2)  # it has a route, but not its whole one
+    sends += [spawn(one(key), name="send") for key in "def"]
+    await eventually(lambda: len(server.open) == 6)
+    broker.go_on.set()
+    await eventually(lambda: all(each.done() for each in sends))
+    await server.close()
+    assert [each.result() for each in sends] == [0] * 6
+    assert broker.created == [("new", 2, "broker-a"), ("new", 1, "broker-b")]
+    where = Counter(queue for queue, _ in broker.sent)
+    expected = Counter(abs(java_hash(key)) % 3 for key in "abcdef")
+    queues = sorted(queue for queue in broker.stored if queue.topic == "new")
+    assert {queues.index(queue): count for queue, count in where.items()} == dict(expected)
+
+
+async def test_a_topic_without_a_writable_queue_is_an_error_and_no_crash() -> None:
+    broker = FakeBrokerClient(orders=1)
+    broker.fails["writable_queues"] = BrokerError(16, "no permission")
+    async with sending(broker) as client:
+        assert (await send(client)).code == 10
+
+
+# ---- histories ----------------------------------------------------------------------------------
+
+
+async def test_a_stored_message_is_in_the_history_with_its_place() -> None:
+    notes = Notes()
+    async with sending(FakeBrokerClient(orders=2), history=notes) as client:
+        await send(client, partitionId=1, properties={"UNIQ_KEY": "id-1"})
+    assert notes.of("send_ok") == [
+        {"msg": "id-1", "topic": "orders", "queue": "broker-a_1", "offset": 0}
+    ]
