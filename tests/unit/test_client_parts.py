@@ -1,0 +1,164 @@
+"""The small parts of the thin client: addresses, frames, messages, verdicts."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from thrift.Thrift import TApplicationException, TMessageType
+
+from thin_client import calls
+from thin_client.addresses import Address, parse_address, parse_addresses
+from thin_client.clock import now_ns
+from thin_client.errors import ClientError, ProtocolError, ProxyFault
+from thin_client.message import Message, Retry, outcome_name
+from thin_client.verdicts import Verdicts
+from thin_client.wire import FrameBuffer, encode_call
+from thrift_idl import consumer, consumer_service
+
+
+def message_with(**fields: Any) -> Message:
+    plain: dict[str, Any] = {
+        "topic": "orders",
+        "queue": "broker-a_0#1",
+        "offset": 7,
+        "body": b"",
+        "key": None,
+        "order_key": None,
+        "tag": None,
+        "properties": {},
+        "attempt": 2,
+        "born_at_ms": None,
+        "message_id": None,
+        "lease_id": 1,
+        "deadline_ns": 0,
+    }
+    return Message(**{**plain, **fields})
+
+
+# ---- addresses ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("proxy:9714", Address("proxy", 9714)),
+        (" 10.0.0.1 ", Address("10.0.0.1", 9713)),
+        ("[::1]:9714", Address("::1", 9714)),
+        ("[fe80::1]", Address("fe80::1", 9713)),
+    ],
+)
+def test_addresses_are_read(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize("text", ["", ":9713", "a:b", "a:0", "a:70000", "::1", "a b:1", "h:1:2"])
+def test_other_texts_say_what_is_right(text: str) -> None:
+    with pytest.raises(ValueError, match="expected host:port"):
+        parse_addresses(text)
+
+
+def test_a_list_of_proxies_has_two_forms() -> None:
+    assert parse_addresses("a:1, b:2") == parse_addresses(["a:1", "b:2"])
+
+
+# ---- frames and answers -------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), max_size=5), st.data())
+def test_frames_survive_any_cut(payloads: list[bytes], data: st.DataObject) -> None:
+    """However the bytes arrive, the same frames come out."""
+    stream = b"".join(len(each).to_bytes(4, "big") + each for each in payloads)
+    buffer, found = FrameBuffer(), []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        buffer.receive_data(stream[:size])
+        stream = stream[size:]
+        while (frame := buffer.next_frame()) is not None:
+            found.append(frame)
+
+    assert found == payloads
+
+
+@given(st.binary(max_size=80))
+@example(bytes.fromhex("82210104") + b"pull" + b"\x1c" * 20)
+def test_any_answer_decodes_or_is_a_client_error(frame: bytes) -> None:
+    """Bytes from another server never raise what a caller does not expect."""
+    call = calls.pull(consumer.PullRequest(groupId="g"))
+    with contextlib.suppress(ClientError):
+        call.decode(frame, sequence_id=1, sender="proxy:1")
+
+
+def answered(kind: int, result: Any, *, sequence_id: int = 5) -> Any:
+    call = calls.pull(consumer.PullRequest(groupId="g"))
+    frame = bytearray(encode_call("pull", result, sequence_id=5)[4:])
+    frame[1] = (frame[1] & 0x1F) | (kind << 5)  # compact: version and message type share a byte
+    return call.decode(bytes(frame), sequence_id=sequence_id, sender="proxy:1")
+
+
+def test_an_answer_is_told_from_a_fault() -> None:
+    """A reply decodes; a fault of the proxy, another call's reply and an empty one do not."""
+    result = consumer_service.pull_result(success=consumer.PullResponse(leaseMs=5))
+    fault = TApplicationException(TApplicationException.INTERNAL_ERROR, "disk full")
+
+    assert answered(TMessageType.REPLY, result).leaseMs == 5
+    with pytest.raises(ProxyFault, match="disk full") as caught:
+        answered(TMessageType.EXCEPTION, fault)
+    assert caught.value.retriable
+    with pytest.raises(ProtocolError, match="pull number 6 was answered by"):
+        answered(TMessageType.REPLY, result, sequence_id=6)
+    with pytest.raises(ProtocolError, match="proxy:1 answered pull with nothing"):
+        answered(TMessageType.REPLY, consumer_service.pull_result())
+
+
+# ---- messages -----------------------------------------------------------------------------------
+
+
+def test_message_reads_its_fields() -> None:
+    """What is computed from the fields is right, and unknown stays unknown."""
+    message = message_with(
+        body=b'{"id": 7}', born_at_ms=1_000, deadline_ns=now_ns() + 10_000_000_000
+    )
+
+    assert message.json() == {"id": 7}
+    assert message.born_at == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert 9 < message.seconds_left <= 10
+    assert str(message) == "orders/broker-a_0#1 at offset 7 (attempt 2)"
+    assert message_with().born_at is None
+
+
+def test_a_bad_body_names_its_message() -> None:
+    with pytest.raises(ValueError, match=r"body of orders/.* at offset 7 .* is no JSON"):
+        message_with(body=b"\xff").json()
+
+
+def test_interrupts_give_back_and_go_on() -> None:
+    """Ctrl-C in a scope is no verdict on the message, and must reach the program."""
+    outcomes = []
+    message = message_with()
+    message.attach(lambda _, outcome: outcomes.append(outcome_name(outcome)))
+
+    with pytest.raises(KeyboardInterrupt), message:
+        raise KeyboardInterrupt
+
+    assert outcomes == ["defer"]
+
+
+@pytest.mark.parametrize("after_s", [-1, float("nan")])
+def test_a_retry_in_the_past_is_refused(after_s: float) -> None:
+    with pytest.raises(ValueError, match="0 or more seconds"):
+        Retry(after_s)
+
+
+def test_a_far_retry_fits_the_wire() -> None:
+    """An endless wait becomes the longest that the wire can say."""
+    verdicts = Verdicts()
+    context = consumer.Context(topic="t", qid="q")
+    verdicts.add(context, 1, Retry(float("inf")), deadline_ns=0, now_ns=0)
+
+    assert verdicts.batches()[0].nacked[0].retryAfterMs == 2**31 - 1

@@ -1,0 +1,254 @@
+"""The session's rules, one dialogue each; the model in tests/property plays at random."""
+
+from __future__ import annotations
+
+import pytest
+
+from thin_client.errors import ProtocolError
+from thin_client.message import Defer, Message
+from thin_client.session import Session, SessionOptions, backoff_ns
+from thrift_idl import consumer
+
+MS = 1_000_000
+START = 1_000_000 * MS
+
+
+def session_with(*, concurrency: int = 2, prefetch: int = 2) -> Session:
+    return Session(
+        SessionOptions(
+            group="g",
+            topics=None,
+            client_id="c",
+            version="v",
+            concurrency=concurrency,
+            prefetch=prefetch,
+        )
+    )
+
+
+def answer(
+    *numbers: int, home: str | None = "a:1", lease_ms: int = 3000, keys: bool = True
+) -> consumer.PullResponse:
+    messages = [
+        consumer.Message(
+            leaseId=number, offset=number, value=b"", orderKey=b"%d" % number if keys else None
+        )
+        for number in numbers
+    ]
+    context = consumer.Context(groupId="g", topic="t", qid="q#1")
+    return consumer.PullResponse(context=context, messages=messages, leaseMs=lease_ms, home=home)
+
+
+def pulled(session: Session, *numbers: int, now_ns: int = START, **options) -> list[Message]:
+    """Pull these messages and give to handlers what they can take."""
+    session.begin_pull(now_ns)
+    session.pull_answered(answer(*numbers, **options), now_ns)
+    taken = []
+    while (message := session.take(now_ns)) is not None:
+        taken.append(message)
+    return taken
+
+
+def test_s1_verdicts_ride_to_their_own_proxy_only() -> None:
+    """After the connection led elsewhere, old verdicts go by settle to where their leases are."""
+    session = session_with(concurrency=4, prefetch=0)
+    old, late = pulled(session, 1, 2)
+    session.begin_pull(START)
+    session.pull_failed(START, 0.0)
+    (new,) = pulled(session, 3, home="b:2", now_ns=START + 100 * MS)
+    for message in (old, new):
+        session.settle(message, None, START + 100 * MS)
+
+    (riding,) = session.begin_pull(START + 100 * MS).acks
+    settle = session.begin_control(session.homes["a:1"], START + 101 * MS)
+
+    assert riding.acked == [3]
+    assert isinstance(settle, consumer.AckRequest)
+    assert settle.acks[0].acked == [1]
+    assert not late.lease_lost
+
+
+def test_s2_a_verdict_waits_for_the_linger_without_a_pull() -> None:
+    """No pull is at the proxy and none is due: the verdict waits, but no longer than the linger."""
+    session = session_with(concurrency=1, prefetch=3)
+    (first,) = pulled(session, 1, 2, 3, 4)
+    session.settle(first, None, START)
+    home = session.homes["a:1"]
+
+    assert session.pull_at() is None
+    assert session.control_at(home) == START + 20 * MS
+    assert session.begin_control(home, START + 19 * MS) is None
+
+
+def test_s2_a_verdict_hurries_when_only_a_pull_can_bring_more() -> None:
+    """With a pull at the proxy and nothing waiting here it is sent at once."""
+    session = session_with(concurrency=2, prefetch=0)
+    first, _ = pulled(session, 1, 2)
+    session.settle(first, None, START + MS)
+    session.begin_pull(START + MS)
+    assert session.begin_control(session.homes["a:1"], START + 2 * MS) is None  # it rides
+
+    session.settle(_, None, START + 2 * MS)
+    assert session.control_at(session.homes["a:1"]) == START + 2 * MS
+
+
+def test_s3_a_useless_verdict_is_dropped() -> None:
+    """A proxy that died is not asked for ever: past its leases' end their verdicts are dropped."""
+    session = session_with()
+    (message,) = pulled(session, 1)
+    session.settle(message, None, START)
+    home = session.homes["a:1"]
+    for now_ns in (START + 1000 * MS, START + 3000 * MS):
+        session.begin_control(home, now_ns)
+        session.control_failed(home, now_ns, 0.0)
+
+    assert session.control_at(home) is None
+    assert session.drained
+
+
+def test_s4_a_message_that_waited_too_long_needs_an_extend() -> None:
+    """Past its deadline it is not handed out until the proxy has confirmed the lease."""
+    session = session_with(concurrency=1, prefetch=1)
+    (first,) = pulled(session, 1, 2)
+    late_ns = START + 3001 * MS
+    session.settle(first, None, late_ns)
+    assert session.take(late_ns) is None
+
+    home = session.homes["a:1"]
+    extend = session.begin_control(home, late_ns)
+    assert isinstance(extend, consumer.ExtendRequest)
+    session.control_answered(home, consumer.AckAnswer(notHeld=[]))
+    message = session.take(late_ns)
+
+    assert message is not None
+    assert message.deadline_ns == late_ns + 3000 * MS
+
+
+def test_s5_leases_of_several_lengths_are_extended_by_the_shortest() -> None:
+    """The proxy would cap a longer extension in silence, so none is asked for."""
+    session = session_with(concurrency=4, prefetch=0)
+    pulled(session, 1, lease_ms=9000)
+    (short,) = pulled(session, 2, lease_ms=3000)
+    home = session.homes["a:1"]
+
+    assert session.control_at(home) == START + 1000 * MS
+    extend = session.begin_control(home, START + 1000 * MS)
+    session.control_answered(home, consumer.AckAnswer(notHeld=[]))
+
+    assert isinstance(extend, consumer.ExtendRequest)
+    assert (extend.ms, len(extend.leases)) == (3000, 2)
+    assert short.deadline_ns == START + 4000 * MS
+    assert session.control_at(home) == START + 2000 * MS
+
+
+def test_s7_room_is_what_is_not_held() -> None:
+    """A pull asks for the free places, and none is due while enough messages wait."""
+    session = session_with(concurrency=2, prefetch=4)
+    assert session.begin_pull(START).maxBatchSize == 6
+    session.pull_answered(answer(1, 2, 3, 4, 5, 6), START)
+    first = session.take(START)
+    assert first is not None
+    session.take(START)
+    assert session.pull_at() is None
+    session.settle(first, None, START)
+    for _ in range(3):
+        message = session.take(START)
+        assert message is not None
+        session.settle(message, None, START)
+
+    assert session.begin_pull(START).maxBatchSize == 4
+
+
+def test_s8_what_arrives_after_stop_goes_back() -> None:
+    """A pull that was under way is waited for, and its messages are released."""
+    session = session_with()
+    session.begin_pull(START)
+    session.stop(START)
+    assert not session.drained
+    session.pull_answered(answer(1), START)
+    settle = session.begin_control(session.homes["a:1"], START)
+
+    assert session.take(START) is None
+    assert isinstance(settle, consumer.AckRequest)
+    assert settle.acks[0].released == [1]
+
+
+def test_linger_follows_the_lease() -> None:
+    """A pull waits a quarter of the lease, so that what it brings has most of its time left."""
+    session = session_with(concurrency=4)
+    pulled(session, 1, lease_ms=2000)
+
+    assert session.begin_pull(START).maxLingerTime == 500
+
+
+def test_an_early_empty_answer_pauses_pulling() -> None:
+    """A proxy that shuts down answers at once with nothing; it is not asked in a tight loop."""
+    session = session_with()
+    session.begin_pull(START)
+    session.pull_answered(consumer.PullResponse(messages=[]), START + MS)
+    early = session.pull_at()
+    session.begin_pull(START + 60 * MS)
+    session.pull_answered(consumer.PullResponse(messages=[]), START + 1060 * MS)
+
+    assert early is not None
+    assert early > START + MS
+    assert session.pull_at() <= START + 1060 * MS  # after a full wait it goes on at once
+
+
+def test_backoff_grows_to_a_limit_and_spreads() -> None:
+    """Doubling from 50 ms to 5 s; the jitter takes up to half of it away."""
+    assert [backoff_ns(n, 1.0) // MS for n in (1, 2, 3, 8, 100)] == [50, 100, 200, 5000, 5000]
+    assert backoff_ns(1, 0.0) == backoff_ns(1, 1.0) // 2
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda response: setattr(response, "context", None),
+        lambda response: setattr(response.context, "qid", None),
+        lambda response: setattr(response, "leaseMs", None),
+        lambda response: setattr(response, "leaseMs", -5),
+        lambda response: setattr(response.messages[1], "leaseId", None),
+        lambda response: setattr(response.messages[1], "value", None),
+    ],
+)
+def test_a_malformed_answer_changes_nothing(spoil) -> None:
+    """Its error is a ProtocolError; as a failed pull it gives the verdicts back."""
+    session = session_with(concurrency=4)
+    (message,) = pulled(session, 9)
+    session.settle(message, None, START)
+    session.begin_pull(START)
+    response = answer(1, 2)
+    spoil(response)
+    with pytest.raises(ProtocolError):
+        session.pull_answered(response, START)
+    session.pull_failed(START, 0.0)
+    settle = session.begin_control(session.homes["a:1"], START + 20 * MS)
+
+    assert session.take(START) is None
+    assert isinstance(settle, consumer.AckRequest)
+    assert settle.acks[0].acked == [9]
+
+
+def test_a_repeated_message_is_taken_in_once() -> None:
+    """The same lease in two answers is one message."""
+    session = session_with(concurrency=4, prefetch=4)
+
+    assert len(pulled(session, 1, 2)) == 2
+    assert pulled(session, 1, 2) == []
+
+
+def test_settling_twice_is_an_error_that_names_the_message() -> None:
+    session = session_with()
+    (message,) = pulled(session, 1)
+    session.settle(message, Defer(), START)
+
+    with pytest.raises(KeyError, match="t/q#1 at 1: not with a handler"):
+        session.settle(message, None, START)
+
+
+def test_repr_is_a_status_line() -> None:
+    session = session_with()
+    pulled(session, 1, 2, 3)
+
+    assert repr(session) == "<Session g open=2 ready=1 held=3 pulling=False homes=1>"
