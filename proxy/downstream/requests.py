@@ -83,7 +83,7 @@ def wanted_topics(request: Any) -> list[str] | None:
 def wish_of(
     request: Any, *, group: GroupSettings, ours: bool, connection: int, max_bytes: int
 ) -> PullWish:
-    """What a PullRequest asks of the group's buffer, which keeps to each topic's own limit too."""
+    """What a PullRequest for topics of *group* asks of its buffer, which keeps to their limits."""
     topics = wanted_topics(request)
     jobs = request.maxBatchSize or 0
     if jobs <= 0:

@@ -1,0 +1,133 @@
+"""Groups by name, and groups that are made on the fly."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.core.flow_window import Budget
+from proxy.errors import UnknownName
+from proxy.group_lane import GroupLane
+from proxy.history.record import NullHistory
+from proxy.lanes import Lanes
+from proxy.settings import GroupSettings
+from tests.support.serving import group_settings
+
+
+class Listener:
+    """Counts who is wanted."""
+
+    def __init__(self) -> None:
+        self.wanted: list[str] = []
+
+    def on_ready(self, lane: GroupLane) -> None:
+        """Not called."""
+
+    def on_dead_letter(self, *_: object) -> None:
+        """Not called."""
+
+    def on_wanted(self, lane: GroupLane) -> None:
+        self.wanted.append(lane.name)
+
+    def on_settled(self) -> None:
+        """Not called."""
+
+
+def lanes(*groups: GroupSettings, auto_create: bool = False) -> tuple[Lanes, Listener]:
+    listener = Listener()
+
+    def make(settings: GroupSettings) -> GroupLane:
+        return GroupLane(
+            settings=settings,
+            memory=Budget(1),
+            history=NullHistory(),
+            listener=listener,
+            open_connections=(),
+        )
+
+    made = Lanes(make, auto_create=auto_create)
+    for settings in groups:
+        made.add(settings)
+    return made, listener
+
+
+def topics_of(lane: GroupLane) -> list[str]:
+    return [topic.name for topic in lane.settings.topics]
+
+
+def test_a_known_group_is_found_with_any_of_its_topics() -> None:
+    made, _ = lanes(group_settings("a", topics=("x", "y")), group_settings("b"))
+    assert made.require("a", None).name == "a"
+    assert made.require("a", ["y", "x"]) is made.find("a")
+    assert [lane.name for lane in made] == ["a", "b"]
+    assert made.find("c") is None
+    assert made.find(None) is None
+
+
+@pytest.mark.parametrize(
+    ("group", "topics", "sentence"),
+    [
+        ("c", None, "there is no group 'c' here; known groups: a, b"),
+        ("a", ["x", "z"], "group 'a' has no topic 'z'; its topics: x, y"),
+        ("", None, "the request names no group: set groupId to one of this proxy's"),
+        (None, ["x"], "the request names no group: set groupId to one of this proxy's"),
+    ],
+)
+def test_an_unknown_name_is_an_error_that_names_what_exists(
+    group: str | None, topics: list[str] | None, sentence: str
+) -> None:
+    made, _ = lanes(group_settings("a", topics=("x", "y")), group_settings("b"))
+    with pytest.raises(UnknownName) as error:
+        made.require(group, topics)
+    assert str(error.value) == sentence
+
+
+def test_a_name_of_megabytes_is_cut_in_the_error() -> None:
+    made, _ = lanes(group_settings("a"))
+    for group, topics in (("g" * 5_000_000, None), ("a", ["t" * 5_000_000])):
+        with pytest.raises(UnknownName) as error:
+            made.require(group, topics)
+        assert len(str(error.value)) < 300
+
+
+def test_without_groups_the_error_says_so() -> None:
+    made, _ = lanes()
+    with pytest.raises(UnknownName, match="known groups: none yet"):
+        made.require("a", None)
+
+
+def test_auto_create_makes_a_group_with_the_topics_that_it_asks_for() -> None:
+    made, listener = lanes(auto_create=True)
+    lane = made.require("new", ["x", "y", "x"])
+    assert (lane.name, topics_of(lane), lane.auto_created) == ("new", ["x", "y"], True)
+    assert {topic.order_key for topic in lane.settings.topics} == {"KEY"}
+    assert listener.wanted == []
+
+
+def test_an_auto_created_group_takes_further_topics_and_upstream_is_told() -> None:
+    made, listener = lanes(auto_create=True)
+    lane = made.require("new", ["x"])
+    assert made.require("new", ["x", "y"]) is lane
+    assert topics_of(lane) == ["x", "y"]
+    assert made.require("new", ["y"]) is lane
+    assert listener.wanted == ["new"]
+
+
+def test_a_configured_group_takes_no_further_topics() -> None:
+    made, _ = lanes(group_settings("a", topics=("x",)), auto_create=True)
+    with pytest.raises(UnknownName, match="group 'a' has no topic 'y'; its topics: x"):
+        made.require("a", ["y"])
+
+
+def test_auto_create_wants_a_topic_and_legal_names() -> None:
+    made, _ = lanes(auto_create=True)
+    for group, topics, reason in (
+        ("new", None, "name a topic to have it created"),
+        ("new", [], "name a topic to have it created"),
+        ("a b", ["x"], "group 'a b' is not a legal name"),
+        ("new", ["x", "y z"], "topic 'y z' is not a legal name"),
+        ("new", ["t" * 5_000_000], "is not a legal name"),
+    ):
+        with pytest.raises(UnknownName, match=reason) as error:
+            made.require(group, topics)
+        assert len(str(error.value)) < 400
+    assert list(made) == []

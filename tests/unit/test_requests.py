@@ -1,0 +1,210 @@
+"""From the wire's structs to the core's words and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
+from proxy.core.effects import Nack
+from proxy.core.group_buffer import Batch
+from proxy.downstream.requests import (
+    linger_ms,
+    pull_response,
+    refusal,
+    refuse_later_fields,
+    user_properties,
+    uses_our_fields,
+    verdicts_of_acks,
+    verdicts_of_result,
+    wanted_topics,
+    wish_of,
+)
+from proxy.errors import OrderlaneError, Refused, UnknownName
+from proxy.group_lane import Verdicts
+from tests.support.messages import keyed, message
+from tests.support.pipelines import lease, pipeline, rules
+from tests.support.serving import group_settings
+from tests.support.thrift_client import chain, ddmq_pull, link, our_pull
+from thrift_idl import consumer
+
+CONTEXT = consumer.Context("billing", "orders", "broker-a_0#1")
+OURS: dict[str, Any] = {
+    "acks": [],
+    "requestId": "",
+    "clientId": "c",
+    "maxRun": 1,
+    "manyQueues": False,
+    "token": "",
+    "topics": [],
+}
+
+
+def wish(request: Any, *, ours: bool = True, **settings: Any) -> Any:
+    group = group_settings(**settings)
+    return wish_of(request, group=group, ours=ours, connection=5, max_bytes=9)
+
+
+# ---- whose request it is ------------------------------------------------------------------------
+
+
+def test_a_request_is_ours_by_any_field_that_ddmq_does_not_have() -> None:
+    spec = [entry for entry in consumer.PullRequest.thrift_spec if entry and entry[0] >= 70]
+    assert {entry[2] for entry in spec} == OURS.keys()
+    assert not uses_our_fields(ddmq_pull("g", topic="t", result=link(CONTEXT), version="v"))
+    for name, value in OURS.items():
+        assert uses_our_fields(ddmq_pull("g", **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "for_ours", "for_ddmq"),
+    [
+        (None, 20, 20),
+        (-1, 20, 20),
+        (19, 20, 20),
+        (1500, 1500, 1500),
+        (1501, 1501, 1500),
+        (30_000, 30_000, 1500),
+        (2**31 - 1, 30_000, 1500),
+    ],
+)
+def test_a_pull_waits_within_bounds(asked: int | None, for_ours: int, for_ddmq: int) -> None:
+    request = ddmq_pull("g", linger_ms=asked)
+    assert linger_ms(request, ours=True) == for_ours
+    assert linger_ms(request, ours=False) == for_ddmq
+
+
+def test_later_fields_are_refused_and_their_neutral_values_are_not() -> None:
+    for fields in ({"maxRun": 1}, {"maxRun": 0}, {"topics": ["a"]}, {"topic": "a"}):
+        refuse_later_fields(our_pull("g", **fields))
+    for fields in ({"requestId": ""}, {"maxRun": 2}, {"topic": "", "topics": []}):
+        with pytest.raises(Refused):
+            refuse_later_fields(our_pull("g", **fields))
+
+
+def test_topics_are_wanted_once_each_and_none_means_any() -> None:
+    assert wanted_topics(our_pull("g", topics=["b", "a", "b"])) == ["b", "a"]
+    assert wanted_topics(our_pull("g", topic="a")) == ["a"]
+    assert wanted_topics(our_pull("g", topic="")) is None
+    assert wanted_topics(our_pull("g", topics=[])) is None
+
+
+def test_a_wish_has_the_groups_batch_unless_the_client_names_one() -> None:
+    many = {"topics": ("a", "b"), "max_pull_batch": 17}
+    assert wish(our_pull("g"), **many).max_jobs == 17
+    assert wish(our_pull("g", topics=["a"], maxBatchSize=-3), **many).max_jobs == 17
+    assert wish(our_pull("g", maxBatchSize=3)).max_jobs == 3
+    assert wish(ddmq_pull("g"), ours=False).max_jobs == 8
+    assert wish(ddmq_pull("g", maxBatchSize=99), ours=False).max_jobs == 99
+
+
+def test_a_wish_names_its_holder() -> None:
+    named = wish(our_pull("g", clientId="x" * 999, manyQueues=True, topics=["orders"]))
+    assert (named.holder.connection, named.holder.client) == (5, "x" * 256)
+    assert (named.many_queues, named.topics, named.max_bytes) == (True, {"orders"}, 9)
+    unnamed = wish(ddmq_pull("g"), ours=False)
+    assert (unnamed.holder.client, unnamed.many_queues, unnamed.topics) == (
+        "connection-5",
+        False,
+        None,
+    )
+
+
+# ---- verdicts -----------------------------------------------------------------------------------
+
+
+def test_every_link_of_a_chain_comes_with_its_own_context() -> None:
+    other = consumer.Context("other", "t", "q_1#2")
+    links = [link(CONTEXT, success=[1], failed=[2]), consumer.ConsumeResult(), link(other)]
+    assert list(verdicts_of_result(chain(*links))) == [
+        (CONTEXT, Verdicts("orders", "broker-a_0#1", success=[1], failed=[2])),
+        (consumer.Context(), Verdicts("", "")),
+        (other, Verdicts("t", "q_1#2")),
+    ]
+    assert list(verdicts_of_result(None)) == []
+
+
+def test_ack_batches_become_verdicts_by_lease_id() -> None:
+    nacks = [
+        consumer.Nack(leaseId=3, retryAfterMs=-1, reject=True, reason="r" * 999),
+        consumer.Nack(leaseId=4),
+        consumer.Nack(),
+    ]
+    batch = consumer.AckBatch(CONTEXT, acked=[1, 2], nacked=nacks, released=[5])
+    ((context, verdicts),) = verdicts_of_acks([batch])
+    assert context is CONTEXT
+    assert verdicts == Verdicts(
+        "orders",
+        "broker-a_0#1",
+        acked=[1, 2],
+        nacked=[
+            Nack(3, retry_after_ms=0, reject=True, reason="r" * 256),  # type: ignore[arg-type]
+            Nack(4),  # type: ignore[arg-type]
+            Nack(0),  # type: ignore[arg-type]
+        ],
+        released=[5],
+    )
+    assert verdicts.named == [1, 2, 3, 4, 0, 5]
+    assert list(verdicts_of_acks(None)) == []
+    assert list(verdicts_of_acks([consumer.AckBatch()])) == [
+        (consumer.Context(), Verdicts("", "", nacked=[]))
+    ]
+
+
+# ---- answers ------------------------------------------------------------------------------------
+
+
+def answer(*, ours: bool, queues: int = 1) -> Any:
+    batches = []
+    for queue_id in range(queues):
+        owned = pipeline(rules("KEY"), epoch=queue_id, messages=[keyed(0, "k"), keyed(1, "l")])
+        batches.append(Batch(owned, lease(owned)))
+    return pull_response(batches, group="g", ours=ours, home="h:1")
+
+
+def test_a_client_of_ours_gets_leases_and_ddmqs_gets_none() -> None:
+    ours, ddmqs = answer(ours=True), answer(ours=False)
+    assert (ours.leaseMs, ours.home, [each.leaseId for each in ours.messages]) == (
+        5000,
+        "h:1",
+        [1, 2],
+    )
+    assert [each.orderKey for each in ours.messages] == [b"k", b"l"]
+    assert (ddmqs.leaseMs, ddmqs.home) == (None, None)
+    for each in ddmqs.messages:
+        assert (each.leaseId, each.attempt, each.bornAtMs, each.orderKey, each.messageId) == (
+            (None,) * 5
+        )
+
+
+def test_further_queues_hang_under_the_first() -> None:
+    response = answer(ours=True, queues=3)
+    assert response.context.qid.endswith("#0")
+    assert [each.context.qid[-2:] for each in response.more] == ["#1", "#2"]
+    assert [each.more for each in response.more] == [None, None]
+
+
+def test_the_brokers_own_properties_are_left_out() -> None:
+    stored = message(0, key="k", tag="t")
+    assert user_properties(stored) is None
+    stored.properties.update({"UNIQ_KEY": "u", "colour": "red"})
+    assert user_properties(stored) == {"colour": "red"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Refused("no"), 400),
+        (OrderlaneError("no"), 400),
+        (UnknownName("who"), 404),
+        (BrokerError(17, "no topic"), 404),
+        (BrokerError(1, "broken"), 503),
+        (ConnectionLost("gone"), 503),
+        (RequestTimeout("late"), 503),
+    ],
+)
+def test_a_refusal_says_whether_another_try_may_help(error: Exception, code: int) -> None:
+    """400 and 404: no; 500 and above: yes."""
+    told = refusal(error)
+    assert (told.code, told.message) == (code, str(error))

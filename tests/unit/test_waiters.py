@@ -1,0 +1,83 @@
+"""Whose turn it is among waiting pulls."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.names import Topic
+from proxy.core.group_buffer import PullWish
+from proxy.core.pull_buffer import Holder
+from proxy.downstream.waiters import Waiter, Waiters
+
+A, B, C = map(Topic, "abc")
+
+
+def waiter(*topics: Topic) -> Waiter:
+    """A pull for *topics*; for any if none is named."""
+    wish = PullWish(Holder(1), frozenset(topics) or None, max_jobs=1, max_bytes=1)
+    return Waiter(wish, answer=lambda _: None)
+
+
+def test_the_first_who_came_is_the_first_of_those_who_want_the_topic() -> None:
+    waiters = Waiters()
+    wants_a, wants_any, wants_both = waiter(A), waiter(), waiter(A, B)
+    for each in (wants_a, wants_any, wants_both):
+        waiters.add(each)
+    assert waiters.first([A]) is wants_a
+    assert waiters.first([B]) is wants_any
+    assert waiters.first([C]) is wants_any
+    waiters.remove(wants_any)
+    assert waiters.first([B]) is wants_both
+    assert waiters.first([C]) is None
+    assert waiters.first([]) is None
+
+
+def test_a_waiter_leaves_all_its_topics_at_once_and_only_once() -> None:
+    waiters = Waiters()
+    both = waiter(A, B)
+    waiters.add(both)
+    assert len(waiters) == 1
+    assert waiters.remove(both)
+    assert not waiters.remove(both)
+    assert len(waiters) == 0
+    assert waiters.first([A, B]) is None
+    assert not waiters._lists  # a topic that nobody waits for costs nothing
+
+
+def test_any_is_some_waiter_until_there_is_none() -> None:
+    waiters = Waiters()
+    only = waiter(C)
+    waiters.add(only)
+    assert waiters.any() is only
+    waiters.remove(only)
+    with pytest.raises(StopIteration):
+        waiters.any()
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.frozensets(st.sampled_from([A, B, C]), max_size=3),  # comes
+            st.sampled_from([A, B, C]),  # messages of a topic are ready: serve its first
+            st.integers(0, 5),  # gives up
+        )
+    )
+)
+def test_turns_are_those_of_a_plain_list(steps: list[object]) -> None:
+    waiters, naive = Waiters(), list[Waiter]()
+    for step in steps:
+        if isinstance(step, frozenset):
+            new = waiter(*step)
+            waiters.add(new)
+            naive.append(new)
+        elif isinstance(step, str):
+            expected = next((w for w in naive if (w.wish.topics or {step}) & {step}), None)
+            assert waiters.first([Topic(step)]) is expected
+            if expected is not None:
+                assert waiters.remove(expected)
+                naive.remove(expected)
+        elif isinstance(step, int) and step < len(naive):
+            assert waiters.remove(naive.pop(step))
+        assert len(waiters) == len(naive)

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import asyncio
+
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.wakeup import Signal
+
+
+async def test_firing_wakes_everyone_who_waits_and_nobody_who_comes_later() -> None:
+    signal = Signal()
+    waiting = [spawn(signal.wait(5), name=f"waiter {n}") for n in range(3)]
+    await asyncio.sleep(0)
+    signal.fire()
+    signal.fire()
+    assert await asyncio.gather(*waiting) == [True] * 3
+    assert await signal.wait(0.01) is False
+
+
+async def test_firing_with_nobody_there_is_not_remembered() -> None:
+    signal = Signal()
+    signal.fire()
+    assert await signal.wait(0) is False
+
+
+async def test_who_gives_up_or_is_cancelled_is_forgotten() -> None:
+    signal = Signal()
+    assert await signal.wait(0.001) is False
+    waiting = spawn(signal.wait(5), name="waiter")
+    await asyncio.sleep(0)
+    await cancel_and_wait(waiting)
+    assert waiting.cancelled()
+    assert not signal._waiting
+    signal.fire()
