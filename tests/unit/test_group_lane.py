@@ -1,0 +1,334 @@
+"""The shell around a group's buffer: timers, counts, histories, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker_core.clock import now_ns
+from broker_core.names import Topic
+from proxy.core.effects import Nack
+from proxy.core.flow_window import Budget
+from proxy.core.group_buffer import Batch, PullWish
+from proxy.core.ids import LeaseId
+from proxy.core.job_chains import Job
+from proxy.core.pull_buffer import Holder
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.group_lane import GroupLane, TopicCounts, Verdicts
+from proxy.topic_rules import rules_of
+from tests.support.eventually import eventually
+from tests.support.messages import keyed, message
+from tests.support.pipelines import Budgets, pipeline, queue
+from tests.support.serving import GROUP, Notes, group_settings
+
+MS = 1_000_000
+ORDERS = Topic("orders")
+QID = "broker-a_0#1"
+PLACE = {"group": GROUP, "topic": "orders", "queue": "broker-a_0"}
+
+
+class Listener:
+    """Keeps what it is told, and what was ready then."""
+
+    def __init__(self) -> None:
+        self.told: Counter[str] = Counter()
+        self.dead_letters: list[Job] = []
+
+    def on_ready(self, lane: GroupLane) -> None:
+        self.told["ready"] += 1
+        assert lane.buffer.has_ready
+
+    def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
+        self.dead_letters.append(job)
+
+    def on_wanted(self, lane: GroupLane) -> None:
+        self.told["wanted"] += 1
+
+    def on_settled(self) -> None:
+        self.told["settled"] += 1
+
+
+class Bench:
+    """A lane with one queue of *messages*, or as many as a test owns."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.listener, self.notes, self.memory = Listener(), Notes(), Budget(1 << 40)
+        self.open_connections = {1, 2, 3}
+        self.lane = GroupLane(
+            settings=group_settings(**settings),
+            memory=self.memory,
+            history=self.notes,
+            listener=self.listener,
+            open_connections=self.open_connections,
+        )
+
+    def own(self, queue_id: int = 0, *messages: Any, **times: int) -> QueuePipeline:
+        budgets = Budgets(self.memory, self.lane.leases_of_group)
+        wanted = rules_of(self.lane.settings.topics[0])
+        owned = pipeline(wanted, of=queue(queue_id), budgets=budgets, **times)
+        self.lane.add(owned)
+        if messages:
+            self.read(owned, *messages)
+        return owned
+
+    def read(self, owned: QueuePipeline, *messages: Any) -> None:
+        self.lane.on_messages(owned, messages, next_offset=messages[-1].queue_offset + 1)
+
+    def lease(self, jobs: int = 99, *, connection: int = 1) -> list[Batch]:
+        wish = PullWish(Holder(connection, f"client-{connection}"), None, jobs, 1 << 40)
+        return self.lane.lease(wish)
+
+    def settle(self, *, qid: str = QID, connection: int = 1, **verdicts: Any) -> list[int]:
+        return self.lane.settle(Verdicts("orders", qid, **verdicts), connection=connection)
+
+    @property
+    def counts(self) -> TopicCounts:
+        return self.lane.counts[ORDERS]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.lane.close()
+
+
+def ids(*numbers: int) -> list[LeaseId]:
+    return [LeaseId(number) for number in numbers]
+
+
+# ---- counts and histories -----------------------------------------------------------------------
+
+
+async def test_every_event_is_counted_for_its_topic(bench: Bench) -> None:
+    owned = bench.own(0, *(keyed(offset, str(offset)) for offset in range(6)))
+    assert bench.settle(acked=ids(1)) == [1]
+    bench.lease()
+    verdicts = {"acked": ids(1), "nacked": [Nack(LeaseId(2))], "released": ids(3)}
+    assert bench.settle(**verdicts) == []
+    assert bench.settle(success=[3], failed=[4]) == []
+    bench.lane.dead_lettered(owned, _rejected(bench, owned, lease_id=6))
+    assert bench.counts == TopicCounts(
+        delivered=6, acked=2, nacked=3, released=1, fenced=1, dead_lettered=1
+    )
+
+
+def _rejected(bench: Bench, owned: QueuePipeline, *, lease_id: int) -> Job:
+    bench.settle(nacked=[Nack(LeaseId(lease_id), reject=True)])
+    (job,) = bench.listener.dead_letters
+    return job
+
+
+async def test_filtered_and_keyless_messages_are_counted() -> None:
+    bench = Bench(tags="paid")
+    bench.own(0, keyed(0, "k", tag="open"), message(1, tag="paid"), keyed(2, "k", tag="paid"))
+    assert (bench.counts.filtered, bench.counts.missing_keys) == (1, 1)
+    bench.lane.close()
+
+
+async def test_the_life_of_a_lease_stands_in_the_history(bench: Bench) -> None:
+    owned = bench.own(0, keyed(0, "k"), keyed(1, "k"), keyed(2, "l"))
+    bench.lease()
+    bench.settle(acked=ids(1, 9), nacked=[Nack(LeaseId(2))])
+    bench.lease()
+    assert bench.lane.extend("orders", QID, ids(3, 4), ms=10) == [4]
+    bench.settle(released=ids(3))
+    here = {**PLACE, "epoch": owned.epoch}
+    first, second, third = bench.notes.of("deliver")
+    assert first == {
+        **here,
+        "offset": 0,
+        "msg": first["msg"],
+        "order": "k",
+        "attempt": 1,
+        "lease": 1,
+        "consumer": "client-1",
+    }
+    assert (second["offset"], third["offset"], third["lease"]) == (2, 1, 3)
+    assert bench.notes.of("ack_ok") == [
+        {**here, "lease": 1, "offset": 0, "outcome": "ok"},
+        {**here, "lease": 2, "offset": 2, "outcome": "retry"},
+        {**here, "lease": 3, "offset": 1, "outcome": "defer"},
+    ]
+    assert bench.notes.of("ack_fenced") == [{**here, "lease": 9}]
+    assert bench.notes.of("finish") == [{**here, "offset": 0, "outcome": "ok"}]
+    assert bench.notes.of("extend") == [{**here, "lease": 3}]
+
+
+async def test_a_finish_is_written_before_the_delivery_that_it_allows(bench: Bench) -> None:
+    bench.own(0, keyed(0, "k"), keyed(1, "k"))
+    bench.lease()
+    bench.notes.events.clear()
+    bench.settle(acked=ids(1))
+    bench.lease()
+    assert [event for event, _ in bench.notes.events] == ["ack_ok", "finish", "deliver"]
+
+
+async def test_a_verdict_on_a_period_that_is_not_ours_is_fenced_and_written(bench: Bench) -> None:
+    bench.own(0, keyed(0, "k"))
+    bench.lease()
+    for qid in ("broker-a_0#2", "broker-a_5#1", "nonsense"):
+        verdicts = {"acked": ids(1), "nacked": [Nack(LeaseId(2))], "released": ids(3)}
+        assert bench.settle(qid=qid, **verdicts, success=[4], failed=[5]) == [1, 2, 3, 4, 5]
+        assert bench.lane.extend("orders", qid, ids(1), ms=10) == [1]
+    assert bench.counts.fenced == 15
+    assert bench.notes.of("ack_fenced")[0] == {**PLACE, "lease": 1}
+    assert bench.lane.settle(Verdicts("other", QID, acked=ids(7)), connection=1) == [7]
+    assert list(bench.lane.counts) == ["orders"]  # no client makes labels
+
+
+async def test_acks_by_offset_know_which_connections_are_open(bench: Bench) -> None:
+    bench.own(0, keyed(0, "k"))
+    bench.lease(connection=1)
+    assert bench.settle(success=[0], connection=2) == [0]
+    bench.open_connections.remove(1)
+    assert bench.settle(success=[0], connection=2) == []
+
+
+# ---- the timer ----------------------------------------------------------------------------------
+
+
+async def test_the_timer_ends_leases_and_offers_their_jobs_again() -> None:
+    bench = Bench(visibility_timeout_s=0.05)
+    bench.own(0, keyed(0, "k"))
+    (batch,) = bench.lease()
+    await eventually(lambda: bench.counts.expired == 1)
+    assert bench.notes.of("expire")[0]["lease"] == 1
+    assert bench.settle(acked=ids(1)) == [1]
+    (again,) = bench.lease()
+    assert (again.leases[0].job, again.leases[0].lease_id) == (batch.leases[0].job, 2)
+    bench.lane.close()
+
+
+async def test_the_timer_rings_for_the_earliest_need_of_any_queue() -> None:
+    bench = Bench(visibility_timeout_s=60.0)
+    late, soon = bench.own(0, keyed(0, "k")), bench.own(1, keyed(0, "k"))
+    bench.lease(1)
+    bench.lease(1)
+    bench.lane.waiting_pulls = 1
+    assert (late.statistics().leased, soon.statistics().leased) == (1, 1)
+    bench.settle(qid="broker-a_1#1", nacked=[Nack(LeaseId(1), retry_after_ms=30)])
+    assert not bench.lane.buffer.has_ready
+    await eventually(lambda: bench.listener.told["ready"] == 1)
+    assert soon.statistics().ready == 1
+    bench.lane.close()
+
+
+async def test_a_queue_held_back_by_a_take_over_wakes_waiting_pulls_when_its_time_comes() -> None:
+    bench = Bench()
+    bench.lane.waiting_pulls = 1
+    bench.own(0, keyed(0, "k"), hold_until_ns=now_ns() + 50 * MS)
+    assert bench.lease() == []
+    before = bench.listener.told["ready"]
+    await eventually(lambda: bench.listener.told["ready"] > before)
+    assert len(bench.lease()) == 1
+    bench.lane.close()
+
+
+async def test_a_closed_lane_has_no_timer(bench: Bench) -> None:
+    bench.own(0, keyed(0, "k"))
+    bench.lease()
+    assert bench.lane._timer is not None
+    bench.lane.close()
+    assert bench.lane._timer is None
+    bench.lane.close()
+
+
+# ---- who is told --------------------------------------------------------------------------------
+
+
+async def test_ready_jobs_are_told_only_while_somebody_waits(bench: Bench) -> None:
+    owned = bench.own(0, keyed(0, "k"))
+    assert bench.listener.told["ready"] == 0
+    bench.lane.waiting_pulls = 1
+    bench.read(owned, keyed(1, "l"))
+    assert bench.listener.told["ready"] == 1
+
+
+async def test_readers_are_told_whenever_a_lease_ends_or_memory_is_freed(bench: Bench) -> None:
+    owned = bench.own(0, *(keyed(offset, str(offset)) for offset in range(5)))
+    told = bench.listener.told
+    (batch,) = bench.lease()
+    assert told["settled"] == 0
+    bench.settle(acked=ids(1))
+    bench.settle(nacked=[Nack(LeaseId(2))])
+    bench.settle(released=ids(3))
+    bench.lane.return_unsent([batch])
+    assert told["settled"] == 4
+    bench.settle(acked=ids(1))  # fenced: nothing ended
+    assert told["settled"] == 4
+    bench.lane.remove(owned)
+    assert told["settled"] == 5
+
+
+async def test_unsent_leases_return_uncounted_and_those_that_ended_before_stay_so(
+    bench: Bench,
+) -> None:
+    bench.own(0, keyed(0, "k"), keyed(1, "l"))
+    (batch,) = bench.lease()
+    bench.settle(acked=ids(1))
+    bench.lane.return_unsent([batch])
+    assert [(each["lease"], each["offset"]) for each in bench.notes.of("expire")] == [(2, 1)]
+    assert bench.counts.expired == 0
+    (again,) = bench.lease()
+    assert [(lease.job.offset, lease.job.attempts) for lease in again.leases] == [(1, 1)]
+
+
+async def test_nothing_of_a_lost_queue_returns(bench: Bench) -> None:
+    owned = bench.own(0, keyed(0, "k"), keyed(1, "k"))
+    batches = bench.lease()
+    job = _rejected(bench, owned, lease_id=1)
+    bench.lane.remove(owned)
+    bench.lane.return_unsent(batches)
+    bench.lane.dead_lettered(owned, job)
+    assert (bench.counts.dead_lettered, bench.lane.leases_of_group.used) == (0, 0)
+    assert bench.settle(acked=ids(1)) == [1]
+    assert bench.memory.used == 0
+
+
+async def test_a_client_of_a_group_that_takes_no_part_wants_it_to(bench: Bench) -> None:
+    bench.lane.seen()
+    bench.lane.joined = True
+    bench.lane.seen()
+    assert bench.listener.told["wanted"] == 1
+
+
+async def test_a_group_is_wanted_while_somebody_is_there_or_was_of_late(bench: Bench) -> None:
+    lane = bench.lane
+    assert not lane.wanted(leave_after_s=60)
+    lane.seen()
+    assert lane.wanted(leave_after_s=60)
+    assert not lane.wanted(leave_after_s=0)
+    lane.waiting_pulls = 1
+    assert lane.wanted(leave_after_s=0)
+    lane.waiting_pulls = 0
+    bench.own(0, keyed(0, "k"))
+    bench.lease()
+    assert lane.wanted(leave_after_s=0)
+    bench.settle(acked=ids(1))
+    assert not lane.wanted(leave_after_s=0)
+
+
+async def test_trust_never_moves_back_and_its_return_is_told(bench: Bench) -> None:
+    owned = bench.own(0, keyed(0, "k"), trusted_until_ns=now_ns() - 1)
+    bench.lane.waiting_pulls = 1
+    later = now_ns() + 1000 * MS
+    bench.lane.renewed(owned, later)
+    assert bench.listener.told["ready"] == 1
+    bench.lane.renewed(owned, later - 1)
+    assert owned.trusted_until_ns == later
+    assert bench.listener.told["ready"] == 1
+
+
+async def test_statistics_are_one_record_a_queue(bench: Bench) -> None:
+    bench.own(0, keyed(0, "k"), keyed(1, "k"))
+    bench.own(1)
+    await asyncio.sleep(0)
+    assert [(each.queue.queue_id, each.unfinished) for each in bench.lane.statistics()] == [
+        (0, 2),
+        (1, 0),
+    ]
