@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 
 class RemotingError(Exception):
     """Base of the errors below; never raised itself. ``retriable``: trying again may help."""
@@ -59,3 +61,9 @@ class BrokerError(RemotingError):
 
 class StoreError(Exception):
     """The data folder cannot be used as it is; the text says what was found, what is right."""
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refused, as "Connection refused": an event loop adds numbers and addresses."""
+    code = error.errno or 0
+    return os.strerror(code) if code > 0 else error.strerror or str(error)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from broker_core.clock import now_ns
+from broker_core.errors import reason_of
 from broker_core.remoting.connection import Role
 from broker_core.remoting_channel import Handler, RemotingChannel, address_text
 from broker_core.tasks import cancel_and_wait, spawn
@@ -54,7 +55,7 @@ class RemotingServer:
         try:
             listener = await loop.create_server(self._accept, host, port, backlog=1024)
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = reason_of(error)
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
         self._listeners.append(listener)
         if self._sweeper is None:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from broker_core.client import BrokerClient, Membership
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import RemotingError, reason_of
 from broker_core.names import Group
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.http import AdminHttp
@@ -30,7 +30,7 @@ from proxy.group_lane import GroupLane
 from proxy.history.record import History, NullHistory
 from proxy.lanes import Lanes
 from proxy.metrics import ProxyCollector
-from proxy.settings import GroupSettings, Settings, host_port
+from proxy.settings import GroupSettings, Settings, at_port, host_port
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters import DeadLetters
@@ -198,10 +198,10 @@ class Proxy:
             port = await listen(host, port)
         except OSError as error:
             raise OrderlaneError(
-                f"{setting}: cannot listen on {address}: {error.strerror or error};"
+                f"{setting}: cannot listen on {address}: {reason_of(error)};"
                 " choose another port, or 0 for any free one"
             ) from None
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return at_port(address, port)
 
 
 def _client_id() -> str:

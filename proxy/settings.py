@@ -47,6 +47,14 @@ def host_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def at_port(address: str, port: int | None) -> str:
+    """*address* with its port replaced, if *port* is given; raises ValueError as ``host_port``."""
+    if port is None:
+        return address
+    host, _ = host_port(address)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _address(value: str) -> str:
     host_port(value)
     return value

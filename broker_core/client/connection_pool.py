@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from broker_core.errors import ConnectionLost, RequestTimeout
+from broker_core.errors import ConnectionLost, RequestTimeout, reason_of
 from broker_core.remoting.codes import request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import Role
@@ -92,7 +92,9 @@ class ConnectionPool:
             )
         except TimeoutError:
             return ConnectionLost(f"cannot connect to {address}: no answer")
-        except (OSError, ValueError, OverflowError) as error:
+        except OSError as error:
+            return ConnectionLost(f"cannot connect to {address}: {reason_of(error)}")
+        except (ValueError, OverflowError) as error:
             return ConnectionLost(f"cannot connect to {address}: {error}")
         self._channels[address] = channel
         if self._on_connected is not None:

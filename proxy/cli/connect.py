@@ -13,7 +13,7 @@ import orjson
 
 from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import ConnectionLost, RemotingError
 from proxy.errors import OrderlaneError
 from proxy.settings import host_port
 
@@ -25,11 +25,13 @@ async def broker_client(nameservers: str) -> AsyncIterator[BrokerClient]:
     """A client for one verb. A RemotingError inside becomes one sentence."""
     addresses = [each.strip() for each in nameservers.split(",") if each.strip()]
     for address in addresses:
-        _check(address)
+        checked_address(address)
     client = BrokerClient(nameservers=addresses, client_id=f"cli@{os.getpid()}#{now_ns()}")
     try:
         await client.start()
         yield client
+    except ConnectionLost as error:
+        raise OrderlaneError(f"{error}: is it running, is --nameserver right?") from None
     except RemotingError as error:
         raise OrderlaneError(f"nameserver {nameservers}: {error}") from None
     finally:
@@ -43,7 +45,7 @@ def proxy_groups(http: str) -> dict[str, Any]:
 
 def ask_proxy(http: str, path: str) -> bytes:
     """GET *path* from a proxy's HTTP port. Raises OrderlaneError in one sentence."""
-    _check(http)
+    checked_address(http)
     try:
         with urllib.request.urlopen(f"http://{http}{path}", timeout=_TIMEOUT_S) as answer:
             return bytes(answer.read())
@@ -57,8 +59,9 @@ def ask_proxy(http: str, path: str) -> bytes:
         ) from None
 
 
-def _check(address: str) -> None:
+def checked_address(address: str) -> tuple[str, int]:
+    """Host and port of *address*. Raises OrderlaneError if it has none."""
     try:
-        host_port(address)
+        return host_port(address)
     except ValueError as error:
         raise OrderlaneError(f"address {address!r} {error}") from None

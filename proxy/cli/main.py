@@ -46,9 +46,22 @@ app.command("verify-history")(verify_history.verify_history)
 def run() -> None:
     """Run the command line; exit code 2 and one sentence for what a person can mend."""
     try:
-        app()
+        sys.exit(app(prog_name="orderlane", standalone_mode=False))
+    except typer.TyperException as error:
+        _say_usage(error)
+        sys.exit(2)
     except (OrderlaneError, StoreError, RemotingError, ClientError) as error:
         say(f"orderlane: {error}")
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(1)  # whoever read our output has left
+
+
+def _say_usage(error: typer.TyperException) -> None:
+    """One sentence for options and arguments that are not as they should be; no verb: the help."""
+    context = getattr(error, "ctx", None)
+    message = error.format_message().strip()
+    if context is None or "\n" in message:
+        say(message)
+    else:
+        say(f"orderlane: {message.rstrip('.')}; see {context.command_path} --help")

@@ -14,13 +14,13 @@ HttpOption = Annotated[str, typer.Option("--http", help="host:port of the proxy'
 NameserverOption = Annotated[
     str, typer.Option("--nameserver", help="host:port of the nameserver; several by commas")
 ]
-SettingsOption = Annotated[
-    Path | None, typer.Option("--settings", help="settings file (YAML)", dir_okay=False)
-]
+SettingsOption = Annotated[Path | None, typer.Option("--settings", help="settings file (YAML)")]
 HistoryOption = Annotated[
     Path | None, typer.Option("--history", help="folder to write this process's history to")
 ]
-DataOption = Annotated[Path, typer.Option("--data", help="folder of the embedded broker's data")]
+DataOption = Annotated[
+    Path | None, typer.Option("--data", help="folder of the data (default: orderlane-data)")
+]
 
 DEFAULT_PROXY = "127.0.0.1:9713"
 DEFAULT_HTTP = "127.0.0.1:9714"

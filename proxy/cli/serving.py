@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
+from proxy.cli.output import print_json
 from proxy.history.record import History, HistoryWriter, NullHistory
 
 #: What a shell reports for a process that SIGTERM ended; the second signal ends it so.
 _STOPPED_AT_ONCE = 128 + signal.SIGTERM
 
 
-def serve(start: Callable[[], Coroutine[Any, Any, Callable[[], Awaitable[None]]]]) -> None:
-    """Run *start* and, at SIGTERM or SIGINT, what it returned; a second signal stops at once."""
-    uvloop.run(_serve(start))
+def serve(running: AbstractAsyncContextManager[dict[str, Any]]) -> None:
+    """Enter *running* and print what it gives as the ready line; leave it at SIGTERM or SIGINT.
+
+    Leaving drains; a second signal stops at once.
+    """
+    uvloop.run(_serve(running))
 
 
-async def _serve(start: Callable[[], Coroutine[Any, Any, Callable[[], Awaitable[None]]]]) -> None:
+async def _serve(running: AbstractAsyncContextManager[dict[str, Any]]) -> None:
     stop = asyncio.Event()
 
     def on_signal() -> None:
@@ -30,12 +34,12 @@ async def _serve(start: Callable[[], Coroutine[Any, Any, Callable[[], Awaitable[
             os._exit(_STOPPED_AT_ONCE)
         stop.set()
 
-    close = await start()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-    await stop.wait()
-    await close()
+    async with running as addresses:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_signal)
+        print_json({"ready": True, **addresses})
+        await stop.wait()
 
 
 def open_history(directory: Path | None, kind: str, *, parts: tuple[str, ...] = ()) -> History:

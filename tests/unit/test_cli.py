@@ -117,7 +117,7 @@ def test_errors_that_a_person_can_mend_are_one_sentence(
     error: Exception,
     sentence: str,
 ) -> None:
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise error
 
     monkeypatch.setattr(main, "app", fail)
@@ -126,7 +126,7 @@ def test_errors_that_a_person_can_mend_are_one_sentence(
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(main, "app", fail)

@@ -1,0 +1,99 @@
+"""The parts that serve, each while its context lasts; what is yielded stands in the ready line.
+
+Imported by the verbs that serve, when they do: the others need neither broker nor HTTP server, and
+start in half the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from broker_core.broker import Broker, BrokerSettings
+from broker_core.nameserver.server import NameServer
+from proxy.app import Proxy
+from proxy.cli.connect import checked_address
+from proxy.errors import OrderlaneError, SettingsError
+from proxy.history.record import History
+from proxy.settings import Settings
+from proxy.settings_source import Layers, explain
+
+Addresses = dict[str, str]
+
+
+def load_broker_settings(
+    path: Path | None, options: dict[str, Any], *, data: Path
+) -> BrokerSettings:
+    """Settings of the embedded broker: the file *path* and *options* over it, None for not given;
+    *data* where neither names a folder. Raises SettingsError with one sentence a problem.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    layers = Layers.read(path, {}, given, known=BrokerSettings.model_fields)
+    layers.merged.setdefault("data", str(data))
+    try:
+        return BrokerSettings.model_validate(layers.merged)
+    except ValidationError as error:
+        raise SettingsError("\n".join(explain(error, layers, BrokerSettings))) from None
+
+
+@asynccontextmanager
+async def running_nameserver(address: str) -> AsyncIterator[Addresses]:
+    """A nameserver at *address*. Raises OrderlaneError if it is none, or cannot be had."""
+    server = NameServer(*checked_address(address))
+    try:
+        await server.start()
+    except OSError as error:
+        raise _cannot_listen("nameserver", error) from None
+    try:
+        yield {"nameserver": server.address}
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def running_broker(settings: BrokerSettings) -> AsyncIterator[Addresses]:
+    """A broker. Raises OrderlaneError or StoreError if it cannot start."""
+    server = Broker(settings)
+    try:
+        await server.start()
+    except OSError as error:
+        if error.filename is not None:
+            raise OrderlaneError(f"{error.filename}: cannot be used: {error.strerror}") from None
+        raise _cannot_listen("broker", error) from None
+    try:
+        yield {"broker": server.address}
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def running_proxy(settings: Settings, history: History) -> AsyncIterator[Addresses]:
+    """A proxy, which closes *history*. Raises OrderlaneError if it cannot listen."""
+    server = Proxy(settings, history=history)
+    try:
+        addresses = await server.start()
+        yield {"thrift": addresses.thrift, "http": addresses.http}
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def running_all(
+    settings: Settings, embedded: BrokerSettings, history: History, *, nameserver: str
+) -> AsyncIterator[Addresses]:
+    """All three; broker and proxy use the nameserver at the address *nameserver*."""
+    async with running_nameserver(nameserver) as at:
+        use = {"nameserver": (at["nameserver"],)}
+        async with (
+            running_broker(embedded.model_copy(update=use)) as broker,
+            running_proxy(settings.model_copy(update=use), history) as proxy,
+        ):
+            yield {**proxy, **at, **broker}
+
+
+def _cannot_listen(part: str, error: OSError) -> OrderlaneError:
+    return OrderlaneError(f"{part}: {error.strerror}; choose another port, or 0 for any free one")
