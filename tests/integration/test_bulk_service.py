@@ -12,8 +12,8 @@ from broker_core.tasks import spawn
 from proxy.downstream import bulk_service
 from tests.support.eventually import eventually
 from tests.support.fake_broker_client import FakeBrokerClient, bulk, queue
+from tests.support.lanes import GROUP, TOPIC, group_settings
 from tests.support.messages import message
-from tests.support.serving import GROUP, TOPIC, group_settings
 from tests.support.thrift_client import ThriftClient, connect
 from thrift_idl import consumer
 

@@ -9,8 +9,9 @@ import pytest
 
 from broker_core.clock import now_ns
 from tests.support.eventually import eventually
+from tests.support.lanes import GROUP, TOPIC, group_settings
 from tests.support.messages import keyed, message
-from tests.support.serving import GROUP, TOPIC, group_settings, parked, serving
+from tests.support.serving import parked, serving
 from tests.support.thrift_client import (
     BINARY,
     COMPACT,
@@ -212,7 +213,7 @@ async def test_a_rejected_message_goes_straight_to_the_failure_policy() -> None:
         it.feed(pipeline, keyed(0, "k"), keyed(1, "k"))
         got = await client.pull(GROUP)
         assert await client.settle(GROUP, nacked(got, reject=True)) == []
-        (job,) = it.dead_letters
+        (job,) = it.listener.dead_letters
         assert (job.offset, job.reason) == (0, "no")
         assert (await client.pull(GROUP)).messages == []  # the copy is not stored yet
         await parked(it, client)

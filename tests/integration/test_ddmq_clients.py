@@ -10,8 +10,9 @@ import structlog
 from broker_core.clock import now_ns
 from proxy.downstream.requests import DDMQ_MAX_LINGER_MS
 from tests.support.eventually import eventually
+from tests.support.lanes import GROUP, TOPIC, group_settings
 from tests.support.messages import keyed
-from tests.support.serving import GROUP, TOPIC, group_settings, serving
+from tests.support.serving import serving
 from tests.support.thrift_client import (
     ThriftClient,
     chain,

@@ -20,7 +20,7 @@ from proxy.history.record import History, NullHistory
 from proxy.settings import LimitSettings
 from tests.support.eventually import eventually
 from tests.support.fake_broker_client import FakeBrokerClient, queue
-from tests.support.serving import Notes
+from tests.support.lanes import Notes
 from tests.support.thrift_client import ThriftClient, connect
 from thrift_idl import producer
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from broker_core.clock import now_ns
 from tests.support.eventually import eventually
+from tests.support.lanes import GROUP, TOPIC, Notes, group_settings
 from tests.support.loops import on_both_loops
 from tests.support.messages import keyed, message
-from tests.support.serving import GROUP, TOPIC, Notes, group_settings, parked, serving
+from tests.support.serving import parked, serving
 from tests.support.thrift_client import acked, connect, offsets, our_pull
 
 MS = 1_000_000

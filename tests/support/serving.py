@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.flow_window import Budget
 from proxy.core.ids import Epoch
-from proxy.core.job_chains import Job
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.downstream.consumer_service import ConsumerService
 from proxy.downstream.thrift_server import ThriftServer
@@ -22,57 +20,32 @@ from proxy.lanes import Lanes
 from proxy.settings import GroupSettings, LimitSettings
 from proxy.topic_rules import rules_of
 from tests.support.eventually import eventually
+from tests.support.lanes import GROUP, TOPIC, Listener, group_settings, make_lane
 from tests.support.pipelines import FOR_EVER_NS
 from tests.support.thrift_client import ThriftClient, our_pull
 
-GROUP, TOPIC = "billing", "orders"
 
+class Dispatcher(Listener):
+    """Serves the waiting pulls, as the proxy does."""
 
-def group_settings(
-    name: str = GROUP, *, topics: tuple[str, ...] = (TOPIC,), **others: Any
-) -> GroupSettings:
-    """A group ordered by message key, with quick retries; *others* are settings of its topics,
-    or of the group itself where it has one of that name.
-    """
-    of_group = {key: others.pop(key) for key in list(others) if key in GroupSettings.model_fields}
-    of_topic = {"order_key": "KEY", "retry_intervals_ms": (10,), **others}
-    return GroupSettings.model_validate(
-        {"name": name, "topics": [{"name": topic, **of_topic} for topic in topics], **of_group}
-    )
+    def __init__(self, consumers: ConsumerService) -> None:
+        super().__init__()
+        self._consumers = consumers
 
-
-class Notes:
-    """A history that keeps what is written."""
-
-    enabled = True
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, dict[str, Any]]] = []
-
-    def write(self, event: str, **fields: Any) -> None:
-        self.events.append((event, fields))
-
-    def write_many(self, event: str, each: Any) -> None:
-        self.events += [(event, dict(fields)) for fields in each]
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def of(self, event: str) -> list[dict[str, Any]]:
-        """The events of one kind."""
-        return [fields for name, fields in self.events if name == event]
+    def on_ready(self, lane: GroupLane) -> None:
+        super().on_ready(lane)
+        self._consumers.dispatch(lane)
 
 
 @dataclass(slots=True)
 class Serving:
-    """What a test drives. It is the lanes' listener, and keeps what it was told."""
+    """What a test drives."""
 
     limits: LimitSettings
     history: History
     auto_create: bool
     memory: Budget = field(default_factory=lambda: Budget(1 << 40))
-    told: Counter[str] = field(default_factory=Counter)
-    dead_letters: list[Job] = field(default_factory=list)
+    listener: Dispatcher = field(init=False)
     port: int = 0
     lanes: Lanes = field(init=False)
     consumers: ConsumerService = field(init=False)
@@ -81,6 +54,7 @@ class Serving:
     def __post_init__(self) -> None:
         self.lanes = Lanes(self._make, auto_create=self.auto_create)
         self.consumers = ConsumerService(self.lanes, self.limits)
+        self.listener = Dispatcher(self.consumers)
         self.server = ThriftServer(self.consumers.entries(), self.limits)
 
     def lane(self, group: str = GROUP) -> GroupLane:
@@ -126,28 +100,13 @@ class Serving:
         return self.lane(group).leases_of_group.used
 
     def _make(self, settings: GroupSettings) -> GroupLane:
-        return GroupLane(
-            settings=settings,
+        return make_lane(
+            settings,
             memory=self.memory,
             history=self.history,
-            listener=self,
+            listener=self.listener,
             open_connections=self.server.open,
         )
-
-    # ---- the lanes' listener --------------------------------------------------------------------
-
-    def on_ready(self, lane: GroupLane) -> None:
-        self.told["ready"] += 1
-        self.consumers.dispatch(lane)
-
-    def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
-        self.dead_letters.append(job)
-
-    def on_wanted(self, lane: GroupLane) -> None:
-        self.told["wanted"] += 1
-
-    def on_settled(self) -> None:
-        self.told["settled"] += 1
 
 
 async def parked(serving: Serving, client: ThriftClient, **fields: Any) -> None:

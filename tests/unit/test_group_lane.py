@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,38 +17,17 @@ from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
 from proxy.core.pull_buffer import Holder
 from proxy.core.queue_pipeline import QueuePipeline
-from proxy.group_lane import GroupLane, TopicCounts, Verdicts
+from proxy.group_lane import TopicCounts, Verdicts
 from proxy.topic_rules import rules_of
 from tests.support.eventually import eventually
+from tests.support.lanes import GROUP, Listener, Notes, group_settings, make_lane
 from tests.support.messages import keyed, message
 from tests.support.pipelines import Budgets, pipeline, queue
-from tests.support.serving import GROUP, Notes, group_settings
 
 MS = 1_000_000
 ORDERS = Topic("orders")
 QID = "broker-a_0#1"
 PLACE = {"group": GROUP, "topic": "orders", "queue": "broker-a_0"}
-
-
-class Listener:
-    """Keeps what it is told, and what was ready then."""
-
-    def __init__(self) -> None:
-        self.told: Counter[str] = Counter()
-        self.dead_letters: list[Job] = []
-
-    def on_ready(self, lane: GroupLane) -> None:
-        self.told["ready"] += 1
-        assert lane.buffer.has_ready
-
-    def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
-        self.dead_letters.append(job)
-
-    def on_wanted(self, lane: GroupLane) -> None:
-        self.told["wanted"] += 1
-
-    def on_settled(self) -> None:
-        self.told["settled"] += 1
 
 
 class Bench:
@@ -58,8 +36,8 @@ class Bench:
     def __init__(self, **settings: Any) -> None:
         self.listener, self.notes, self.memory = Listener(), Notes(), Budget(1 << 40)
         self.open_connections = {1, 2, 3}
-        self.lane = GroupLane(
-            settings=group_settings(**settings),
+        self.lane = make_lane(
+            group_settings(**settings),
             memory=self.memory,
             history=self.notes,
             listener=self.listener,

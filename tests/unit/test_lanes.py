@@ -4,47 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.flow_window import Budget
 from proxy.errors import UnknownName
 from proxy.group_lane import GroupLane
-from proxy.history.record import NullHistory
 from proxy.lanes import Lanes
 from proxy.settings import GroupSettings
-from tests.support.serving import group_settings
-
-
-class Listener:
-    """Counts who is wanted."""
-
-    def __init__(self) -> None:
-        self.wanted: list[str] = []
-
-    def on_ready(self, lane: GroupLane) -> None:
-        """Not called."""
-
-    def on_dead_letter(self, *_: object) -> None:
-        """Not called."""
-
-    def on_wanted(self, lane: GroupLane) -> None:
-        self.wanted.append(lane.name)
-
-    def on_settled(self) -> None:
-        """Not called."""
+from tests.support.lanes import Listener, group_settings, make_lane
 
 
 def lanes(*groups: GroupSettings, auto_create: bool = False) -> tuple[Lanes, Listener]:
     listener = Listener()
-
-    def make(settings: GroupSettings) -> GroupLane:
-        return GroupLane(
-            settings=settings,
-            memory=Budget(1),
-            history=NullHistory(),
-            listener=listener,
-            open_connections=(),
-        )
-
-    made = Lanes(make, auto_create=auto_create)
+    made = Lanes(lambda settings: make_lane(settings, listener=listener), auto_create=auto_create)
     for settings in groups:
         made.add(settings)
     return made, listener
@@ -100,7 +69,7 @@ def test_auto_create_makes_a_group_with_the_topics_that_it_asks_for() -> None:
     lane = made.require("new", ["x", "y", "x"])
     assert (lane.name, topics_of(lane), lane.auto_created) == ("new", ["x", "y"], True)
     assert {topic.order_key for topic in lane.settings.topics} == {"KEY"}
-    assert listener.wanted == []
+    assert listener.told["wanted"] == 0
 
 
 def test_an_auto_created_group_takes_further_topics_and_upstream_is_told() -> None:
@@ -109,7 +78,7 @@ def test_an_auto_created_group_takes_further_topics_and_upstream_is_told() -> No
     assert made.require("new", ["x", "y"]) is lane
     assert topics_of(lane) == ["x", "y"]
     assert made.require("new", ["y"]) is lane
-    assert listener.wanted == ["new"]
+    assert listener.told["wanted"] == 1
 
 
 def test_a_configured_group_takes_no_further_topics() -> None:

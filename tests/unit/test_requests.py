@@ -23,9 +23,9 @@ from proxy.downstream.requests import (
 )
 from proxy.errors import OrderlaneError, Refused, UnknownName
 from proxy.group_lane import Verdicts
+from tests.support.lanes import group_settings
 from tests.support.messages import keyed, message
 from tests.support.pipelines import lease, pipeline, rules
-from tests.support.serving import group_settings
 from tests.support.thrift_client import chain, ddmq_pull, link, our_pull
 from thrift_idl import consumer
 

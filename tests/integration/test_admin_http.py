@@ -1,0 +1,155 @@
+"""/healthz, /readyz, /metrics and /api/groups over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry
+
+from proxy.admin.http import AdminHttp
+from proxy.admin.snapshots import groups_view
+from proxy.core.flow_window import Budget
+from proxy.metrics import ProxyCollector, definitions
+from proxy.topic_rules import rules_of
+from tests.support.lanes import GROUP, make_lane
+from tests.support.messages import keyed
+from tests.support.pipelines import Budgets, lease, pipeline, queue
+
+
+class Admin:
+    """A running AdminHttp; ``reason`` is why the proxy is not ready."""
+
+    def __init__(self, http: aiohttp.ClientSession, port: int) -> None:
+        self.reason: str | None = None
+        self.port = port
+        self._http = http
+
+    async def get(self, path: str) -> tuple[int, str, str]:
+        """Status, content type and text."""
+        async with self._http.get(f"http://127.0.0.1:{self.port}{path}") as response:
+            return response.status, response.headers["Content-Type"], await response.text()
+
+
+@asynccontextmanager
+async def admin() -> AsyncIterator[Admin]:
+    """One group with a queue of three messages, one of them leased."""
+    lane, memory = make_lane(), Budget(1000)
+    owned = pipeline(
+        rules_of(lane.settings.topics[0]),
+        of=queue(3),
+        epoch=7,
+        budgets=Budgets(memory, lane.leases_of_group),
+        messages=[keyed(0, "secret"), keyed(1, "secret"), keyed(2, "l")],
+    )
+    lane.buffer.add(owned)
+    lease(owned, 1)
+    registry = CollectorRegistry()
+    registry.register(ProxyCollector([lane], memory, lambda: {"connections": 2.0}))
+
+    async def not_ready() -> str | None:
+        return made.reason
+
+    http = AdminHttp(registry=registry, not_ready=not_ready, groups=lambda: groups_view([lane]))
+    async with aiohttp.ClientSession() as session:
+        made = Admin(session, await http.listen("127.0.0.1", 0))
+        try:
+            yield made
+        finally:
+            await http.close()
+
+
+async def test_a_process_that_answers_is_healthy() -> None:
+    async with admin() as proxy:
+        proxy.reason = "it is draining"
+        assert await proxy.get("/healthz") == (200, "text/plain; charset=utf-8", "ok\n")
+
+
+async def test_readiness_says_why_not() -> None:
+    async with admin() as proxy:
+        assert (await proxy.get("/readyz"))[::2] == (200, "ready\n")
+        proxy.reason = "it is draining"
+        assert (await proxy.get("/readyz"))[::2] == (503, "not ready: it is draining\n")
+
+
+async def test_metrics_are_those_of_the_registry_in_prometheus_text() -> None:
+    async with admin() as proxy:
+        status, content_type, text = await proxy.get("/metrics")
+        assert (status, content_type.partition(";")[0]) == (200, "text/plain")
+        assert (
+            f'orderlane_inflight{{group="{GROUP}",queue="broker-a_3",topic="orders"}} 1.0' in text
+        )
+        for each in definitions():
+            assert f"# TYPE orderlane_{each.name} " in text
+        assert "secret" not in text
+
+
+async def test_the_groups_are_frozen_statistics_as_json() -> None:
+    async with admin() as proxy:
+        status, content_type, text = await proxy.get("/api/groups")
+        assert (status, content_type) == (200, "application/json")
+        assert orjson.loads(text) == {
+            GROUP: {
+                "topics": [{"name": "orders", "order_key": "KEY"}],
+                "taking_part": False,
+                "waiting_pulls": 0,
+                "queues": [
+                    {
+                        "queue": "broker-a_3",
+                        "topic": "orders",
+                        "epoch": 7,
+                        "unfinished": 3,
+                        "ready": 1,
+                        "leased": 1,
+                        "retrying": 0,
+                        "blocked": 1,
+                        "keys": 2,
+                        "body_bytes": 9,
+                        "base": 0,
+                        "committed": 0,
+                        "position": 3,
+                        "end": 3,
+                        "draining": False,
+                    }
+                ],
+            }
+        }
+        assert "secret" not in text
+
+
+@pytest.mark.parametrize("path", ["/", "/api", "/api/groups/billing", "/metrics/../etc/passwd"])
+async def test_other_paths_are_not_there(path: str) -> None:
+    async with admin() as proxy:
+        assert (await proxy.get(path))[0] == 404
+
+
+async def test_bytes_that_are_no_http_end_their_connection_alone() -> None:
+    async with admin() as proxy:
+        for garbage in (
+            b"\x82\x21\x01\x04pull\r\n\r\n",
+            b"GET\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(garbage + b"\r\n\r\n")
+            assert (await reader.read(15)).startswith(b"HTTP/1.")
+            assert b"\r\n\r\n" in await reader.read()
+            writer.close()
+            await writer.wait_closed()
+        assert (await proxy.get("/healthz"))[0] == 200
+
+
+async def test_a_port_that_is_taken_is_an_os_error() -> None:
+    async with admin() as proxy:
+        other = AdminHttp(registry=CollectorRegistry(), not_ready=_never, groups=dict)
+        with pytest.raises(OSError, match="address already in use"):
+            await other.listen("127.0.0.1", proxy.port)
+        await other.close()
+
+
+async def _never() -> str | None:
+    return None

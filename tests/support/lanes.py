@@ -1,0 +1,96 @@
+"""Group lanes without a proxy around them: who listens, what is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+from typing import Any
+
+from proxy.core.flow_window import Budget
+from proxy.core.job_chains import Job
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.group_lane import GroupLane
+from proxy.history.record import History, NullHistory
+from proxy.settings import GroupSettings
+
+GROUP, TOPIC = "billing", "orders"
+
+
+def group_settings(
+    name: str = GROUP, *, topics: tuple[str, ...] = (TOPIC,), **others: Any
+) -> GroupSettings:
+    """A group ordered by message key, with quick retries; *others* are settings of its topics,
+    or of the group itself where it has one of that name.
+    """
+    of_group = {key: others.pop(key) for key in list(others) if key in GroupSettings.model_fields}
+    of_topic = {"order_key": "KEY", "retry_intervals_ms": (10,), **others}
+    return GroupSettings.model_validate(
+        {"name": name, "topics": [{"name": topic, **of_topic} for topic in topics], **of_group}
+    )
+
+
+class Listener:
+    """A lane's listener that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: Counter[str] = Counter()
+        self.dead_letters: list[Job] = []
+
+    def on_ready(self, lane: GroupLane) -> None:
+        """Told only when it is true."""
+        assert lane.buffer.has_ready
+        self.told["ready"] += 1
+
+    def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
+        """Its copy is stored when the test says so."""
+        self.dead_letters.append(job)
+
+    def on_wanted(self, lane: GroupLane) -> None:
+        """Counted."""
+        self.told["wanted"] += 1
+
+    def on_settled(self) -> None:
+        """Counted."""
+        self.told["settled"] += 1
+
+
+class Notes:
+    """A history that keeps what is written."""
+
+    enabled = True
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Keep one event."""
+        self.events.append((event, fields))
+
+    def write_many(self, event: str, each: Any) -> None:
+        """Keep several."""
+        self.events += [(event, dict(fields)) for fields in each]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        """The events of one kind."""
+        return [fields for name, fields in self.events if name == event]
+
+
+def make_lane(
+    settings: GroupSettings | None = None,
+    *,
+    listener: Any = None,
+    memory: Budget | None = None,
+    history: History | None = None,
+    open_connections: Container[int] = (),
+) -> GroupLane:
+    """A lane of plain parts, but for those that a test is about."""
+    return GroupLane(
+        settings=settings or group_settings(),
+        memory=memory or Budget(1 << 40),
+        history=history or NullHistory(),
+        listener=listener or Listener(),
+        open_connections=open_connections,
+    )
