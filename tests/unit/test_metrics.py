@@ -62,13 +62,12 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
     registry = CollectorRegistry()
     registry.register(ProxyCollector(lanes, memory, lambda: FIGURES))
     text = generate_latest(registry).decode()
-    return text, {
-        Sample(
-            sample.name, tuple(value for _, value in sorted(sample.labels.items()))
-        ): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    values = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = tuple(value for _, value in sorted(sample.labels.items()))
+            values[Sample(sample.name, labels)] = sample.value
+    return text, values
 
 
 async def test_every_definition_has_a_sample_with_its_labels_and_its_kind() -> None:

@@ -1,0 +1,130 @@
+"""Any bytes on the Thrift port end their own connection at most, and the proxy goes on (P9)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.downstream.producer_service import ProducerService
+from proxy.history.record import NullHistory
+from tests.support.eventually import eventually
+from tests.support.fake_broker_client import FakeBrokerClient, bulk
+from tests.support.lanes import GROUP, TOPIC
+from tests.support.messages import keyed, message
+from tests.support.thrift_client import (
+    BINARY,
+    COMPACT,
+    chain,
+    connect,
+    ddmq_pull,
+    framed,
+    link,
+    our_pull,
+    payload_of,
+    structs,
+)
+from thrift_idl import consumer, producer
+
+CONTEXT = consumer.Context(GROUP, TOPIC, "broker-a_0#1")
+NACK = consumer.Nack(leaseId=1, retryAfterMs=5, reject=False, reason="r")
+ACKS = [consumer.AckBatch(CONTEXT, acked=[1, 2], nacked=[NACK], released=[3])]
+MESSAGE = producer.Message(topic=TOPIC, key="k", hashId=1, body=b"b", properties={"n": "v"})
+PLACES = {TOPIC: {"broker-a_0": 0}}
+
+CALLS: dict[str, list[Any]] = {
+    "pull": [our_pull(GROUP, acks=ACKS, manyQueues=True, topics=[TOPIC])],
+    "submit": [chain(link(CONTEXT, success=[0]), link(CONTEXT, failed=[1]))],
+    "settle": [consumer.AckRequest(GROUP, ACKS)],
+    "extend": [consumer.ExtendRequest(GROUP, [consumer.LeaseRef(CONTEXT, 1)], 100)],
+    "fetch": [consumer.FetchRequest("r", GROUP, "", PLACES, 3, 20)],
+    "ack": [consumer.AckResult("r", GROUP, "", PLACES)],
+    "ranges": [consumer.RangesRequest(GROUP, [TOPIC], 1)],
+    "getConsumeStats": [consumer.ConsumeStatsRequest(GROUP, TOPIC)],
+    "sendSync": [MESSAGE, 100],
+    "sendAsync": [MESSAGE],
+    "sendBatchSync": [[MESSAGE, MESSAGE]],
+    "sendDelaySync": [producer.DelayMessage(topic=TOPIC, action=1), 100],
+}
+VALID = [
+    payload_of(method, structs(method)[0](*values), protocol=protocol)
+    for method, values in CALLS.items()
+    for protocol in (COMPACT, BINARY)
+]
+VALID += [payload_of("pull", structs("pull")[0](ddmq_pull(GROUP, result=link(CONTEXT))))]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A valid call with bytes changed, left out and put in; its length fits again, mostly."""
+    payload = bytearray(draw(st.sampled_from(VALID)))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(payload)))
+        gone = draw(st.integers(0, 2))
+        payload[at : at + gone] = draw(st.binary(max_size=3))
+    frame = framed(bytes(payload))
+    return frame if draw(st.integers(0, 9)) else frame[: draw(st.integers(0, len(frame)))]
+
+
+async def survives(parts: list[bytes]) -> None:
+    """Feed *parts* to a proxy with work to do while another client pulls; nothing may break."""
+    broker = FakeBrokerClient(orders=2)
+    broker.store(*(message(offset) for offset in range(5)))
+    with structlog.testing.capture_logs() as logs:
+        async with bulk(broker) as (it, _):
+            sends = ProducerService(broker, NullHistory(), max_body_bytes=1000)  # type: ignore[arg-type]
+            it.server.methods = {**it.server.methods, **sends.entries()}
+            owned = it.own()
+            it.feed(owned, *(keyed(offset, str(offset)) for offset in range(9)))
+            async with connect(it.port) as good:
+                async with connect(it.port) as bad:
+                    await good.pull(GROUP, maxBatchSize=2)
+                    for part in parts:
+                        bad.send_bytes(part)
+                        assert await good.settle(GROUP) == []
+                    bad.abort()
+                await eventually(lambda: len(it.server.open) == 1)
+                await eventually(lambda: it.lane().waiting_pulls == 0)
+                it.feed(owned, keyed(9, "9"))  # the bad one may have pulled all others
+                assert (await good.pull(GROUP, maxBatchSize=1)).messages
+    assert [line for line in logs if line["log_level"] == "error"] == []
+    closed = [line for line in logs if line["event"] == "connection closed: not a request"]
+    assert len(closed) == it.server.bad_frames <= 1
+    assert all(len(str(line)) < 1000 for line in logs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=3))
+def test_random_bytes(parts: list[bytes]) -> None:
+    asyncio.run(survives(parts))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(min_size=1, max_size=200), st.sampled_from([b"", b"\x82\x21\x01\x04pull"]))
+def test_random_bytes_within_a_frame(payload: bytes, head: bytes) -> None:
+    asyncio.run(survives([framed(head + payload)]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(mutated(), min_size=1, max_size=3), st.integers(0, 300))
+def test_mutated_calls_cut_anywhere(frames: list[bytes], cut: int) -> None:
+    stream = b"".join(frames)
+    asyncio.run(survives([stream[:cut], stream[cut:]]))
+
+
+def test_the_calls_that_are_mutated_are_right_themselves() -> None:
+    """Else the mutations would prove little."""
+
+    async def all_answered() -> None:
+        broker = FakeBrokerClient(orders=2)
+        async with bulk(broker) as (it, _), connect(it.port) as client:
+            sends = ProducerService(broker, NullHistory(), max_body_bytes=1000)  # type: ignore[arg-type]
+            it.server.methods = {**it.server.methods, **sends.entries()}
+            for method, values in CALLS.items():
+                assert await client.call(method, *values) is not None
+
+    asyncio.run(all_answered())
+    assert len(VALID) == 25
