@@ -16,7 +16,7 @@ from thin_client.clock import now_ns
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.leases import Home
 from thin_client.options import Observer, Timing
-from thin_client.session import Session
+from thin_client.session import Session, is_news
 from thrift_idl import consumer
 
 _log = logging.getLogger("orderlane")
@@ -121,16 +121,16 @@ class AsyncFeeder:
             self.turn()  # with a pull at the proxy, verdicts hurry
             timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
             response = await self._pulling.call(calls.pull(request), timeout_s=timeout_s)
-            session.pull_answered(response, now_ns())
+            self._observer.on_pulled(session.pull_answered(response, now_ns()))
         except ClientError as error:
             session.pull_failed(now_ns(), random.random())
             self._hang_up()
             self._tried += 1
             self._observer.on_error(error)
-            if error.retriable:
-                _log.warning("pull failed, trying again: %s", error)
-            else:
+            if not error.retriable:
                 self.failure = error
+            elif is_news(session.pull_failures):
+                _log.warning("pull failed, trying again: %s", error)
 
     def _hang_up(self) -> None:
         if self._pulling is not None:
@@ -189,9 +189,11 @@ class AsyncFeeder:
             self._observer.on_lease_lost(message)
 
     def _control_failed(self, home: Home, error: ClientError) -> None:
-        _log.warning("settling or extending failed, trying again: %s", error)
+        lost = self._session.control_failed(home, now_ns(), random.random())
+        if is_news(home.failures):
+            _log.warning("settling or extending failed, trying again: %s", error)
         self._observer.on_error(error)
-        for message in self._session.control_failed(home, now_ns(), random.random()):
+        for message in lost:
             self._observer.on_lease_lost(message)
 
     async def _open(self, home: Home) -> AsyncConnection:

@@ -1,7 +1,8 @@
-"""What a producer sends, and whether to try again: shared by its two forms. No I/O."""
+"""What a producer sends, and whether to try again: shared by its two forms. No I/O, but it logs."""
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,10 @@ from thin_client import calls
 from thin_client.errors import ClientError, SendFailed
 from thin_client.key_hash import key_hash
 from thin_client.options import client_version
-from thin_client.session import backoff_ns
+from thin_client.session import backoff_ns, is_news
 from thrift_idl import producer
+
+_log = logging.getLogger("orderlane")
 
 #: The property that holds a message's unique id, in RocketMQ and here.
 UNIQUE_ID = "UNIQ_KEY"
@@ -93,6 +96,8 @@ class Delivery:
         self._failures += 1
         pause_ns = backoff_ns(self._failures, jitter)
         if again and now_ns + pause_ns < self.deadline_ns:
+            if is_news(self._failures):
+                _log.warning("sending to %s failed, trying again: %s", self.messages[0].topic, text)
             return pause_ns / 1e9
         rest = len(self.messages) - 1
         others = f" and {rest} after it" if rest else ""

@@ -16,7 +16,7 @@ from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.leases import Home
 from thin_client.options import Observer, Timing
-from thin_client.session import Session
+from thin_client.session import Session, is_news
 from thrift_idl import consumer
 
 _log = logging.getLogger("orderlane")
@@ -141,7 +141,8 @@ class Feeder:
             timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
             response = line.connection.call(calls.pull(request), timeout_s=timeout_s)
             with self._lock:
-                session.pull_answered(response, now_ns())
+                pulled = session.pull_answered(response, now_ns())
+            self._observer.on_pulled(pulled)
         except ClientError as error:
             line.hang_up()
             with self._lock:
@@ -152,7 +153,7 @@ class Feeder:
                 if not error.retriable:
                     self.failure = error
             self._observer.on_error(error)
-            if error.retriable:
+            if error.retriable and is_news(session.pull_failures):
                 _log.warning("pull failed, trying again: %s", error)
 
     # ---- settling and extending -----------------------------------------------------------------
@@ -206,7 +207,8 @@ class Feeder:
     def _control_failed(self, home: Home, error: ClientError) -> None:
         with self._lock:
             lost = self._session.control_failed(home, now_ns(), random.random())
-        _log.warning("settling or extending failed, trying again: %s", error)
+        if is_news(home.failures):
+            _log.warning("settling or extending failed, trying again: %s", error)
         self._observer.on_error(error)
         for message in lost:
             self._observer.on_lease_lost(message)

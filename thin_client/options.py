@@ -43,6 +43,9 @@ class Observer:
     def on_handle_end(self, message: Message, outcome: str) -> None:
         """Its handler or scope ended: ``ok``, ``retry``, ``reject`` or ``defer``."""
 
+    def on_pulled(self, messages: int) -> None:
+        """A pull was answered with so many messages."""
+
     def on_settled(self, settled: int, not_held: int) -> None:
         """A settle was answered: it carried *settled* verdicts, *not_held* of them on leases that
         were no longer held. Verdicts that ride on pulls are not reported.

@@ -48,6 +48,11 @@ def backoff_ns(failures: int, jitter: float) -> int:
     return int(longest * (0.5 + jitter / 2))
 
 
+def is_news(failures: int) -> bool:
+    """True for the 1st, 2nd, 4th, 8th … failure in a row: a long outage is logged less and less."""
+    return failures & (failures - 1) == 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
     """What a session is told once."""
@@ -86,7 +91,7 @@ class Session:
         self._pull: _Pull | None = None
         self._pull_home: Home | None = None  # where the connection for pulls leads, if known
         self._pull_retry_at_ns = 0
-        self._pull_failures = 0
+        self.pull_failures = 0  # in a row
         self._linger_ns = _FIRST_LINGER_NS
 
     def __repr__(self) -> str:
@@ -191,7 +196,7 @@ class Session:
             for lease in read_leases(part, home, sent_ns=pull.sent_ns, length_ms=length_ms)
         ]
         self._pull = None
-        self._pull_failures = 0
+        self.pull_failures = 0
         if arrived:
             self.homes[address] = self._pull_home = home
             shortest = min(lease.length_ns for lease in arrived)
@@ -215,8 +220,8 @@ class Session:
         if pull is not None and pull.home is not None:
             pull.home.verdicts.absorb(pull.verdicts)
         self._pull_home = None  # the next connection may lead elsewhere
-        self._pull_failures += 1
-        self._pull_retry_at_ns = now_ns + backoff_ns(self._pull_failures, jitter)
+        self.pull_failures += 1
+        self._pull_retry_at_ns = now_ns + backoff_ns(self.pull_failures, jitter)
 
     # ---- settling and extending -----------------------------------------------------------------
 

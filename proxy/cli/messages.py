@@ -27,6 +27,7 @@ from thin_client import (
     AsyncConsumer,
     AsyncProducer,
     ClientError,
+    Defer,
     Message,
     Outgoing,
     SendFailed,
@@ -147,12 +148,6 @@ def consume(
     name = f"consume-{os.getpid()}"
     observer = HistoryObserver(writer, group=group, consumer=name)
 
-    async def handle(message: Message) -> None:
-        if work_ms:
-            await asyncio.sleep(work_ms / 1000)
-        if not quiet:
-            print_json(_shown(message))
-
     async def run() -> None:
         consumer = AsyncConsumer(
             proxy,
@@ -162,11 +157,14 @@ def consume(
             client_id=name,
             observer=observer,
         )
+        handler = _Handler(consumer, work_ms=work_ms, quiet=quiet)
         watch = spawn(_stop_when(consumer, observer, count, until_idle), name="stop when done")
         try:
-            await consumer.run(handle)
+            await consumer.run(handler)
         finally:
             await cancel_and_wait(watch)
+        if handler.failure is not None:
+            raise handler.failure
 
     try:
         uvloop.run(run())
@@ -174,10 +172,34 @@ def consume(
         raise OrderlaneError(str(error)) from None
     finally:
         writer.close()
+    if until_idle is not None and observer.failing is not None:
+        raise OrderlaneError(f"nothing came, as no proxy answers: {observer.failing}")
     if quiet:
         print_json({"handled": observer.handled})
     else:
         say(f"{observer.handled} messages handled")
+
+
+class _Handler:
+    """Prints messages; ``failure`` is why that ended, such as a reader of stdout that has left."""
+
+    def __init__(self, consumer: AsyncConsumer, *, work_ms: float, quiet: bool) -> None:
+        self.failure: OSError | None = None
+        self._consumer = consumer
+        self._work_s = work_ms / 1000
+        self._quiet = quiet
+
+    async def __call__(self, message: Message) -> None:
+        if self._work_s:
+            await asyncio.sleep(self._work_s)
+        if self._quiet:
+            return
+        try:
+            print_json(_shown(message))
+        except OSError as error:
+            self.failure = error
+            self._consumer.stop()
+            raise Defer from None
 
 
 async def _stop_when(

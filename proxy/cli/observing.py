@@ -6,7 +6,7 @@ from typing import Any
 
 from proxy.core.order_key import key_text
 from proxy.history.record import History
-from thin_client import Message, Observer
+from thin_client import ClientError, Message, Observer
 
 
 class HistoryObserver(Observer):
@@ -15,8 +15,17 @@ class HistoryObserver(Observer):
     def __init__(self, history: History, *, group: str, consumer: str) -> None:
         self.handled = 0  # messages that ended with ok
         self.open = 0  # with a handler now
+        self.failing: ClientError | None = None  # why no request was answered lately
         self._history = history
         self._fields = {"group": group, "consumer": consumer}
+
+    def on_error(self, error: ClientError) -> None:
+        """A request failed."""
+        self.failing = error
+
+    def on_pulled(self, messages: int) -> None:
+        """A proxy answers."""
+        self.failing = None
 
     def on_handle_start(self, message: Message) -> None:
         """A message goes to a handler."""

@@ -238,8 +238,10 @@ async def test_the_next_proxy_is_tried(proxy: ScriptedProxy) -> None:
     async with ScriptedProxy() as dead:
         pass
     errors: list[ClientError] = []
+    pulled: list[int] = []
     observer = Observer()
     observer.on_error = errors.append  # type: ignore[method-assign]
+    observer.on_pulled = pulled.append  # type: ignore[method-assign]
     await proxy.put("a")
     servers = f"{dead.address},{proxy.address}"
 
@@ -250,6 +252,7 @@ async def test_the_next_proxy_is_tried(proxy: ScriptedProxy) -> None:
             pass
 
     assert str(errors[0]).startswith(f"no connection to {dead.address}")
+    assert pulled[0] == 1
 
 
 async def test_unknown_group_is_one_sentence(proxy: ScriptedProxy) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from thin_client.errors import ProtocolError
 from thin_client.message import Defer, Message
-from thin_client.session import Session, SessionOptions, backoff_ns
+from thin_client.session import Session, SessionOptions, backoff_ns, is_news
 from thrift_idl import consumer
 
 MS = 1_000_000
@@ -252,3 +252,7 @@ def test_repr_is_a_status_line() -> None:
     pulled(session, 1, 2, 3)
 
     assert repr(session) == "<Session g open=2 ready=1 held=3 pulling=False homes=1>"
+
+
+def test_a_long_outage_is_logged_less_and_less() -> None:
+    assert [number for number in range(1, 100) if is_news(number)] == [1, 2, 4, 8, 16, 32, 64]
