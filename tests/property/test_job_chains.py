@@ -115,7 +115,9 @@ class ChainsMachine(RuleBasedStateMachine):
         assert (self.unfinished, self.chains._tails, self.chains.ready) == ({}, {}, 0)
 
 
-ChainsMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+ChainsMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False
+)
 TestChains = ChainsMachine.TestCase
 
 

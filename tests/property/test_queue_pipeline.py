@@ -355,7 +355,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
 
 PipelineMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None
+    max_examples=100, stateful_step_count=50, deadline=None, report_multiple_bugs=False
 )
 TestPipelines = PipelineMachine.TestCase
 

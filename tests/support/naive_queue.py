@@ -81,7 +81,7 @@ class Facts:
         return key
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class NaiveJob:
     sent: Sent
     chain: str | None
@@ -135,13 +135,16 @@ class NaiveQueue:
     # ---- what should be seen ----------------------------------------------------------------
 
     def ready(self) -> list[NaiveJob]:
-        """Jobs that a pull should get."""
-        return [job for job in self.jobs.values() if job.state == "waiting" and self._leads(job)]
-
-    def _leads(self, job: NaiveJob) -> bool:
-        """No job of its chain is before it."""
-        chain = [other for other in self.jobs.values() if other.chain == job.chain]
-        return job.chain is None or min(other.sent.offset for other in chain) == job.sent.offset
+        """Jobs that a pull should get: those that wait for a client, and for no other job."""
+        leads: dict[str, NaiveJob] = {}
+        for job in self.jobs.values():  # rising offsets
+            if job.chain is not None:
+                leads.setdefault(job.chain, job)
+        return [
+            job
+            for job in self.jobs.values()
+            if job.state == "waiting" and (job.chain is None or leads[job.chain] is job)
+        ]
 
     def count(self, *states: str) -> int:
         return sum(job.state in states for job in self.jobs.values())
@@ -210,7 +213,7 @@ class NaiveQueue:
         """The pipeline leased a job: may it?"""
         job = self.jobs[lease.job.offset]
         assert job.state == "waiting", "claim 3: at most one live lease"
-        assert self._leads(job), "claim 1: of a key one is ready or running"
+        assert job in self.ready(), "claim 1: of a key one is ready or running"
         offset, chain = job.sent.offset, job.chain
         if chain is not None:
             for earlier in self.log.values():

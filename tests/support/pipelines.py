@@ -73,9 +73,9 @@ def pipeline(
 
 
 def lease(
-    of: QueuePipeline, jobs: int = 1 << 30, *, now_ns: int = 0, holder: Holder = HOLDER
+    of: QueuePipeline, jobs: int = 10_000, *, now_ns: int = 0, holder: Holder = HOLDER
 ) -> list[Lease]:
-    """Up to *jobs* leases, bytes unlimited."""
+    """Up to *jobs* leases, of any size."""
     return of.lease(max_jobs=jobs, max_bytes=1 << 60, now_ns=now_ns, holder=holder)
 
 

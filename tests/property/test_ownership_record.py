@@ -1,0 +1,144 @@
+"""Records of any owner are read back, any other bytes refused, and a zombie's words ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.core.ids import Epoch
+from proxy.core.ownership_record import (
+    Clean,
+    LastOwner,
+    Own,
+    Record,
+    Snapshot,
+    decode,
+    encode,
+    replay,
+)
+
+numbers = st.integers(0, 2**53)
+epochs = st.integers(0, 30).map(Epoch)
+owns = st.builds(Own, st.text(max_size=30), numbers, numbers, numbers, numbers)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, epoch: st.SearchStrategy[Epoch] = epochs) -> Snapshot:
+    base = draw(st.integers(0, 2**40))
+    read = base + draw(st.integers(0, 200))
+    inside = st.integers(base, max(base, read - 1))
+    unfinished = sorted(draw(st.sets(inside, max_size=20))) if read > base else []
+    attempts = {offset: draw(st.integers(1, 20)) for offset in unfinished[::3]}
+    return Snapshot(draw(epoch), base, read, tuple(unfinished), attempts)
+
+
+records = st.one_of(owns, snapshots(), st.builds(Clean, epochs))
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | numbers | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None)
+@given(records)
+def test_what_is_encoded_is_decoded(record: Record) -> None:
+    assert decode(encode(record)) == record
+
+
+@settings(deadline=None)
+@given(snapshots())
+def test_finished_is_all_that_was_read_save_the_unfinished(snapshot: Snapshot) -> None:
+    span = range(snapshot.base - 2, snapshot.read + 2)
+    finished = set(range(snapshot.base, snapshot.read)) - set(snapshot.unfinished)
+    assert {offset for offset in span if snapshot.finished(offset)} == finished
+
+
+def _decode_or_value_error(body: bytes) -> None:
+    refused = ""
+    try:
+        record = decode(body)
+    except ValueError as error:
+        refused = str(error)
+        assert refused.startswith("not an ownership record: ")
+        return
+    assert decode(encode(record)) == record
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_record_or_a_value_error(body: bytes) -> None:
+    _decode_or_value_error(body)
+
+
+@settings(deadline=None)
+@given(records, st.data())
+def test_a_record_with_anything_in_a_field_is_a_record_or_a_value_error(
+    record: Record, data: st.DataObject
+) -> None:
+    fields = orjson.loads(encode(record))
+    for name in data.draw(st.lists(st.sampled_from(sorted(fields)), min_size=1, unique=True)):
+        if data.draw(st.booleans()):
+            fields[name] = data.draw(values)
+        else:
+            del fields[name]
+    _decode_or_value_error(orjson.dumps(fields, option=orjson.OPT_NON_STR_KEYS))
+
+
+@settings(deadline=None)
+@given(records, st.integers(0, 400))
+def test_a_record_cut_short_is_a_value_error(record: Record, length: int) -> None:
+    whole = encode(record)
+    if length < len(whole):
+        _decode_or_value_error(whole[:length])
+
+
+@settings(deadline=None)
+@given(st.lists(records, max_size=25))
+def test_only_the_highest_epoch_counts(said: list[Record]) -> None:
+    """Against a plain search from the back, with records of any epoch in any order."""
+    log = list(enumerate(said))
+    owners = [(offset, record) for offset, record in log if isinstance(record, Own)]
+    if not owners:
+        assert replay(log) is None
+        return
+    epoch, own = owners[-1]
+    valid = [
+        (offset, record)
+        for offset, record in log
+        if not isinstance(record, Own)
+        and record.epoch == max((at for at, _ in owners if at < offset), default=None)
+    ]
+    written = [record for _, record in valid if isinstance(record, Snapshot)]
+    assert replay(log) == LastOwner(
+        Epoch(epoch),
+        own,
+        written[-1] if written else None,
+        any(isinstance(record, Clean) and record.epoch == epoch for _, record in valid),
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 10**6), st.booleans(),
+    st.integers(0, 10**6), st.integers(0, 10**6),
+)  # fmt: skip
+def test_after_the_wait_no_lease_of_the_last_owner_lives(
+    trust_ms: int, head_start_ms: int, longest_ms: int, restarted: bool, renewed_ms: int,
+    leased_ms: int,
+) -> None:  # fmt: skip
+    """Its last renewal was sent at 0; the broker saw it *renewed_ms* later and, unless it forgot
+    the lock in a restart, kept it for the expiry from then on.
+    """
+    expiry_ms = trust_ms + head_start_ms
+    own = Own("x", trust_ms, longest_ms, 1, 1)
+    last = LastOwner(Epoch(1), own, None, clean=False)
+    wait_ns = last.wait_ns(
+        broker_start_ms=2 if restarted else 1, broker_lock_expiry_s=expiry_ms / 1000
+    )
+    last_lease_ends_ms = min(leased_ms, trust_ms - 1) + longest_ms
+    taken_over_ms = renewed_ms + (0 if restarted else expiry_ms)
+    assert taken_over_ms + wait_ns / 1e6 >= last_lease_ends_ms

@@ -1,0 +1,369 @@
+"""Two proxies and a broker in virtual time, made of real pipelines and ownership records.
+
+What a proxy does between the pipelines and the broker is a small model here (lock, renew, take
+over, hand over), one step a ``tick``, so that a process can be stopped, cut off or killed between
+any two of them. ``Judge`` sees every hand-out of everybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker_core.remoting.message import StoredMessage
+from proxy.core.effects import Effects, Nack, Outcome
+from proxy.core.ids import Epoch, LeaseId
+from proxy.core.job_chains import Job
+from proxy.core.ownership_record import Clean, LastOwner, Own, decode, encode, replay
+from proxy.core.pull_buffer import Lease
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.retry_policy import RetryPolicy
+from tests.support.messages import keyed
+from tests.support.pipelines import Budgets, lease, pipeline, rules
+
+MS = 1_000_000
+SECOND = 1000 * MS
+TRUST_NS, EXPIRY_NS, RENEWAL_NS = 5 * SECOND, 10 * SECOND, 2 * SECOND
+
+
+@dataclass(slots=True)
+class Broker:
+    """One queue, its ownership records, its lock and its stored offset."""
+
+    forgets_locks: bool
+    log: list[StoredMessage] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+    start_ns: int = 0
+    locked_by: str = ""
+    lock_ends_ns: int = 0
+    committed: int = 0
+    committed_epoch: int = -1
+
+    def lock(self, client: str, now_ns: int) -> bool:
+        if self.locked_by not in ("", client) and now_ns < self.lock_ends_ns:
+            return False
+        self.locked_by, self.lock_ends_ns = client, now_ns + EXPIRY_NS
+        return True
+
+    def unlock(self, client: str) -> None:
+        if self.locked_by == client:
+            self.locked_by = ""
+
+    def commit(self, epoch: int, offset: int) -> None:
+        """Of an older epoch it is refused."""
+        if epoch >= self.committed_epoch:
+            assert offset >= self.committed, "a commit of one epoch never falls"
+            self.committed, self.committed_epoch = offset, epoch
+
+    def last_owner(self, *, below: int | None = None) -> LastOwner | None:
+        return replay((offset, decode(body)) for offset, body in enumerate(self.records[:below]))
+
+    def restart(self, now_ns: int) -> None:
+        self.start_ns = now_ns
+        if self.forgets_locks:
+            self.locked_by = ""
+
+
+@dataclass(slots=True)
+class Judge:
+    """What was handed out and finished, by whomever."""
+
+    broker: Broker
+    live: dict[tuple[int, LeaseId], Lease] = field(default_factory=dict)  # by epoch and id
+    finished: dict[int, Outcome] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)  # highest offset of each key so far
+    deliveries: dict[int, int] = field(default_factory=dict)
+
+    def took_over(self, known: set[int]) -> None:
+        """A new owner passes over *known*."""
+        assert known <= self.finished.keys(), "nothing is lost"
+
+    def handed_out(self, epoch: int, given: Lease, *, known: set[int], now_ns: int) -> None:
+        """*known*: what this owner knows to be finished."""
+        offset, key = given.job.offset, self.key(given.job.offset)
+        for (other, _), held in self.live.items():
+            assert held.deadline_ns <= now_ns or self.key(held.job.offset) != key, (
+                f"two live leases of {key}: of epochs {epoch} and {other}"
+            )
+        for earlier in range(offset):
+            assert earlier in known or self.key(earlier) != key, "the one before is finished"
+        if offset not in self.deliveries:
+            assert self.first.get(key, -1) < offset, "first hand-outs of a key in queue order"
+            self.first[key] = offset
+        assert offset not in self.durable(), "what is finished and written down stays finished"
+        self.deliveries[offset] = self.deliveries.get(offset, 0) + 1
+        self.live[epoch, given.lease_id] = given
+
+    def saw(self, epoch: int, effects: Effects) -> None:
+        for each in (*effects.acked, *effects.nacked, *effects.released, *effects.expired):
+            del self.live[epoch, each.lease_id]
+        self.finished |= dict(effects.finished)
+
+    def durable(self) -> set[int]:
+        """Finished, and below the committed offset or in the snapshot that counts."""
+        last = self.broker.last_owner()
+        snapshot = last.snapshot if last else None
+        return {
+            offset
+            for offset in self.finished
+            if offset < self.broker.committed
+            or (snapshot is not None and (offset < snapshot.base or snapshot.finished(offset)))
+        }
+
+    def key(self, offset: int) -> str:
+        return str(self.broker.log[offset].key)
+
+
+@dataclass(slots=True)
+class TakeOver:
+    """What a proxy learns, step by step, after its lock was granted."""
+
+    locked_ns: int
+    last: LastOwner | None = None
+    broker_start_ns: int = 0
+    looked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Proxy:
+    """One process. ``wanted``: whether the queue is in its share."""
+
+    broker: Broker
+    judge: Judge
+    name: str
+    visibility_ns: int
+    life: int = 0
+    wanted: bool = False
+    stopped: bool = False
+    cut_off: bool = False
+    slow: bool = False  # requests and answers take a tick each
+    trusted_until_ns: int = 0
+    renewed_ns: int = 0
+    broker_start_ns: int = -1  # when its connection was made
+    pipeline: QueuePipeline | None = None
+    known: set[int] = field(default_factory=set)
+    taking: TakeOver | None = None
+    request: tuple[int, bool | None] | None = None  # a lock request: sent at, answer
+    commits: list[tuple[int, int]] = field(default_factory=list)  # on their way
+    copies: list[Job] = field(default_factory=list)
+
+    @property
+    def client(self) -> str:
+        """New in every process."""
+        return f"{self.name}-{self.life}"
+
+    def kill(self) -> None:
+        """kill -9: its leases live on in its clients' hands."""
+        self.life += 1
+        self.pipeline = self.taking = self.request = None
+        self.stopped = self.cut_off = self.slow = False
+        self.copies, self.known, self.trusted_until_ns = [], set(), 0
+
+    # ---- what its clients do ------------------------------------------------------------------
+
+    def pull(self, jobs: int, *, now_ns: int) -> list[Lease]:
+        if self.pipeline is None or self.stopped:
+            return []
+        leases = lease(self.pipeline, jobs, now_ns=now_ns)
+        for each in leases:
+            self.judge.handed_out(self.pipeline.epoch, each, known=self.known, now_ns=now_ns)
+        return leases
+
+    def settle(self, how: list[str], *, now_ns: int) -> None:
+        """One verdict for each live lease, the oldest first."""
+        if self.pipeline is None or self.stopped:
+            return
+        said = list(zip(self._live(self.pipeline), how, strict=False))
+        self._saw(
+            self.pipeline,
+            self.pipeline.settle(
+                acked=[lease_id for lease_id, verdict in said if verdict == "ack"],
+                nacked=[
+                    Nack(lease_id, reject=verdict == "reject")
+                    for lease_id, verdict in said
+                    if verdict in ("nack", "reject")
+                ],
+                released=[lease_id for lease_id, verdict in said if verdict == "release"],
+                now_ns=now_ns,
+            ),
+        )
+
+    def extend(self, *, now_ns: int) -> None:
+        if self.pipeline is not None and not self.stopped:
+            mine = self._live(self.pipeline)
+            self.pipeline.extend(mine, ms=self.visibility_ns // MS, now_ns=now_ns)
+
+    def _live(self, owned: QueuePipeline) -> list[LeaseId]:
+        return [lease_id for epoch, lease_id in self.judge.live if epoch == owned.epoch]
+
+    def _saw(self, owned: QueuePipeline, effects: Effects) -> None:
+        self.known |= {offset for offset, _ in effects.finished}
+        self.copies += effects.dead_letters
+        self.judge.saw(owned.epoch, effects)
+
+    # ---- what it does itself ------------------------------------------------------------------
+
+    def tick(self, *, now_ns: int) -> None:
+        """What is due now; nothing while stopped. Commits on their way arrive in any case."""
+        for epoch, offset in self.commits:
+            self.broker.commit(epoch, offset)
+        self.commits.clear()
+        if self.stopped:
+            return
+        if self.pipeline is not None:
+            self._saw(self.pipeline, self.pipeline.on_time(now_ns=now_ns))
+        if self.cut_off:
+            return
+        self._locks(now_ns)
+        if self.taking is not None:
+            self._take_over(self.taking, now_ns)
+        elif self.pipeline is not None:
+            self._serve(self.pipeline, now_ns)
+
+    def _locks(self, now_ns: int) -> None:
+        """Trust counts from before a request was sent, whenever its answer comes."""
+        owns = self.pipeline is not None or self.taking is not None
+        if self.request is None:
+            if not (owns and now_ns - self.renewed_ns >= RENEWAL_NS) and not (
+                self.wanted and not owns
+            ):
+                return
+            self.request = (now_ns, None)
+            if self.slow:
+                return
+        sent_ns, answer = self.request
+        if answer is None:
+            answer = self.broker.lock(self.client, now_ns)
+            self.request = (sent_ns, answer)
+            if self.slow:
+                return
+        self.request = None
+        if answer:
+            self._granted(sent_ns, now_ns)
+        else:
+            self._lose()
+
+    def _granted(self, sent_ns: int, now_ns: int) -> None:
+        self.renewed_ns = sent_ns
+        reconnected = self.broker_start_ns != self.broker.start_ns
+        self.broker_start_ns = self.broker.start_ns
+        if self.pipeline is None and self.taking is None:
+            self.taking = TakeOver(locked_ns=now_ns)
+        elif reconnected or self.trusted_until_ns <= now_ns:
+            # Someone else may have been the owner meanwhile.
+            last = self.broker.last_owner()
+            if self.pipeline is None or last is None or last.epoch != self.pipeline.epoch:
+                self._lose()
+                return
+        self.trusted_until_ns = max(self.trusted_until_ns, sent_ns + TRUST_NS)
+        if self.pipeline is not None:
+            self.pipeline.trusted_until_ns = self.trusted_until_ns
+
+    def _lose(self) -> None:
+        """The lock is not ours: no unlock, or what an earlier owner leased would be forgotten."""
+        if self.pipeline is not None:
+            self.pipeline.close()
+        self.pipeline = self.taking = self.request = None
+        self.copies, self.known, self.trusted_until_ns = [], set(), 0
+
+    def _take_over(self, taking: TakeOver, now_ns: int) -> None:
+        if not taking.looked:
+            taking.broker_start_ns, taking.last = self.broker.start_ns, self.broker.last_owner()
+            taking.looked = True
+            return
+        last, start_ms = taking.last, taking.broker_start_ns // MS
+        own = Own(
+            self.client, TRUST_NS // MS, self.visibility_ns // MS, start_ms,
+            1 if last is None else last.own.period + 1,
+        )  # fmt: skip
+        epoch = len(self.broker.records)
+        self.broker.records.append(encode(own))
+        hold_until_ns = taking.locked_ns
+        if last is not None:
+            expiry_s = EXPIRY_NS / SECOND
+            hold_until_ns += last.wait_ns(broker_start_ms=start_ms, broker_lock_expiry_s=expiry_s)
+        last = self.broker.last_owner(below=epoch)
+        if last != taking.last:  # a broker that forgot its locks had let in another meanwhile
+            hold_until_ns = now_ns + TRUST_NS + self.visibility_ns
+        resume = last.snapshot if last else None
+        start = max(self.broker.committed, resume.base if resume else 0)
+        self.known = set(range(start)) | {
+            offset
+            for offset in range(len(self.broker.log))
+            if resume is not None and resume.finished(offset)
+        }
+        self.judge.took_over(self.known)
+        self.taking = None
+        self.pipeline = pipeline(
+            rules(visibility_ns=self.visibility_ns, retry=RetryPolicy((500,), max_deliveries=3)),
+            epoch=epoch,
+            start=start,
+            committed=self.broker.committed,
+            trusted_until_ns=self.trusted_until_ns,
+            hold_until_ns=hold_until_ns,
+            resume=resume,
+            budgets=Budgets(),
+        )
+
+    def _serve(self, owned: QueuePipeline, now_ns: int) -> None:
+        position = owned.position
+        some = self.broker.log[position : position + min(owned.room, 8)]
+        self._saw(owned, owned.on_messages(some, next_offset=position + len(some)))
+        while self.copies:
+            self._saw(owned, owned.dead_lettered(self.copies.pop()))
+        if not self.wanted:
+            owned.drain()
+        if owned.draining and owned.drained(now_ns) and now_ns < self.trusted_until_ns:
+            self.broker.commit(owned.epoch, owned.committable)
+            self.broker.records += [encode(owned.snapshot()), encode(Clean(Epoch(owned.epoch)))]
+            self.broker.unlock(self.client)
+            self._lose()
+
+    def commit(self, *, now_ns: int) -> None:
+        """Send one while trusted; it arrives with the next tick, whatever becomes of the sender."""
+        able = not self.stopped and not self.cut_off and now_ns < self.trusted_until_ns
+        if self.pipeline is not None and able:
+            self.commits.append((self.pipeline.epoch, self.pipeline.committable))
+
+
+class Cluster:
+    """The whole of it, with one clock that counts while processes are stopped."""
+
+    def __init__(self, *, visibility_ns: int, forgets_locks: bool) -> None:
+        self.now_ns = SECOND
+        self.broker = Broker(forgets_locks)
+        self.judge = Judge(self.broker)
+        self.proxies = [
+            Proxy(self.broker, self.judge, name, visibility_ns) for name in ("left", "right")
+        ]
+        self.proxies[0].wanted = True
+
+    def produce(self, *keys: str) -> None:
+        for key in keys:
+            self.broker.log.append(keyed(len(self.broker.log), key))
+
+    def want(self, which: int) -> None:
+        """The queue moves into the share of one proxy."""
+        for number, each in enumerate(self.proxies):
+            each.wanted = number == which
+
+    def run(self, ms: int, *, step_ms: int = 500) -> None:
+        for _ in range(0, ms, step_ms):
+            self.now_ns += step_ms * MS
+            for each in self.proxies:
+                each.tick(now_ns=self.now_ns)
+
+    def finish(self) -> None:
+        """Heal, and let one proxy finish everything, within a time that the waits allow."""
+        self.proxies[1].kill()
+        self.want(0)
+        healed = self.proxies[0]
+        healed.stopped = healed.cut_off = healed.slow = False
+        for _ in range(400):
+            self.run(500)
+            healed.pull(100, now_ns=self.now_ns)
+            healed.settle(["ack"] * 100, now_ns=self.now_ns)
+            healed.commit(now_ns=self.now_ns)
+            if self.broker.committed == len(self.broker.log):
+                break
+        assert self.judge.finished.keys() == set(range(len(self.broker.log))), "nothing is lost"
+        assert self.broker.committed == len(self.broker.log)
