@@ -181,16 +181,9 @@ class BulkService:
         """Read all queues at once into *results*, with *wait_ms* until one has some; failed ones
         stay out.
         """
-        wanted = request.maxBatchSize or 0
         pulls = {
             spawn(
-                self._client.pull(
-                    each.queue,
-                    group=Group(request.groupId),
-                    offset=each.offset,
-                    max_messages=min(wanted, each.most) if wanted > 0 else each.most,
-                    suspend_ms=wait_ms,
-                ),
+                self._pull(each.queue, each, request, suspend_ms=wait_ms),
                 name=f"fetch {each.queue}",
             ): each.queue
             for each in asked
@@ -201,12 +194,26 @@ class BulkService:
             while pending and not (wait_ms and any(each.messages for each in results.values())):
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 for pull in done:
-                    try:
-                        results[pulls[pull]] = pull.result()
-                    except RemotingError as error:
-                        self._warn("fetch failed", error)
+                    if (result := pull.result()) is not None:
+                        results[pulls[pull]] = result
         finally:
             await cancel_and_wait(*pulls)
+
+    async def _pull(
+        self, queue: QueueName, asked: _Asked, request: Any, *, suspend_ms: int
+    ) -> PullResult | None:
+        wanted = request.maxBatchSize or 0
+        try:
+            return await self._client.pull(
+                queue,
+                group=Group(request.groupId),
+                offset=asked.offset,
+                max_messages=min(wanted, asked.most) if wanted > 0 else asked.most,
+                suspend_ms=suspend_ms,
+            )
+        except RemotingError as error:
+            self._warn("fetch failed", error)
+            return None
 
     def _answers(
         self, asked: Iterable[_Asked], results: Mapping[QueueName, PullResult]

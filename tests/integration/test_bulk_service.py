@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 from thrift.Thrift import TApplicationException
 
 from broker_core.clock import now_ns
@@ -100,7 +101,9 @@ async def test_every_queue_asked_for_is_answered_with_its_next_offset_whatever_i
     }
     async with bulk(broker) as (it, _), connect(it.port) as client:
         request = consumer.FetchRequest("r1", GROUP, "", asked, maxLingerTime=20)
-        results = (await client.call("fetch", request)).results
+        with structlog.testing.capture_logs() as logs:
+            results = (await client.call("fetch", request)).results
+        assert {line["log_level"] for line in logs} == {"warning"}
         answered = {(each.topic, each.qid): each.nextRequestOffset for each in results}
         named = {(topic, qid): at for topic, each in asked.items() for qid, at in each.items()}
         assert answered == {**named, (TOPIC, "broker-a_0"): 1}
