@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -20,6 +20,7 @@ from broker_core.remoting.message import StoredMessage
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.allocation import allocate
 from proxy.core.retry_policy import MS
+from proxy.downstream.bulk_readers import BulkReaders
 from proxy.downstream.requests import (
     MAX_LINGER_MS,
     MAX_TEXT,
@@ -37,10 +38,6 @@ from thrift_idl import consumer, consumer_service
 
 _log = structlog.get_logger("bulk")
 
-#: A reader not seen for so long has no share of the queues any more.
-_READER_NS = 30_000_000_000
-#: For so long after its last ack nobody else may move a group's positions.
-_ACK_HOLD_NS = 60_000_000_000
 #: Longest text of a log line; what came from a client may be megabytes.
 _MAX_REASON = 512
 
@@ -56,27 +53,6 @@ class _Asked:
     most: int = 0  # messages in one answer
 
 
-@dataclass(slots=True)
-class _Readers:
-    """The bulk readers of one group, by consumerId."""
-
-    seen_ns: dict[str, int] = field(default_factory=dict)
-    acker: str = ""
-    acked_ns: int = 0
-
-    def present(self, consumer_id: str, now: int) -> list[str]:
-        """All readers of late, *consumer_id* among them."""
-        self.seen_ns[consumer_id] = now
-        gone = [each for each, seen in self.seen_ns.items() if now - seen > _READER_NS]
-        for each in gone:
-            del self.seen_ns[each]
-        return list(self.seen_ns)
-
-    def may_ack(self, consumer_id: str, now: int) -> bool:
-        """True if no other reader acked of late."""
-        return self.acker in ("", consumer_id) or now - self.acked_ns > _ACK_HOLD_NS
-
-
 class BulkService:
     """Reads through *client* for the groups of *lanes*."""
 
@@ -84,7 +60,7 @@ class BulkService:
         self._client = client
         self._lanes = lanes
         self._limits = limits
-        self._readers: dict[Group, _Readers] = {}
+        self._readers: dict[Group, BulkReaders] = {}
         self._noisy = NoisyLog(_log)
         self.refused_acks = 0
 
@@ -134,7 +110,7 @@ class BulkService:
         reader = _reader(request)
         members = self._readers_of(lane).present(reader, now_ns())
         if named:
-            return [self._place(lane, *place) for place in _places(named)]
+            return await self._named(lane, named)
         asked = []
         for topic in lane.settings.topics:
             try:
@@ -150,14 +126,27 @@ class BulkService:
             ]
         return asked
 
-    def _place(self, lane: GroupLane, topic: str, qid: str, offset: int) -> _Asked:
-        """A place that a request names; without a queue if the group has no such place."""
-        settings = lane.settings.topic(topic)
-        queue = _queue(topic, qid)
-        if settings is None or queue is None or offset < 0:
-            self._warn("fetch names no place", f"topic {topic!r}, qid {qid!r}, offset {offset}")
-            return _Asked(topic, qid, offset)
-        return _Asked(topic, qid, offset, queue, settings.max_pull_batch)
+    async def _named(
+        self, lane: GroupLane, offsets: Mapping[str, Mapping[str, int]]
+    ) -> list[_Asked]:
+        """The places that a request names, in its order; without a queue where there is none."""
+        existing: set[QueueName] = set()
+        for topic in offsets:
+            if lane.settings.topic(topic) is not None:
+                try:
+                    existing.update(await self._client.queues(Topic(topic)))
+                except RemotingError as error:
+                    self._warn("a topic has no route", error)
+        asked = []
+        for topic, qid, offset in _places(offsets):
+            queue, settings = _queue(topic, qid), lane.settings.topic(topic)
+            if settings is None or queue not in existing or offset < 0:
+                place = f"topic {topic!r}, qid {qid!r}, offset {offset}"
+                self._warn("a bulk reader names no place of its group", place)
+                asked.append(_Asked(topic, qid, offset))
+            else:
+                asked.append(_Asked(topic, qid, offset, queue, settings.max_pull_batch))
+        return asked
 
     async def _start(self, lane: GroupLane, queue: QueueName) -> int:
         committed = await self._client.committed_offset(lane.name, queue)
@@ -253,11 +242,9 @@ class BulkService:
         if lane is None or lane.joined:
             return False  # unknown, or a group whose positions its leases decide
         readers = self._readers_of(lane)
-        now = now_ns()
-        if not readers.may_ack(_reader(request), now):
+        if not readers.may_ack(_reader(request), now_ns()):
             return False
-        readers.acker, readers.acked_ns = _reader(request), now
-        places = [self._place(lane, *place) for place in _places(request.offsets or {})]
+        places = await self._named(lane, request.offsets or {})
         outcomes = await asyncio.gather(
             *(
                 self._client.commit_offset(lane.name, each.queue, each.offset)
@@ -333,12 +320,11 @@ class BulkService:
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _readers_of(self, lane: GroupLane) -> _Readers:
-        return self._readers.setdefault(lane.name, _Readers())
+    def _readers_of(self, lane: GroupLane) -> BulkReaders:
+        return self._readers.setdefault(lane.name, BulkReaders())
 
     def _warn(self, event: str, reason: object) -> None:
-        text = str(reason)[:_MAX_REASON]
-        self._noisy.warning(f"{event}: {text}", event, reason=text)
+        self._noisy.warning(event, event, reason=str(reason)[:_MAX_REASON])
 
 
 def _places(offsets: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str, int]]:

@@ -19,6 +19,7 @@ from proxy.downstream.requests import (
     linger_ms,
     pull_response,
     refusal,
+    refuse_floods,
     refuse_later_fields,
     uses_our_fields,
     verdicts_of_acks,
@@ -72,9 +73,10 @@ class ConsumerService:
             return
         ours = uses_our_fields(request)
         connection = reply.connection.connection_id
-        self._apply(verdicts_of_result(request.result), connection)
-        self._apply(verdicts_of_acks(request.acks), connection)
         try:
+            refuse_floods(result=request.result, acks=request.acks)
+            self._apply(verdicts_of_result(request.result), connection)
+            self._apply(verdicts_of_acks(request.acks), connection)
             refuse_later_fields(request)
             lane = self._lanes.require(request.groupId, wanted_topics(request))
         except OrderlaneError as error:
@@ -96,21 +98,26 @@ class ConsumerService:
 
     def submit(self, arguments: Any, reply: Reply) -> None:
         """Apply verdicts by offset without pulling; always true, as in DDMQ."""
-        self._apply(verdicts_of_result(arguments.result), reply.connection.connection_id)
+        try:
+            refuse_floods(result=arguments.result)
+            self._apply(verdicts_of_result(arguments.result), reply.connection.connection_id)
+        except OrderlaneError as error:
+            self._noisy.warning("submit", "submit refused", reason=str(error))
         reply(consumer_service.submit_result(success=True))
 
     def settle(self, arguments: Any, reply: Reply) -> None:
         """Apply verdicts by lease id without pulling; names the leases that were not held."""
         request = arguments.request
-        if request is None:
-            refusal = Refused("settle came without its request")
-            _refuse(reply, consumer_service.settle_result, refusal)
+        try:
+            if request is None:
+                raise Refused("settle came without its request")
+            refuse_floods(acks=request.acks)
+            verdicts = verdicts_of_acks(request.acks)
+            void = self._apply(verdicts, reply.connection.connection_id)
+        except OrderlaneError as error:
+            _refuse(reply, consumer_service.settle_result, error)
             return
-        verdicts = verdicts_of_acks(request.acks)
-        not_held = [
-            consumer.LeaseRef(context=context, leaseId=number)
-            for context, number in self._apply(verdicts, reply.connection.connection_id)
-        ]
+        not_held = [consumer.LeaseRef(context=context, leaseId=each) for context, each in void]
         answer = consumer.AckAnswer(notHeld=not_held)
         reply(consumer_service.settle_result(success=answer))
 
@@ -118,8 +125,8 @@ class ConsumerService:
         """Let leases run on; names those that were not held."""
         request = arguments.request
         if request is None:
-            refusal = Refused("extend came without its request")
-            _refuse(reply, consumer_service.extend_result, refusal)
+            error = Refused("extend came without its request")
+            _refuse(reply, consumer_service.extend_result, error)
             return
         not_held = []
         for reference in request.leases or ():
@@ -219,7 +226,8 @@ class ConsumerService:
     def _not_served(self, request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:
         self.unknown_names += isinstance(error, UnknownName)
         client = reply.connection.address
-        self._noisy.warning(str(error), "pull refused", client=client, reason=str(error))
+        key = f"{client} {type(error).__name__}"  # not the text: it has what the client made up
+        self._noisy.warning(key, "pull refused", client=client, reason=str(error))
         if ours:
             _refuse(reply, consumer_service.pull_result, error)
             return

@@ -166,12 +166,12 @@ class ProducerService:
             )
 
     def _failure(self, error: RemotingError) -> Any:
-        self._noisy.warning(str(error), "send failed", reason=str(error))
         code = UNKNOWN
         if isinstance(error, RequestTimeout):
             code = TIMED_OUT
         elif isinstance(error, BrokerError):
             code = _CODE_OF_ANSWER.get(error.code, UNKNOWN)
+        self._noisy.warning(f"code {code}", "send failed", code=code, reason=str(error))
         return producer.Result(code=code, msg=str(error))
 
     # ---- routing --------------------------------------------------------------------------------

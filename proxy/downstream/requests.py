@@ -26,6 +26,9 @@ MIN_LINGER_MS, MAX_LINGER_MS, DDMQ_MAX_LINGER_MS = 20, 30_000, 1_500
 #: Longest client name and reason that are kept; the rest is cut off.
 MAX_TEXT = 256
 
+#: Verdicts in one request, over all its contexts.
+MAX_VERDICTS = 100_000
+
 #: Codes of a PullException: a request that is wrong, or not served by this version; no such group
 #: or topic; a broker that failed.
 REFUSED, UNKNOWN_NAME, UNAVAILABLE = 400, 404, 503
@@ -101,6 +104,21 @@ def wish_of(
 def _largest_batch(group: GroupSettings, topics: Collection[str] | None) -> int:
     wanted = [topic for topic in group.topics if topics is None or topic.name in topics]
     return max(topic.max_pull_batch for topic in wanted)
+
+
+def refuse_floods(*, result: Any = None, acks: Collection[Any] | None = None) -> None:
+    """Raises Refused for more verdicts than any client can have leases: a frame has room for
+    millions, which would hold up all other clients.
+    """
+    count = 0
+    while result is not None:
+        count += len(result.successOffsets or ()) + len(result.failOffsets or ())
+        result = result.nextResult
+    for batch in acks or ():
+        lists = (batch.acked, batch.nacked, batch.released)
+        count += 1 + sum(len(each) for each in lists if each is not None)
+    if count > MAX_VERDICTS:
+        raise Refused(f"{count} verdicts in one request: at most {MAX_VERDICTS} are taken")
 
 
 #: Verdicts with the Context that they came with: whoever applies them looks for its group.

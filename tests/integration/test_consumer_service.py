@@ -280,6 +280,30 @@ async def test_what_is_not_served_is_refused_in_one_clear_sentence(
         assert offsets(await client.pull(GROUP, maxRun=1)) == [0]
 
 
+async def test_a_flood_of_verdicts_is_refused_whole() -> None:
+    """A frame has room for millions, which would hold up everyone else."""
+    async with serving() as it, connect(it.port) as client:
+        it.feed(it.own(), keyed(0, "k"))
+        got = await client.pull(GROUP)
+        flood = [acked(got, *range(1, 50_001)) for _ in range(2)]
+        for call in (client.settle(GROUP, *flood), client.pull(GROUP, acks=flood)):
+            with pytest.raises(consumer.PullException, match="at most 100000 are taken") as told:
+                await call
+            assert told.value.code == 400
+        assert it.leased() == 1
+        assert len(await client.settle(GROUP, *flood[:1])) == 49_999
+        assert it.leased() == 0
+
+
+async def test_a_list_longer_than_any_batch_closes_its_connection() -> None:
+    async with serving() as it, connect(it.port) as client, connect(it.port) as other:
+        references = [consumer.LeaseRef(consumer.Context(), 1)] * 100_001
+        client.send("extend", consumer.ExtendRequest(GROUP, references, 1))
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.answer("extend")
+        assert (await other.pull(GROUP)).messages == []
+
+
 @pytest.mark.parametrize("method", ["pull", "settle", "extend"])
 async def test_a_call_without_its_request_is_refused(method: str) -> None:
     async with serving() as it, connect(it.port) as client:

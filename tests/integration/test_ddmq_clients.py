@@ -205,6 +205,18 @@ async def test_a_longer_chain_closes_its_connection_with_a_clear_line() -> None:
         assert offsets(await pull(other)) == []
 
 
+async def test_a_flood_of_verdicts_is_passed_over() -> None:
+    async with serving() as it, connect(it.port) as client:
+        it.feed(it.own(), keyed(0, "k"))
+        got = await pull(client)
+        links = [link(got.context, success=range(25_001), failed=range(25_001)) for _ in range(2)]
+        with structlog.testing.capture_logs() as logs:
+            await submit(client, chain(*links))
+            assert offsets(await pull(client, result=links[0])) == []
+        assert [line["event"] for line in logs] == ["submit refused", "pull refused"]
+        assert it.leased() == 1
+
+
 # ---- names that are not here --------------------------------------------------------------------
 
 
