@@ -1,0 +1,219 @@
+"""What becomes of messages that fail, and of messages without their order key; the whole way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.client import BrokerClient
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.message import OutgoingMessage, StoredMessage
+from tests.support.consumers import Handle, consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
+from thin_client import AsyncConsumer, Message, Refused, Reject, Retry
+
+DEAD_LETTERS = Topic(f"%DLQ%{GROUP}")
+QUICK = {"retry_intervals_ms": [40, 80]}
+
+
+class Desk:
+    """A handler that notes what comes; ``verdicts`` are raised for a body, one each time."""
+
+    def __init__(self, **verdicts: list[Exception]) -> None:
+        self.verdicts = verdicts
+        self.seen: list[tuple[str, int]] = []  # body, attempt
+        self.at: dict[str, list[float]] = defaultdict(list)
+
+    async def __call__(self, message: Message) -> None:
+        body = message.body.decode()
+        self.seen.append((body, message.attempt))
+        self.at[body].append(time.monotonic())
+        if verdicts := self.verdicts.get(body):
+            raise verdicts.pop(0)
+
+    @property
+    def bodies(self) -> list[str]:
+        return [body for body, _ in self.seen]
+
+
+@asynccontextmanager
+async def handling(
+    tmp_path: Path, handle: Handle, *, bodies: list[str], order_key: str = "KEY", **topic: Any
+) -> AsyncIterator[Gateway]:
+    """One queue with *bodies*, ``key:rest`` having that key; the handler at work on them.
+
+    At the end everything has to be in order and come to an end.
+    """
+    async with run_gateway(
+        tmp_path, queues=1, order_key=order_key, topic={**QUICK, **topic}
+    ) as gateway:
+        queue = QueueName(Topic(TOPIC), "broker-a", 0)
+        for body in bodies:
+            key, colon, _ = body.partition(":")
+            message = OutgoingMessage(Topic(TOPIC), body.encode(), key=key if colon else None)
+            await gateway.client.send(queue, message)
+        _, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=handle):
+            yield gateway
+
+
+async def dead_letters(client: BrokerClient) -> list[StoredMessage]:
+    try:
+        (queue,) = await client.queues(DEAD_LETTERS, fresh=True)
+    except BrokerError:
+        return []
+    pulled = await client.pull(queue, group=Group("undertaker"), offset=0, suspend_ms=0)
+    return list(pulled.messages)
+
+
+async def until_dead(gateway: Gateway, count: int) -> list[StoredMessage]:
+    async with asyncio.timeout(10):
+        while len(found := await dead_letters(gateway.client)) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def test_a_failed_message_comes_again_and_only_its_key_waits(tmp_path: Path) -> None:
+    desk = Desk(**{"a:1": [ValueError("first"), ValueError("second")]})
+    bodies = ["a:1", "a:2", "b:1", "b:2"]
+    async with handling(tmp_path, desk, bodies=bodies) as gateway:
+        await eventually(lambda: len(desk.seen) == 6, within_s=10)
+        assert await dead_letters(gateway.client) == []
+
+    assert [seen for seen in desk.seen if seen[0][0] == "a"] == [
+        *(("a:1", attempt) for attempt in (1, 2, 3)),
+        ("a:2", 1),
+    ]
+    first, second, third = desk.at["a:1"]
+    assert second - first >= 0.04
+    assert third - second >= 0.08
+    assert desk.bodies.index("b:2") < desk.bodies.index("a:2")
+
+
+async def test_retry_says_itself_when(tmp_path: Path) -> None:
+    desk = Desk(**{"a:1": [Retry(after_s=0.5)]})
+    async with handling(tmp_path, desk, bodies=["a:1"]):
+        await eventually(lambda: len(desk.seen) == 2, within_s=10)
+
+    first, second = desk.at["a:1"]
+    assert second - first >= 0.5
+
+
+async def test_a_rejected_message_is_a_dead_letter_with_its_properties(tmp_path: Path) -> None:
+    desk = Desk(**{"a:1": [Reject("no such customer")]})
+    async with handling(tmp_path, desk, bodies=["a:1", "a:2"]) as gateway:
+        (dead,) = await until_dead(gateway, 1)
+        await eventually(lambda: desk.seen == [("a:1", 1), ("a:2", 1)], within_s=10)
+
+    assert dead.body == b"a:1"
+    assert dead.key == "a"
+    properties = dead.properties
+    assert properties["DLQ_ORIGIN_TOPIC"] == TOPIC
+    assert properties["ORDERLANE_QUEUE"] == "broker-a_0"
+    assert properties["ORDERLANE_OFFSET"] == "0"
+    assert properties["ORDERLANE_ATTEMPTS"] == "1"
+    assert properties["ORDERLANE_REASON"] == "no such customer"
+    assert properties["ORDERLANE_ORDER_KEY"] == "a"
+
+
+async def test_after_max_deliveries_a_message_is_a_dead_letter_and_its_key_goes_on(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(**{"a:1": [ValueError("again")] * 9})
+    async with handling(tmp_path, desk, bodies=["a:1", "a:2"], max_deliveries=3) as gateway:
+        (dead,) = await until_dead(gateway, 1)
+        await eventually(lambda: "a:2" in desk.bodies, within_s=10)
+
+    assert desk.seen == [("a:1", 1), ("a:1", 2), ("a:1", 3), ("a:2", 1)]
+    assert dead.properties["ORDERLANE_ATTEMPTS"] == "3"
+    assert "ValueError: again" in dead.properties["ORDERLANE_REASON"]
+
+
+async def test_under_block_a_message_is_tried_for_ever_and_its_key_waits(tmp_path: Path) -> None:
+    desk = Desk(**{"a:1": [ValueError("again")] * 6})
+    policy = {"max_deliveries": 2, "on_exhausted": "block"}
+    async with handling(tmp_path, desk, bodies=["a:1", "a:2", "b:1"], **policy) as gateway:
+        await eventually(lambda: "a:2" in desk.bodies, within_s=10)
+        assert await dead_letters(gateway.client) == []
+
+    assert [body for body in desk.bodies if body != "b:1"] == ["a:1"] * 7 + ["a:2"]
+    assert desk.bodies.index("b:1") < 3
+
+
+NO_KEY = ['{"id": "x", "n": 1}', "{broken", '{"other": 1}', "[]", "\\xff"]
+
+
+async def test_keyless_messages_of_a_queue_keep_their_order_among_themselves(
+    tmp_path: Path,
+) -> None:
+    """A body that is no JSON has no key: the policy is asked, and nothing is lost."""
+    desk = Desk(**{"{broken": [ValueError("once")]})
+    async with handling(tmp_path, desk, bodies=NO_KEY, order_key="$.id"):
+        await eventually(lambda: len(desk.seen) == len(NO_KEY) + 1, within_s=10)
+
+    keyless = [body for body in desk.bodies if body != NO_KEY[0]]
+    assert keyless == ["{broken", *NO_KEY[1:]]
+
+
+async def test_keyless_messages_may_go_without_order(tmp_path: Path) -> None:
+    desk = Desk(**{"{broken": [Retry(after_s=0.5)]})
+    async with handling(tmp_path, desk, bodies=NO_KEY, order_key="$.id", missing_key="unordered"):
+        await eventually(lambda: len(desk.seen) == len(NO_KEY) + 1, within_s=10)
+
+    assert desk.seen[-1] == ("{broken", 2)
+
+
+async def test_keyless_messages_may_be_dead_letters(tmp_path: Path) -> None:
+    desk = Desk()
+    async with handling(
+        tmp_path, desk, bodies=NO_KEY, order_key="$.id", missing_key="dead_letter"
+    ) as gateway:
+        dead = await until_dead(gateway, len(NO_KEY) - 1)
+        await eventually(lambda: len(desk.seen) == 1, within_s=10)
+
+    assert sorted(letter.body.decode() for letter in dead) == sorted(NO_KEY[1:])
+    assert desk.seen == [(NO_KEY[0], 1)]
+    reasons = {letter.body.decode(): letter.properties["ORDERLANE_REASON"] for letter in dead}
+    assert "$.id" in reasons["{broken"]
+
+
+async def test_the_history_of_failures_is_clean(tmp_path: Path) -> None:
+    desk = Desk(a=[ValueError("x")], b=[Reject("y")])
+    async with run_gateway(tmp_path, queues=2, topic=QUICK) as gateway:
+        await gateway.send(["a", "b", "a", "b", "c"], body="{key}")
+        _, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await eventually(lambda: len(desk.seen) == 6, within_s=10)
+    report = gateway.verify()
+
+    assert report.as_dict()["by_id"] == {}
+    assert report.counts.lost == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "topics", "sentence"),
+    [
+        ("biling", None, "there is no group 'biling'"),
+        (GROUP, ["order"], "'order'"),
+    ],
+)
+async def test_an_unknown_name_is_refused_in_one_sentence(
+    tmp_path: Path, group: str, topics: list[str] | None, sentence: str
+) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        _, at = await gateway.start_proxy()
+        consumer = AsyncConsumer(at.thrift, group=group, topics=topics)
+        with pytest.raises(Refused) as refused:
+            await consumer.run(Desk(), handle_signals=False)
+
+    assert sentence in str(refused.value)
+    assert GROUP in str(refused.value)
