@@ -27,7 +27,11 @@ TRUST_NS, EXPIRY_NS, RENEWAL_NS = 5 * SECOND, 10 * SECOND, 2 * SECOND
 
 @dataclass(slots=True)
 class Broker:
-    """One queue, its ownership records, its lock and its stored offset."""
+    """One queue, its ownership records, its lock and its stored offset.
+
+    With *forgets_locks* it is like Apache RocketMQ: after a restart an owner that is still trusted
+    may commit once more behind the back of the next one, so there the stored offset may fall.
+    """
 
     forgets_locks: bool
     log: list[StoredMessage] = field(default_factory=list)
@@ -51,11 +55,11 @@ class Broker:
     def commit(self, epoch: int, offset: int) -> None:
         """Of an older epoch it is refused."""
         if epoch >= self.committed_epoch:
-            assert offset >= self.committed, "a commit of one epoch never falls"
+            assert offset >= self.committed or self.forgets_locks, "commits never fall"
             self.committed, self.committed_epoch = offset, epoch
 
-    def last_owner(self, *, below: int | None = None) -> LastOwner | None:
-        return replay((offset, decode(body)) for offset, body in enumerate(self.records[:below]))
+    def last_owner(self) -> LastOwner | None:
+        return replay((offset, decode(body)) for offset, body in enumerate(self.records))
 
     def restart(self, now_ns: int) -> None:
         self.start_ns = now_ns
@@ -99,13 +103,14 @@ class Judge:
         self.finished |= dict(effects.finished)
 
     def durable(self) -> set[int]:
-        """Finished, and below the committed offset or in the snapshot that counts."""
+        """Finished, and below the stored offset (if it is sure) or in the snapshot that counts."""
+        stored = 0 if self.broker.forgets_locks else self.broker.committed
         last = self.broker.last_owner()
         snapshot = last.snapshot if last else None
         return {
             offset
             for offset in self.finished
-            if offset < self.broker.committed
+            if offset < stored
             or (snapshot is not None and (offset < snapshot.base or snapshot.finished(offset)))
         }
 
@@ -117,10 +122,11 @@ class Judge:
 class TakeOver:
     """What a proxy learns, step by step, after its lock was granted."""
 
-    locked_ns: int
-    last: LastOwner | None = None
-    broker_start_ns: int = 0
+    hold_until_ns: int
     looked: bool = False
+    last: LastOwner | None = None
+    end: int = 0  # of the ownership records when it looked
+    broker_start_ms: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -247,7 +253,7 @@ class Proxy:
         reconnected = self.broker_start_ns != self.broker.start_ns
         self.broker_start_ns = self.broker.start_ns
         if self.pipeline is None and self.taking is None:
-            self.taking = TakeOver(locked_ns=now_ns)
+            self.taking = TakeOver(now_ns)
         elif reconnected or self.trusted_until_ns <= now_ns:
             # Someone else may have been the owner meanwhile.
             last = self.broker.last_owner()
@@ -267,23 +273,28 @@ class Proxy:
 
     def _take_over(self, taking: TakeOver, now_ns: int) -> None:
         if not taking.looked:
-            taking.broker_start_ns, taking.last = self.broker.start_ns, self.broker.last_owner()
-            taking.looked = True
+            taking.looked, taking.end = True, len(self.broker.records)
+            taking.broker_start_ms = self.broker.start_ns // MS
+            taking.last = self.broker.last_owner()
             return
-        last, start_ms = taking.last, taking.broker_start_ns // MS
-        own = Own(
-            self.client, TRUST_NS // MS, self.visibility_ns // MS, start_ms,
-            1 if last is None else last.own.period + 1,
-        )  # fmt: skip
-        epoch = len(self.broker.records)
+        last, epoch = taking.last, len(self.broker.records)
+        period = 1 if last is None else last.own.period + 1
+        trust_ms, lease_ms = TRUST_NS // MS, self.visibility_ns // MS
+        own = Own(self.client, trust_ms, lease_ms, taking.broker_start_ms, period)
         self.broker.records.append(encode(own))
-        hold_until_ns = taking.locked_ns
-        if last is not None:
-            expiry_s = EXPIRY_NS / SECOND
-            hold_until_ns += last.wait_ns(broker_start_ms=start_ms, broker_lock_expiry_s=expiry_s)
-        last = self.broker.last_owner(below=epoch)
-        if last != taking.last:  # a broker that forgot its locks had let in another meanwhile
-            hold_until_ns = now_ns + TRUST_NS + self.visibility_ns
+        wait_ns = 0
+        if epoch != taking.end:  # somebody wrote after we had looked: look again
+            taking.looked = False
+            wait_ns = TRUST_NS + self.visibility_ns
+        elif last is not None:
+            wait_ns = last.wait_ns(
+                broker_start_ms=taking.broker_start_ms,
+                broker_lock_expiry_s=EXPIRY_NS / SECOND,
+                taker=self.client,
+            )
+        taking.hold_until_ns = max(taking.hold_until_ns, now_ns + wait_ns)
+        if not taking.looked:
+            return
         resume = last.snapshot if last else None
         start = max(self.broker.committed, resume.base if resume else 0)
         self.known = set(range(start)) | {
@@ -299,7 +310,7 @@ class Proxy:
             start=start,
             committed=self.broker.committed,
             trusted_until_ns=self.trusted_until_ns,
-            hold_until_ns=hold_until_ns,
+            hold_until_ns=taking.hold_until_ns,
             resume=resume,
             budgets=Budgets(),
         )
