@@ -18,7 +18,7 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
-from proxy.core.ids import LeaseId, parse_qid_text
+from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
 from proxy.core.pull_buffer import Lease
@@ -40,6 +40,7 @@ class TopicCounts:
     filtered: int = 0
     dead_lettered: int = 0
     missing_keys: int = 0
+    deleted_unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,8 @@ class GroupLane:
     _last_seen_ns: int = 0
     _leases: Budget = field(init=False)
     buffer: GroupBuffer = field(init=False)
+    # By topic and qid: a suffix that is not the present period's finds nothing.
+    _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
     _timer: asyncio.TimerHandle | None = None
     _timer_ns: int = 0
 
@@ -129,11 +132,15 @@ class GroupLane:
     def add(self, pipeline: QueuePipeline) -> None:
         """A queue was acquired."""
         self.buffer.add(pipeline)
+        self._owned[pipeline.queue.topic, pipeline.qid] = pipeline
         self._after(pipeline)
 
     def remove(self, pipeline: QueuePipeline) -> None:
         """A queue was lost or handed over."""
         self.buffer.remove(pipeline)
+        place = (pipeline.queue.topic, pipeline.qid)
+        if self._owned.get(place) is pipeline:
+            del self._owned[place]
         self.listener.on_settled()
         self._wake()  # the leases that ended with it may have been all that the group may have
 
@@ -150,6 +157,10 @@ class GroupLane:
         """Messages of an owned queue were read."""
         effects = pipeline.on_messages(messages, next_offset=next_offset)
         self._apply(pipeline, effects)
+
+    def deleted_unread(self, pipeline: QueuePipeline, messages: int) -> None:
+        """Retention deleted *messages* of an owned queue before they were read."""
+        self._count(pipeline).deleted_unread += messages
 
     def dead_lettered(self, pipeline: QueuePipeline, job: Job) -> None:
         """The copy of *job* is stored; nothing happens if the queue was lost meanwhile."""
@@ -180,7 +191,7 @@ class GroupLane:
 
     def settle(self, verdicts: Verdicts, *, connection: int) -> list[int]:
         """Apply verdicts; returns the lease ids (or offsets) that were no longer held."""
-        pipeline = self._owned(verdicts.topic, verdicts.qid)
+        pipeline = self._owned.get((verdicts.topic, verdicts.qid))
         if pipeline is None:
             return self._fenced_elsewhere(verdicts)
         now = now_ns()
@@ -205,7 +216,7 @@ class GroupLane:
 
     def extend(self, topic: str, qid: str, lease_ids: Sequence[LeaseId], *, ms: int) -> list[int]:
         """Extend leases; returns the ids of those that were no longer held."""
-        pipeline = self._owned(topic, qid)
+        pipeline = self._owned.get((topic, qid))
         if pipeline is None:
             return list(lease_ids)
         not_held: list[int] = [*pipeline.extend(lease_ids, ms=ms, now_ns=now_ns())]
@@ -226,15 +237,6 @@ class GroupLane:
             self._timer = None
 
     # ---- inside ---------------------------------------------------------------------------------
-
-    def _owned(self, topic: str, qid: str) -> QueuePipeline | None:
-        """The pipeline of a qid with its suffix, if this ownership period is still ours."""
-        try:
-            queue, _ = parse_qid_text(topic, qid)
-        except ValueError:
-            return None
-        pipeline = self.buffer.find(queue)
-        return pipeline if pipeline is not None and pipeline.qid == qid else None
 
     def _fenced_elsewhere(self, verdicts: Verdicts) -> list[int]:
         """Verdicts on an ownership period that is not, or no longer, ours: all are void."""
@@ -258,9 +260,10 @@ class GroupLane:
         counts.expired += len(effects.expired)
         counts.fenced += len(effects.fenced)
         counts.missing_keys += effects.missing_keys
-        for _, outcome in effects.finished:
-            counts.filtered += outcome is Outcome.FILTERED
-            counts.dead_lettered += outcome is Outcome.DEAD_LETTERED
+        if len(effects.finished) > len(effects.acked):  # not all finished by an ack
+            for _, outcome in effects.finished:
+                counts.filtered += outcome is Outcome.FILTERED
+                counts.dead_lettered += outcome is Outcome.DEAD_LETTERED
         if self.history.enabled:
             self._write(pipeline, effects)
         for job in effects.dead_letters:

@@ -360,7 +360,7 @@ def _message(stored: StoredMessage) -> Any:
         value=stored.body,
         tag=stored.tag,
         offset=stored.queue_offset,
-        properties=user_properties(stored),
+        properties=user_properties(stored.properties),
         bornAtMs=stored.born_ms,
         messageId=stored.message_id,
     )

@@ -75,8 +75,10 @@ class ConsumerService:
         connection = reply.connection.connection_id
         try:
             refuse_floods(result=request.result, acks=request.acks)
-            self._apply(verdicts_of_result(request.result), connection)
-            self._apply(verdicts_of_acks(request.acks), connection)
+            if request.result is not None:
+                self._apply(verdicts_of_result(request.result), connection)
+            if request.acks:
+                self._apply(verdicts_of_acks(request.acks), connection)
             refuse_later_fields(request)
             lane = self._lanes.require(request.groupId, wanted_topics(request))
         except OrderlaneError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.message import StoredMessage
+from broker_core.remoting.message import KEYS, TAGS
 from proxy.core.effects import Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
@@ -169,12 +169,11 @@ def pull_response(
     return first
 
 
-def user_properties(stored: StoredMessage) -> dict[str, str] | None:
-    """The application's own properties; None if there are none."""
-    own = {
-        name: value for name, value in stored.properties.items() if name not in RESERVED_PROPERTIES
-    }
-    return own or None
+def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
+    """The application's own among a message's properties; None if there are none."""
+    if properties.keys() <= RESERVED_PROPERTIES:
+        return None
+    return {name: text for name, text in properties.items() if name not in RESERVED_PROPERTIES}
 
 
 def _one_queue(batch: Batch, *, group: str, ours: bool, home: str) -> consumer.PullResponse:
@@ -194,12 +193,13 @@ def _message(job: Job, lease_id: LeaseId | None) -> consumer.Message:
     stored = job.message
     if stored is None:
         raise RuntimeError(f"{job} is leased without its message")
+    properties = stored.properties
     message = consumer.Message(
-        key=stored.key,
+        key=properties.get(KEYS),
         value=stored.body,
-        tag=stored.tag,
+        tag=properties.get(TAGS),
         offset=job.offset,
-        properties=user_properties(stored),
+        properties=user_properties(properties),
     )
     if lease_id is not None:
         message.leaseId = lease_id

@@ -24,7 +24,7 @@ from proxy.downstream.requests import (
 from proxy.errors import OrderlaneError, Refused, UnknownName
 from proxy.group_lane import Verdicts
 from tests.support.lanes import group_settings
-from tests.support.messages import keyed, message
+from tests.support.messages import keyed
 from tests.support.pipelines import lease, pipeline, rules
 from tests.support.thrift_client import chain, ddmq_pull, link, our_pull
 from thrift_idl import consumer
@@ -186,10 +186,9 @@ def test_further_queues_hang_under_the_first() -> None:
 
 
 def test_the_brokers_own_properties_are_left_out() -> None:
-    stored = message(0, key="k", tag="t")
-    assert user_properties(stored) is None
-    stored.properties.update({"UNIQ_KEY": "u", "colour": "red"})
-    assert user_properties(stored) == {"colour": "red"}
+    assert user_properties({}) is None
+    assert user_properties({"KEYS": "k", "TAGS": "t"}) is None
+    assert user_properties({"UNIQ_KEY": "u", "colour": "red"}) == {"colour": "red"}
 
 
 @pytest.mark.parametrize(
