@@ -206,3 +206,52 @@ def test_a_hand_over_in_the_middle_of_a_wait_does_not_cut_the_wait_short() -> No
     left.kill()
     cluster.want(0)
     assert first_hand_out(cluster, 0, within_s=40) > 25
+
+
+def test_two_that_take_over_at_once_do_not_both_go_on() -> None:
+    """The broker forgets the lock of the first between its look at the records and its own one."""
+    cluster = Cluster(visibility_ns=5 * SECOND, forgets_locks=True)
+    cluster.produce("a")
+    left, right = cluster.proxies
+    cluster.run(500)  # the left one is granted the lock, and looks
+    cluster.broker.restart(cluster.now_ns)
+    left.stopped, right.wanted = True, True
+    cluster.run(500)  # the right one does the same
+    left.stopped = False
+    cluster.run(1000)  # both write that they own the queue
+    assert left.pull(1, now_ns=cluster.now_ns), "trusted, and the first to write"
+    assert first_hand_out(cluster, 1, within_s=20) > 5
+
+
+def test_an_owner_that_lost_its_broker_looks_at_the_records_before_it_goes_on() -> None:
+    """It is trusted all the time; yet the queue had another owner in between."""
+    cluster = served(forgets_locks=True)
+    left, right = cluster.proxies
+    cluster.broker.restart(cluster.now_ns)
+    left.stopped, right.wanted = True, True
+    cluster.run(1000)
+    assert right.pipeline is not None
+    cluster.broker.restart(cluster.now_ns)
+    right.kill()
+    cluster.want(0)
+    left.stopped = False
+    cluster.run(2500)
+    assert len(cluster.broker.records) > 2, "the left one has a new epoch"
+
+
+def test_a_stopped_owner_forgets_all_if_another_owned_the_queue_since() -> None:
+    """Its lock is granted again, for the other one ended cleanly; what it holds is out of date."""
+    cluster = served(keys="abc")
+    left, right = cluster.proxies
+    left.stopped = True
+    cluster.want(1)
+    cluster.run(12_000)
+    assert len(right.pull(10, now_ns=cluster.now_ns)) == 3
+    right.settle(["ack"] * 3, now_ns=cluster.now_ns)
+    cluster.want(0)
+    cluster.run(1000)
+    left.stopped = False
+    cluster.run(2000)
+    assert left.pull(10, now_ns=cluster.now_ns) == []
+    assert left.pipeline is not None
+    assert left.pipeline.position == 3

@@ -122,7 +122,6 @@ class Judge:
 class TakeOver:
     """What a proxy learns, step by step, after its lock was granted."""
 
-    hold_until_ns: int
     looked: bool = False
     last: LastOwner | None = None
     end: int = 0  # of the ownership records when it looked
@@ -145,6 +144,7 @@ class Proxy:
     trusted_until_ns: int = 0
     renewed_ns: int = 0
     broker_start_ns: int = -1  # when its connection was made
+    hold_until_ns: int = 0  # no hand-out before, in this period or the next of this process
     pipeline: QueuePipeline | None = None
     known: set[int] = field(default_factory=set)
     taking: TakeOver | None = None
@@ -162,7 +162,7 @@ class Proxy:
         self.life += 1
         self.pipeline = self.taking = self.request = None
         self.stopped = self.cut_off = self.slow = False
-        self.copies, self.known, self.trusted_until_ns = [], set(), 0
+        self.copies, self.known, self.trusted_until_ns, self.hold_until_ns = [], set(), 0, 0
 
     # ---- what its clients do ------------------------------------------------------------------
 
@@ -200,6 +200,12 @@ class Proxy:
 
     def _live(self, owned: QueuePipeline) -> list[LeaseId]:
         return [lease_id for epoch, lease_id in self.judge.live if epoch == owned.epoch]
+
+    def _leases_end_ns(self, owned: QueuePipeline) -> int:
+        live = self.judge.live.items()
+        return max(
+            (each.deadline_ns for (epoch, _), each in live if epoch == owned.epoch), default=0
+        )
 
     def _saw(self, owned: QueuePipeline, effects: Effects) -> None:
         self.known |= {offset for offset, _ in effects.finished}
@@ -253,7 +259,7 @@ class Proxy:
         reconnected = self.broker_start_ns != self.broker.start_ns
         self.broker_start_ns = self.broker.start_ns
         if self.pipeline is None and self.taking is None:
-            self.taking = TakeOver(now_ns)
+            self.taking = TakeOver()
         elif reconnected or self.trusted_until_ns <= now_ns:
             # Someone else may have been the owner meanwhile.
             last = self.broker.last_owner()
@@ -267,6 +273,7 @@ class Proxy:
     def _lose(self) -> None:
         """The lock is not ours: no unlock, or what an earlier owner leased would be forgotten."""
         if self.pipeline is not None:
+            self.hold_until_ns = max(self.hold_until_ns, self._leases_end_ns(self.pipeline))
             self.pipeline.close()
         self.pipeline = self.taking = self.request = None
         self.copies, self.known, self.trusted_until_ns = [], set(), 0
@@ -290,9 +297,8 @@ class Proxy:
             wait_ns = last.wait_ns(
                 broker_start_ms=taking.broker_start_ms,
                 broker_lock_expiry_s=EXPIRY_NS / SECOND,
-                taker=self.client,
             )
-        taking.hold_until_ns = max(taking.hold_until_ns, now_ns + wait_ns)
+        self.hold_until_ns = max(self.hold_until_ns, now_ns + wait_ns)
         if not taking.looked:
             return
         resume = last.snapshot if last else None
@@ -310,7 +316,7 @@ class Proxy:
             start=start,
             committed=self.broker.committed,
             trusted_until_ns=self.trusted_until_ns,
-            hold_until_ns=taking.hold_until_ns,
+            hold_until_ns=self.hold_until_ns,
             resume=resume,
             budgets=Budgets(),
         )

@@ -162,11 +162,3 @@ def test_the_wait_after_an_unclean_end(
 def test_nobody_waits_after_a_clean_end(broker_start_ms: int) -> None:
     last = LastOwner(Epoch(1), own(longest_lease_s=99), None, clean=True)
     assert last.wait_ns(broker_start_ms=broker_start_ms, broker_lock_expiry_s=10) == 0
-
-
-@pytest.mark.parametrize(("taker", "wait_s"), [("client", 30), ("another", 25)])
-def test_who_takes_over_from_itself_waits_for_a_whole_lease(taker: str, wait_s: int) -> None:
-    """Its lock was granted again, not after it had run out."""
-    last = LastOwner(Epoch(1), own(longest_lease_s=30), None, clean=False)
-    waited = last.wait_ns(broker_start_ms=1, broker_lock_expiry_s=10, taker=taker)
-    assert waited == wait_s * SECOND
