@@ -133,7 +133,8 @@ class RemotingChannel(asyncio.Protocol):
         await cancel_and_wait(*self._handling)
         self._transport.close()
         try:
-            await asyncio.wait_for(self._closed.wait(), 1.0)
+            async with asyncio.timeout(1.0):
+                await self._closed.wait()
         except TimeoutError:  # the peer does not read what is left
             self._transport.abort()
             await self._closed.wait()
@@ -152,7 +153,8 @@ class RemotingChannel(asyncio.Protocol):
     async def _wait_writable(self, command: RemotingCommand, timeout_s: float) -> float:
         started_ns = now_ns()
         try:
-            await asyncio.wait_for(self._writable.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._writable.wait()
         except TimeoutError:
             raise self._timeout(command, timeout_s) from None
         return (now_ns() - started_ns) / 1e9

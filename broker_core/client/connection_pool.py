@@ -42,7 +42,8 @@ class ConnectionPool:
         if channel is None or channel.is_closed:
             started = asyncio.get_running_loop().time()
             try:
-                channel = await asyncio.wait_for(self._connect(address), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    channel = await self._connect(address)
             except TimeoutError:
                 name = request_name(command.code)
                 raise RequestTimeout(
@@ -82,14 +83,12 @@ class ConnectionPool:
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         try:
-            _, channel = await asyncio.wait_for(
-                loop.create_connection(
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, channel = await loop.create_connection(
                     lambda: RemotingChannel(Role.CLIENT, handlers=self._handlers),
                     host.strip("[]"),
                     int(port),
-                ),
-                self._connect_timeout_s,
-            )
+                )
         except TimeoutError:
             return ConnectionLost(f"cannot connect to {address}: no answer")
         except OSError as error:

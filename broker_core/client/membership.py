@@ -67,7 +67,8 @@ class Membership:
     async def _keep_beating(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._heartbeat_s)
+                async with asyncio.timeout(self._heartbeat_s):
+                    await self._wake.wait()
             self._wake.clear()
             await self._beat()
 

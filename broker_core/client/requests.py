@@ -44,7 +44,8 @@ class BrokerRequests:
         if address is None:
             started_ns = now_ns()
             try:
-                address = await asyncio.wait_for(self._routes.find_master(broker), left_s)
+                async with asyncio.timeout(left_s):
+                    address = await self._routes.find_master(broker)
             except TimeoutError:
                 raise RequestTimeout(
                     f"{request_name(code)}: no nameserver told where {broker} is in {left_s:.3g} s"
