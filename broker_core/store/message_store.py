@@ -173,6 +173,9 @@ class MessageStore:
                 queue.flush()
                 self._unsynced |= queue.take_written()
             written = tuple(self._unsynced)
+            if self._group_commit is not None:
+                # With flush="async" messages are visible before they are on disk.
+                await self._group_commit.wait(checkpoint.physical)
             await asyncio.get_running_loop().run_in_executor(
                 self._checkpoint_thread, self._write_checkpoint, checkpoint, written
             )

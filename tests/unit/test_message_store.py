@@ -15,6 +15,7 @@ from broker_core.remoting.message import decode_messages
 from broker_core.store.commit_log import Sync
 from broker_core.store.message_store import Flush, MessageStore, Stored
 from broker_core.store.reader import ReadResult, ReadStatus
+from broker_core.store.recovery import Checkpoint
 from broker_core.store.tag_hash import tag_hash_of
 from tests.support.store_messages import TOPIC, entry, envelope
 
@@ -324,4 +325,33 @@ def test_put_needs_start(tmp_path: Path) -> None:
     store = MessageStore(tmp_path, segment_bytes=SEGMENT)
     with pytest.raises(RuntimeError, match="start"):
         asyncio.run(put(store, b"x"))
+    store.abandon()
+
+
+async def test_a_checkpoint_speaks_of_nothing_that_is_not_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``flush="async"`` messages are visible before; a power cut then looks like a loss."""
+    store = opened(tmp_path, flush="async")
+    commit = store._group_commit
+    assert commit is not None
+    wait, write = commit.wait, store._write_checkpoint
+    spoken_of: list[int] = []
+
+    async def and_another_message_comes(end: int) -> None:
+        await wait(end)
+        if not spoken_of:
+            spoken_of.append(0)
+            await put(store, b"b")
+
+    def note(checkpoint: Checkpoint, written: tuple[Path, ...]) -> None:
+        spoken_of.append(checkpoint.physical - commit.synced_offset)
+        write(checkpoint, written)
+
+    monkeypatch.setattr(commit, "wait", and_another_message_comes)
+    monkeypatch.setattr(store, "_write_checkpoint", note)
+    await put(store, b"a")
+    await store.checkpoint()
+
+    assert spoken_of[1:] == [0]
     store.abandon()
