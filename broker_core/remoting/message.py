@@ -38,7 +38,7 @@ SYS_COMPRESSED = 0x1
 SYS_TRANSACTION = 0xC
 _SYS_BORN_V6 = 0x10
 _SYS_STORE_V6 = 0x20
-_SYS_COMPRESSION_TYPE = 0x700
+SYS_COMPRESSION_TYPE = 0x700
 _ZLIB_TYPES = frozenset({0x000, 0x300})  # 0: clients before 4.9.4 name no type and mean zlib
 _CRC_MASK = 0x7FFFFFFF
 
@@ -322,7 +322,7 @@ def _decode(data: bytes, position: int, check_crc: bool, inflate: bool) -> Store
 
 def _inflate(body: bytes, sys_flag: int) -> tuple[bytes, bool]:
     """The body and whether it is still compressed."""
-    if sys_flag & _SYS_COMPRESSION_TYPE not in _ZLIB_TYPES:
+    if sys_flag & SYS_COMPRESSION_TYPE not in _ZLIB_TYPES:
         return body, True
     inflater = zlib.decompressobj()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from typing import Any
 
 import structlog
@@ -11,7 +12,13 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import DEAD_LETTER_PREFIX, Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.message import (
+    MAX_PROPERTIES_BYTES,
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_TYPE,
+    OutgoingMessage,
+    StoredMessage,
+)
 from broker_core.tasks import spawn
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
@@ -24,6 +31,8 @@ _log = structlog.get_logger("dead-letters")
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
 #: Reasons and keys longer than this are cut: properties of a message hold 32,767 bytes in all.
 _MAX_TEXT = 1024
+#: What a copy can do without, if it has more properties than a message may carry.
+_OPTIONAL = frozenset({"ORDERLANE_REASON", "ORDERLANE_ORDER_KEY"})
 
 
 def dead_letter_topic(group: Group) -> Topic:
@@ -108,17 +117,48 @@ def _copy(group: Group, pipeline: QueuePipeline, job: Job) -> OutgoingMessage:
         "ORDERLANE_FIRST_FAILURE_MS": first_ms,
         "ORDERLANE_LAST_FAILURE_MS": last_ms,
     }
-    properties = {**stored.properties, **{name: str(value) for name, value in about.items()}}
+    properties = _fitting(
+        {name: value.replace("\x01", " ") for name, value in stored.properties.items()}
+        | {name: str(value) for name, value in about.items()}
+    )
     key, tag = properties.pop("KEYS", None), properties.pop("TAGS", None)
     return OutgoingMessage(
         topic=dead_letter_topic(group),
-        body=stored.body,
+        body=_body_as_stored(stored),
         key=key,
         tag=tag,
         properties=properties,
         born_ms=stored.born_ms,
         flag=stored.flag,
+        sys_flag=stored.sys_flag & (SYS_COMPRESSED | SYS_COMPRESSION_TYPE),
     )
+
+
+def _body_as_stored(stored: StoredMessage) -> bytes:
+    """Compressed if it came so: its plain bytes may be more than the broker takes."""
+    if stored.sys_flag & SYS_COMPRESSED and not stored.body_is_compressed:
+        return zlib.compress(stored.body)
+    return stored.body
+
+
+def _fitting(properties: dict[str, str]) -> dict[str, str]:
+    """As many of *properties* as a message may carry: a copy that no broker takes would block its
+    key for ever.
+    """
+    sizes = {
+        name: len(f"{name}{value}".encode("utf-8", "backslashreplace")) + 2
+        for name, value in properties.items()
+    }
+    excess = sum(sizes.values()) - MAX_PROPERTIES_BYTES
+    left_out = []
+    for name in sorted(sizes, key=lambda name: (name not in _OPTIONAL, -sizes[name])):
+        if excess <= 0:
+            break
+        excess -= sizes[name]
+        left_out.append(name)
+    if left_out:
+        _log.warning("dead letter is short of properties: they are too long", left_out=left_out)
+    return {name: value for name, value in properties.items() if name not in left_out}
 
 
 def _clean(text: str) -> str:

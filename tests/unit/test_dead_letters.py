@@ -1,0 +1,65 @@
+"""Copies of given-up messages: whatever a message looks like, a broker takes its copy."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+import pytest
+
+from broker_core.names import Group
+from broker_core.remoting.message import SYS_COMPRESSED, StoredMessage, encode_properties
+from proxy.core.job_chains import Job
+from proxy.upstream.dead_letters import _copy
+from tests.support.messages import message
+from tests.support.pipelines import pipeline
+
+
+def given_up(stored: StoredMessage, *, reason: str = "r" * 1024) -> Job:
+    return Job(7, b"k" * 1024, stored, attempts=16, reason=reason)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b"A\x01" + b"x" * 32_700 + b"\x02", id="nearly as many as are allowed"),
+        pytest.param(
+            b"A\x01" + b"\xff" * 32_700 + b"\x02", id="bytes that take four times as many"
+        ),
+        pytest.param(b"A\x01b\x01c\x02", id="a separator inside"),
+    ],
+)
+def test_a_copy_never_has_more_properties_than_a_message_may_carry(raw: bytes) -> None:
+    stored = replace(message(7, body=b"body"), raw_properties=raw)
+    copy = _copy(Group("billing"), pipeline(), given_up(stored))
+    encode_properties(copy.all_properties())
+
+    assert copy.properties["ORDERLANE_OFFSET"] == "7"
+
+
+def test_what_a_message_can_do_without_is_left_out_first() -> None:
+    raw = b"A\x01" + b"x" * 31_000 + b"\x02"
+    stored = replace(message(7, body=b"body"), raw_properties=raw)
+    copy = _copy(Group("billing"), pipeline(), given_up(stored))
+
+    assert len(copy.properties["A"]) == 31_000
+    assert {"ORDERLANE_REASON", "ORDERLANE_ORDER_KEY"} - copy.properties.keys()
+
+
+def test_a_body_that_came_compressed_goes_compressed() -> None:
+    """Its plain bytes may be more than the broker takes."""
+    stored = replace(message(7, body=b"x" * 10_000_000), sys_flag=SYS_COMPRESSED)
+    copy = _copy(Group("billing"), pipeline(), given_up(stored))
+
+    assert copy.sys_flag == SYS_COMPRESSED
+    assert zlib.decompress(copy.body) == stored.body
+    assert len(copy.body) < 100_000
+
+
+def test_a_body_that_nobody_can_inflate_goes_as_it_is() -> None:
+    stored = replace(
+        message(7, body=b"no zlib"), sys_flag=SYS_COMPRESSED | 0x200, body_is_compressed=True
+    )
+    copy = _copy(Group("billing"), pipeline(), given_up(stored))
+
+    assert (copy.body, copy.sys_flag) == (b"no zlib", SYS_COMPRESSED | 0x200)
