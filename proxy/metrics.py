@@ -64,6 +64,7 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
         ("filtered", "filtered_total", "Messages passed over for their tag"),
         ("dead_lettered", "dlq_total", "Messages stored in the dead-letter topic"),
         ("missing_keys", "missing_key_total", "Messages without their order key"),
+        ("deleted_unread", "deleted_unread_total", "Messages that retention deleted unread"),
     )
 }
 

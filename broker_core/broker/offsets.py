@@ -48,9 +48,12 @@ class CommittedOffsets:
             newest = self._epochs.get(queue)
             if newest is not None and epoch < newest:
                 return newest
-            self._epochs[queue] = epoch
-        self._offsets[queue] = offset
-        self.change += 1
+            if epoch != newest:
+                self._epochs[queue] = epoch
+                self.change += 1
+        if self._offsets.get(queue) != offset:
+            self._offsets[queue] = offset
+            self.change += 1
         return None
 
     def committed(self, group: Group, topic: Topic, queue_id: int) -> int | None:

@@ -221,8 +221,14 @@ async def _repeat(every_s: float, action: Callable[[], Awaitable[None]], name: s
         await asyncio.sleep(every_s)
         try:
             await action()
-        except OSError as error:
-            _log.error("housekeeping failed, will be tried again", what=name, reason=str(error))
+        except Exception as error:
+            bug = None if isinstance(error, OSError) else error
+            _log.error(
+                "housekeeping failed, will be tried again",
+                what=name,
+                reason=str(error),
+                exc_info=bug,
+            )
 
 
 def _loaded(table: JsonTable, build: Callable[[dict[str, Any]], T]) -> T:

@@ -72,6 +72,11 @@ class PullBuffer:
         """Jobs that wait for their retry time."""
         return len(self._retries)
 
+    @property
+    def last_deadline_ns(self) -> int:
+        """When the last of the live leases ends; 0 without any. O(leases)."""
+        return max((lease.deadline_ns for lease in self._leases.values()), default=0)
+
     def live(self, lease_id: LeaseId) -> Lease | None:
         """The live lease of that id."""
         return self._leases.get(lease_id)

@@ -13,12 +13,7 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
 from proxy.core.flow_window import Budget, FlowWindow
 from proxy.core.ids import Epoch, LeaseId, qid_text
-from proxy.core.job_chains import (
-    REACTIVATION_BURST,
-    Job,
-    JobChains,
-    JobState,
-)
+from proxy.core.job_chains import REACTIVATION_BURST, Job, JobChains, JobState
 from proxy.core.offset_tracker import OffsetTracker
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.ownership_record import Snapshot
@@ -298,6 +293,11 @@ class QueuePipeline:
     def drain(self) -> None:
         """Read and hand out nothing more; verdicts on what is leased still count."""
         self.draining = True
+
+    @property
+    def leases_end_ns(self) -> int:
+        """When the last of its live leases ends; 0 without any. O(leases)."""
+        return self._buffer.last_deadline_ns
 
     def may_unlock(self, now_ns: int) -> bool:
         """True if no lease is alive, nor may be one of the owner before: a clean end, if now.

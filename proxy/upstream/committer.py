@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import cycle
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -14,6 +16,10 @@ from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.context import UpstreamContext
 
+#: Every so many rounds unchanged offsets are sent as well: a broker that crashed forgets the last
+#: seconds of commits, and tells nobody.
+_ROUNDS_UNTIL_ALL = 12
+
 _noisy = NoisyLog(structlog.get_logger("committer"))
 
 
@@ -22,15 +28,15 @@ class Committer:
 
     def __init__(self, context: UpstreamContext) -> None:
         self._context = context
-        self._locks: dict[QueuePipeline, asyncio.Lock] = {}
+        self._turns: WeakKeyDictionary[QueuePipeline, asyncio.Lock] = WeakKeyDictionary()
 
     async def run(self, lanes: Iterable[GroupLane]) -> None:
         """Commit every ``commit_every_s`` until cancelled. *lanes* is iterated anew each time."""
-        while True:
+        for turn in cycle(range(_ROUNDS_UNTIL_ALL)):
             await asyncio.sleep(self._context.settings.commit_every_s)
             results = await asyncio.gather(
                 *(
-                    self.commit(lane, pipeline)
+                    self.commit(lane, pipeline, unchanged_too=not turn)
                     for lane in lanes
                     for pipeline in list(lane.buffer)
                     if not pipeline.draining  # its hand-over commits it
@@ -41,20 +47,17 @@ class Committer:
                 if isinstance(result, Exception):
                     _noisy.warning("bug", "commit failed", reason=str(result), exc_info=result)
 
-    async def commit(self, lane: GroupLane, pipeline: QueuePipeline) -> bool:
+    async def commit(
+        self, lane: GroupLane, pipeline: QueuePipeline, *, unchanged_too: bool = False
+    ) -> bool:
         """Commit *pipeline* now, if there is anything new; False if the broker did not take it."""
-        lock = self._locks.setdefault(pipeline, asyncio.Lock())
-        try:
-            async with lock:
-                return await self._commit(lane, pipeline)
-        finally:
-            if not lock.locked():
-                self._locks.pop(pipeline, None)
+        async with self._turns.setdefault(pipeline, asyncio.Lock()):
+            if pipeline.committable == pipeline.committed and not unchanged_too:
+                return True
+            return await self._commit(lane, pipeline)
 
     async def _commit(self, lane: GroupLane, pipeline: QueuePipeline) -> bool:
         offset = pipeline.committable
-        if offset == pipeline.committed:
-            return True
         if pipeline.closed or pipeline.trusted_until_ns <= now_ns():
             return False  # no owner any more, or not sure to be one: not ours to say
         try:

@@ -14,6 +14,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Clean, LastOwner, Own, Snapshot
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.rules import TopicRules
 from proxy.group_lane import GroupLane
 from proxy.topic_rules import rules_of
 from proxy.upstream.committer import Committer
@@ -39,20 +40,25 @@ class OwnedQueue:
         queue: QueueName,
         *,
         trusted_until_ns: int,
+        hold_until_ns: int,
         lock_requests: asyncio.Lock,
     ) -> None:
-        """*lock_requests* is held over every lock, renewal and unlock of the group: a renewal that
-        overtook an unlock would keep the lock for nobody.
+        """*lock_requests* is held over every lock, renewal and unlock of the group at the queue's
+        broker: a renewal that overtook an unlock would keep the lock for nobody.
+        *hold_until_ns* is that of the period before, if this process was the owner.
         """
         self.queue = queue
         self.state = QueueState.ACQUIRING
         self._context = context
         self._committer = committer
         self._lane = lane
-        self._trusted_until_ns = trusted_until_ns
+        self._trusted_until_ns = trusted_until_ns  # the lock; the pipeline's follows it
+        #: Leases of this period, or of those before, may live until then.
+        self.hold_until_ns = hold_until_ns
         self._lock_requests = lock_requests
         self._pipeline: QueuePipeline | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("ownership").bind(
             group=lane.name, topic=queue.topic, queue=queue.qid
         )
@@ -61,27 +67,39 @@ class OwnedQueue:
 
     # ---- what the renewals say ------------------------------------------------------------------
 
-    async def renewed(self, trusted_until_ns: int) -> None:
+    def renewed(self, trusted_until_ns: int) -> None:
         """The broker granted the lock again.
 
         If trust had lapsed meanwhile, someone else may have owned the queue: only the ownership
         record can tell, and until it has, nothing is handed out.
         """
-        pipeline = self._pipeline
-        if pipeline is None:
-            self._trusted_until_ns = trusted_until_ns
-            return
-        if pipeline.trusted_until_ns <= now_ns():
+        lapsed = self._trusted_until_ns <= now_ns()
+        self._trusted_until_ns = max(self._trusted_until_ns, trusted_until_ns)
+        if self._pipeline is None:
+            return  # the record that begins the period will tell
+        if lapsed:
+            if self._checking is not None:
+                self._checking.cancel()  # what it read may be of before this lapse
+            self._checking = spawn(self._check(self._pipeline), name=f"check {self.queue}")
+            self._checking.add_done_callback(self._begin_anew_after_a_bug)
+        elif self._checking is None:
+            self._lane.renewed(self._pipeline, self._trusted_until_ns)
+
+    async def _check(self, pipeline: QueuePipeline) -> None:
+        """After a lapse: trust the lock again if nobody owned the queue meanwhile."""
+        while True:
             try:
-                last = await self._context.log.last(self._lane.name, self.queue)
+                last, _ = await self._context.log.last(self._lane.name, self.queue)
+                break
             except RemotingError as error:
                 self._log.warning("still not sure to own the queue", reason=str(error))
-                return
-            if last is None or last.epoch != pipeline.epoch:
-                await self.lose("another proxy owned the queue while trust had lapsed")
-                return
-            self._log.info("lock granted again after a lapse; going on")
-        self._lane.renewed(pipeline, trusted_until_ns)
+                await asyncio.sleep(_LOOK_AGAIN_S)
+        self._checking = None
+        if last is None or (last.epoch, last.own.owner) != (pipeline.epoch, self._us):
+            await self.lose("another proxy owned the queue while trust had lapsed")
+            return
+        self._log.info("lock granted again after a lapse; going on")
+        self._lane.renewed(pipeline, self._trusted_until_ns)
 
     async def lose(self, reason: str) -> None:
         """The lock is not ours: drop everything at once."""
@@ -100,11 +118,11 @@ class OwnedQueue:
         except Exception as error:
             bug = None if isinstance(error, RemotingError) else error
             self._log.warning("take-over failed; trying again", reason=str(error), exc_info=bug)
-            await self._unlock()
+            await self._unlock_or_leave()
             return
         self._pipeline = pipeline
         self.state = QueueState.OWNED
-        self._history("own+", owner=self._context.client.client_id, begin=pipeline.position)
+        self._history("own+", owner=self._us, begin=pipeline.position)
         self._lane.add(pipeline)
         self._read()
         self._log.info(
@@ -112,24 +130,25 @@ class OwnedQueue:
         )
 
     async def _take_over(self) -> QueuePipeline:
-        context, group, lock = self._context, self._lane.name, self._context.settings.lock
+        context, group = self._context, self._lane.name
         settings = self._lane.settings.topic(self.queue.topic)
         if settings is None:
             raise RuntimeError(f"{group} was granted {self.queue}, a topic that it does not have")
         rules = rules_of(settings)
-        locked_ns = now_ns()
-        broker_start_ms = await context.client.broker_start_ms(self.queue.broker)
-        last = await context.log.last(group, self.queue)
+        while True:
+            broker_start_ms = await context.client.broker_start_ms(self.queue.broker)
+            last, end = await context.log.last(group, self.queue)
+            committed, start = await start_offset(
+                context.client, context.log, self._lane.settings, self.queue
+            )
+            own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
+            self._hold(self._wait_ns(own, last, end))
+            epoch = Epoch(await context.log.append(group, self.queue, own))
+            if epoch == end:
+                break
+            # Someone wrote after we had read: an owner of whom we know nothing yet.
+            self._hold(_longest_ns(own))
         resume = None if last is None else last.snapshot
-        committed, start = await start_offset(context.client, self._lane.settings, self.queue)
-        own = Own(
-            owner=context.client.client_id,
-            trust_ms=int(lock.trust_s * 1000),
-            longest_lease_ms=rules.visibility_ns // 1_000_000,
-            broker_start_ms=broker_start_ms,
-            period=1 if last is None else last.own.period + 1,
-        )
-        epoch = Epoch(await context.log.append(group, self.queue, own))
         return QueuePipeline(
             queue=self.queue,
             epoch=epoch,
@@ -140,15 +159,30 @@ class OwnedQueue:
             trusted_until_ns=self._trusted_until_ns,
             memory=context.memory,
             leases_of_group=self._lane.leases_of_group,
-            hold_until_ns=locked_ns + self._wait_ns(last, broker_start_ms),
+            hold_until_ns=self.hold_until_ns,
             resume=resume,
         )
 
-    def _wait_ns(self, last: LastOwner | None, broker_start_ms: int) -> int:
-        if last is None:
-            return 0
-        wait_ns = last.wait_ns(
+    def _own_record(
+        self, rules: TopicRules, last: LastOwner | None, end: int, *, broker_start_ms: int
+    ) -> Own:
+        return Own(
+            owner=self._us,
+            trust_ms=int(self._context.settings.lock.trust_s * 1000),
+            longest_lease_ms=rules.visibility_ns // 1_000_000,
             broker_start_ms=broker_start_ms,
+            period=end + 1 if last is None else last.own.period + 1,
+        )
+
+    def _hold(self, wait_ns: int) -> None:
+        self.hold_until_ns = max(self.hold_until_ns, now_ns() + wait_ns)
+
+    def _wait_ns(self, own: Own, last: LastOwner | None, end: int) -> int:
+        """How long leases of the owner before *own*, *last*, may live; counted from now."""
+        if last is None:
+            return _longest_ns(own) if end else 0  # retention deleted what it had written
+        wait_ns = last.wait_ns(
+            broker_start_ms=own.broker_start_ms,
             broker_lock_expiry_s=self._context.settings.lock.broker_lock_expiry_s,
         )
         if wait_ns:
@@ -164,29 +198,35 @@ class OwnedQueue:
             read_queue(self._context, self._lane, self._owned(), on_reset=self._reset),
             name=f"read {self.queue}",
         )
-        self._reader.add_done_callback(self._reading_ended)
+        self._reader.add_done_callback(self._begin_anew_after_a_bug)
 
-    def _reading_ended(self, reader: asyncio.Task[None]) -> None:
-        """A bug ended the reading: no queue may stand still in silence, so begin it anew."""
-        if not reader.cancelled() and (error := reader.exception()) is not None:
-            spawn(self.lose(f"reading failed: {error!r}"), name=f"lose {self.queue}")
+    def _begin_anew_after_a_bug(self, task: asyncio.Task[None]) -> None:
+        """A bug ended it: no queue may stand still in silence."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            spawn(self.lose(f"{task.get_name()} failed: {error!r}"), name=f"lose {self.queue}")
 
     def _reset(self, offset: int) -> None:
         """The broker's queue ends below what was read: begin a new period at its end."""
+        if self._handing_over is not None:
+            return  # whoever comes next finds out as well
+        self._owned().drain()  # what it holds is gone, what it would commit is wrong
         self._handing_over = spawn(self._restart_at(offset), name=f"reset {self.queue}")
+        self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
 
     async def _restart_at(self, offset: int) -> None:
         pipeline = self._owned()
         empty = Snapshot(pipeline.epoch, offset, offset)
-        try:
-            await self._context.log.append(self._lane.name, self.queue, empty)
-            await self._context.client.commit_offset(
-                self._lane.name, self.queue, offset, epoch=pipeline.epoch
-            )
-        except RemotingError as error:
-            self._log.error("reset not written down; trying again", reason=str(error))
-        await self._end("reset")
-        await self._unlock()
+        while now_ns() < pipeline.trusted_until_ns:
+            try:
+                await self._context.log.append(self._lane.name, self.queue, empty)
+                await self._context.client.commit_offset(
+                    self._lane.name, self.queue, offset, epoch=pipeline.epoch
+                )
+                break
+            except RemotingError as error:
+                self._log.error("reset not written down; trying again", reason=str(error))
+                await asyncio.sleep(_LOOK_AGAIN_S)
+        await self._give_back("reset")
 
     # ---- handing over ---------------------------------------------------------------------------
 
@@ -194,11 +234,11 @@ class OwnedQueue:
         """Give the queue back without loss or repetition; the task ends when it is done."""
         if self._handing_over is None:
             self._handing_over = spawn(self._hand_over(), name=f"hand over {self.queue}")
+            self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
         return self._handing_over
 
     async def _hand_over(self) -> None:
-        if self.state is QueueState.ACQUIRING:
-            await asyncio.wait([self._acquiring])
+        await asyncio.wait([self._acquiring])
         if self._pipeline is None:
             return
         self.state = QueueState.HANDING_OVER
@@ -209,11 +249,7 @@ class OwnedQueue:
         if not await self._committer.commit(self._lane, pipeline):
             self._log.warning("the last commit failed; the ownership record makes up for it")
         await self._write_end(pipeline)
-        unlock = pipeline.may_unlock(now_ns())
-        await self._end("handed over")
-        if unlock:
-            await self._unlock()
-        self.state = QueueState.GONE  # a lock with leases under it runs out by itself
+        await self._give_back("handed over")
 
     async def _write_end(self, pipeline: QueuePipeline) -> None:
         """What is finished, and that the end was clean, if it was."""
@@ -231,28 +267,45 @@ class OwnedQueue:
         while (now := now_ns()) < pipeline.trusted_until_ns and not pipeline.drained(now):
             if now >= deadline_ns:
                 pipeline.extensions_refused = True
-                if pipeline.may_unlock(now):
+                if not pipeline.leases_end_ns:
                     return  # a dead letter that no broker takes: the next owner tries again
             await self._context.settled.wait(_LOOK_AGAIN_S)
 
+    async def _give_back(self, reason: str) -> None:
+        await self._end(reason)
+        await self._unlock_or_leave()
+
+    async def _unlock_or_leave(self) -> None:
+        """A lock with leases under it runs out by itself: whoever gets it then knows that much."""
+        if self.hold_until_ns <= now_ns():
+            await self._unlock()
+        self.state = QueueState.GONE
+
     async def _unlock(self) -> None:
         self.state = QueueState.UNLOCKING
+        timeout_s = self._context.settings.lock.request_timeout_s
         async with self._lock_requests:
             try:
-                await self._context.client.unlock(self._lane.name, [self.queue])
+                await self._context.client.unlock(
+                    self._lane.name, [self.queue], timeout_s=timeout_s
+                )
             except RemotingError as error:
                 self._log.warning("not unlocked; the lock runs out by itself", reason=str(error))
-        self.state = QueueState.GONE
 
     async def _end(self, reason: str) -> None:
         """Serve the queue no longer."""
-        await cancel_and_wait(self._reader)
-        if self._pipeline is not None:
+        await cancel_and_wait(self._reader, self._checking)
+        if self._pipeline is not None and not self._pipeline.closed:
+            self.hold_until_ns = max(self.hold_until_ns, self._pipeline.leases_end_ns)
             self._history("own-", reason=reason)
             self._lane.remove(self._pipeline)
             self._log.info("queue given up", reason=reason, committed=self._pipeline.committed)
 
     # ---- inside ---------------------------------------------------------------------------------
+
+    @property
+    def _us(self) -> str:
+        return self._context.client.client_id
 
     def _owned(self) -> QueuePipeline:
         if self._pipeline is None:
@@ -269,3 +322,8 @@ class OwnedQueue:
             epoch=pipeline.epoch,
             **fields,
         )
+
+
+def _longest_ns(own: Own) -> int:
+    """How long leases may live under a lock that is trusted still, if they are as long as ours."""
+    return (own.trust_ms + own.longest_lease_ms) * 1_000_000

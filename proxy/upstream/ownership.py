@@ -8,6 +8,8 @@ hands over what is too much.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
 
 import structlog
 
@@ -39,8 +41,11 @@ class GroupOwnership:
         self._committer = committer
         self._lane = lane
         self._queues: dict[QueueName, OwnedQueue] = {}
+        #: Of queues that were owned here: until when their leases may live.
+        self._hold_until_ns: dict[QueueName, int] = {}
         self._wake = asyncio.Event()
-        self._lock_requests = asyncio.Lock()
+        # A broker each: one that is slow to answer delays the renewals at no other.
+        self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._noisy = NoisyLog(_log)
         self._closing = False
         self._tasks = [
@@ -105,8 +110,9 @@ class GroupOwnership:
             if queue not in share:
                 owned.hand_over()
         missing = share - self._queues.keys()
-        if missing:
-            await self._lock(missing)
+        await asyncio.gather(
+            *(self._lock(broker, queues) for broker, queues in _by_broker(missing).items())
+        )
         states = {owned.state for owned in self._queues.values()}
         return settled and states <= {QueueState.OWNED} and self._queues.keys() == share
 
@@ -116,22 +122,24 @@ class GroupOwnership:
         try:
             queues = await client.queues(topic)
             members = await client.consumer_ids(self._lane.name, topic)
-        except BrokerError as error:
-            if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise
+        except RemotingError as error:
+            unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
             self._noisy.warning(
                 topic,
-                "the topic does not exist yet: waiting for it",
+                "the topic does not exist yet: waiting for it"
+                if unknown
+                else "no share of the topic computed; trying again",
                 group=self._lane.name,
                 topic=topic,
+                reason=str(error),
             )
             return None
         if client.client_id not in members:
             return None  # our heartbeat has not arrived everywhere
         return allocate(client.client_id, members, queues)
 
-    async def _lock(self, queues: set[QueueName]) -> None:
-        async with self._lock_requests:
+    async def _lock(self, broker: str, queues: set[QueueName]) -> None:
+        async with self._lock_requests[broker]:
             before_ns = now_ns()  # trust counts from before the request: the answer may be late
             answer = await self._context.client.lock(
                 self._lane.name, queues, timeout_s=self._context.settings.lock.request_timeout_s
@@ -143,7 +151,8 @@ class GroupOwnership:
                 self._lane,
                 queue,
                 trusted_until_ns=before_ns + self._trust_ns,
-                lock_requests=self._lock_requests,
+                hold_until_ns=self._hold_until_ns.pop(queue, 0),
+                lock_requests=self._lock_requests[broker],
             )
 
     async def _leave(self) -> None:
@@ -159,6 +168,8 @@ class GroupOwnership:
         for queue, owned in list(self._queues.items()):
             if owned.state is QueueState.GONE:
                 del self._queues[queue]
+                if owned.hold_until_ns > now_ns():
+                    self._hold_until_ns[queue] = owned.hold_until_ns
 
     def _complain(self, what: str, error: Exception) -> None:
         """Nothing ends these loops, a bug neither: without them the group stands still."""
@@ -181,26 +192,40 @@ class GroupOwnership:
                 self._complain("locks not renewed; trying again", error)
 
     async def _renew_once(self, *, timeout_s: float) -> None:
-        async with self._lock_requests:
-            held = [owned for owned in self._queues.values() if owned.state not in _UNLOCKED]
+        brokers = _by_broker(self._queues)
+        await asyncio.gather(*(self._renew_at(broker, timeout_s=timeout_s) for broker in brokers))
+
+    async def _renew_at(self, broker: str, *, timeout_s: float) -> None:
+        async with self._lock_requests[broker]:
+            held = {
+                queue: owned
+                for queue, owned in self._queues.items()
+                if queue.broker == broker and owned.state not in _UNLOCKED
+            }
             if not held:
                 return
             before_ns = now_ns()
-            answer = await self._context.client.lock(
-                self._lane.name, [owned.queue for owned in held], timeout_s=timeout_s
-            )
-        for owned in held:
+            answer = await self._context.client.lock(self._lane.name, held, timeout_s=timeout_s)
+        for queue, owned in held.items():
             if owned.state in _UNLOCKED:
                 continue
-            if owned.queue in answer.granted:
-                await owned.renewed(before_ns + self._trust_ns)
-            elif owned.queue not in answer.unanswered:
+            if queue in answer.granted:
+                owned.renewed(before_ns + self._trust_ns)
+            elif queue not in answer.unanswered:
                 await owned.lose("the broker gave the lock to another")
                 self.wake()
         if answer.unanswered:
             self._noisy.warning(
-                "renewal",
+                f"renewal at {broker}",
                 "lock not renewed: the broker did not answer",
                 group=self._lane.name,
+                broker=broker,
                 queues=len(answer.unanswered),
             )
+
+
+def _by_broker(queues: Iterable[QueueName]) -> dict[str, set[QueueName]]:
+    grouped: defaultdict[str, set[QueueName]] = defaultdict(set)
+    for queue in queues:
+        grouped[queue.broker].add(queue)
+    return grouped

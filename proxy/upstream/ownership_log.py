@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import structlog
 
 from broker_core.client import BrokerClient
@@ -33,22 +36,34 @@ class OwnershipLog:
 
     async def append(self, group: Group, queue: QueueName, record: Record) -> int:
         """Write *record*; returns its queue offset. Raises RemotingError; it may be stored then."""
-        twin = await self._twin(group, queue)
-        message = OutgoingMessage(topic=twin.topic, body=encode(record))
-        return (await self._client.send(twin, message)).offset
+        async with self._twin(group, queue) as twin:
+            message = OutgoingMessage(topic=twin.topic, body=encode(record))
+            return (await self._client.send(twin, message)).offset
 
-    async def last(self, group: Group, queue: QueueName) -> LastOwner | None:
-        """The newest ownership period of *queue*, None if there was none. Raises RemotingError."""
-        twin = await self._twin(group, queue)
-        end = await self._client.max_offset(twin)
-        lowest = await self._client.min_offset(twin)
-        span = _TAIL
-        while True:
-            start = max(lowest, end - span)
-            found = replay(await self._read(group, twin, start=start, end=end))
-            if found is not None or start == lowest:
-                return found
-            span *= 8
+    async def last(self, group: Group, queue: QueueName) -> tuple[LastOwner | None, int]:
+        """The newest ownership period of *queue*, and the offset of the next record to be written.
+
+        None if there was no owner, or (the offset is above 0 then) if retention deleted its
+        records. Raises RemotingError.
+        """
+        async with self._twin(group, queue) as twin:
+            end = await self._client.max_offset(twin)
+            lowest = await self._client.min_offset(twin)
+            span = _TAIL
+            while True:
+                start = max(lowest, end - span)
+                found = replay(await self._read(group, twin, start=start, end=end))
+                # Owners that crashed write no snapshot: the one that counts may be far behind.
+                if start == lowest or (found is not None and found.snapshot is not None):
+                    return found, end
+                span *= 8
+
+    async def any_owner(self, group: Group, topic: Topic) -> bool:
+        """True if some queue of *topic* ever had an owner in *group*. Raises RemotingError."""
+        for twin in await self._queues(ownership_topic(group, topic)):
+            if await self._client.max_offset(twin):
+                return True
+        return False
 
     async def _read(
         self, group: Group, twin: QueueName, *, start: int, end: int
@@ -74,19 +89,26 @@ class OwnershipLog:
             offset = result.next_offset
         return records
 
-    async def _twin(self, group: Group, queue: QueueName) -> QueueName:
-        """The queue of the ownership topic beside *queue*, created if it is not there."""
+    @asynccontextmanager
+    async def _twin(self, group: Group, queue: QueueName) -> AsyncIterator[QueueName]:
+        """The queue of the ownership topic beside *queue*, looked for again after a refusal."""
         twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
-        if twin in self._known:
-            return twin
+        try:
+            if twin not in self._known:
+                await self._create(twin, queue)
+                self._known.add(twin)
+            yield twin
+        except BrokerError:
+            self._known.discard(twin)
+            raise
+
+    async def _create(self, twin: QueueName, queue: QueueName) -> None:
         if twin not in await self._queues(twin.topic):
             beside = [
                 each for each in await self._queues(queue.topic) if each.broker == queue.broker
             ]
             count = max((each.queue_id + 1 for each in beside), default=queue.queue_id + 1)
             await self._client.create_topic(twin.topic, queues=count, broker=queue.broker)
-        self._known.add(twin)
-        return twin
 
     async def _queues(self, topic: Topic) -> list[QueueName]:
         try:

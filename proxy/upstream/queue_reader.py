@@ -61,15 +61,18 @@ async def read_queue(
             back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
             continue
         back_off_s = _FIRST_BACK_OFF_S
-        if result.status is PullStatus.OFFSET_ILLEGAL and not _moved_on(pipeline, result, log):
-            on_reset(result.next_offset)
-            return
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            deleted = _deleted_unread(pipeline, result, log)
+            if deleted < 0:
+                on_reset(result.next_offset)
+                return
+            lane.deleted_unread(pipeline, deleted)
         pipeline.end_offset = result.max_offset
         lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
 
 
-def _moved_on(pipeline: QueuePipeline, result: PullResult, log: Any) -> bool:
-    """True if retention deleted unread messages; False if the queue's end moved back."""
+def _deleted_unread(pipeline: QueuePipeline, result: PullResult, log: Any) -> int:
+    """How many unread messages retention deleted; negative if the queue's end moved back."""
     lost = result.next_offset - pipeline.position
     if lost < 0:
         log.error(
@@ -77,12 +80,11 @@ def _moved_on(pipeline: QueuePipeline, result: PullResult, log: Any) -> bool:
             position=pipeline.position,
             end=result.next_offset,
         )
-        return False
-    if lost:
+    elif lost:
         log.error(
             "messages were deleted by retention before this group read them",
             lost=lost,
             first_offset=pipeline.position,
             next_offset=result.next_offset,
         )
-    return True
+    return lost

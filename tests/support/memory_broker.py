@@ -1,0 +1,160 @@
+"""Brokers in memory, and clients of them: what upstream asks, without sockets or disks.
+
+A test puts something between two steps of a client with ``before``: what is there under a method's
+name is awaited, with the method's arguments, each time before that method does its work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from broker_core.client import LockAnswer, PullResult, PullStatus, SendReceipt
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import OutgoingMessage, StoredMessage
+from tests.support.messages import message as stored
+
+Step = Callable[..., Awaitable[None]]
+
+
+class MemoryBrokers:
+    """Everything that all brokers know. Locks never run out by themselves."""
+
+    def __init__(self) -> None:
+        self.topics: dict[Topic, list[QueueName]] = {}
+        self.logs: defaultdict[QueueName, list[bytes]] = defaultdict(list)
+        self.deleted: Counter[QueueName] = Counter()  # messages at the beginning, by retention
+        self.committed: dict[tuple[Group, QueueName], int] = {}
+        self.holders: dict[tuple[Group, QueueName], str] = {}
+        self.start_ms = 1
+
+    def add_topic(self, topic: str, queues: int, *, broker: str = "broker-a") -> list[QueueName]:
+        """Create or grow a topic at one broker; returns its queues there."""
+        name = Topic(topic)
+        there = [QueueName(name, broker, number) for number in range(queues)]
+        known = self.topics.setdefault(name, [])
+        known += [queue for queue in there if queue not in known]
+        return there
+
+
+class MemoryClient:
+    """As much of a ``BrokerClient`` as upstream needs, and a ``Membership`` of one."""
+
+    def __init__(self, brokers: MemoryBrokers, client_id: str = "us@1#1") -> None:
+        self.brokers = brokers
+        self.client_id = client_id
+        self.before: dict[str, Step] = {}
+        self.asked: Counter[str] = Counter()
+
+    async def _step(self, method: str, *arguments: Any) -> None:
+        await asyncio.sleep(0)
+        self.asked[method] += 1
+        if (step := self.before.get(method)) is not None:
+            await step(*arguments)
+
+    async def queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        await self._step("queues", topic)
+        if topic not in self.brokers.topics:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}")
+        return sorted(self.brokers.topics[topic])
+
+    async def create_topic(self, topic: Topic, *, queues: int, broker: str) -> None:
+        await self._step("create_topic", topic)
+        self.brokers.add_topic(topic, queues, broker=broker)
+
+    async def send(self, queue: QueueName, message: OutgoingMessage) -> SendReceipt:
+        await self._step("send", queue, message)
+        self._require(queue)
+        self.brokers.logs[queue].append(message.body)
+        return SendReceipt(
+            queue=queue,
+            offset=len(self.brokers.logs[queue]) - 1,
+            message_id="",
+            offset_message_id="",
+        )
+
+    async def pull(
+        self, queue: QueueName, *, offset: int, suspend_ms: int = 15_000, **_others: Any
+    ) -> PullResult:
+        await self._step("pull", queue, offset)
+        low, end = self.brokers.deleted[queue], len(self.brokers.logs[queue])
+        if offset == end and suspend_ms:
+            await asyncio.Event().wait()
+        messages: list[StoredMessage] = []
+        if not low <= offset <= end:
+            status, next_offset = PullStatus.OFFSET_ILLEGAL, low if offset < low else end
+        elif offset == end:
+            status, next_offset = PullStatus.NO_NEW, end
+        else:
+            status, next_offset = PullStatus.FOUND, min(end, offset + 32)
+            messages = [
+                stored(each, body=self.brokers.logs[queue][each])
+                for each in range(offset, next_offset)
+            ]
+        return PullResult(
+            status=status,
+            messages=messages,
+            next_offset=next_offset,
+            min_offset=low,
+            max_offset=end,
+        )
+
+    async def max_offset(self, queue: QueueName) -> int:
+        await self._step("max_offset", queue)
+        self._require(queue)
+        return len(self.brokers.logs[queue])
+
+    async def min_offset(self, queue: QueueName) -> int:
+        await self._step("min_offset", queue)
+        return self.brokers.deleted[queue]
+
+    async def committed_offset(self, group: Group, queue: QueueName) -> int | None:
+        await self._step("committed_offset", group, queue)
+        return self.brokers.committed.get((group, queue))
+
+    async def commit_offset(
+        self, group: Group, queue: QueueName, offset: int, *, epoch: int | None = None
+    ) -> None:
+        await self._step("commit_offset", group, queue, offset)
+        self.brokers.committed[group, queue] = offset
+
+    async def broker_start_ms(self, broker: str) -> int:
+        await self._step("broker_start_ms", broker)
+        return self.brokers.start_ms
+
+    async def lock(
+        self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None = None
+    ) -> LockAnswer:
+        wanted = list(queues)
+        await self._step("lock", group, wanted)
+        for queue in wanted:
+            self.brokers.holders.setdefault((group, queue), self.client_id)
+        granted = {q for q in wanted if self.brokers.holders[group, q] == self.client_id}
+        return LockAnswer(granted=frozenset(granted))
+
+    async def unlock(
+        self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None = None
+    ) -> None:
+        wanted = list(queues)
+        await self._step("unlock", group, wanted)
+        for queue in wanted:
+            if self.brokers.holders.get((group, queue)) == self.client_id:
+                del self.brokers.holders[group, queue]
+
+    async def consumer_ids(self, group: Group, topic: Topic) -> list[str]:
+        await self._step("consumer_ids", group, topic)
+        return [self.client_id]
+
+    async def join(self, group: Group, topics: Iterable[Topic]) -> None:
+        await self._step("join", group)
+
+    async def leave(self, group: Group) -> None:
+        await self._step("leave", group)
+
+    def _require(self, queue: QueueName) -> None:
+        if queue not in self.brokers.topics.get(queue.topic, ()):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"there is no queue {queue}")
