@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from broker_core.errors import RemotingError, StoreError
-from proxy.cli import doctor, groups, lag, messages, processes, topics, verify_history
+from proxy.cli import consume, doctor, groups, lag, processes, produce, topics, verify_history
 from proxy.cli.demo import command as demo
 from proxy.cli.output import say
 from proxy.errors import OrderlaneError
@@ -36,7 +36,7 @@ def options(
 
 for verb in (
     *(processes.up, processes.nameserver, processes.broker, processes.proxy),
-    *(messages.produce, messages.consume, topics.topics, groups.groups, lag.lag),
+    *(produce.produce, consume.consume, topics.topics, groups.groups, lag.lag),
     *(demo.demo, doctor.doctor),
 ):
     app.command()(verb)

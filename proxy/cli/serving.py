@@ -15,7 +15,7 @@ from proxy.cli.output import print_json
 from proxy.history.record import History, HistoryWriter, NullHistory
 
 #: What a shell reports for a process that SIGTERM ended; the second signal ends it so.
-_STOPPED_AT_ONCE = 128 + signal.SIGTERM
+STOPPED_AT_ONCE = 128 + signal.SIGTERM
 
 
 def serve(running: AbstractAsyncContextManager[dict[str, Any]]) -> None:
@@ -31,7 +31,7 @@ async def _serve(running: AbstractAsyncContextManager[dict[str, Any]]) -> None:
 
     def on_signal() -> None:
         if stop.is_set():
-            os._exit(_STOPPED_AT_ONCE)
+            os._exit(STOPPED_AT_ONCE)
         stop.set()
 
     async with running as addresses:

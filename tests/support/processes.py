@@ -79,6 +79,11 @@ class Child:
         assert line.pop("ready") is True
         return line
 
+    @property
+    def ended_with(self) -> dict[str, Any]:
+        """The last line of stdout, as JSON."""
+        return dict(orjson.loads(self.out[-1]))
+
     def wait_for(self, lines: int, *, within_s: float = 30) -> None:
         """Wait until stdout has so many lines."""
         wait_until(

@@ -1,0 +1,197 @@
+"""``orderlane produce``: a producer for the terminal."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from types import FrameType, TracebackType
+from typing import Annotated, Any, Self, TypeVar
+
+import orjson
+import typer
+
+from broker_core.clock import now_ns
+from proxy.cli.options import DEFAULT_PROXY, HistoryOption, ProxyOption
+from proxy.cli.output import print_json
+from proxy.cli.serving import STOPPED_AT_ONCE, open_history
+from proxy.errors import OrderlaneError
+from proxy.history.record import History
+from thin_client import Outgoing, Producer, SendFailed, new_message_id
+from thin_client.delivery import UNIQUE_ID
+
+_READ_BYTES = 65_536
+_PART = 1_000
+#: A message to be: its key, if it has one, and its body.
+_KeyAndBody = tuple[str | None, bytes]
+T = TypeVar("T")
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="the topic to send to")],
+    count: Annotated[
+        int | None, typer.Option(min=1, help="make so many messages instead of reading stdin")
+    ] = None,
+    keys: Annotated[int, typer.Option(min=0, help="spread made messages over so many keys")] = 100,
+    keyed: Annotated[
+        bool, typer.Option("--keyed", help="lines of stdin are KEY, a tab, and the body")
+    ] = False,
+    tag: Annotated[str | None, typer.Option(help="tag of every message")] = None,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="messages in one request")] = 100,
+    rate: Annotated[float | None, typer.Option(min=0.1, help="messages a second at most")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="seconds to try each request")] = 30.0,
+    proxy: ProxyOption = DEFAULT_PROXY,
+    history: HistoryOption = None,
+) -> None:
+    """Send messages: the lines of stdin, or COUNT made ones. Those of a key keep their order.
+
+    A request that fails is sent again under the same ids until its time is up. SIGTERM ends the
+    sending after the request under way.
+    """
+    if rate is not None:
+        batch = min(batch, max(1, int(rate / 10)))  # some requests a second, not one great heap
+    made = _from_stdin(keyed=keyed) if count is None else _made(count, keys)
+    chunks = _chunks(made, topic=topic, tag=tag, batch=batch)
+    try:
+        producer = Producer(proxy, timeout_s=timeout)
+    except ValueError as error:
+        raise OrderlaneError(str(error)) from None
+    with producer, closing(open_history(history, "produce")) as writer, _Ending() as ending:
+        sent = _send(producer, chunks, ending, writer, rate=rate)
+    print_json({"sent": sent})
+
+
+def _send(
+    producer: Producer,
+    chunks: Iterator[list[Outgoing]],
+    ending: _Ending,
+    history: History,
+    *,
+    rate: float | None,
+) -> int:
+    """Send *chunks* until they or a signal end it; returns how many messages are stored."""
+    sent, began_ns = 0, now_ns()
+    while chunk := ending.interrupt(lambda: next(chunks, None)):
+        about = [_about(message) for message in chunk]
+        history.write_many("send", about)
+        try:
+            producer.send_batch(chunk)
+        except SendFailed as error:
+            event = "send_info" if error.outcome_unknown else "send_fail"
+            history.write_many(event, [{**each, "error": str(error)} for each in about])
+            raise OrderlaneError(f"{error}; {sent} messages before it are stored") from None
+        except ValueError as error:
+            raise OrderlaneError(f"{error}; {sent} messages before it are stored") from None
+        history.write_many("send_ok", about)
+        sent += len(chunk)
+        if rate is not None:
+            ahead_s = sent / rate - (now_ns() - began_ns) / 1e9
+            ending.interrupt(lambda: time.sleep(max(0.0, ahead_s)))  # noqa: B023  # called at once
+    return sent
+
+
+def _about(message: Outgoing) -> dict[str, Any]:
+    return {"msg": message.properties[UNIQUE_ID], "topic": message.topic, "key": message.key}
+
+
+# ---- what is sent --------------------------------------------------------------------------------
+
+
+def _chunks(
+    parts: Iterator[list[_KeyAndBody]], *, topic: str, tag: str | None, batch: int
+) -> Iterator[list[Outgoing]]:
+    """Each of *parts* as messages, *batch* at a time; a short part waits for no other."""
+    for part in parts:
+        for start in range(0, len(part), batch):
+            yield [
+                Outgoing(topic, body, key=key, tag=tag, properties={UNIQUE_ID: new_message_id()})
+                for key, body in part[start : start + batch]
+            ]
+
+
+def _made(count: int, keys: int) -> Iterator[list[_KeyAndBody]]:
+    chooser = random.Random()
+    for start in range(0, count, _PART):
+        part: list[_KeyAndBody] = []
+        for number in range(start, min(start + _PART, count)):
+            key = f"key-{chooser.randrange(keys)}" if keys else None
+            part.append((key, orjson.dumps({"n": number, "key": key})))
+        yield part
+
+
+def _from_stdin(*, keyed: bool) -> Iterator[list[_KeyAndBody]]:
+    """The lines of stdin, as many as come at once: nobody waits for a batch to fill."""
+    read = 0
+    for lines in _lines():
+        part: list[_KeyAndBody] = []
+        for number, line in enumerate(lines, start=read + 1):
+            key, tab, body = line.partition(b"\t") if keyed else (b"", b"\t", line)
+            if line and not tab:
+                raise OrderlaneError(f"line {number} of stdin has no tab: expected KEY, tab, body")
+            if body:
+                part.append((key.decode(errors="replace") or None, body))
+        read += len(lines)
+        yield part
+
+
+def _lines() -> Iterator[list[bytes]]:
+    rest = b""
+    while data := os.read(sys.stdin.fileno(), _READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        yield [line.rstrip(b"\r") for line in lines]
+    if rest:
+        yield [rest]
+
+
+# ---- signals -------------------------------------------------------------------------------------
+
+
+class _Interrupted(Exception):
+    """A signal came while nothing was under way."""
+
+
+class _Ending:
+    """SIGTERM or SIGINT: what is under way is finished; reading and sleeping are not waited for.
+
+    A second signal ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self._ended = False
+        self._interruptible = False
+        self._former: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._former[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+
+    def interrupt(self, action: Callable[[], T]) -> T | None:
+        """What *action* returns; None if a signal came before or meanwhile."""
+        try:
+            self._interruptible = True
+            result = None if self._ended else action()
+            self._interruptible = False  # here, as a signal in the "finally" would be raised there
+        except _Interrupted:
+            return None
+        finally:
+            self._interruptible = False
+        return result
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._ended:
+            os._exit(STOPPED_AT_ONCE)
+        self._ended = True
+        if self._interruptible:
+            self._interruptible = False
+            raise _Interrupted
