@@ -47,7 +47,7 @@ def check_name(kind: str, name: str) -> str:
     """Return *name*; raises ValueError if no broker would take it as a topic or group name."""
     if not name or len(name) > MAX_NAME_CHARS or not _LEGAL.match(name):
         raise ValueError(
-            f"{kind} {name[: MAX_NAME_CHARS + 1]!r} is not a legal name: 1 to {MAX_NAME_CHARS} characters"
-            " of letters, digits, '_', '-', '%' and '|'"
+            f"{kind} {name[: MAX_NAME_CHARS + 1]!r} is not a legal name: 1 to {MAX_NAME_CHARS}"
+            " characters of letters, digits, '_', '-', '%' and '|'"
         )
     return name

@@ -89,7 +89,7 @@ class Proxy:
             settings.limits,
         )
         self._http = self._make_http()
-        self._draining = False
+        self._served = self._draining = False
 
     @property
     def client_id(self) -> str:
@@ -108,12 +108,15 @@ class Proxy:
         if listen.producer is not None:
             producer = await self._listen("listen.producer", listen.producer, self._thrift.listen)
         http = await self._listen("listen.http", listen.http, self._http.listen)
+        self._served = True
         _log.info("proxy ready", thrift=thrift, http=http, client_id=self.client_id)
         return Addresses(thrift, http, producer)
 
     async def close(self) -> None:
         """Drain: hand every queue over, answer what waits, then end."""
         self._draining = True
+        if self._served:
+            _log.info("proxy drains: it hands its queues over, and waits for what clients hold")
         self._history.write("term")
         self._thrift.stop_listening()
         self._consumers.close()
@@ -126,7 +129,8 @@ class Proxy:
         await self._context.membership.close()
         await self._client.close()
         self._history.close()
-        _log.info("proxy stopped")
+        if self._served:
+            _log.info("proxy stopped")
 
     # ---- joints: what one part wants of another -------------------------------------------------
 

@@ -53,13 +53,13 @@ def queue_log(name: str, *, group: str, queue: QueueName) -> Any:
 
 @dataclass(slots=True)
 class NoisyLog:
-    """Warnings that a client can cause at will: each key at most once in ``every_s`` seconds.
+    """Warnings that come again and again: each key at most once in ``every_s`` seconds.
 
     The next line that passes says how many were left out. O(1) a call; ``max_keys`` bounds memory.
     """
 
     log: Any
-    every_s: float = 1.0
+    every_s: float = 10.0
     max_keys: int = 1024
     clock_ns: Callable[[], int] = now_ns
     _seen: dict[str, tuple[int, int]] = field(default_factory=dict)  # key → last line, left out

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from broker_core.errors import BrokerError
 from proxy.cli.connect import broker_client
 from proxy.cli.options import DEFAULT_NAMESERVER, NameserverOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 
+#: What proxies and brokers keep for themselves: ownership records, the template of new topics.
+_INTERNAL = ("%OWN%", "TBW102")
+
 
 def topics(
-    nameserver: NameserverOption = DEFAULT_NAMESERVER, output: Output = OutputFormat.TABLE
+    everything: Annotated[
+        bool, typer.Option("--all", help="also those that proxies and brokers keep for themselves")
+    ] = False,
+    nameserver: NameserverOption = DEFAULT_NAMESERVER,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """List topics with their brokers, queues and messages."""
-    rows = asyncio.run(_rows(nameserver))
+    rows = asyncio.run(_rows(nameserver, everything=everything))
     print_rows(rows, columns=("topic", "brokers", "queues", "messages"), output=output)
 
 
-async def _rows(nameserver: str) -> list[dict[str, Any]]:
+async def _rows(nameserver: str, *, everything: bool) -> list[dict[str, Any]]:
     rows = []
     async with broker_client(nameserver) as client:
         for topic in sorted(await client.topics()):
+            if topic.startswith(_INTERNAL) and not everything:
+                continue
             try:
                 queues = await client.queues(topic)
             except BrokerError:

@@ -66,7 +66,7 @@ class Committer:
             )
         except RemotingError as error:
             _noisy.warning(
-                f"{lane.name} {pipeline.queue}",
+                f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
                 "commit failed; the next one makes up for it",
                 group=lane.name,
                 queue=str(pipeline.queue),

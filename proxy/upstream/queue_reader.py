@@ -51,7 +51,7 @@ async def read_queue(
             )
         except RemotingError as error:
             _noisy.warning(
-                f"{lane.name} {pipeline.queue}",
+                f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
                 "read failed; trying again",
                 group=lane.name,
                 queue=str(pipeline.queue),

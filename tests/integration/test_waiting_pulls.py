@@ -80,7 +80,8 @@ async def test_a_lease_that_ends_under_a_full_group_serves_a_parked_pull() -> No
 
 
 async def test_a_queue_lost_with_all_leases_of_a_full_group_serves_a_parked_pull() -> None:
-    async with serving(group_settings(max_leased_jobs=1)) as it:
+    full = group_settings(max_leased_jobs=1, visibility_timeout_s=60.0)
+    async with serving(full) as it:
         queues = [it.own(0), it.own(1)]
         for queue in queues:
             it.feed(queue, keyed(0, "k"))

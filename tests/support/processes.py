@@ -155,6 +155,25 @@ class Children:
         )
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
+    def run_into_head(self, *arguments: object, within_s: float = 60) -> Ended:
+        """Run a verb whose reader leaves after one line, as in ``orderlane … | head -1``."""
+        with subprocess.Popen(
+            _command(arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.folder,
+            env=_environment({}),
+        ) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stderr is not None
+                line = process.stdout.readline()
+                process.stdout.close()
+                code = process.wait(timeout=within_s)
+                return Ended(code, line.decode(), process.stderr.read().decode())
+            finally:
+                process.kill()
+
 
 def _command(arguments: tuple[object, ...]) -> list[str]:
     return [sys.executable, "-m", "proxy.cli", *map(str, arguments)]

@@ -1,0 +1,51 @@
+"""The command line in the test's own process: no start-up time, the same words and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import structlog
+
+from proxy.cli import main
+from tests.support.processes import Ended
+
+
+class CommandLine:
+    """Call it with a verb and its arguments. Of logs, warnings and errors stand on stderr."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments: object) -> Ended:
+        """Run it to its end."""
+        self._monkeypatch.setattr(sys, "argv", ["orderlane", *map(str, arguments)])
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main.run()
+        captured = self._capsys.readouterr()
+        return Ended(int(ended.value.code or 0), captured.out, captured.err)
+
+    def problem(self, *arguments: object) -> str:
+        """The one sentence of a run that has to end with exit code 2 and to print nothing else."""
+        ended = self(*arguments)
+        lines = ended.err.splitlines()
+        assert (ended.code, ended.out, len(lines)) == (2, "", 1), ended
+        assert lines[0].startswith("orderlane: ")
+        return lines[0].removeprefix("orderlane: ")
+
+
+@contextmanager
+def command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    """For a fixture: logs go to stderr as it is captured, and are as before afterwards."""
+    monkeypatch.setattr(main, "configure_logs", lambda **_: None)
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+    )
+    yield CommandLine(monkeypatch, capsys)
+    structlog.reset_defaults()
