@@ -253,7 +253,7 @@ class Session:
     def control_answered(self, home: Home, answer: consumer.AckAnswer) -> list[Message]:
         """The settle or extend was answered; returns messages with handlers whose lease is lost."""
         extended, home.extending, home.settling = home.extending, None, None
-        home.failures = 0
+        home.failures = home.retry_at_ns = 0
         lost: list[Message] = []
         if extended is not None:
             refused = {_name(reference) for reference in answer.notHeld or ()}
