@@ -1,0 +1,84 @@
+"""Java for the tests: jars by Maven, our own small programs compiled once, kept under ``build/``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ROOT
+
+POM = ROOT / "tests/conformance/rocketmq/pom.xml"
+SOURCES = ROOT / "tests/conformance/rocketmq/java"
+_BUILD = ROOT / "build/rocketmq"
+_LIMIT_S = 300
+
+#: What Apache RocketMQ reaches into, which newer Javas close.
+OPENS = [
+    option
+    for package in ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/java.lang")
+    for option in ("--add-opens", f"{package}=ALL-UNNAMED")
+]
+
+
+def require_java() -> None:
+    """Skip the test where Java or Maven is missing; fail it where everything is required."""
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if not missing:
+        return
+    reason = f"{', '.join(missing)} not found: install a JDK of version 17 or newer, and Maven"
+    if os.environ.get("ORDERLANE_REQUIRE_ALL") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def rocketmq_jars(version: str) -> Path:
+    """The folder with the jars of Apache RocketMQ *version*; downloaded once."""
+    folder = _BUILD / version / "lib"
+    if not _made_from(folder, POM.read_bytes()):
+        command = ["mvn", "-q", "-B", "-f", POM, f"-Drocketmq.version={version}"]
+        _run([*command, "dependency:copy-dependencies", f"-DoutputDirectory={folder}"])
+        _now_made_from(folder, POM.read_bytes())
+    return folder
+
+
+def rocketmq_programs(version: str) -> str:
+    """The class path of our Java programs, compiled against the client of that *version*."""
+    folder, jars = _BUILD / version / "classes", rocketmq_jars(version)
+    sources = sorted(SOURCES.glob("*.java"))
+    content = b"".join(source.read_bytes() for source in sources)
+    if not _made_from(folder, content):
+        shutil.rmtree(folder, ignore_errors=True)
+        _run(["javac", "-nowarn", "--release", "11", "-cp", f"{jars}/*", "-d", folder, *sources])
+        _now_made_from(folder, content)
+    return f"{folder}:{jars}/*"
+
+
+def java(class_path: str, main: str, *arguments: object, heap: str = "96m") -> list[str]:
+    """The command that runs class *main* with a small heap."""
+    options = ["-Xms32m", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *OPENS]
+    return ["java", *options, "-cp", class_path, main, *map(str, arguments)]
+
+
+def _made_from(folder: Path, content: bytes) -> bool:
+    stamp = folder.with_suffix(".stamp")
+    return stamp.exists() and stamp.read_text() == hashlib.sha256(content).hexdigest()
+
+
+def _now_made_from(folder: Path, content: bytes) -> None:
+    folder.with_suffix(".stamp").write_text(hashlib.sha256(content).hexdigest())
+
+
+def _run(command: list[object]) -> None:
+    done = subprocess.run(
+        [str(each) for each in command],
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
