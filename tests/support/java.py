@@ -1,4 +1,4 @@
-"""Java for the tests: jars by Maven, our own small programs compiled once, kept under ``build/``."""
+"""Java for the tests: jars by Maven, small programs of ours, kept under ``build/``."""
 
 from __future__ import annotations
 

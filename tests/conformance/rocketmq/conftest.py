@@ -28,7 +28,8 @@ def _java() -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report = yield
     if feature := item.get_closest_marker("feature"):
-        version = getattr(item, "callspec").params.get("version", "-")
+        call_of = getattr(item, "callspec", None)
+        version = "-" if call_of is None else call_of.params.get("version", "-")
         failed_at_all = report.outcome != "passed"
         if failed_at_all or report.when == "call":
             _outcomes.setdefault((feature.args[0], version), []).append(report.outcome)
