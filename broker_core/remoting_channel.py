@@ -25,6 +25,7 @@ from broker_core.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
+from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import ResponseCode, request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import (
@@ -44,7 +45,7 @@ Handler: TypeAlias = Callable[[RemotingCommand, "RemotingChannel"], Answer | Awa
 _HIGH_WATER_BYTES = 4 * 1024 * 1024  # unread answers above which no further request is read
 _SLOW_READER_BYTES = 64 * 1024 * 1024  # unread answers above which the peer is cut off
 _MAX_HANDLING_BYTES = 64 * 1024 * 1024  # requests being handled, above which no further is read
-_REQUEST_OVERHEAD_BYTES = 1024
+_MAX_REMARK_CHARS = 1000  # a remark may quote what a request says, and that may be anything
 _DEAD_PEER_MS = 10_000  # sent bytes unacknowledged so long: the peer is gone
 
 _log = structlog.get_logger("remoting")
@@ -59,13 +60,18 @@ class RemotingChannel(asyncio.Protocol):
         *,
         handlers: Mapping[int, Handler],
         on_closed: Callable[[RemotingChannel], None] | None = None,
+        warnings: RareWarnings | None = None,
     ) -> None:
-        """*handlers* by request code; any other code is answered with 3."""
+        """*handlers* by request code; any other code is answered with 3.
+
+        *warnings* of what peers do wrong may be shared by many channels.
+        """
         self.peer = "?"  # host:port of the other end
         self.last_activity_ns = now_ns()
         self._role = role
         self._handlers = handlers
         self._on_closed = on_closed
+        self._warnings = warnings or RareWarnings("remoting")
         self._connection = RemotingConnection(role)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
@@ -147,7 +153,7 @@ class RemotingChannel(asyncio.Protocol):
         transport = cast(asyncio.Transport, self._transport)
         transport.write(frame)
         if not self._writable.is_set() and transport.get_write_buffer_size() > _SLOW_READER_BYTES:
-            _log.warning("peer does not read its answers, disconnected", peer=self.peer)
+            self._warnings.warn("peer does not read its answers, disconnected", peer=self.peer)
             transport.abort()
 
     async def _wait_writable(self, command: RemotingCommand, timeout_s: float) -> float:
@@ -226,7 +232,7 @@ class RemotingChannel(asyncio.Protocol):
                 else:
                     self._deliver(event.command)
         except RemoteProtocolError as error:
-            _log.warning("broken frame, disconnected", peer=self.peer, error=str(error))
+            self._warnings.warn("broken frame, disconnected", peer=self.peer, error=str(error))
             cast(asyncio.Transport, self._transport).abort()
 
     def _handle(self, request: RemotingCommand) -> None:
@@ -242,7 +248,7 @@ class RemotingChannel(asyncio.Protocol):
         if result is None or isinstance(result, RemotingCommand):
             self._answer(request, result)
             return
-        cost_bytes = len(request.body) + _REQUEST_OVERHEAD_BYTES
+        cost_bytes = request.weight
         self._handling_bytes += cost_bytes
         task = spawn(self._answer_later(request, result), name=request_name(request.code))
         self._handling.add(task)
@@ -272,11 +278,12 @@ class RemotingChannel(asyncio.Protocol):
 
     def _failure(self, request: RemotingCommand, error: Exception) -> RemotingCommand:
         if isinstance(error, BrokerError):
-            return request.response(error.code, error.remark)
+            return request.response(error.code, error.remark[:_MAX_REMARK_CHARS])
         if not isinstance(error, InvalidCommand):
             name = request_name(request.code)
             _log.error("handler failed", request=name, peer=self.peer, exc_info=error)
-        return request.response(ResponseCode.SYSTEM_ERROR, str(error) or type(error).__name__)
+        remark = str(error)[:_MAX_REMARK_CHARS] or type(error).__name__
+        return request.response(ResponseCode.SYSTEM_ERROR, remark)
 
     def _regulate_reading(self) -> None:
         # Only at a server's end: a client that stopped reading because it cannot write could wait

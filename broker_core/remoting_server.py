@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from broker_core.clock import now_ns
 from broker_core.errors import reason_of
+from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.connection import Role
 from broker_core.remoting_channel import Handler, RemotingChannel, address_text
 from broker_core.tasks import cancel_and_wait, spawn
@@ -39,6 +40,7 @@ class RemotingServer:
         self._idle_s = idle_s
         self._listeners: list[asyncio.Server] = []
         self._channels: set[RemotingChannel] = set()
+        self._warnings = RareWarnings("remoting")
         self._sweeper: asyncio.Task[None] | None = None
 
     @property
@@ -73,7 +75,10 @@ class RemotingServer:
 
     def _accept(self) -> RemotingChannel:
         channel = RemotingChannel(
-            Role.SERVER, handlers=self._handlers, on_closed=self._connection_ended
+            Role.SERVER,
+            handlers=self._handlers,
+            on_closed=self._connection_ended,
+            warnings=self._warnings,
         )
         self._channels.add(channel)
         return channel

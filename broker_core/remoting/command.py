@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from broker_core.errors import LocalProtocolError, RemoteProtocolError
+from broker_core.remoting.json_fields import short
 
 #: RocketMQ 4.9.8: new enough for strict JSON from nameservers, too old to promise anything of 5.x.
 VERSION = 409
@@ -28,6 +29,7 @@ LANGUAGES = (
 _LANGUAGE_NUMBERS = {name: number for number, name in enumerate(LANGUAGES)}
 _OTHER = _LANGUAGE_NUMBERS["OTHER"]
 
+_OVERHEAD_BYTES = 1024  # of a command, beside its texts and its body
 _RESPONSE = 1
 _ONEWAY = 2
 
@@ -61,6 +63,11 @@ class RemotingCommand:
     version: int = VERSION
     language: str = "PYTHON"
     serialize: SerializeType = SerializeType.JSON
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes this command keeps in memory; walks over ``ext``."""
+        return len(self.body) + sum(map(len, self.ext.values())) + _OVERHEAD_BYTES
 
     @property
     def is_response(self) -> bool:
@@ -171,7 +178,7 @@ def _decode_json(header: bytes) -> RemotingCommand:
         code=_int32(fields, "code"),
         opaque=_int32(fields, "opaque"),
         flag=_int32(fields, "flag"),
-        remark=None if remark is None else str(remark),
+        remark=None if remark is None else _text("remark", remark),
         ext=_ext(fields.get("extFields")),
         version=_int32(fields, "version"),
         language=language if language in LANGUAGES else "OTHER",
@@ -180,9 +187,13 @@ def _decode_json(header: bytes) -> RemotingCommand:
 
 def _int32(fields: dict[str, Any], name: str) -> int:
     # What Java leaves out has its default, 0.
-    value = fields.get(name, 0)
+    value = fields.get(name)
+    if value is None:
+        return 0
     if type(value) is not int or not -0x80000000 <= value <= 0x7FFFFFFF:
-        raise RemoteProtocolError(f"header field {name} is {value!r}: expected a 32-bit integer")
+        raise RemoteProtocolError(
+            f"header field {name} is {short(value)}: expected a 32-bit integer"
+        )
     return value
 
 
@@ -190,21 +201,22 @@ def _ext(fields: object) -> dict[str, str]:
     if fields is None:
         return {}
     if not isinstance(fields, dict):
-        raise RemoteProtocolError(f"extFields is {fields!r}: expected an object of strings")
+        raise RemoteProtocolError(f"extFields is {short(fields)}: expected an object of strings")
     if all(type(value) is str for value in fields.values()):
         return fields
-    return {name: _ext_text(name, value) for name, value in fields.items() if value is not None}
+    return {name: _text(name, value) for name, value in fields.items() if value is not None}
 
 
-def _ext_text(name: str, value: object) -> str:
-    # Java's parser turns numbers and booleans into the text of a string field; so do we.
+def _text(name: str, value: object) -> str:
+    # Java's parser takes whatever stands in place of a string as its JSON text; so do we.
     if isinstance(value, str):
         return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    raise RemoteProtocolError(f"extFields.{name} is {value!r}: expected a string")
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as error:
+        raise RemoteProtocolError(
+            f"header field {name[:80]!r} is {short(value)}: expected a string ({error})"
+        ) from error
 
 
 # -- binary header ---------------------------------------------------------------------------

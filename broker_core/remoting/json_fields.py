@@ -50,13 +50,17 @@ class JsonObject:
     def __init__(self, fields: object, what: str) -> None:
         """*what* is said in errors: ``heartbeat``, ``heartbeat.consumerDataSet[0]``."""
         if not isinstance(fields, Mapping):
-            raise InvalidCommand(f"{what} is {_short(fields)}: expected an object")
+            raise InvalidCommand(f"{what} is {short(fields)}: expected an object")
         self._fields = fields
         self._what = what
 
     @classmethod
-    def parse(cls, data: bytes | memoryview, what: str) -> JsonObject:
-        """Parse a body; raises InvalidCommand if it is no JSON object."""
+    def parse(
+        cls, data: bytes | memoryview, what: str, *, max_bytes: int | None = None
+    ) -> JsonObject:
+        """Parse a body; raises InvalidCommand if it is no JSON object or above *max_bytes*."""
+        if max_bytes is not None and len(data) > max_bytes:
+            raise InvalidCommand(f"{what} has {len(data)} bytes: at most {max_bytes} are taken")
         return cls(parse_json(data, what=what), what)
 
     @overload
@@ -89,7 +93,7 @@ class JsonObject:
         values = self.array(name)
         for value in values:
             if type(value) is not str:
-                raise InvalidCommand(f"{self._what}.{name} holds {_short(value)}: expected texts")
+                raise InvalidCommand(f"{self._what}.{name} holds {short(value)}: expected texts")
         return values
 
     def integers(self, name: str) -> list[int]:
@@ -97,9 +101,7 @@ class JsonObject:
         values = self.array(name)
         for value in values:
             if type(value) is not int:
-                raise InvalidCommand(
-                    f"{self._what}.{name} holds {_short(value)}: expected integers"
-                )
+                raise InvalidCommand(f"{self._what}.{name} holds {short(value)}: expected integers")
         return values
 
     def objects(self, name: str) -> list[JsonObject]:
@@ -108,6 +110,13 @@ class JsonObject:
             JsonObject(value, f"{self._what}.{name}[{index}]")
             for index, value in enumerate(self.array(name))
         ]
+
+    def count(self, name: str, default: int) -> int:
+        """Return an integer from 0 to 2^31 - 1, what Java's int has room for."""
+        value = self.integer(name, default)
+        if not 0 <= value <= 0x7FFFFFFF:
+            raise InvalidCommand(f"{self._what}.{name} is {value}: expected 0 to 2147483647")
+        return value
 
     def object(self, name: str) -> JsonObject:
         """Return an object."""
@@ -123,11 +132,16 @@ class JsonObject:
         if value is None and default is not _REQUIRED:
             return default
         if type(value) is not kind:
-            found = "missing" if value is None else _short(value)
+            found = "missing" if value is None else short(value)
             raise InvalidCommand(f"{self._what}.{name} is {found}: expected {expected}")
         return value
 
 
-def _short(value: object) -> str:
-    text = repr(value)
+def short(value: object) -> str:
+    """Show *value* in an error; containers by their kind alone: they may be huge, or very deep."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    text = repr(value[:81] if isinstance(value, str) else value)
     return text if len(text) <= 80 else text[:77] + "..."

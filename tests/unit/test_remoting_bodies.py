@@ -141,7 +141,7 @@ def test_bare_integer_keys_are_read_and_strings_left_alone() -> None:
         (b"{}", "heartbeat.clientID is missing: expected a text"),
         (b'{"clientID":null}', "heartbeat.clientID is missing"),
         (b'{"clientID":5}', "heartbeat.clientID is 5: expected a text"),
-        (b'{"clientID":"c","consumerDataSet":{}}', "consumerDataSet is {}: expected an array"),
+        (b'{"clientID":"c","consumerDataSet":{}}', "consumerDataSet is an object: expected an array"),
         (
             b'{"clientID":"c","consumerDataSet":[3]}',
             r"heartbeat.consumerDataSet\[0\] is 3: expected an object",

@@ -60,8 +60,10 @@ def test_what_java_leaves_out_has_java_s_defaults() -> None:
 
 
 def test_java_s_liberties_in_ext_fields_are_read() -> None:
-    header = {"code": 1, "extFields": {"n": 5, "b": True, "x": None, "s": "t"}, "extra": [1]}
-    assert decode(json_frame(header)).ext == {"n": "5", "b": "true", "s": "t"}
+    ext = {"n": 5, "b": True, "x": None, "s": "t", "o": {"a": [1]}}
+    command = decode(json_frame({"code": None, "extFields": ext, "remark": [1], "extra": [1]}))
+    assert command.ext == {"n": "5", "b": "true", "s": "t", "o": '{"a":[1]}'}
+    assert (command.code, command.remark) == (0, "[1]")
 
 
 def test_a_language_of_the_future_is_another_one() -> None:
@@ -98,7 +100,11 @@ def test_one_way_requests_carry_flag_2() -> None:
         (json_frame({"code": True}), "field code is True"),
         (json_frame({"code": 1, "opaque": 1 << 31}), "field opaque is 2147483648"),
         (json_frame({"code": 1, "extFields": []}), "extFields is"),
-        (json_frame({"code": 1, "extFields": {"a": {}}}), "extFields.a is {}"),
+        (
+            json_frame(b'{"extFields":{"a":' + b"[" * 1000 + b"]" * 1000 + b"}}"),
+            "header field 'a' is an array: expected a string",
+        ),
+        (json_frame({"code": 1, "extFields": "x" * 1000}), "extFields is 'x+[.]{3}: expected"),
         (json_frame(b"[" * 100_000), "is no JSON"),
         (b"\x01\x00\x00\x03abc", "binary header is broken"),
         (BINARY_FRAME[4:24] + b"\x00", "does not fit"),
