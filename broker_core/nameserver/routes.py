@@ -6,20 +6,23 @@ What always holds:
    that brought it is open.
 2. A connection's end drops only what that connection registered last: a broker that has come back
    on a new connection stays.
-3. A broker's topics are those of its last registration, of its member with the lowest id.
+3. A broker's topics are those of its member with the lowest id: all that were registered over that
+   connection and not deleted since. Brokers of 5.x register a new topic alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from broker_core.errors import InvalidCommand
 from broker_core.names import Topic
 from broker_core.remoting.headers import BrokerHeader
 from broker_core.remoting.route_bodies import (
     MASTER_ID,
     BrokerData,
     ClusterTable,
+    DataVersion,
     QueueData,
     TopicConfig,
     TopicRoute,
@@ -27,6 +30,9 @@ from broker_core.remoting.route_bodies import (
 
 #: A broker silent for so long is dropped; brokers register every 30 s.
 EXPIRY_NS = 120_000_000_000
+#: Of one broker. Values of clients: how many characters, names and values together.
+MAX_TOPICS = 200_000
+MAX_VALUE_CHARS = 16 * 1024 * 1024
 #: Values of this namespace are a topic's ``orderTopicConf``.
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
@@ -39,6 +45,8 @@ class Registration:
     topics: Mapping[Topic, TopicConfig]
     connection: Hashable
     expires_ns: int
+    lifetime_ns: int = EXPIRY_NS
+    version: DataVersion = field(default_factory=DataVersion)
     ha_address: str = ""
 
 
@@ -57,23 +65,50 @@ class Routes:
     # -- brokers -------------------------------------------------------------------------------
 
     def register(self, registration: Registration) -> Registration | None:
-        """Take a registration; return the one it replaces, None if the member is new."""
+        """Take a registration; return the one it replaces, None if the member is new.
+
+        Raises InvalidCommand above ``MAX_TOPICS``.
+        """
         header = registration.header
         key = (header.broker_name, header.broker_id)
         for other, held in list(self._members.items()):
             # The same process under a new id: a slave that became master.
             if other != key and held.header.broker_addr == header.broker_addr:
                 del self._members[other]
-        replaced = self._members.pop(key, None)
+        replaced = self._members.get(key)
+        if replaced is not None and replaced.connection == registration.connection:
+            topics = {**replaced.topics, **registration.topics}
+            registration = replace(registration, topics=topics)
+        if len(registration.topics) > MAX_TOPICS:
+            raise InvalidCommand(
+                f"broker {header.broker_name!r} registers {len(registration.topics)} topics: at"
+                f" most {MAX_TOPICS} are taken"
+            )
         self._members[key] = registration
         return replaced
 
+    def refresh(self, header: BrokerHeader, *, now_ns: int) -> DataVersion | None:
+        """Keep a member alive; return the version of what it registered, None if unknown."""
+        held = self._held(header)
+        if held is None:
+            return None
+        self._members[header.broker_name, header.broker_id] = replace(
+            held, expires_ns=now_ns + held.lifetime_ns
+        )
+        return held.version
+
     def unregister(self, header: BrokerHeader) -> Registration | None:
         """Forget a member that leaves; return what was dropped."""
-        held = self._members.get((header.broker_name, header.broker_id))
-        if held is None or held.header.broker_addr != header.broker_addr:
+        if self._held(header) is None:
             return None
         return self._members.pop((header.broker_name, header.broker_id))
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Forget *topic* of all brokers, until one registers it again."""
+        for key, held in self._members.items():
+            if topic in held.topics:
+                topics = {name: each for name, each in held.topics.items() if name != topic}
+                self._members[key] = replace(held, topics=topics)
 
     def connection_closed(self, connection: Hashable) -> list[Registration]:
         """Drop the members that registered last over *connection*; return them."""
@@ -86,6 +121,11 @@ class Routes:
     def master(self, broker: str) -> Registration | None:
         """Return the master of a broker."""
         return self._members.get((broker, MASTER_ID))
+
+    def _held(self, header: BrokerHeader) -> Registration | None:
+        held = self._members.get((header.broker_name, header.broker_id))
+        same = held is not None and held.header.broker_addr == header.broker_addr
+        return held if same else None
 
     def _drop(self, gone: list[Registration]) -> list[Registration]:
         for registration in gone:
@@ -146,7 +186,18 @@ class Routes:
     # -- values --------------------------------------------------------------------------------
 
     def put_value(self, namespace: str, key: str, *, value: str) -> None:
-        """Keep a value, in memory."""
+        """Keep a value, in memory. Raises InvalidCommand above ``MAX_VALUE_CHARS``."""
+        held = sum(
+            len(space) + len(name) + len(text)
+            for space, values in self._values.items()
+            for name, text in values.items()
+            if (space, name) != (namespace, key)
+        )
+        if held + len(namespace) + len(key) + len(value) > MAX_VALUE_CHARS:
+            raise InvalidCommand(
+                f"value {key[:80]!r} of namespace {namespace[:80]!r} has {len(value)} characters,"
+                f" {held} are kept: at most {MAX_VALUE_CHARS} in all"
+            )
         self._values.setdefault(namespace, {})[key] = value
 
     def value(self, namespace: str, key: str) -> str | None:
@@ -155,7 +206,10 @@ class Routes:
 
     def delete_value(self, namespace: str, key: str) -> None:
         """Forget a value, if there is one."""
-        self._values.get(namespace, {}).pop(key, None)
+        values = self._values.get(namespace, {})
+        values.pop(key, None)
+        if not values:
+            self._values.pop(namespace, None)
 
     def values(self, namespace: str) -> dict[str, str]:
         """Return all values of a namespace."""

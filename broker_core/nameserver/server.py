@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from collections.abc import Iterable
 
@@ -16,12 +17,21 @@ from broker_core.remoting import headers
 from broker_core.remoting.bodies import table_to_json
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.route_bodies import MASTER_ID, BrokerRegistration, topic_list_to_json
+from broker_core.remoting.compressed_registration import registration_from_compressed
+from broker_core.remoting.route_bodies import (
+    MASTER_ID,
+    BrokerRegistration,
+    DataVersion,
+    topic_list_to_json,
+)
 from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
 from broker_core.tasks import cancel_and_wait, spawn
 
 _SWEEP_S = 5.0
+_MAX_NAME_CHARS = 255
+_MAX_LIFETIME_MS = 24 * 3_600_000
+_ADDRESS = re.compile(r"[^\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:.%]+\]:[0-9]{1,5}")
 _log = structlog.get_logger("nameserver")
 
 
@@ -45,6 +55,8 @@ class NameServer:
             {
                 RequestCode.REGISTER_BROKER: self._register,
                 RequestCode.UNREGISTER_BROKER: self._unregister,
+                RequestCode.QUERY_DATA_VERSION: self._compare_version,
+                RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
                 RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
                 RequestCode.GET_BROKER_CLUSTER_INFO: self._clusters,
                 RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
@@ -71,14 +83,17 @@ class NameServer:
 
     def _register(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = headers.RegisterBrokerHeader.from_ext(request.ext)
-        body = BrokerRegistration.from_json(_checked_body(header, request.body))
-        expiry_ns = (header.heartbeat_timeout_millis or EXPIRY_NS // 1_000_000) * 1_000_000
+        _check_names(header)
+        body = _registration(header, request.body)
+        lifetime_ns = _lifetime_ns(header)
         replaced = self._routes.register(
             Registration(
                 header=header,
                 topics=body.topics,
                 connection=channel,
-                expires_ns=now_ns() + expiry_ns,
+                expires_ns=now_ns() + lifetime_ns,
+                lifetime_ns=lifetime_ns,
+                version=body.version,
                 ha_address=header.ha_server_addr,
             )
         )
@@ -101,6 +116,19 @@ class NameServer:
     def _unregister(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         gone = self._routes.unregister(headers.BrokerHeader.from_ext(request.ext))
         _log_gone([gone] if gone else [], "left")
+        return request.response()
+
+    def _compare_version(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = headers.BrokerHeader.from_ext(request.ext)
+        asked = DataVersion.from_json(request.body)
+        known = self._routes.refresh(header, now_ns=now_ns())
+        return request.response(
+            ext=headers.QueryDataVersionResponse(changed=known != asked).to_ext(),
+            body=b"" if known is None else known.to_json(),
+        )
+
+    def _delete_topic(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        self._routes.delete_topic(Topic(headers.TopicHeader.from_ext(request.ext).topic))
         return request.response()
 
     def _connection_closed(self, channel: RemotingChannel) -> None:
@@ -161,20 +189,45 @@ class NameServer:
         return request.response(body=table_to_json(values))
 
 
-def _checked_body(
+def _check_names(header: headers.BrokerHeader) -> None:
+    for wire_name, name in (
+        ("brokerName", header.broker_name),
+        ("clusterName", header.cluster_name),
+    ):
+        if not (name.isprintable() and 0 < len(name) <= _MAX_NAME_CHARS):
+            raise InvalidCommand(
+                f"header field {wire_name} is {name[:80]!r}: expected 1 to {_MAX_NAME_CHARS}"
+                " printable characters"
+            )
+    address = header.broker_addr
+    if len(address) > _MAX_NAME_CHARS or not _ADDRESS.fullmatch(address):
+        raise InvalidCommand(
+            f"header field brokerAddr is {address[:80]!r}: expected host:port, as 10.0.0.1:10911"
+        )
+
+
+def _lifetime_ns(header: headers.RegisterBrokerHeader) -> int:
+    millis = header.heartbeat_timeout_millis
+    if millis is None:
+        return EXPIRY_NS
+    if not 1 <= millis <= _MAX_LIFETIME_MS:
+        raise InvalidCommand(
+            f"header field heartbeatTimeoutMillis is {millis}: expected 1 to {_MAX_LIFETIME_MS}"
+        )
+    return millis * 1_000_000
+
+
+def _registration(
     header: headers.RegisterBrokerHeader, body: bytes | memoryview
-) -> bytes | memoryview:
+) -> BrokerRegistration:
     if header.body_crc32 and header.body_crc32 != (crc := zlib.crc32(body) & 0x7FFFFFFF):
         raise InvalidCommand(
             f"registration of {header.broker_name}: body has CRC {crc}, bodyCrc32 says"
             f" {header.body_crc32}"
         )
     if header.compressed:
-        raise InvalidCommand(
-            f"registration of {header.broker_name} is compressed, which is not supported: set"
-            " compressedRegister=false at that broker"
-        )
-    return body
+        return registration_from_compressed(body)
+    return BrokerRegistration.from_json(body)
 
 
 def _names(header: headers.BrokerHeader) -> dict[str, object]:

@@ -35,9 +35,11 @@ class RequestCode(IntEnum):
     GET_TOPIC_STATS_INFO = 202
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
     GET_CONSUME_STATS = 208
+    DELETE_TOPIC_IN_NAMESRV = 216
     GET_KVLIST_BY_NAMESPACE = 219
     SEND_MESSAGE_V2 = 310  # as 10, with one-letter header names
     SEND_BATCH_MESSAGE = 320  # header as 310, body of several messages
+    QUERY_DATA_VERSION = 322  # a broker asks whether it must register again
 
 
 class ResponseCode(IntEnum):

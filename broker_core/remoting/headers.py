@@ -209,7 +209,7 @@ class CreateTopicHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicHeader(Header):
-    """Codes 105 and 202. ``accept_standard_json_only`` asks a nameserver for quoted keys."""
+    """Codes 105, 202 and 216. ``accept_standard_json_only`` asks for quoted keys in a route."""
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -217,7 +217,7 @@ class TopicHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeader(Header):
-    """Code 104, and what 103 shares with it: ``broker_addr`` is host:port, id 0 the master."""
+    """Codes 104 and 322, and what 103 shares: ``broker_addr`` is host:port, id 0 the master."""
 
     broker_name: str
     broker_addr: str
@@ -236,6 +236,13 @@ class RegisterBrokerHeader(BrokerHeader):
     compressed: bool = False
     body_crc32: Int32 = 0
     heartbeat_timeout_millis: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryDataVersionResponse(Header):
+    """Answers 322: whether the broker must register again."""
+
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

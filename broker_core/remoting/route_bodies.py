@@ -58,9 +58,9 @@ class TopicConfig:
             topic=Topic(
                 fields.text("topicName") if topic is None else fields.text("topicName", topic)
             ),
-            read_queues=fields.integer("readQueueNums", 16),
-            write_queues=fields.integer("writeQueueNums", 16),
-            perm=fields.integer("perm", Perm.READ_WRITE),
+            read_queues=fields.count("readQueueNums", 16),
+            write_queues=fields.count("writeQueueNums", 16),
+            perm=fields.count("perm", Perm.READ_WRITE),
             sys_flag=fields.integer("topicSysFlag", 0),
             order=fields.boolean("order", False),
         )
@@ -68,10 +68,41 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """When a table was last changed (ms since 1970) and how often since the start."""
+    """When a table was last changed (ms since 1970) and how often since the start.
+
+    ``state_version`` rises with each election of a master (5.x), else it is 0. A nameserver only
+    compares versions.
+    """
 
     timestamp: int = 0
     counter: int = 0
+    state_version: int = 0
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "stateVersion": self.state_version,
+            "timestamp": self.timestamp,
+            "counter": self.counter,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: JsonObject) -> DataVersion:
+        """Read the JSON object; raises InvalidCommand."""
+        return cls(
+            timestamp=fields.integer("timestamp", 0),
+            counter=fields.integer("counter", 0),
+            state_version=fields.integer("stateVersion", 0),
+        )
+
+    def to_json(self) -> bytes:
+        """Body that answers 322."""
+        return orjson.dumps(self.to_fields())
+
+    @classmethod
+    def from_json(cls, data: bytes | memoryview) -> DataVersion:
+        """Read the body of 322; raises InvalidCommand."""
+        return cls.from_fields(JsonObject.parse(data, "data version"))
 
 
 def topics_to_json(topics: Iterable[TopicConfig], version: DataVersion) -> bytes:
@@ -106,16 +137,13 @@ class BrokerRegistration:
             Topic(name): TopicConfig.from_fields(JsonObject(value, f"topic {name}"), topic=name)
             for name, value in wrapper.items("topicConfigTable").items()
         }
-        return cls(
-            topics=topics,
-            version=DataVersion(version.integer("timestamp", 0), version.integer("counter", 0)),
-        )
+        return cls(topics=topics, version=DataVersion.from_fields(version))
 
 
 def _wrapped_topics(topics: Iterable[TopicConfig], version: DataVersion) -> dict[str, Any]:
     return {
         "topicConfigTable": {item.topic: item.to_fields() for item in topics},
-        "dataVersion": {"timestamp": version.timestamp, "counter": version.counter},
+        "dataVersion": version.to_fields(),
     }
 
 

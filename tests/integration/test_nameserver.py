@@ -25,6 +25,7 @@ from broker_core.remoting.headers import (
 from broker_core.remoting.route_bodies import (
     BrokerRegistration,
     ClusterTable,
+    DataVersion,
     TopicConfig,
     TopicRoute,
     topic_list_from_json,
@@ -157,7 +158,12 @@ async def test_a_slave_learns_its_master(broker: Client) -> None:
     ("change", "body", "remark"),
     [
         ({"body_crc32": 5}, BODY, "bodyCrc32 says 5"),
-        ({"compressed": True}, BODY, "compressedRegister=false"),
+        ({"compressed": True}, BODY, "compressed registration is not zlib"),
+        ({"broker_addr": "here"}, BODY, "brokerAddr is 'here': expected host:port"),
+        ({"broker_name": ""}, BODY, "brokerName is ''"),
+        ({"cluster_name": "c" * 256}, BODY, "clusterName is 'cccc"),
+        ({"heartbeat_timeout_millis": 0}, BODY, "heartbeatTimeoutMillis is 0: expected 1 to"),
+        ({}, BODY.replace(b":16", b":-1"), "readQueueNums is -1: expected 0 to 2147483647"),
         ({}, b"{", "registration is not JSON"),
         ({}, b"{}", "registration.topicConfigSerializeWrapper is missing: expected an object"),
     ],
@@ -169,6 +175,40 @@ async def test_a_bad_registration_is_refused_with_its_reason(
     assert answer.code == 1
     assert remark in str(answer.remark)
     assert await broker.topics() == []
+
+
+async def test_a_compressed_registration_is_as_good(broker: Client, client: Client) -> None:
+    topic = b"orders 4 8 6 SINGLE_TAG"
+    parts = (b'{"timestamp":5,"counter":6}', topic, b"[]")
+    version, first, servers = (len(part).to_bytes(4, "big") + part for part in parts)
+    body = zlib.compress(version + b"\0\0\0\1" + first + servers)
+    assert (await broker.register(body, compressed=True)).code == 0
+    route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+    assert TopicRoute.from_json(route.body).queues[0].write_queues == 8
+
+
+async def test_a_broker_asks_whether_it_must_register_again(broker: Client) -> None:
+    header = {
+        "brokerName": "broker-a", "brokerAddr": "127.0.0.1:10911", "clusterName": "c",
+        "brokerId": "0",
+    }  # fmt: skip
+    code = RequestCode.QUERY_DATA_VERSION
+    mine = DataVersion(5, 6)
+    answer = await broker.ask(code, header, body=mine.to_json())
+    assert (answer.ext, answer.body) == ({"changed": "true"}, b"")
+    content = BrokerRegistration(topics={}, version=mine)
+    await broker.register(content.to_json())
+    answer = await broker.ask(code, header, body=mine.to_json())
+    assert (answer.ext, DataVersion.from_json(answer.body)) == ({"changed": "false"}, mine)
+    answer = await broker.ask(code, header, body=DataVersion(5, 7).to_json())
+    assert (answer.ext, DataVersion.from_json(answer.body)) == ({"changed": "true"}, mine)
+    assert (await broker.ask(code, header)).code == 1
+
+
+async def test_a_topic_can_be_taken_off_all_brokers(broker: Client) -> None:
+    await broker.register()
+    answer = await broker.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    assert (answer.code, await broker.topics()) == (0, [])
 
 
 async def test_values_are_kept_listed_and_deleted(client: Client) -> None:
@@ -189,5 +229,5 @@ async def test_values_are_kept_listed_and_deleted(client: Client) -> None:
 async def test_a_missing_field_and_an_unknown_code_are_said_clearly(client: Client) -> None:
     answer = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC)
     assert (answer.code, answer.remark) == (1, "header field topic is missing: expected a text")
-    answer = await client.ask(322)
-    assert (answer.code, answer.remark) == (3, " request type 322 not supported")
+    answer = await client.ask(4711)
+    assert (answer.code, answer.remark) == (3, " request type 4711 not supported")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from broker_core.errors import InvalidCommand
 from broker_core.names import Topic
 from broker_core.nameserver.routes import EXPIRY_NS, ORDER_TOPICS, Registration, Routes
 from broker_core.remoting.headers import BrokerHeader
-from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.remoting.route_bodies import DataVersion, TopicConfig
 
 
 def registration(
@@ -77,10 +80,52 @@ def test_silence_drops_a_broker_at_its_expiry_and_a_registration_prolongs(routes
     assert routes.topics() == []
 
 
-def test_a_registration_replaces_the_broker_s_topics(routes: Routes) -> None:
-    replaced = routes.register(registration("broker-a", topics=("other",)))
-    assert replaced is not None
+def test_a_registration_adds_topics_and_one_on_a_new_connection_replaces_them(
+    routes: Routes,
+) -> None:
+    """Brokers of 5.x register a new topic alone."""
+    assert routes.register(registration("broker-a", topics=("other",), queues=2)) is not None
+    assert routes.topics() == ["orders", "other", "payments"]
+    routes.register(registration("broker-a", topics=("other",), connection="c3"))
     assert routes.topics() == ["orders", "other"]
+
+
+def test_a_deleted_topic_has_no_route_until_it_is_registered_again(routes: Routes) -> None:
+    routes.delete_topic(Topic("orders"))
+    routes.delete_topic(Topic("unknown"))
+    assert routes.route(Topic("orders")) is None
+    assert routes.topics() == ["payments"]
+    routes.register(registration("broker-a", topics=("orders",)))
+    assert routes.topics() == ["orders", "payments"]
+
+
+def test_a_refreshed_member_lives_on_and_its_version_is_told(routes: Routes) -> None:
+    version = DataVersion(5, 6, 7)
+    routes.register(replace(registration("broker-a"), version=version, lifetime_ns=10))
+    assert routes.refresh(registration("broker-a").header, now_ns=EXPIRY_NS) == version
+    assert routes.refresh(registration("unknown").header, now_ns=EXPIRY_NS) is None
+    stranger = registration("broker-a", address="127.0.0.1:9").header
+    assert routes.refresh(stranger, now_ns=EXPIRY_NS) is None
+    assert [gone.header.broker_name for gone in routes.expire(EXPIRY_NS + 9)] == ["broker-b"]
+    assert len(routes.expire(EXPIRY_NS + 10)) == 1
+
+
+def test_topics_and_values_beyond_the_limits_are_refused(
+    routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker_core.nameserver.routes.MAX_TOPICS", 3)
+    routes.register(registration("broker-a", topics=("third",)))
+    with pytest.raises(InvalidCommand, match="registers 4 topics: at most 3 are taken"):
+        routes.register(registration("broker-a", topics=("fourth",)))
+    assert routes.topics() == ["orders", "payments", "third"]
+
+    monkeypatch.setattr("broker_core.nameserver.routes.MAX_VALUE_CHARS", 10)
+    routes.put_value("n", "k", value="12345678")
+    routes.put_value("n", "k", value="87654321")
+    with pytest.raises(InvalidCommand, match="has 1 characters, 10 are kept: at most 10"):
+        routes.put_value("n", "", value="1")
+    routes.delete_value("n", "k")
+    routes.put_value("m", "", value="123456789")
 
 
 def test_only_the_address_that_registered_may_unregister(routes: Routes) -> None:

@@ -155,9 +155,9 @@ def _minimal(cls: type[Header]) -> dict[str, str]:
         try:
             cls.from_ext(ext)
         except InvalidCommand as error:
-            missing = re.match(r"header field (\w+) is missing", str(error))
+            missing = re.match(r"header field (\w+) is missing: expected (.*)", str(error))
             if missing is None:
                 raise
-            ext[missing[1]] = "1"
+            ext[missing[1]] = "true" if missing[2] == "true or false" else "1"
         else:
             return ext
