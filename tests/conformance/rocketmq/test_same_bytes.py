@@ -1,0 +1,228 @@
+"""What Apache RocketMQ's own client sends, thin clients get, to the byte; and the other way round.
+
+10,000 messages in all, made by hypothesis, always the same ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from broker_core.tasks import spawn
+from proxy.downstream.requests import RESERVED_PROPERTIES
+from tests.support.eventually import eventually
+from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
+from tests.support.processes import ROOT
+from tests.support.relay import (
+    MESSAGES,
+    Received,
+    Sent,
+    hashes_by_java,
+    receiving_by_java,
+    send_by_java,
+)
+from tests.support.rocketmq import VERSIONS
+from thin_client import AsyncConsumer, AsyncProducer, Message, Outgoing
+
+pytestmark = pytest.mark.parametrize("version", VERSIONS)
+
+_EACH_WAY = 10_000 // (2 * len(VERSIONS))
+_LIMIT_S = 60
+_BATCH = 60
+
+
+# ---- messages -----------------------------------------------------------------------------------
+
+
+@cache
+def _random_messages(number: int) -> list[Outgoing]:
+    """Number *number* of the lots of random messages; the odd ones are in each."""
+    made: list[Outgoing] = []
+
+    @seed(number)
+    @settings(
+        max_examples=_EACH_WAY,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(message=MESSAGES)
+    def make(message: Outgoing) -> None:
+        made.append(message)
+
+    make()
+    odd = _odd_messages(number)
+    return (odd + made + made)[:_EACH_WAY]
+
+
+def _odd_messages(number: int) -> list[Outgoing]:
+    """Bodies that clients compress or cannot, and properties up to what a message may carry."""
+    bits = random.Random(number)
+    bodies = [bits.randbytes(size) for size in (1, 4095, 4096, 4097, 100_000)]
+    bodies += [b"again " * times for times in (682, 683, 50_000, 200_000)]
+    messages = [Outgoing(TOPIC, body, key=f"body-{at}") for at, body in enumerate(bodies)]
+    largest = {"ascii": "x" * 16_000, "astral": "😀" * 4_000}
+    for at, properties in enumerate(
+        [largest, {"a=b": "c;d,e|f", "new\nline": "tab\t", '"': "\\"}, {"é": "\u0301", "ß": "ẞ"}]
+    ):
+        messages.append(Outgoing(TOPIC, b"1", key=f"odd-{at}", properties=properties))
+    return messages
+
+
+def _expected(message: Outgoing) -> dict[str, Any]:
+    body, key, tag = message.body, message.key, message.tag
+    return {"body": body, "key": key, "tag": tag, "properties": dict(message.properties)}
+
+
+def _content(received: Received) -> dict[str, Any]:
+    own = {n: v for n, v in received.properties.items() if n not in RESERVED_PROPERTIES}
+    return {"body": received.body, "key": received.key, "tag": received.tag, "properties": own}
+
+
+def _sharding_key(message: Outgoing) -> str | None:
+    return message.key if message.sharding_key is None else message.sharding_key
+
+
+# ---- both ways ----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _thin_consumer(address: str) -> AsyncIterator[dict[str, Received]]:
+    """Runs one while the context lasts; gives what it got so far, by message id."""
+    got: dict[str, Received] = {}
+
+    async def keep(message: Message) -> None:
+        assert message.message_id is not None
+        got[message.message_id] = Received(
+            queue_id=int(message.queue.partition("#")[0].rpartition("_")[2]),
+            offset=message.offset,
+            message_id=message.message_id,
+            body=message.body,
+            key=message.key,
+            tag=message.tag,
+            properties=message.properties,
+        )
+
+    consumer = AsyncConsumer(address, group=GROUP, concurrency=64)
+    running = spawn(consumer.run(keep, handle_signals=False), name="thin consumer")
+    try:
+        yield got
+    finally:
+        consumer.stop()
+        await running
+
+
+async def _send_by_thin_client(address: str, messages: Sequence[Outgoing]) -> list[str]:
+    """In batches of several sizes, single ones among them; their ids."""
+    sizes = random.Random(len(messages))
+    ids: list[str] = []
+    async with AsyncProducer(address, timeout_s=_LIMIT_S) as producer:
+        while len(ids) < len(messages):
+            size = sizes.choice([1, 7, _BATCH])
+            ids += await producer.send_batch(messages[len(ids) : len(ids) + size])
+    return ids
+
+
+async def _until(got: dict[str, Received], ids: Iterable[str]) -> None:
+    wanted = set(ids)
+    await eventually(lambda: wanted <= got.keys(), within_s=_LIMIT_S)
+
+
+def _check_places(messages: Sequence[Outgoing], got: Sequence[Received]) -> dict[str, int]:
+    """Each sharding key has one queue, and its messages rise in it; the queue of each key."""
+    queues: dict[str, set[int]] = defaultdict(set)
+    offsets: dict[str, list[int]] = defaultdict(list)
+    for message, received in zip(messages, got, strict=True):
+        if (key := _sharding_key(message)) is not None:
+            queues[key].add(received.queue_id)
+            offsets[key].append(received.offset)
+    assert {key: found for key, found in queues.items() if len(found) > 1} == {}
+    assert [key for key, found in offsets.items() if found != sorted(set(found))] == []
+    return {key: min(found) for key, found in queues.items()}
+
+
+@asynccontextmanager
+async def _gateway(folder: Path) -> AsyncIterator[tuple[Gateway, str]]:
+    async with run_gateway(folder) as gateway:
+        _, addresses = await gateway.start_proxy()
+        yield gateway, addresses.thrift
+
+
+async def _java_to_thin(
+    version: str, folder: Path, messages: Sequence[Outgoing]
+) -> tuple[list[Sent], list[Received]]:
+    async with _gateway(folder) as (gateway, address), _thin_consumer(address) as got:
+        nameserver = gateway.cluster.nameserver
+        sent = await send_by_java(version, folder, nameserver, TOPIC, messages)
+        assert [each.failure for each in sent if each.failure] == []
+        await _until(got, [each.message_id for each in sent])
+        return sent, [got[each.message_id] for each in sent]
+
+
+async def _thin_to_java(
+    version: str, folder: Path, messages: Sequence[Outgoing]
+) -> tuple[list[str], list[Received]]:
+    async with _gateway(folder) as (gateway, address):
+        ids = await _send_by_thin_client(address, messages)
+        nameserver = gateway.cluster.nameserver
+        got: dict[str, Received] = {}
+        async with receiving_by_java(version, folder, nameserver, TOPIC) as received:
+            async with asyncio.timeout(_LIMIT_S):
+                while len(got) < len(messages):
+                    each = await anext(received)
+                    got[each.message_id] = each
+        return ids, [got[message_id] for message_id in ids]
+
+
+@pytest.mark.feature("same bytes: official producer, thin consumer")
+async def test_what_java_sends_a_thin_client_gets(version: str, tmp_path: Path) -> None:
+    messages = _random_messages(VERSIONS.index(version))
+    sent, got = await _java_to_thin(version, tmp_path, messages)
+
+    assert list(map(_expected, messages)) == list(map(_content, got))
+    assert [(s.queue_id, s.offset) for s in sent] == [(g.queue_id, g.offset) for g in got]
+    _check_places(messages, got)
+
+
+@pytest.mark.feature("same bytes: thin producer, official consumer")
+async def test_what_a_thin_client_sends_java_gets(version: str, tmp_path: Path) -> None:
+    messages = _random_messages(len(VERSIONS) + VERSIONS.index(version))
+    _, got = await _thin_to_java(version, tmp_path, messages)
+
+    assert list(map(_expected, messages)) == list(map(_content, got))
+    _check_places(messages, got)
+
+
+@pytest.mark.feature("same key, same queue from both producers")
+async def test_a_key_goes_to_the_same_queue_from_both(version: str, tmp_path: Path) -> None:
+    keys = {key for lot in range(2) for key in map(_sharding_key, _random_messages(lot)) if key}
+    messages = [Outgoing(TOPIC, b"1", sharding_key=key) for key in sorted(keys)[:1000]]
+    async with _gateway(tmp_path) as (gateway, address), _thin_consumer(address) as got:
+        nameserver = gateway.cluster.nameserver
+        sent = await send_by_java(version, tmp_path, nameserver, TOPIC, messages)
+        ids = await _send_by_thin_client(address, messages)
+        await _until(got, ids)
+
+    assert len(messages) > 500
+    assert [each.queue_id for each in sent] == [got[each].queue_id for each in ids]
+
+
+@pytest.mark.feature("key hash vectors")
+async def test_the_shared_vectors_are_javas(version: str, tmp_path: Path) -> None:
+    vectors = orjson.loads((ROOT / "tests/conformance/key_hash_vectors.json").read_bytes())
+    counts = list(map(int, vectors[0]["queue"]))
+    keys = [vector["key"] for vector in vectors]
+
+    assert [
+        [vector["hash"], *vector["queue"].values()] for vector in vectors
+    ] == await hashes_by_java(version, tmp_path, keys, counts)
