@@ -59,7 +59,6 @@ class Broker:
         self._settings = settings
         self._groups: Groups[RemotingChannel] = Groups()
         self._long_polls = LongPolls()
-        self._clients = ClientProcessor(self._groups)
         self._housekeeping: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -80,6 +79,7 @@ class Broker:
             self._directory = TopicDirectory(
                 self._topics, self._store.table("topics"), announce=self._announce
             )
+            self._clients = ClientProcessor(self._groups, directory=self._directory)
             self._store.start(self._long_polls.arrived)
             self._server = RemotingServer(
                 self._handlers(), on_closed=self._clients.connection_closed
@@ -210,7 +210,7 @@ class Broker:
 
     async def _delete_expired(self) -> None:
         hours = self._settings.retention_hours
-        self._store.delete_expired(
+        await self._store.delete_expired(
             before_ms=None if hours is None else wall_ms() - int(hours * 3_600_000),
             keep_bytes=self._settings.retention_bytes,
         )

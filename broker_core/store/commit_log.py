@@ -5,8 +5,9 @@
 2. What one ``append`` is given goes into one segment by one write: all of it or nothing.
 3. A segment is allocated before it is used, so a sync moves data only and a full disk is
    noticed before a byte is written. Bytes behind the end of the log are zero.
-4. After a failed write or sync nobody knows what the disk holds: the log then takes nothing more
-   until it is opened again.
+4. A write that finds no room is taken back, and the next one tries again. After any other failed
+   write or sync nobody knows what the disk holds: the log then takes nothing more until it is
+   opened again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -26,6 +28,8 @@ from broker_core.store.files import OpenFiles, sync_folder, write_at
 
 FILLER = struct.Struct(">iI")
 _PLACE = struct.Struct(">q")
+#: No room: of the disk, of a quota, or up to the largest size a process may give a file.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(slots=True)
@@ -55,6 +59,21 @@ class Sync:
             os.fdatasync(descriptor)
 
 
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What ``open_at`` took away: *size* bytes behind ``position`` of ``path``. False if none.
+
+    Bytes of later segments are counted as well, zeros at the end are not.
+    """
+
+    size: int
+    path: Path
+    position: int
+
+    def __bool__(self) -> bool:
+        return self.size > 0
+
+
 class CommitLog:
     """The segments of *folder*. One thread only, ``Sync.run`` excepted. Offsets are in bytes."""
 
@@ -67,6 +86,7 @@ class CommitLog:
         self._segment_bytes = segment_bytes
         self._files = OpenFiles(limit=64)
         self._active: int | None = None  # descriptor of the last segment
+        self._allocated = False  # the whole of it
         self._full: list[int] = []  # descriptors of segments left since the last sync
         self._failure: OSError | None = None
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,30 +103,42 @@ class CommitLog:
         """How much one ``append`` may take."""
         return self._segment_bytes - FILLER.size
 
-    def open_at(self, end: int) -> int:
-        """Make *end* the end of the log and drop what is behind it; return how many bytes that was.
+    def open_at(self, end: int) -> Dropped:
+        """Make *end* the end of the log. What is behind it goes to ``*.dropped``. Raises OSError.
 
-        Segments behind the one of *end* are renamed to ``*.dropped``, not deleted. Raises OSError.
+        These files are named by the log's offset of their first byte; ``delete_dropped`` ends them.
         """
         dropped = 0
         while self.segments and self.segments[-1].start > end:
             segment = self.segments.pop()
             if used := _used_bytes(segment.path, 0):
                 dropped += used
-                segment.path.rename(segment.path.with_suffix(".dropped"))
+                segment.path.rename(_dropped_path(segment.path))
             else:
                 segment.path.unlink()
-        self.end_offset = end
-        if self.segments:
-            last = self.segments[-1]
-            used = end - last.start
-            dropped += _used_bytes(last.path, used)
-            self._active = os.open(last.path, os.O_RDWR)
-            os.ftruncate(self._active, used)  # stale bytes behind the end must not come back
-            os.posix_fallocate(self._active, 0, last.capacity)
-            os.fdatasync(self._active)
+        # Before the last segment changes: cut short in front of another one, it would be a hole.
         sync_folder(self._folder)
-        return dropped
+        self.end_offset = end
+        if not self.segments:
+            return Dropped(dropped, self._folder, end)
+        last = self.segments[-1]
+        used = end - last.start
+        stale = _used_bytes(last.path, used)
+        self._active = os.open(last.path, os.O_RDWR)
+        with suppress(OSError):  # on a full disk; it can be read all the same
+            _copy_aside(last.path, used, stale, to=_dropped_path(self._folder / f"{end:020d}"))
+        if stale:
+            self._give_back_room()  # stale bytes behind the end must not come back
+        with suppress(OSError):
+            self._allocate_active()
+        os.fdatasync(self._active)
+        return Dropped(dropped + stale, last.path, used)
+
+    def delete_dropped(self, *, before_ms: int) -> None:
+        """Delete files of dropped bytes made before *before_ms* (since 1970). Raises OSError."""
+        for path in self._folder.glob("*.dropped"):
+            if path.stat().st_mtime * 1000 < before_ms:
+                path.unlink()
 
     def append(self, messages: Sequence[bytearray]) -> list[int]:
         """Write stored messages, filling in their physical offsets; return these.
@@ -121,6 +153,8 @@ class CommitLog:
             raise OSError(errno.EIO, f"the log failed before: {self._failure.strerror}")
         if self._active is None or self.end_offset + size + FILLER.size > self.segments[-1].end:
             self._roll()
+        elif not self._allocated:
+            self._allocate_active()
         places = []
         place = self.end_offset
         for message in messages:
@@ -158,12 +192,31 @@ class CommitLog:
         """Take nothing more: a sync ended with *error*."""
         self._failure = error
 
-    def delete_first_segment(self) -> None:
-        """Drop the oldest segment, never the last one. Raises OSError or IndexError."""
+    def has_expired_segment(self, *, before_ms: int | None, keep_bytes: int | None) -> bool:
+        """True if the oldest segment, not being the last, may go.
+
+        It was last written before *before_ms*, or the log is *keep_bytes* long without it.
+        """
+        if len(self.segments) < 2:
+            return False
+        oldest = self.segments[0]
+        if keep_bytes is not None and self.end_offset - oldest.end >= keep_bytes:
+            return True
+        return before_ms is not None and oldest.path.stat().st_mtime * 1000 < before_ms
+
+    def leave_first_segment(self) -> Segment:
+        """Stop reading the oldest segment, so that its file can be deleted in any thread.
+
+        Never the last one: raises IndexError. Whoever could not delete it must ``keep`` it.
+        """
         segment = self.segments[:-1][0]
         self._files.forget(segment.path)
-        segment.path.unlink()
         del self.segments[0]
+        return segment
+
+    def keep(self, segment: Segment) -> None:
+        """Take back what ``leave_first_segment`` returned: a later start would find a hole."""
+        self.segments.insert(0, segment)
 
     def close(self) -> None:
         """Close the files, unsynced."""
@@ -180,9 +233,23 @@ class CommitLog:
         try:
             write_at(self._active, data, self.end_offset - self.segments[-1].start)
         except OSError as error:
-            self.fail(error)
+            if error.errno in _NO_ROOM:
+                self._give_back_room()
+            else:
+                self.fail(error)
             raise
         self.end_offset += len(data)
+
+    def _give_back_room(self) -> None:
+        """Drop what stands behind the end: a whole message among it would come back at a start."""
+        assert self._active is not None
+        self._allocated = False
+        os.ftruncate(self._active, self.end_offset - self.segments[-1].start)
+
+    def _allocate_active(self) -> None:
+        assert self._active is not None
+        os.posix_fallocate(self._active, 0, self.segments[-1].capacity)
+        self._allocated = True
 
     def _roll(self) -> None:
         """Go on in a new segment, which is made first: a full disk then costs nothing."""
@@ -190,12 +257,24 @@ class CommitLog:
         segment = Segment(self._folder / f"{start:020d}", start, self._segment_bytes)
         descriptor = _allocate(segment)
         if self._active is not None:
-            if left := self.segments[-1].end - self.end_offset:
-                self._write(FILLER.pack(left, MAGIC_BLANK))
+            try:
+                self._fill()
+            except OSError:
+                os.close(descriptor)
+                raise
             self._full.append(self._active)
         self.segments.append(segment)
         self._active = descriptor
+        self._allocated = True
         self.end_offset = start
+
+    def _fill(self) -> None:
+        """Mark the rest of the last segment as unused."""
+        assert self._active is not None
+        if left := self.segments[-1].end - self.end_offset:
+            if not self._allocated:
+                os.ftruncate(self._active, self.segments[-1].capacity)
+            self._write(FILLER.pack(left, MAGIC_BLANK))
 
 
 def _start(segment: Segment) -> int:
@@ -212,6 +291,20 @@ def _allocate(segment: Segment) -> int:
         segment.path.unlink()
         raise
     return descriptor
+
+
+def _dropped_path(path: Path) -> Path:
+    return path.with_suffix(".dropped")
+
+
+def _copy_aside(path: Path, position: int, size: int, *, to: Path) -> None:
+    if not size:
+        return
+    with path.open("rb") as source, to.open("wb") as target:
+        source.seek(position)
+        while size and (piece := source.read(min(size, 1 << 20))):
+            target.write(piece)
+            size -= len(piece)
 
 
 def _find_segments(folder: Path, segment_bytes: int) -> list[Segment]:

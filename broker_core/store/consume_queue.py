@@ -140,7 +140,7 @@ class ConsumeQueue:
         """
         end = self.end_offset
         for offset, place, size in self._backwards():
-            if place == _START_MARK or (size > 0 and place + size <= physical):
+            if place == _START_MARK or (size > 0 and 0 <= place <= physical - size):
                 break
             end = offset
         if end < self.end_offset:

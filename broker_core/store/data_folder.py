@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from broker_core.errors import StoreError
-from broker_core.store.files import sync_folder
+from broker_core.store.files import sync_file, sync_folder
 
 _FORMAT_LINE = "orderlane-store 1"
 
@@ -57,8 +58,8 @@ class DataFolder:
 
     def _check_foreign(self) -> None:
         names = {entry.name for entry in self.path.iterdir()}
-        # A new volume has lost+found; a lock alone was left by a start that got no further.
-        if names - {"lock", "lost+found"} and "format" not in names:
+        # A new volume has lost+found; the others were left by a start that got no further.
+        if names - {"lock", "format.new", "lost+found"} and "format" not in names:
             raise StoreError(
                 f"data folder {self.path} holds files of something else"
                 f" ({', '.join(sorted(names)[:3])}); name an empty folder or an orderlane one"
@@ -75,13 +76,17 @@ class DataFolder:
                 f"data folder {self.path} is in use by another broker (process {owner});"
                 " stop it or name another folder"
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # a full disk does not keep a broker from starting
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return descriptor
 
     def _check_format(self) -> None:
         if not self._format.exists():
-            self._format.write_text(_FORMAT_LINE + "\n")
+            fresh = self.path / "format.new"
+            fresh.write_text(_FORMAT_LINE + "\n")
+            sync_file(fresh)
+            fresh.replace(self._format)  # an empty one would be of another version
         found = self._format.read_bytes()[:100].decode("utf-8", "replace").strip()
         if found != _FORMAT_LINE:
             raise StoreError(

@@ -106,10 +106,13 @@ class MessageStore:
         sync_folder(folder)
         self._checkpoint_table = JsonTable(folder / "checkpoint.json")
         self._checkpoint = Checkpoint.from_table(self._checkpoint_table.load())
-        self.recovery = recover(self._log, self._queues, self._checkpoint)
-        if self.recovery.lost_bytes or self.recovery.rebuilt:
-            # It speaks of bytes that are gone; until the next one a start rebuilds all.
-            self._checkpoint_table.save({})
+        self.recovery = recover(
+            self._log,
+            self._queues,
+            self._checkpoint,
+            forget_checkpoint=self._checkpoint_table.delete,
+        )
+        if self.recovery.rebuilt:
             self._checkpoint = None
 
     def start(self, on_arrival: ArrivalListener | None = None) -> None:
@@ -185,27 +188,35 @@ class MessageStore:
         self._unsynced.difference_update(written)
         self._checkpoint = checkpoint
 
-    def delete_expired(self, *, before_ms: int | None, keep_bytes: int | None) -> int:
-        """Delete the oldest segments, never the last; return how many.
+    async def delete_expired(self, *, before_ms: int | None, keep_bytes: int | None) -> int:
+        """Delete the oldest segments, never the last; return how many. Raises OSError.
 
         Those last written before *before_ms*, and those beyond the newest *keep_bytes* of the log.
+        Call it again only after it returned.
         """
         deleted = 0
-        while len(self._log.segments) > 1:
-            segment = self._log.segments[0]
-            too_old = before_ms is not None and segment.path.stat().st_mtime * 1000 < before_ms
-            behind = self._log.end_offset - segment.end
-            if not too_old and (keep_bytes is None or behind < keep_bytes):
-                break
-            self._log.delete_first_segment()
+        while self._log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
+            await self._delete_first_segment()
             deleted += 1
         if deleted:
             first = self._log.first_offset
-            self.reader.log_was_shortened()
             for queue in self._queues:
                 queue.delete_before(queue.first_at_or_behind(first))
             _log.info("old segments deleted", segments=deleted, log_now_starts_at=first)
+        if before_ms is not None:
+            self._log.delete_dropped(before_ms=before_ms)
         return deleted
+
+    async def _delete_first_segment(self) -> None:
+        segment = self._log.leave_first_segment()
+        self.reader.log_was_shortened()
+        try:
+            # In a thread: 256 MB take 20 ms, in which nobody's lock would be renewed.
+            await asyncio.shield(asyncio.to_thread(_delete_file, segment.path))
+        except OSError:
+            self._log.keep(segment)
+            self.reader.log_was_shortened()
+            raise
 
     def _append(self, envelope: Envelope, entries: Sequence[BatchEntry], store_ms: int) -> Stored:
         # A clock that was set back must not break the search by time.
@@ -271,17 +282,29 @@ class MessageStore:
         self._log.close()
 
 
+def _delete_file(path: Path) -> None:
+    path.unlink()
+    # Segments must go in their order: with a younger one gone alone a start would find a hole.
+    sync_folder(path.parent)
+
+
 def _tell(recovery: Recovery, folder: Path, *, was_closed: bool) -> None:
     """Say in one line what a start changed; nothing if it changed nothing."""
-    if was_closed and not (recovery.dropped_bytes or recovery.lost_bytes or recovery.rebuilt):
-        return
-    tell = _log.warning if recovery.dropped_bytes or recovery.lost_bytes else _log.info
-    tell(
-        "store recovered",
-        folder=str(folder),
-        log_ends_at=recovery.end_offset,
-        dropped_bytes=recovery.dropped_bytes,
-        lost_bytes=recovery.lost_bytes,
-        replayed_messages=recovery.replayed,
-        consume_queues_rebuilt=recovery.rebuilt,
-    )
+    found: dict[str, object] = {
+        "folder": str(folder),
+        "log_ends_at": recovery.end_offset,
+        "replayed_messages": recovery.replayed,
+        "consume_queues_rebuilt": recovery.rebuilt,
+    }
+    if recovery.dropped or recovery.lost_bytes:
+        _log.warning(
+            "store recovered, the end of its log was no whole message and is dropped",
+            file=str(recovery.dropped.path),
+            offset=recovery.dropped.position,
+            dropped_bytes=recovery.dropped.size,
+            lost_bytes=recovery.lost_bytes,
+            reason=recovery.reason,
+            **found,
+        )
+    elif recovery.replayed or not was_closed:
+        _log.info("store recovered", **found)

@@ -3,19 +3,23 @@
 1. Consume queues are believed up to the checkpoint, if the number of their entries is the one it
    names; else all are rebuilt from the log.
 2. The log is read from the last message before the checkpoint on, every check sum compared; the
-   first byte that is no whole message is its end. What follows is dropped, and said so. If that
-   last message is not whole, older ones are not believed either: all is read and rebuilt.
+   first byte that is no whole message, or one that does not continue its queue, is its end. What
+   follows is dropped, and said so. If that last message is not whole, older ones are not believed
+   either: all is read and rebuilt.
 3. Messages behind the checkpoint are entered into their queues again.
-4. Queue offsets of a queue go on where they ended, also if all its messages have been deleted.
+4. A checkpoint is forgotten before consume queues are rebuilt: killed in the middle of it, the next
+   start rebuilds them again.
+5. Queue offsets of a queue go on where they ended, also if all its messages have been deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from broker_core.errors import RemoteProtocolError, StoreError
+from broker_core.errors import RemoteProtocolError
 from broker_core.remoting.message import (
     FIXED_BYTES,
     MAGIC_BLANK,
@@ -24,7 +28,7 @@ from broker_core.remoting.message import (
     StoredMessage,
     decode_message,
 )
-from broker_core.store.commit_log import FILLER, CommitLog, Segment
+from broker_core.store.commit_log import FILLER, CommitLog, Dropped, Segment
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.tag_hash import tag_hash_of
@@ -58,9 +62,10 @@ class Recovery:
     """What was found and done."""
 
     end_offset: int = 0  # of the log
+    reason: str = ""  # why the log ends there
     replayed: int = 0  # messages entered into consume queues again
     rebuilt: bool = False  # all consume queues
-    dropped_bytes: int = 0  # behind the last whole message
+    dropped: Dropped = field(default_factory=lambda: Dropped(0, Path(), 0))  # behind the end
     lost_bytes: int = 0  # of these, bytes that had been on disk for certain
     last_store_ms: int = 0
 
@@ -69,17 +74,24 @@ class _QueueGap(Exception):
     """A message does not follow the last entry of its queue."""
 
 
-def recover(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint | None) -> Recovery:
+def recover(
+    log: CommitLog,
+    queues: ConsumeQueues,
+    checkpoint: Checkpoint | None,
+    *,
+    forget_checkpoint: Callable[[], None],
+) -> Recovery:
     """Bring *log* and *queues* into one state and open the log for appending.
 
-    Takes about 2 µs a message read. Raises StoreError if queue offsets in the log itself jump.
+    Takes about 2 µs a message read. Raises OSError.
     """
     result = _replay(log, queues, checkpoint) if checkpoint is not None else None
     if result is None:
+        forget_checkpoint()
         result = _rebuild(log, queues)
     if checkpoint is not None:
         result.lost_bytes = max(0, checkpoint.physical - result.end_offset)
-    result.dropped_bytes = log.open_at(result.end_offset)
+    result.dropped = log.open_at(result.end_offset)
     return result
 
 
@@ -93,22 +105,25 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
         return None
     result = Recovery()
     scan = _Scan(log, start=_last_message(log, queues))
-    try:
-        for message in scan:
-            result.last_store_ms = message.store_ms
-            if message.physical_offset >= checkpoint.physical:
-                _enter(queues.obtain(message.topic, message.queue_id), message)
-                result.replayed += 1
-    except _QueueGap:
-        return None
+    for message in scan:
+        if message.physical_offset >= checkpoint.physical:
+            queue = queues.obtain(message.topic, message.queue_id)
+            if message.queue_offset != queue.end_offset:
+                return None  # whether log or queue is wrong, reading all will tell
+            _enter(queue, message)
+            result.replayed += 1
+        result.last_store_ms = message.store_ms
     if scan.end < checkpoint.physical:
         return None  # bytes that were on disk are gone: older ones may be as well
-    result.end_offset = scan.end
+    result.end_offset, result.reason = scan.end, scan.reason
     return result
 
 
 def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
-    deleted = {queue: queue.first_at_or_behind(log.first_offset) for queue in queues}
+    deleted = {}
+    for queue in queues:
+        queue.cut_behind(log.segments[-1].end if log.segments else 0)  # rubbish of a power cut
+        deleted[queue] = queue.first_at_or_behind(log.first_offset)
     result = Recovery(rebuilt=True)
     scan = _Scan(log, start=log.first_offset)
     started: set[ConsumeQueue] = set()
@@ -117,20 +132,20 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
         if queue not in started:
             started.add(queue)
             queue.start_at(message.queue_offset)
-        try:
-            _enter(queue, message)
-        except _QueueGap:
-            raise StoreError(
-                f"commit log is damaged at byte {message.physical_offset}: the message has offset"
-                f" {message.queue_offset} in queue {message.queue_id} of {message.topic}, where"
-                f" {queue.end_offset} is next; restore the data folder from a copy"
-            ) from None
+        if message.queue_offset != queue.end_offset:
+            scan.stop_before(
+                message,
+                f"the message has offset {message.queue_offset} in queue {message.queue_id} of"
+                f" {message.topic}, where {queue.end_offset} is next",
+            )
+            break
+        _enter(queue, message)
         result.last_store_ms = message.store_ms
         result.replayed += 1
     for queue, offset in deleted.items():
         if queue not in started:
             queue.start_at(offset)
-    result.end_offset = scan.end
+    result.end_offset, result.reason = scan.end, scan.reason
     return result
 
 
@@ -144,34 +159,48 @@ def _last_message(log: CommitLog, queues: ConsumeQueues) -> int:
 
 
 def _enter(queue: ConsumeQueue, message: StoredMessage) -> None:
-    if message.queue_offset != queue.end_offset:
-        raise _QueueGap
     queue.append(
         ENTRY.pack(message.physical_offset, message.size, tag_hash_of(message.raw_properties))
     )
 
 
-def _is_torn(message: StoredMessage) -> bool:
-    """True if zeros stand where topic or properties were: the check sum covers the body alone."""
+def _is_garbled(message: StoredMessage, position: int) -> bool:
+    """True if its head, topic or properties cannot be so: the check sum covers the body alone.
+
+    Zeros are what a power cut leaves of sectors; no topic or property holds them.
+    """
     properties = message.raw_properties
     return (
-        "\0" in message.topic
+        message.physical_offset != position
+        or message.queue_id < 0
+        or message.queue_offset < 0
+        or not message.topic
+        or "\0" in message.topic
+        or "/" in message.topic
         or (bool(properties) and not properties.endswith(b"\x02"))
         or bytes(_SECTOR_BYTES) in properties
     )
 
 
 class _Scan:
-    """Iterates over whole messages from the one at *start* on; ``end`` is where they end so far."""
+    """Iterates over whole messages from the one at *start* on.
+
+    ``end`` is where they end so far, ``reason`` why no more come.
+    """
 
     def __init__(self, log: CommitLog, *, start: int) -> None:
         self._log = log
         self.end = start
+        self.reason = ""
 
     def __iter__(self) -> Iterator[StoredMessage]:
         for segment in self._log.segments:
             if segment.start <= self.end < segment.end:
                 yield from self._messages(segment)
+
+    def stop_before(self, message: StoredMessage, reason: str) -> None:
+        """Take back *message*, the last one given."""
+        self.end, self.reason = message.physical_offset, reason
 
     def _messages(self, segment: Segment) -> Iterator[StoredMessage]:
         position = self.end
@@ -181,12 +210,14 @@ class _Scan:
                 chunk_at = position
                 chunk = self._log.read_segment(segment, position, _CHUNK_BYTES)
             if len(chunk) - (position - chunk_at) < FILLER.size:
+                self.reason = "the file ends there"
                 return
             size, magic = FILLER.unpack_from(chunk, position - chunk_at)
             if magic == MAGIC_BLANK and position + size == segment.end:
                 self.end = segment.end
                 return
             if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= segment.capacity:
+                self.reason = "no message starts there"
                 return
             if position + size > chunk_at + len(chunk):
                 chunk_at = position
@@ -194,8 +225,10 @@ class _Scan:
             try:
                 message = decode_message(chunk, position - chunk_at, check_crc=True, inflate=False)
             except RemoteProtocolError:
+                self.reason = "the message is cut short, or its body does not match its check sum"
                 return
-            if message.physical_offset != position or _is_torn(message):
+            if _is_garbled(message, position):
+                self.reason = "the head, topic or properties of the message are garbled"
                 return
             position += message.size
             self.end = position

@@ -46,10 +46,14 @@ class JsonTable:
         """As ``save``, for content that was made into JSON before (in another thread)."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(self.path.name + ".new")
-        with fresh.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with fresh.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            fresh.unlink(missing_ok=True)  # on a full disk every byte counts
+            raise
         if self.path.exists():
             # A link first: at no moment is there a backup or a table missing.
             old = self.path.with_name(self.path.name + ".old")
@@ -57,6 +61,12 @@ class JsonTable:
             old.hardlink_to(self.path)
             old.replace(self._backup)
         fresh.replace(self.path)
+        sync_folder(self.path.parent)
+
+    def delete(self) -> None:
+        """Forget the content; on return that is on disk. Raises OSError."""
+        self._backup.unlink(missing_ok=True)  # first: it is older, and would be believed alone
+        self.path.unlink(missing_ok=True)
         sync_folder(self.path.parent)
 
 

@@ -82,7 +82,11 @@ def test_opening_drops_what_is_behind_the_end(tmp_path: Path) -> None:
     log.close()
     again = CommitLog(tmp_path, segment_bytes=SEGMENT)
     # Two messages and the filler in the first segment, two messages in the second.
-    assert again.open_at(2 * SIZE) == 2 * SIZE + 8 + 2 * SIZE
+    dropped = again.open_at(2 * SIZE)
+    assert (dropped.path.name, dropped.position) == ("0" * 20, 2 * SIZE)
+    assert dropped.size == 2 * SIZE + 8 + 2 * SIZE
+    aside = (tmp_path / f"{2 * SIZE:020d}.dropped").read_bytes()
+    assert decode_message(aside[SIZE:]).physical_offset == 3 * SIZE
     assert (tmp_path / f"{SEGMENT:020d}.dropped").stat().st_size == SEGMENT
     raw = (tmp_path / ("0" * 20)).read_bytes()
     assert raw[2 * SIZE :] == bytes(SEGMENT - 2 * SIZE)
@@ -146,12 +150,12 @@ def test_the_oldest_segment_can_be_deleted_but_never_the_last(tmp_path: Path) ->
     log = opened(tmp_path)
     for _ in range(5):
         log.append([message()])
-    log.delete_first_segment()
+    assert log.leave_first_segment().start == 0
     assert log.first_offset == SEGMENT
     with pytest.raises(StoreError):
         log.read(0, SIZE)
     with pytest.raises(IndexError):
-        log.delete_first_segment()
+        log.leave_first_segment()
     log.close()
 
 
