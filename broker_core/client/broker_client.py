@@ -233,9 +233,15 @@ class BrokerClient:
         }
 
     async def committed_offset(self, group: Group, queue: QueueName) -> int | None:
-        """Return the next offset that *group* needs, None if it never committed any."""
+        """Return the next offset that *group* needs, None if it never committed any.
+
+        Brokers of 4.9 do not tell the latter from 0 while the queue's first message is in memory.
+        """
         header = headers.QueryConsumerOffsetHeader(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=False,
         )
         answer = await self._requests.ask(
             queue.broker,

@@ -40,6 +40,7 @@ class RequestCode(IntEnum):
     SEND_MESSAGE_V2 = 310  # as 10, with one-letter header names
     SEND_BATCH_MESSAGE = 320  # header as 310, body of several messages
     QUERY_DATA_VERSION = 322  # a broker asks whether it must register again
+    LITE_PULL_MESSAGE = 361  # as 11, from lite pull consumers
 
 
 class ResponseCode(IntEnum):

@@ -97,7 +97,10 @@ class SendMessageResponse(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessageHeader(Header):
-    """Code 11. ``sys_flag``: bits of PullFlag; ``suspend_timeout_millis`` bounds a long poll."""
+    """Codes 11 and 361. ``sys_flag``: bits of PullFlag.
+
+    ``suspend_timeout_millis`` bounds a long poll.
+    """
 
     consumer_group: str
     topic: str
@@ -150,11 +153,15 @@ class SearchOffsetHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumerOffsetHeader(Header):
-    """Code 14."""
+    """Code 14. ``set_zero_if_not_found`` false (5.x): a group without an offset hears so, always.
+
+    Else a broker may answer 0, see ``OffsetProcessor``; Java's consumers leave the field out.
+    """
 
     consumer_group: str
     topic: str
     queue_id: Int32
+    set_zero_if_not_found: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,13 +91,16 @@ async def test_a_queue_below_zero_lets_the_broker_choose(raw: Raw) -> None:
     assert int(answer.ext["queueId"]) in range(4)
 
 
-async def test_a_batch_gets_the_properties_of_its_header(raw: Raw) -> None:
+async def test_a_batch_gets_the_properties_of_its_header_that_its_messages_lack(raw: Raw) -> None:
     batch = encode_batch([OutgoingMessage(TOPIC, b"a", key="k"), OutgoingMessage(TOPIC, b"b")])
-    header = send_header(batch=True, properties="CLUSTER\x01c1\x02")
+    header = send_header(batch=True, properties="CLUSTER\x01c1\x02KEYS\x01of-all\x02")
     answer = await raw.ask(RequestCode.SEND_BATCH_MESSAGE, header.to_v2(), batch)
     assert len(answer.ext["msgId"].split(",")) == 2
     messages = decode_messages((await raw.pull()).body)
-    assert [m.properties for m in messages] == [{"KEYS": "k", "CLUSTER": "c1"}, {"CLUSTER": "c1"}]
+    assert [m.properties for m in messages] == [
+        {"KEYS": "k", "CLUSTER": "c1"},
+        {"CLUSTER": "c1", "KEYS": "of-all"},
+    ]
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0\0\x09rubbish", b"\xff" * 40])
@@ -146,7 +149,7 @@ async def test_the_filter_of_a_heartbeat_serves_pulls_that_name_none(raw: Raw) -
 
 async def test_a_pull_may_commit_by_the_way(raw: Raw) -> None:
     await raw.pull(sys_flag=5, commit_offset=3)
-    query = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0"}
+    query = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "setZeroIfNotFound": "false"}
     answer = await raw.ask(RequestCode.QUERY_CONSUMER_OFFSET, query)
     assert answer.ext["offset"] == "3"
     other = await raw.ask(RequestCode.QUERY_CONSUMER_OFFSET, query | {"consumerGroup": "new"})
@@ -200,3 +203,39 @@ async def test_a_nameserver_that_comes_later_is_told_then(tmp_path: Path) -> Non
         await pool.close()
         await broker.close()
         await late.close()
+
+
+async def test_a_new_group_starts_at_0_while_the_queue_is_whole_unless_it_forbids(
+    raw: Raw,
+) -> None:
+    """As Apache's brokers answer Java's consumers, whose default is to start at the end."""
+    ask = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0"}
+    answer = await raw.ask(RequestCode.QUERY_CONSUMER_OFFSET, ask)
+    assert (answer.code, answer.ext["offset"]) == (0, "0")
+    ask["setZeroIfNotFound"] = "false"
+    assert (await raw.ask(RequestCode.QUERY_CONSUMER_OFFSET, ask)).code == 22
+
+
+async def test_a_heartbeat_makes_the_retry_topic_that_it_subscribes(raw: Raw) -> None:
+    retry = Topic(f"%RETRY%{GROUP}")
+    for subscribed in ([TOPIC], [TOPIC, retry]):
+        consumer = ConsumerData(
+            group=GROUP,
+            subscriptions=tuple(Subscription.of_tags(topic, "*") for topic in subscribed),
+        )
+        heartbeat = Heartbeat(client_id="c", consumers=(consumer,))
+        answer = await raw.ask(RequestCode.HEART_BEAT, body=heartbeat.to_json())
+        made = raw.cluster.broker._directory.topics.find(retry)
+        assert (answer.code, made is not None) == (0, retry in subscribed)
+    assert made is not None
+    assert (made.read_queues, made.write_queues) == (1, 1)
+
+
+async def test_lite_pulls_are_pulls(raw: Raw) -> None:
+    await raw.ask(RequestCode.SEND_MESSAGE_V2, send_header().to_v2(), b"x")
+    pull = PullMessageHeader(
+        consumer_group=GROUP, topic=TOPIC, queue_id=0, queue_offset=0, max_msg_nums=32,
+        sys_flag=16 + 4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
+    )  # fmt: skip
+    answer = await raw.ask(RequestCode.LITE_PULL_MESSAGE, pull.to_ext())
+    assert (answer.code, len(decode_messages(answer.body))) == (0, 1)

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
+import structlog
+
 from broker_core.broker.groups import Groups
+from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost
-from broker_core.names import Group
-from broker_core.remoting.bodies import Heartbeat, consumer_ids_to_json
+from broker_core.names import RETRY_PREFIX, Group, Topic, check_name
+from broker_core.remoting.bodies import ConsumerData, Heartbeat, consumer_ids_to_json
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import ConsumerGroupHeader, UnregisterClientHeader
+from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+
+_log = structlog.get_logger("broker")
 
 
 class ClientProcessor:
-    """Keeps *groups* up to date."""
+    """Keeps *groups* up to date, and makes the retry topics that their members subscribe."""
 
-    def __init__(self, groups: Groups[RemotingChannel]) -> None:
+    def __init__(self, groups: Groups[RemotingChannel], *, directory: TopicDirectory) -> None:
         self._groups = groups
+        self._directory = directory
 
     def handlers(self) -> dict[int, Handler]:
         """Request codes served."""
@@ -38,13 +45,15 @@ class ClientProcessor:
         """Drop members that fell silent."""
         self._tell(self._groups.expire(now_ns()))
 
-    def _heartbeat(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+    async def _heartbeat(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         heartbeat = Heartbeat.from_json(request.body)
         self._tell(
             self._groups.heartbeat(
                 heartbeat.client_id, channel, heartbeat.consumers, now_ns=now_ns()
             )
         )
+        for consumer in heartbeat.consumers:
+            await self._offer_retry_topic(consumer)
         return request.response()
 
     def _unregister(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -59,6 +68,18 @@ class ClientProcessor:
         if not members:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return request.response(body=consumer_ids_to_json(members))
+
+    async def _offer_retry_topic(self, consumer: ConsumerData) -> None:
+        """Java's push consumers look for it at once, and again only half a minute later."""
+        topic = Topic(RETRY_PREFIX + consumer.group)
+        wanted = any(subscription.topic == topic for subscription in consumer.subscriptions)
+        if not wanted or self._directory.topics.find(topic) is not None:
+            return
+        try:
+            check_name("topic", topic)
+            await self._directory.define(TopicConfig(topic=topic, read_queues=1, write_queues=1))
+        except (ValueError, OSError) as error:  # no reason to lose a member
+            _log.warning("retry topic not made", topic=topic, reason=str(error))
 
     def _tell(self, groups: Iterable[Group]) -> None:
         for group in groups:

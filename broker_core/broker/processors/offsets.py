@@ -41,12 +41,15 @@ class OffsetProcessor:
 
     def _query(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = QueryConsumerOffsetHeader.from_ext(request.ext)
-        offset = self._offsets.committed(
-            Group(header.consumer_group), Topic(header.topic), header.queue_id
-        )
+        topic = Topic(header.topic)
+        offset = self._offsets.committed(Group(header.consumer_group), topic, header.queue_id)
+        may_be_zero = header.set_zero_if_not_found is not False
+        if offset is None and may_be_zero and self._reader.min_offset(topic, header.queue_id) == 0:
+            # As Apache's brokers do for a young queue: a consumer that starts at the latest message
+            # would pass over what came before it found the queue. They ask whether the first
+            # message is still in memory, we whether it is still there.
+            offset = 0
         if offset is None:
-            # Apache's broker says 0 here while a queue still has its first messages in memory,
-            # so that a group that starts at the latest one does not. We leave it to the client.
             raise BrokerError(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"group {header.consumer_group!r} has no offset in queue {header.queue_id} of"

@@ -1,4 +1,4 @@
-"""Pulls: code 11, held until a message comes if the client wants that."""
+"""Pulls: codes 11 and 361, held until a message comes if the client wants that."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ class PullProcessor:
 
     def handlers(self) -> dict[int, Handler]:
         """Request codes served."""
-        return {RequestCode.PULL_MESSAGE: self._pull}
+        return {
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.LITE_PULL_MESSAGE: self._pull,
+        }
 
     def _pull(
         self, request: RemotingCommand, channel: RemotingChannel

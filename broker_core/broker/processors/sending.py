@@ -23,6 +23,7 @@ from broker_core.remoting.message import (
     decode_batch,
     decode_properties,
     encode_host,
+    encode_properties,
     offset_message_id,
 )
 from broker_core.remoting.route_bodies import TopicConfig
@@ -127,9 +128,15 @@ class SendProcessor:
         except ValueError as error:
             raise _illegal(str(error)) from error
         queues = max(1, min(queues, self._settings.default_queues))
-        await self._directory.define(
-            TopicConfig(topic=topic, read_queues=queues, write_queues=queues)
-        )
+        try:
+            await self._directory.define(
+                TopicConfig(topic=topic, read_queues=queues, write_queues=queues)
+            )
+        except OSError as error:
+            raise BrokerError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"topic {topic!r} cannot be created now: {error.strerror}",
+            ) from error
 
     def _any_queue(self, topic: Topic) -> int:
         config = self._directory.writable(topic, 0)
@@ -156,13 +163,21 @@ def _batch(body: bytes, header_properties: bytes) -> list[BatchEntry]:
         raise _illegal("the batch holds no message")
     if header_properties.rstrip(b"\x02") in (b"", _WAIT_ONLY):
         return entries
-    return [BatchEntry(e.flag, e.body, _joined(e.properties, header_properties)) for e in entries]
+    more = decode_properties(header_properties)
+    try:
+        return [BatchEntry(e.flag, e.body, _joined(e.properties, more)) for e in entries]
+    except LocalProtocolError as error:
+        raise _illegal(str(error)) from error
 
 
-def _joined(properties: bytes, more: bytes) -> bytes:
-    if properties and not properties.endswith(b"\x02"):
+def _joined(properties: bytes, more: dict[str, str]) -> bytes:
+    # What a message says itself stays: 5.x producers put an id of the whole batch in the header,
+    # which would replace the id of each message.
+    own = decode_properties(properties)
+    added = encode_properties({name: text for name, text in more.items() if name not in own})
+    if added and properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
-    return properties + more
+    return properties + added
 
 
 def _names(entry: BatchEntry) -> dict[str, str]:
