@@ -75,6 +75,15 @@ class CommittedOffsets:
             self.change += 1
         return clamped
 
+    def forget_epochs(self) -> None:
+        """For a log that lost its tail: epochs are offsets of messages, which may be gone.
+
+        An owner whose epoch comes after the loss would be refused for ever.
+        """
+        if self._epochs:
+            self._epochs.clear()
+            self.change += 1
+
     def to_table(self) -> dict[str, Any]:
         """RocketMQ's form, ``topic@group`` to queue id to offset, and the epochs beside it."""
         return {"offsetTable": _nested(self._offsets), "epochTable": _nested(self._epochs)}

@@ -130,14 +130,19 @@ class Broker:
             store.table("consumerOffset"),
             content=self._offsets.to_table,
             change=lambda: self._offsets.change,
+            # With flush="async" offsets of messages not yet on disk are known and committed.
+            before=store.sync,
         )
         self._lock_saver = TableSaver(
             store.table("orderlyLock"),
             content=self._locks.to_table,
             change=lambda: self._locks.change,
         )
-        for clamped in self._offsets.clamp(store.reader.end_offset):
-            _log.warning("committed offset beyond the recovered queue", **clamped._asdict())
+        clamped = self._offsets.clamp(store.reader.end_offset)
+        for offset in clamped:
+            _log.warning("committed offset beyond the recovered queue", **offset._asdict())
+        if clamped or store.recovery.dropped or store.recovery.lost_bytes:
+            self._offsets.forget_epochs()
 
     def _handlers(self) -> Mapping[int, Handler]:
         reader, directory = self._store.reader, self._directory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -15,15 +15,22 @@ from broker_core.tasks import spawn
 class TableSaver:
     """Writes what *content* returns whenever somebody needs a change on disk.
 
-    *change* counts changes of the content, upwards.
+    *change* counts changes of the content, upwards. What *before* brings to disk is there before
+    the content that may speak of it; it raises OSError if it cannot.
     """
 
     def __init__(
-        self, table: JsonTable, *, content: Callable[[], dict[str, Any]], change: Callable[[], int]
+        self,
+        table: JsonTable,
+        *,
+        content: Callable[[], dict[str, Any]],
+        change: Callable[[], int],
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._table = table
         self._content = content
         self._change = change
+        self._before = before
         self._saved = change()
         self._turn = asyncio.Lock()
 
@@ -44,5 +51,7 @@ class TableSaver:
                 return  # whoever was before us wrote it
             change = self._change()
             content = orjson.dumps(self._content())
+            if self._before is not None:
+                await self._before()
             await asyncio.to_thread(self._table.save_bytes, content)
             self._saved = change

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
-from broker_core.broker.table_saver import TableSaver
+import orjson
+
 from broker_core.broker.topics import Topics
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
@@ -12,6 +14,7 @@ from broker_core.names import Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.route_bodies import Perm, TopicConfig
 from broker_core.store.tables import JsonTable
+from broker_core.tasks import spawn
 
 
 class TopicDirectory:
@@ -22,17 +25,29 @@ class TopicDirectory:
     ) -> None:
         """*announce* tells the nameservers; it does not raise."""
         self.topics = topics
+        self._table = table
         self._announce = announce
-        self._saver = TableSaver(
-            table, content=topics.to_table, change=lambda: topics.version.counter
-        )
+        self._turn = asyncio.Lock()
 
     async def define(self, config: TopicConfig) -> None:
-        """Create or change a topic; on return it is on disk and announced. Raises OSError."""
-        changed = self.topics.put(config, now_ms=wall_ms())
-        await self._saver.save()
-        if changed:
-            await self._announce()
+        """Create or change a topic; on return it is on disk and announced.
+
+        Nobody can use it before it is on disk, or a crash could take a topic away whose messages
+        were answered. Raises OSError; nothing is changed then.
+        """
+        # Shielded: a thread cannot be stopped, and two must not write the same file.
+        await asyncio.shield(spawn(self._define(config), name=f"define topic {config.topic}"))
+
+    async def _define(self, config: TopicConfig) -> None:
+        async with self._turn:
+            now_ms = wall_ms()
+            changed = self.topics.copy()
+            if not changed.put(config, now_ms=now_ms):
+                return
+            content = orjson.dumps(changed.to_table())
+            await asyncio.to_thread(self._table.save_bytes, content)
+            self.topics.put(config, now_ms=now_ms)
+        await self._announce()
 
     def readable(self, topic: Topic, queue_id: int) -> TopicConfig:
         """Return the topic; raises BrokerError if it, or its queue, is not there to be read."""

@@ -36,6 +36,13 @@ class Topics:
         self.version = DataVersion(now_ms, self.version.counter + 1)
         return True
 
+    def copy(self) -> Topics:
+        """Return topics that can be changed on their own."""
+        topics = Topics()
+        topics._configs = dict(self._configs)
+        topics.version = self.version
+        return topics
+
     def offer_template(self, queues: int) -> None:
         """Let producers find a route for topics that do not exist yet; not part of the table."""
         self._configs[TEMPLATE_TOPIC] = TopicConfig(

@@ -163,10 +163,14 @@ class MessageStore:
             self._make_visible(self._log.end_offset)
         return stored
 
-    async def checkpoint(self) -> None:
-        """Bring all to disk and note how far that is. Raises OSError if the disk refuses."""
+    async def sync(self) -> None:
+        """Bring all messages to disk. Raises OSError if it refuses."""
         if self._group_commit is not None:
             await self._group_commit.wait(self._log.end_offset)
+
+    async def checkpoint(self) -> None:
+        """Bring all to disk and note how far that is. Raises OSError if the disk refuses."""
+        await self.sync()
         checkpoint = Checkpoint(self._visible_end, self._queues.count())
         if checkpoint == self._checkpoint:
             return
@@ -269,10 +273,9 @@ class MessageStore:
                 _log.error("no checkpoint written; a restart will read more", reason=str(error))
 
     async def _sync_regularly(self) -> None:
-        assert self._group_commit is not None
         while True:
             await asyncio.sleep(_ASYNC_FLUSH_EVERY_S)
-            await self._group_commit.wait(self._log.end_offset)
+            await self.sync()
 
     def _close_files(self) -> None:
         if self._group_commit is not None:
