@@ -1,0 +1,215 @@
+"""A log cut, or garbled, at any byte of its tail, and what a start must make of it.
+
+The log is written once; each cut is made in a copy, which is opened, compared and thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from structlog.testing import capture_logs
+
+from broker_core.remoting.message import StoredMessage, decode_messages
+from broker_core.store.commit_log import FILLER
+from broker_core.store.message_store import MessageStore
+from broker_core.store.reader import ReadStatus
+from tests.support.store_messages import TOPIC, entry, envelope
+
+SEGMENT_BYTES = 40_000
+TAIL_BYTES = 64 * 1024
+QUEUES = 3
+
+#: What a crash leaves behind the cut: nothing, or zeros (sectors that were never written).
+Damage = Literal["end", "zeros"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A message, and where it stands in the log."""
+
+    queue_id: int
+    offset: int  # in its queue
+    body: bytes
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class TornLog:
+    """A log of several segments in *folder*, as a kill left it; its tail is behind a checkpoint."""
+
+    folder: Path
+    scratch: Path
+    records: list[Record] = field(default_factory=list)
+
+    @classmethod
+    def write(cls, folder: Path, *, seed: int) -> TornLog:
+        """In *folder*, which is empty."""
+        log = cls(folder / "log", folder / "copy")
+        asyncio.run(log._write(random.Random(seed)))
+        return log
+
+    @property
+    def end(self) -> int:
+        """Behind the last byte of the log."""
+        return self.records[-1].end
+
+    def check_cut(self, at: int, damage: Damage) -> None:
+        """Cut at byte *at*: all whole messages before it come back, what is dropped is told."""
+        self._copy()
+        _cut(self._segments(), at, damage)
+        end = self._log_end(at)
+        self._check_recovered(self._index_at(at), end, dropped=self._used_bytes(end, at))
+
+    def check_flip(self, at: int, bit: int) -> None:
+        """Flip one bit: all messages before it come back; if it is one of a body, no other does."""
+        victim = self.records[self._index_at(at)]
+        self._copy()
+        path, position = self._place(at)
+        with path.open("r+b") as file:
+            file.seek(position)
+            (old,) = file.read(1)
+            file.seek(position)
+            file.write(bytes([old ^ 1 << bit]))
+        before = self.records.index(victim)
+        body_at = victim.start + 88
+        if body_at <= at < body_at + len(victim.body):
+            dropped = self._used_bytes(victim.start, self.end)
+            self._check_recovered(before, victim.start, dropped=dropped)
+        else:
+            with capture_logs():
+                store = _opened(self.scratch)
+            try:
+                for record, message in zip(self.records[:before], _all_of(store), strict=False):
+                    assert record.body == message.body
+            finally:
+                store.abandon()
+
+    async def _write(self, chooser: random.Random) -> None:
+        with capture_logs():
+            store = _opened(self.folder)
+        store.start()
+        noted = False
+        while not self.records or self.end < 2 * TAIL_BYTES:
+            queue_id = chooser.randrange(QUEUES)
+            entries = [
+                entry(chooser.randbytes(chooser.randint(0, 600)), key="k", tag="red")
+                for _ in range(chooser.choice((1, 1, 3)))
+            ]
+            put = await store.put(envelope(queue_id), entries, store_ms=len(self.records))
+            for offset, (place, one) in enumerate(
+                zip(put.physical_offsets, entries, strict=True), put.first_queue_offset
+            ):
+                size = 91 + len(TOPIC) + len(one.body) + len(one.properties)
+                self.records.append(Record(queue_id, offset, one.body, place, place + size))
+            if not noted and self.end > TAIL_BYTES - 2000:
+                noted = True
+                await store.checkpoint()
+        store.abandon()
+
+    def _check_recovered(self, count: int, end: int, *, dropped: int) -> None:
+        """Exactly the first *count* messages come back, and the log goes on at *end*.
+
+        *dropped* is the number of bytes to be told.
+        """
+        with capture_logs() as logs:
+            store = _opened(self.scratch)
+        try:
+            expected = [(r.queue_id, r.offset, r.body) for r in self.records[:count]]
+            found = [(m.queue_id, m.queue_offset, m.body) for m in _all_of(store)]
+            assert found == expected, f"{len(found)} messages, not {len(expected)}"
+            if dropped == 0:
+                assert not store.recovery.dropped
+            else:
+                self._check_told(logs[0], end, dropped)
+            self._check_goes_on(store)
+        finally:
+            store.abandon()
+
+    def _check_told(self, line: dict[str, Any], end: int, dropped: int) -> None:
+        assert "dropped" in line["event"]
+        assert line["reason"]
+        path, position = self._place(end)
+        told = line["file"], line["offset"], line["dropped_bytes"]
+        assert told == (str(path), position, dropped)
+
+    def _check_goes_on(self, store: MessageStore) -> None:
+        async def put() -> None:
+            store.start()
+            for queue_id in range(QUEUES):
+                end = store.reader.end_offset(TOPIC, queue_id)
+                stored = await store.put(envelope(queue_id), [entry(b"next")], store_ms=1)
+                assert stored.first_queue_offset == end
+
+        asyncio.run(put())
+
+    def _copy(self) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.copytree(self.folder, self.scratch)
+
+    def _segments(self) -> list[Path]:
+        return sorted(p for p in (self.scratch / "commitlog").iterdir() if p.name.isdigit())
+
+    def _place(self, at: int) -> tuple[Path, int]:
+        """File and position of byte *at* of the log, in the copy."""
+        path = max(p for p in self._segments() if int(p.name) <= at)
+        return path, at - int(path.name)
+
+    def _index_at(self, at: int) -> int:
+        """Number of messages that end at or before *at*."""
+        return bisect_right(self.records, at, key=lambda record: record.end)
+
+    def _log_end(self, at: int) -> int:
+        """Where the log ends that is cut at *at*: behind a message, or behind a segment's filler."""
+        count = self._index_at(at)
+        end = self.records[count - 1].end if count else 0
+        following = self.records[count].start if count < len(self.records) else end
+        return following if at >= end + FILLER.size and following > end else end
+
+    def _used_bytes(self, start: int, end: int) -> int:
+        """Bytes from *start* to *end*, zeros at the end of each file not counted."""
+        used = 0
+        for path in (self.folder / "commitlog").iterdir():
+            at, content = int(path.name), path.read_bytes()
+            used += len(content[max(0, start - at) : max(0, end - at)].rstrip(b"\0"))
+        return used
+
+
+def _opened(folder: Path) -> MessageStore:
+    return MessageStore(folder, segment_bytes=SEGMENT_BYTES, flush="async", entries_per_file=64)
+
+
+def _all_of(store: MessageStore) -> list[StoredMessage]:
+    """All messages of all queues, in the order of the log."""
+    messages: list[StoredMessage] = []
+    for queue_id in range(QUEUES):
+        offset = 0
+        while True:
+            found = store.reader.read(TOPIC, queue_id, offset, max_messages=1000)
+            if found.status is not ReadStatus.FOUND:
+                assert found.status in (ReadStatus.END, ReadStatus.NO_MESSAGE)
+                break
+            messages += decode_messages(found.body, check_crc=True)
+            offset = found.next_offset
+    return sorted(messages, key=lambda message: message.physical_offset)
+
+
+def _cut(segments: list[Path], at: int, damage: Damage) -> None:
+    for path in segments:
+        start, size = int(path.name), path.stat().st_size
+        keep = max(0, at - start)
+        if keep >= size:
+            continue
+        if damage == "end" and start >= at > 0:
+            path.unlink()
+            continue
+        os.truncate(path, keep)
+        if damage == "zeros":
+            os.truncate(path, size)
