@@ -31,6 +31,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 _SWEEP_S = 5.0
 _MAX_NAME_CHARS = 255
 _MAX_LIFETIME_MS = 24 * 3_600_000
+_ZLIB_START = b"\x78"
 _ADDRESS = re.compile(r"[^\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:.%]+\]:[0-9]{1,5}")
 _log = structlog.get_logger("nameserver")
 
@@ -225,7 +226,7 @@ def _registration(
             f"registration of {header.broker_name}: body has CRC {crc}, bodyCrc32 says"
             f" {header.body_crc32}"
         )
-    if header.compressed:
+    if header.compressed or body[:1] == _ZLIB_START:  # brokers of 5.3 do not say so
         return registration_from_compressed(body)
     return BrokerRegistration.from_json(body)
 

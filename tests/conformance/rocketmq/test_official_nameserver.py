@@ -1,0 +1,139 @@
+"""Our nameserver under Apache RocketMQ's broker, and our broker under its nameserver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from broker_core.broker import Broker, BrokerSettings
+from broker_core.client.broker_client import BrokerClient
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.nameserver.server import NameServer
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting_channel import Answer, RemotingChannel
+from tests.support.eventually import eventually
+from tests.support.rocketmq import VERSIONS, OfficialCluster
+
+FIRST, SECOND, LAST = Topic("first"), Topic("second"), Topic("last")
+GROUP = Group("readers")
+
+
+class CountingNameServer(NameServer):
+    """Ours, and how often a broker asked whether it must register again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = self.compressed = 0
+
+    @property
+    def topics(self) -> list[Topic]:
+        return self._routes.topics()
+
+    def _compare_version(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        self.asked += 1
+        return super()._compare_version(request, channel)
+
+    def _register(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        self.compressed += bytes(request.body[:1]) == b"\x78"  # zlib's first byte
+        return super()._register(request, channel)
+
+
+@asynccontextmanager
+async def client_of(nameserver: str) -> AsyncIterator[BrokerClient]:
+    client = BrokerClient(nameservers=[nameserver], client_id="one")
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def running(settings: BrokerSettings) -> AsyncIterator[None]:
+    broker = Broker(settings)
+    await broker.start()
+    try:
+        yield
+    finally:
+        await broker.close()
+
+
+async def assert_carries(client: BrokerClient, queue: QueueName, body: bytes) -> None:
+    """A message sent to *queue* is pulled from it."""
+    await client.send(queue, OutgoingMessage(queue.topic, body, key="k", tag="t"))
+    end = await client.max_offset(queue)
+    (message,) = (await client.pull(queue, group=GROUP, offset=end - 1)).messages
+    assert (message.body, message.key, message.tag) == (body, "k", "t")
+
+
+async def gone(client: BrokerClient, topic: Topic) -> bool:
+    try:
+        return not await client.queues(topic, fresh=True)
+    except BrokerError as error:
+        return error.code == 17
+
+
+@pytest.mark.feature("official broker on our nameserver")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_an_official_broker_on_our_nameserver(tmp_path: Path, version: str) -> None:
+    """It registers compressed and adds topics one by one; 5.x is killed, 4.9 leaves.
+
+    5.x is also waited for until it asks 322, 10 s after its start.
+    """
+    newest = version == VERSIONS[0]
+    nameserver = CountingNameServer()
+    await nameserver.start()
+    settings = {"compressedRegister": "true", "forceRegister": "false"}
+    official = OfficialCluster(tmp_path, version, settings, lock_expiry_s=60)
+    official.nameserver = nameserver.address
+    try:
+        await asyncio.to_thread(official.start_broker)
+        async with client_of(nameserver.address) as client:
+            for topic in (FIRST, SECOND):
+                await client.create_topic(topic, queues=4)
+            for topic in (FIRST, SECOND):
+                queues = await client.queues(topic, fresh=True)
+                assert queues == [QueueName(topic, "broker-a", each) for each in range(4)]
+                await assert_carries(client, queues[3], topic.encode())
+            assert nameserver.compressed > 0
+            if newest:
+                await eventually(lambda: nameserver.asked > 0, within_s=30)
+
+            await asyncio.to_thread(official.stop_broker, crash=newest)
+            await eventually(lambda: FIRST not in nameserver.topics)
+            assert await gone(client, FIRST)
+    finally:
+        await asyncio.to_thread(official.close)
+        await nameserver.close()
+
+
+@pytest.mark.feature("our broker on the official nameserver")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_our_broker_on_the_official_nameserver(tmp_path: Path, version: str) -> None:
+    """Also after a restart with one topic alone, which 5.x refuses from a broker it lost."""
+    official = OfficialCluster(tmp_path / "official", version, {}, lock_expiry_s=60)
+    settings = BrokerSettings.model_validate(
+        {"data": tmp_path / "ours", "listen": "127.0.0.1:0", "segment_bytes": 8 * 1024 * 1024}
+    )
+    try:
+        await asyncio.to_thread(official.start_nameserver)
+        settings = settings.model_copy(update={"nameserver": (official.nameserver,)})
+        for topics, new in (((FIRST,), True), ((FIRST,), False), ((SECOND, LAST), True)):
+            async with client_of(official.nameserver) as client:
+                async with running(settings):
+                    for topic in topics:
+                        if new:
+                            await client.create_topic(topic, queues=4)
+                        queues = await client.queues(topic, fresh=True)
+                        assert queues == [QueueName(topic, "broker-a", each) for each in range(4)]
+                        await assert_carries(client, queues[0], topic.encode())
+                assert await gone(client, FIRST)
+    finally:
+        await asyncio.to_thread(official.close)
