@@ -6,6 +6,8 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,13 +50,16 @@ def rocketmq_jars(version: str) -> Path:
 
 def rocketmq_programs(version: str) -> str:
     """The class path of our Java programs, compiled against the client of that *version*."""
-    folder, jars = _BUILD / version / "classes", rocketmq_jars(version)
+    jars = rocketmq_jars(version)
     sources = sorted(SOURCES.glob("*.java"))
     content = b"".join(source.read_bytes() for source in sources)
-    if not _made_from(folder, content):
-        shutil.rmtree(folder, ignore_errors=True)
-        _run(["javac", "-nowarn", "--release", "11", "-cp", f"{jars}/*", "-d", folder, *sources])
-        _now_made_from(folder, content)
+    # A folder for each state of the sources: programs that run keep theirs.
+    folder = _BUILD / version / f"classes-{hashlib.sha256(content).hexdigest()[:12]}"
+    if not folder.exists():
+        compiled = Path(tempfile.mkdtemp(dir=_BUILD / version))
+        _run(["javac", "-nowarn", "--release", "11", "-cp", f"{jars}/*", "-d", compiled, *sources])
+        with suppress(OSError):  # somebody else was faster
+            compiled.rename(folder)
     return f"{folder}:{jars}/*"
 
 

@@ -1,0 +1,134 @@
+import com.alibaba.fastjson.JSON;
+import com.alibaba.fastjson.JSONObject;
+import java.io.BufferedReader;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.lang.reflect.Method;
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+
+/**
+ * A process of Apache RocketMQ's client that a test steers. Commands come in as JSON lines, each is
+ * answered by a line with its id; what consumers see is printed as it happens, before they go on.
+ * Times are System.nanoTime(): CLOCK_MONOTONIC, the same in all processes of a machine.
+ */
+public final class Driver {
+    /** A producer or consumer, known by the name that its start command gave it. */
+    interface Role {
+        Object run(String op, JSONObject command) throws Exception;
+
+        /** Silently: what it still does is of no interest. */
+        void close(boolean silently);
+    }
+
+    private static final FileOutputStream OUT = new FileOutputStream(FileDescriptor.out);
+    private final Map<String, Role> roles = new LinkedHashMap<>();
+
+    public static void main(String[] arguments) throws Exception {
+        System.setOut(System.err); // stdout is for our lines alone
+        BufferedReader in =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        Driver driver = new Driver();
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            driver.answer(JSON.parseObject(line));
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private void answer(JSONObject command) {
+        Map<String, Object> answer = new LinkedHashMap<>();
+        answer.put("id", command.get("id"));
+        try {
+            answer.put("result", run(command.getString("op"), command));
+        } catch (Throwable error) {
+            answer.put("failure", describe(error));
+        }
+        print(answer);
+    }
+
+    private Object run(String op, JSONObject command) throws Exception {
+        String name = command.getString("name");
+        switch (op) {
+            case "start":
+                return start(name, command);
+            case "close":
+                roles.remove(name).close(false);
+                return null;
+            case "abandon": // nobody waits: a shutdown of 5.x may take three seconds
+                roles.values().forEach(role -> new Thread(() -> role.close(true)).start());
+                roles.clear();
+                return null;
+            default:
+                return roles.get(name).run(op, command);
+        }
+    }
+
+    private Object start(String name, JSONObject command) throws Exception {
+        switch (command.getString("kind")) {
+            case "producer":
+                roles.put(name, new ProducerRole(command));
+                return null;
+            case "push":
+                roles.put(name, new PushRole(command));
+                return null;
+            case "lite":
+                roles.put(name, new LitePullRole(command));
+                return null;
+            case "pull":
+                roles.put(name, new PullRole(command));
+                return null;
+            default:
+                throw new IllegalArgumentException("kind is producer, push, lite or pull");
+        }
+    }
+
+    /** What all roles have in common; the instance name makes the client id: new each time. */
+    static void configure(ClientConfig config, JSONObject command) {
+        config.setNamesrvAddr(command.getString("nameserver"));
+        config.setInstanceName(command.getString("name") + "-" + System.nanoTime());
+        config.setUnitName(command.getString("unit"));
+        if (command.containsKey("persistMs")) {
+            config.setPersistConsumerOffsetInterval(command.getIntValue("persistMs"));
+        }
+    }
+
+    /** Calls a setter whose enum is in other packages in 4.9 and 5.x. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    static void setEnum(Object target, String setter, String value) throws Exception {
+        for (Method method : target.getClass().getMethods()) {
+            if (method.getName().equals(setter)) {
+                Class type = method.getParameterTypes()[0];
+                method.invoke(target, Enum.valueOf(type, value));
+            }
+        }
+    }
+
+    static Map<String, Object> describe(Throwable error) {
+        Map<String, Object> found = new LinkedHashMap<>();
+        found.put("error", error.getClass().getSimpleName());
+        found.put("message", String.valueOf(error.getMessage()));
+        for (Throwable each = error; each != null; each = each.getCause()) {
+            if (each instanceof MQBrokerException) {
+                found.put("code", ((MQBrokerException) each).getResponseCode());
+            }
+        }
+        return found;
+    }
+
+    /** One write a line: a process killed later has said it. */
+    static void print(Map<String, Object> record) {
+        byte[] line = (JSON.toJSONString(record) + "\n").getBytes(StandardCharsets.UTF_8);
+        try {
+            synchronized (OUT) {
+                OUT.write(line);
+            }
+        } catch (IOException nobodyReads) {
+            Runtime.getRuntime().halt(1);
+        }
+    }
+}
