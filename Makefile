@@ -2,6 +2,7 @@
 #   make demo                 the demo on real flights (FLIGHTS=january | all | N)
 #   make up                   nameserver, broker and proxy in one process, in the foreground
 #   make test                 all tests; needs Python alone
+#   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
 #   make check                lint, format, types, layers
 #   make bench                the benchmarks
 # PYTHON chooses the interpreter (3.11 or newer); ARGS passes options on (make test ARGS=-x).
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check bench
+.PHONY: help setup demo up test conformance-rocketmq check bench
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -42,6 +43,10 @@ up: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/pytest --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
 		--cov-fail-under=95 $(ARGS)
+
+# Its own folder, and those integration tests of the proxy that take a broker of either kind.
+conformance-rocketmq: $(INSTALLED)
+	$(BIN)/pytest tests/conformance/rocketmq tests/integration --broker 5.3.3 --broker 4.9.7 $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

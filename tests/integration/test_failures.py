@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 
-from broker_core.client import BrokerClient
 from broker_core.errors import BrokerError
-from broker_core.names import Group, QueueName, Topic
+from broker_core.names import Group
 from broker_core.remoting.message import OutgoingMessage, StoredMessage
+from tests.support.brokers import Brokers
 from tests.support.consumers import Handle, consuming
 from tests.support.eventually import eventually
-from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
+from tests.support.gateway import GROUP, Gateway, run_gateway
 from thin_client import AsyncConsumer, Message, Refused, Reject, Retry
 
-DEAD_LETTERS = Topic(f"%DLQ%{GROUP}")
 QUICK = {"retry_intervals_ms": [40, 80]}
 
 
@@ -47,28 +46,34 @@ class Desk:
 
 @asynccontextmanager
 async def handling(
-    tmp_path: Path, handle: Handle, *, bodies: list[str], order_key: str = "KEY", **topic: Any
+    brokers: Brokers,
+    tmp_path: Path,
+    handle: Handle,
+    *,
+    bodies: list[str],
+    order_key: str = "KEY",
+    **topic: Any,
 ) -> AsyncIterator[Gateway]:
     """One queue with *bodies*, ``key:rest`` having that key; the handler at work on them.
 
     At the end everything has to be in order and come to an end.
     """
     async with run_gateway(
-        tmp_path, queues=1, order_key=order_key, topic={**QUICK, **topic}
+        tmp_path, brokers=brokers, queues=1, order_key=order_key, topic={**QUICK, **topic}
     ) as gateway:
-        queue = QueueName(Topic(TOPIC), "broker-a", 0)
         for body in bodies:
             key, colon, _ = body.partition(":")
-            message = OutgoingMessage(Topic(TOPIC), body.encode(), key=key if colon else None)
-            await gateway.client.send(queue, message)
+            message = OutgoingMessage(gateway.topic, body.encode(), key=key if colon else None)
+            await gateway.client.send(gateway.queue(0), message)
         _, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=handle):
             yield gateway
 
 
-async def dead_letters(client: BrokerClient) -> list[StoredMessage]:
+async def dead_letters(gateway: Gateway) -> list[StoredMessage]:
+    client = gateway.client
     try:
-        (queue,) = await client.queues(DEAD_LETTERS, fresh=True)
+        (queue,) = await client.queues(gateway.dead_letter_topic, fresh=True)
     except BrokerError:
         return []
     pulled = await client.pull(queue, group=Group("undertaker"), offset=0, suspend_ms=0)
@@ -77,17 +82,20 @@ async def dead_letters(client: BrokerClient) -> list[StoredMessage]:
 
 async def until_dead(gateway: Gateway, count: int) -> list[StoredMessage]:
     async with asyncio.timeout(10):
-        while len(found := await dead_letters(gateway.client)) < count:  # noqa: ASYNC110
+        while len(found := await dead_letters(gateway)) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return found
 
 
-async def test_a_failed_message_comes_again_and_only_its_key_waits(tmp_path: Path) -> None:
+@pytest.mark.feature("proxy: retries")
+async def test_a_failed_message_comes_again_and_only_its_key_waits(
+    brokers: Brokers, tmp_path: Path
+) -> None:
     desk = Desk(**{"a:1": [ValueError("first"), ValueError("second")]})
     bodies = ["a:1", "a:2", "b:1", "b:2"]
-    async with handling(tmp_path, desk, bodies=bodies) as gateway:
+    async with handling(brokers, tmp_path, desk, bodies=bodies) as gateway:
         await eventually(lambda: len(desk.seen) == 6, within_s=10)
-        assert await dead_letters(gateway.client) == []
+        assert await dead_letters(gateway) == []
 
     assert [seen for seen in desk.seen if seen[0][0] == "a"] == [
         *(("a:1", attempt) for attempt in (1, 2, 3)),
@@ -99,25 +107,29 @@ async def test_a_failed_message_comes_again_and_only_its_key_waits(tmp_path: Pat
     assert desk.bodies.index("b:2") < desk.bodies.index("a:2")
 
 
-async def test_retry_says_itself_when(tmp_path: Path) -> None:
+@pytest.mark.feature("proxy: retries")
+async def test_retry_says_itself_when(brokers: Brokers, tmp_path: Path) -> None:
     desk = Desk(**{"a:1": [Retry(after_s=0.5)]})
-    async with handling(tmp_path, desk, bodies=["a:1"]):
+    async with handling(brokers, tmp_path, desk, bodies=["a:1"]):
         await eventually(lambda: len(desk.seen) == 2, within_s=10)
 
     first, second = desk.at["a:1"]
     assert second - first >= 0.5
 
 
-async def test_a_rejected_message_is_a_dead_letter_with_its_properties(tmp_path: Path) -> None:
+@pytest.mark.feature("proxy: dead letters")
+async def test_a_rejected_message_is_a_dead_letter_with_its_properties(
+    brokers: Brokers, tmp_path: Path
+) -> None:
     desk = Desk(**{"a:1": [Reject("no such customer")]})
-    async with handling(tmp_path, desk, bodies=["a:1", "a:2"]) as gateway:
+    async with handling(brokers, tmp_path, desk, bodies=["a:1", "a:2"]) as gateway:
         (dead,) = await until_dead(gateway, 1)
         await eventually(lambda: desk.seen == [("a:1", 1), ("a:2", 1)], within_s=10)
 
     assert dead.body == b"a:1"
     assert dead.key == "a"
     properties = dead.properties
-    assert properties["DLQ_ORIGIN_TOPIC"] == TOPIC
+    assert properties["DLQ_ORIGIN_TOPIC"] == gateway.topic
     assert properties["ORDERLANE_QUEUE"] == "broker-a_0"
     assert properties["ORDERLANE_OFFSET"] == "0"
     assert properties["ORDERLANE_ATTEMPTS"] == "1"
@@ -125,11 +137,14 @@ async def test_a_rejected_message_is_a_dead_letter_with_its_properties(tmp_path:
     assert properties["ORDERLANE_ORDER_KEY"] == "a"
 
 
+@pytest.mark.feature("proxy: dead letters")
 async def test_after_max_deliveries_a_message_is_a_dead_letter_and_its_key_goes_on(
-    tmp_path: Path,
+    brokers: Brokers, tmp_path: Path
 ) -> None:
     desk = Desk(**{"a:1": [ValueError("again")] * 9})
-    async with handling(tmp_path, desk, bodies=["a:1", "a:2"], max_deliveries=3) as gateway:
+    async with handling(
+        brokers, tmp_path, desk, bodies=["a:1", "a:2"], max_deliveries=3
+    ) as gateway:
         (dead,) = await until_dead(gateway, 1)
         await eventually(lambda: "a:2" in desk.bodies, within_s=10)
 
@@ -138,12 +153,15 @@ async def test_after_max_deliveries_a_message_is_a_dead_letter_and_its_key_goes_
     assert "ValueError: again" in dead.properties["ORDERLANE_REASON"]
 
 
-async def test_under_block_a_message_is_tried_for_ever_and_its_key_waits(tmp_path: Path) -> None:
+@pytest.mark.feature("proxy: retries")
+async def test_under_block_a_message_is_tried_for_ever_and_its_key_waits(
+    brokers: Brokers, tmp_path: Path
+) -> None:
     desk = Desk(**{"a:1": [ValueError("again")] * 6})
     policy = {"max_deliveries": 2, "on_exhausted": "block"}
-    async with handling(tmp_path, desk, bodies=["a:1", "a:2", "b:1"], **policy) as gateway:
+    async with handling(brokers, tmp_path, desk, bodies=["a:1", "a:2", "b:1"], **policy) as gateway:
         await eventually(lambda: "a:2" in desk.bodies, within_s=10)
-        assert await dead_letters(gateway.client) == []
+        assert await dead_letters(gateway) == []
 
     assert [body for body in desk.bodies if body != "b:1"] == ["a:1"] * 7 + ["a:2"]
     assert desk.bodies.index("b:1") < 3
@@ -152,30 +170,35 @@ async def test_under_block_a_message_is_tried_for_ever_and_its_key_waits(tmp_pat
 NO_KEY = ['{"id": "x", "n": 1}', "{broken", '{"other": 1}', "[]", "\\xff"]
 
 
+@pytest.mark.feature("proxy: order")
 async def test_keyless_messages_of_a_queue_keep_their_order_among_themselves(
-    tmp_path: Path,
+    brokers: Brokers, tmp_path: Path
 ) -> None:
     """A body that is no JSON has no key: the policy is asked, and nothing is lost."""
     desk = Desk(**{"{broken": [ValueError("once")]})
-    async with handling(tmp_path, desk, bodies=NO_KEY, order_key="$.id"):
+    async with handling(brokers, tmp_path, desk, bodies=NO_KEY, order_key="$.id"):
         await eventually(lambda: len(desk.seen) == len(NO_KEY) + 1, within_s=10)
 
     keyless = [body for body in desk.bodies if body != NO_KEY[0]]
     assert keyless == ["{broken", *NO_KEY[1:]]
 
 
-async def test_keyless_messages_may_go_without_order(tmp_path: Path) -> None:
+@pytest.mark.feature("proxy: order")
+async def test_keyless_messages_may_go_without_order(brokers: Brokers, tmp_path: Path) -> None:
     desk = Desk(**{"{broken": [Retry(after_s=0.5)]})
-    async with handling(tmp_path, desk, bodies=NO_KEY, order_key="$.id", missing_key="unordered"):
+    async with handling(
+        brokers, tmp_path, desk, bodies=NO_KEY, order_key="$.id", missing_key="unordered"
+    ):
         await eventually(lambda: len(desk.seen) == len(NO_KEY) + 1, within_s=10)
 
     assert desk.seen[-1] == ("{broken", 2)
 
 
-async def test_keyless_messages_may_be_dead_letters(tmp_path: Path) -> None:
+@pytest.mark.feature("proxy: dead letters")
+async def test_keyless_messages_may_be_dead_letters(brokers: Brokers, tmp_path: Path) -> None:
     desk = Desk()
     async with handling(
-        tmp_path, desk, bodies=NO_KEY, order_key="$.id", missing_key="dead_letter"
+        brokers, tmp_path, desk, bodies=NO_KEY, order_key="$.id", missing_key="dead_letter"
     ) as gateway:
         dead = await until_dead(gateway, len(NO_KEY) - 1)
         await eventually(lambda: len(desk.seen) == 1, within_s=10)
@@ -186,9 +209,10 @@ async def test_keyless_messages_may_be_dead_letters(tmp_path: Path) -> None:
     assert "$.id" in reasons["{broken"]
 
 
-async def test_the_history_of_failures_is_clean(tmp_path: Path) -> None:
+@pytest.mark.feature("proxy: retries")
+async def test_the_history_of_failures_is_clean(brokers: Brokers, tmp_path: Path) -> None:
     desk = Desk(a=[ValueError("x")], b=[Reject("y")])
-    async with run_gateway(tmp_path, queues=2, topic=QUICK) as gateway:
+    async with run_gateway(tmp_path, brokers=brokers, queues=2, topic=QUICK) as gateway:
         await gateway.send(["a", "b", "a", "b", "c"], body="{key}")
         _, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):

@@ -13,15 +13,16 @@ import orjson
 import pytest
 
 from broker_core.clock import now_ns
-from broker_core.names import Group, QueueName, Topic
+from broker_core.names import QueueName
 from proxy.app import Proxy
 from proxy.core.effects import PipelineStatistics
 from proxy.core.ownership_record import Clean, Own, Snapshot
 from proxy.group_lane import GroupLane
 from proxy.upstream.ownership_log import OwnershipLog
+from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
-from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
+from tests.support.gateway import Gateway, run_gateway
 from thin_client.message import Message
 
 KEYS = [f"key-{number}" for number in range(50)]
@@ -40,8 +41,11 @@ def keys(count: int, seed: int = 1) -> list[str]:
     return [chooser.choice(KEYS) for _ in range(count)]
 
 
-async def test_two_proxies_share_eight_queues_four_and_four(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path) as gateway:
+@pytest.mark.feature("proxy: two proxies")
+async def test_two_proxies_share_eight_queues_four_and_four(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    async with run_gateway(tmp_path, brokers=brokers) as gateway:
         first, at_first = await gateway.start_proxy()
         second, at_second = await gateway.start_proxy()
         async with (
@@ -53,8 +57,9 @@ async def test_two_proxies_share_eight_queues_four_and_four(tmp_path: Path) -> N
             assert not owned(first).keys() & owned(second).keys()
 
 
-async def test_everything_is_handled_once_and_in_order(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path) as gateway:
+@pytest.mark.feature("proxy: order")
+async def test_everything_is_handled_once_and_in_order(brokers: Brokers, tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, brokers=brokers) as gateway:
         _, at = await gateway.start_proxy()
         await gateway.send(keys(3000))
         async with consuming(gateway, at.thrift, "a", handle=some_work, concurrency=32) as seen:
@@ -65,10 +70,11 @@ async def test_everything_is_handled_once_and_in_order(tmp_path: Path) -> None:
     assert (report.counts.acknowledged, report.counts.duplicates) == (3000, 0)
 
 
+@pytest.mark.feature("proxy: two proxies")
 async def test_claim_4_a_drained_proxy_hands_over_without_repeating_anything(
-    tmp_path: Path,
+    brokers: Brokers, tmp_path: Path
 ) -> None:
-    async with run_gateway(tmp_path) as gateway:
+    async with run_gateway(tmp_path, brokers=brokers) as gateway:
         first, at_first = await gateway.start_proxy()
         second, at_second = await gateway.start_proxy()
         await gateway.send(keys(4000))
@@ -86,8 +92,13 @@ async def test_claim_4_a_drained_proxy_hands_over_without_repeating_anything(
     assert seen_a.handled + seen_b.handled == 4000
 
 
-async def test_a_proxy_without_clients_gives_its_queues_back(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, **{"ownership.leave_after_s": 0.5}) as gateway:
+@pytest.mark.feature("proxy: two proxies")
+async def test_a_proxy_without_clients_gives_its_queues_back(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    async with run_gateway(
+        tmp_path, brokers=brokers, **{"ownership.leave_after_s": 0.5}
+    ) as gateway:
         first, at_first = await gateway.start_proxy()
         second, at_second = await gateway.start_proxy()
         async with consuming(gateway, at_second.thrift, "b"):
@@ -98,34 +109,36 @@ async def test_a_proxy_without_clients_gives_its_queues_back(tmp_path: Path) -> 
             assert owned(first) == {}
 
 
+@pytest.mark.feature("proxy: ownership")
 async def test_claim_2_a_queue_whose_lock_went_to_another_is_dropped_at_once(
-    tmp_path: Path,
+    brokers: Brokers, tmp_path: Path
 ) -> None:
-    async with run_gateway(tmp_path, queues=1) as gateway:
+    async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "a"):
             await eventually(lambda: len(owned(proxy)) == 1, within_s=15)
             queue = next(iter(owned(proxy)))
             thief = await gateway.cluster.client("thief@1#1")
-            await proxy._client.unlock(Group(GROUP), [queue])
-            answer = await thief.lock(Group(GROUP), [queue])
+            await proxy._client.unlock(gateway.group, [queue])
+            answer = await thief.lock(gateway.group, [queue])
             assert answer.granted == {queue}
 
             await eventually(lambda: not owned(proxy), within_s=4)
-            await thief.unlock(Group(GROUP), [queue])
+            await thief.unlock(gateway.group, [queue])
             await eventually(lambda: len(owned(proxy)) == 1, within_s=15)
 
 
+@pytest.mark.feature("proxy: broker restart")
 async def test_claim_3_after_a_lapse_of_trust_a_proxy_goes_on_if_nobody_owned_the_queue(
-    tmp_path: Path,
+    brokers: Brokers, tmp_path: Path
 ) -> None:
     times = {"lock.renewal_s": 0.2, "lock.trust_s": 1.0, "lock.request_timeout_s": 0.2}
-    async with run_gateway(tmp_path, queues=2, **times) as gateway:
+    async with run_gateway(tmp_path, brokers=brokers, queues=2, **times) as gateway:
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "a") as seen:
             await eventually(lambda: len(owned(proxy)) == 2, within_s=15)
             epochs = {queue: figures.epoch for queue, figures in owned(proxy).items()}
-            await gateway.cluster.stop_broker()
+            await gateway.cluster.stop_broker(crash=True)
             await eventually(lambda: not _trusting(proxy), within_s=5)
             await gateway.cluster.start_broker()
             await eventually(lambda: _trusting(proxy) == 2, within_s=15)
@@ -141,16 +154,21 @@ def _trusting(proxy: Proxy) -> int:
     )
 
 
+@pytest.mark.feature("proxy: broker restart")
 async def test_claim_5_after_a_broker_restart_a_new_owner_waits_for_the_old_leases(
-    tmp_path: Path,
+    brokers: Brokers, tmp_path: Path
 ) -> None:
     async with run_gateway(
-        tmp_path, queues=1, topic={"visibility_timeout_s": 1.0}, **{"lock.trust_s": 4.6}
+        tmp_path,
+        brokers=brokers,
+        queues=1,
+        topic={"visibility_timeout_s": 1.0},
+        **{"lock.trust_s": 4.6},
     ) as gateway:
         log = OwnershipLog(gateway.client)
-        queue = (await gateway.client.queues(Topic(TOPIC)))[0]
+        queue = (await gateway.client.queues(gateway.topic))[0]
         crashed = Own("dead@1#1", trust_ms=500, longest_lease_ms=700, broker_start_ms=1, period=3)
-        await log.append(Group(GROUP), queue, crashed)
+        await log.append(gateway.group, queue, crashed)
         await gateway.send(["a"])
         _, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "a") as seen:
@@ -163,17 +181,20 @@ async def test_claim_5_after_a_broker_restart_a_new_owner_waits_for_the_old_leas
     assert first["t_ns"] - taken["t_ns"] > 1_000_000_000
 
 
-async def test_a_new_owner_passes_over_what_a_snapshot_says_is_finished(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, queues=1) as gateway:
+@pytest.mark.feature("proxy: ownership")
+async def test_a_new_owner_passes_over_what_a_snapshot_says_is_finished(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
         log = OwnershipLog(gateway.client)
-        queue = (await gateway.client.queues(Topic(TOPIC)))[0]
+        queue = (await gateway.client.queues(gateway.topic))[0]
         start = await gateway.client.broker_start_ms(queue.broker)
         epoch = await log.append(
-            Group(GROUP), queue, Own("gone@1#1", 5000, 5000, broker_start_ms=start, period=1)
+            gateway.group, queue, Own("gone@1#1", 5000, 5000, broker_start_ms=start, period=1)
         )
         snapshot = Snapshot(epoch, base=1, read=5, unfinished=(1, 3))  # type: ignore[arg-type]
-        await log.append(Group(GROUP), queue, snapshot)
-        await log.append(Group(GROUP), queue, Clean(epoch))  # type: ignore[arg-type]
+        await log.append(gateway.group, queue, snapshot)
+        await log.append(gateway.group, queue, Clean(epoch))  # type: ignore[arg-type]
         await gateway.send([f"k{number}" for number in range(7)])
         _, at = await gateway.start_proxy()
         offsets: list[int] = []
@@ -188,10 +209,11 @@ async def test_a_new_owner_passes_over_what_a_snapshot_says_is_finished(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.feature("proxy: broker restart")
 async def test_order_holds_while_proxies_come_and_go_and_the_broker_restarts(
-    tmp_path: Path,
+    brokers: Brokers, tmp_path: Path
 ) -> None:
-    async with run_gateway(tmp_path) as gateway:
+    async with run_gateway(tmp_path, brokers=brokers) as gateway:
         await _churn(gateway)
     report = gateway.verify()
 
@@ -200,21 +222,28 @@ async def test_order_holds_while_proxies_come_and_go_and_the_broker_restarts(
 
 
 async def _churn(gateway: Gateway) -> None:
+    done: set[str] = set()
+
+    async def note(message: Message) -> None:
+        await some_work(message)
+        done.add(message.message_id)
+
     first, at_first = await gateway.start_proxy()
     await gateway.send(keys(3000, seed=2))
-    async with consuming(gateway, at_first.thrift, "a", handle=some_work) as seen_a:
+    async with consuming(gateway, at_first.thrift, "a", handle=note) as seen_a:
         await eventually(lambda: seen_a.handled > 200, within_s=15)
         _, at_second = await gateway.start_proxy()
-        async with consuming(gateway, at_second.thrift, "b", handle=some_work) as seen_b:
+        async with consuming(gateway, at_second.thrift, "b", handle=note) as seen_b:
             await eventually(lambda: seen_b.handled > 200, within_s=15)
-            await gateway.cluster.restart_broker()
+            await gateway.restart_broker(crash=True)
             await gateway.send(keys(3000, seed=3))
             await gateway.close_proxy(first)
-            await eventually(lambda: seen_a.handled + seen_b.handled >= 6000, within_s=60)
+            await eventually(lambda: len(done) == 6000, within_s=60)
 
 
+@pytest.mark.feature("proxy: ownership")
 async def test_a_bug_while_reading_lets_the_queue_begin_anew_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = {
         "lock.renewal_s": 0.2,
@@ -223,7 +252,7 @@ async def test_a_bug_while_reading_lets_the_queue_begin_anew_and_loses_nothing(
         "lock.broker_lock_expiry_s": 2.0,
     }
     async with run_gateway(
-        tmp_path, queues=1, topic={"visibility_timeout_s": 1.0}, **times
+        tmp_path, brokers=brokers, queues=1, topic={"visibility_timeout_s": 1.0}, **times
     ) as gateway:
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "a") as seen:

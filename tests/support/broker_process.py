@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,45 +16,22 @@ from broker_core.nameserver.server import NameServer
 SMALL_SEGMENT_BYTES = 8 * 1024 * 1024
 
 
-class Cluster:
-    """What ``run_broker`` gives: addresses, clients, and a broker that can be restarted."""
+class AnyCluster(ABC):
+    """Brokers of any kind under a test: addresses, clients, and a broker that can be restarted."""
 
-    def __init__(self, data: Path, nameserver: NameServer, settings: dict[str, Any]) -> None:
-        self.data = data
-        self.nameserver = nameserver.address
-        self.broker: Broker
-        self.broker_name = "broker-a"
-        self._settings = settings
-        self._port = 0
+    broker_name = "broker-a"
+
+    def __init__(self, nameserver: str) -> None:
+        self.nameserver = nameserver
         self._clients: list[BrokerClient] = []
 
-    @property
-    def broker_address(self) -> str:
-        return self.broker.address
-
+    @abstractmethod
     async def start_broker(self) -> None:
         """Start it on the same data and port as before."""
-        self.broker = Broker(
-            BrokerSettings(
-                **{
-                    "data": self.data,
-                    "listen": f"127.0.0.1:{self._port}",
-                    "nameserver": (self.nameserver,),
-                    "broker_name": self.broker_name,
-                    "segment_bytes": SMALL_SEGMENT_BYTES,
-                    **self._settings,
-                }
-            )
-        )
-        await self.broker.start()
-        self._port = int(self.broker.address.rpartition(":")[2])
 
+    @abstractmethod
     async def stop_broker(self, *, crash: bool = False) -> None:
         """Close it, or end it as ``kill -9`` would."""
-        if crash:
-            await self.broker.abandon()
-        else:
-            await self.broker.close()
 
     async def restart_broker(self, *, crash: bool = False) -> None:
         await self.stop_broker(crash=crash)
@@ -75,6 +53,46 @@ class Cluster:
     async def close(self) -> None:
         for client in self._clients:
             await client.close()
+
+
+class Cluster(AnyCluster):
+    """The embedded nameserver and broker."""
+
+    def __init__(self, data: Path, nameserver: NameServer, settings: dict[str, Any]) -> None:
+        super().__init__(nameserver.address)
+        self.data = data
+        self.broker: Broker
+        self._settings = settings
+        self._port = 0
+
+    @property
+    def broker_address(self) -> str:
+        return self.broker.address
+
+    async def start_broker(self) -> None:
+        self.broker = Broker(
+            BrokerSettings(
+                **{
+                    "data": self.data,
+                    "listen": f"127.0.0.1:{self._port}",
+                    "nameserver": (self.nameserver,),
+                    "broker_name": self.broker_name,
+                    "segment_bytes": SMALL_SEGMENT_BYTES,
+                    **self._settings,
+                }
+            )
+        )
+        await self.broker.start()
+        self._port = int(self.broker.address.rpartition(":")[2])
+
+    async def stop_broker(self, *, crash: bool = False) -> None:
+        if crash:
+            await self.broker.abandon()
+        else:
+            await self.broker.close()
+
+    async def close(self) -> None:
+        await super().close()
         await self.broker.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from broker_core.tasks import spawn
 from proxy.cli.observing import HistoryObserver
 from proxy.history.record import HistoryWriter
-from tests.support.gateway import GROUP, Gateway
+from tests.support.gateway import Gateway
 from thin_client.aio import AsyncConsumer
 from thin_client.message import Message
 
@@ -31,9 +31,13 @@ async def consuming(
 ) -> AsyncIterator[HistoryObserver]:
     """A consumer with its own history while the context lasts; it is drained at the end."""
     history = HistoryWriter(gateway.histories, f"handler-{name}")
-    observer = HistoryObserver(history, group=GROUP, consumer=name)
+    observer = HistoryObserver(history, group=gateway.group, consumer=name)
     consumer = AsyncConsumer(
-        address, group=GROUP, client_id=name, observer=observer, **{"concurrency": 8, **options}
+        address,
+        group=gateway.group,
+        client_id=name,
+        observer=observer,
+        **{"concurrency": 8, **options},
     )
     running = spawn(consumer.run(handle, handle_signals=False), name=f"consumer {name}")
     try:

@@ -1,15 +1,18 @@
-"""A whole gateway in this process: nameserver, broker, as many proxies as a test wants."""
+"""A whole gateway: nameserver, broker of either kind, and in this process as many proxies as a test
+wants.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from broker_core.client import BrokerClient, SendReceipt
-from broker_core.names import Topic
+from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import OutgoingMessage
 from proxy.app import Addresses, Proxy
@@ -17,23 +20,37 @@ from proxy.history.check import verify
 from proxy.history.findings import Report
 from proxy.history.record import HistoryWriter
 from proxy.settings import load_settings
-from tests.support.broker_process import Cluster, run_broker
+from tests.support.broker_process import AnyCluster
+from tests.support.brokers import EMBEDDED_ONES, Brokers
 
 TOPIC = "orders"
 GROUP = "billing"
+
+#: Gateways may share an official broker, so each has a topic and a group of its own there.
+_numbers = count(1)
 
 
 @dataclass(slots=True)
 class Gateway:
     """What a test drives. ``settings`` are overrides of every proxy's settings."""
 
-    cluster: Cluster
+    cluster: AnyCluster
+    topic: Topic
+    group: Group
     histories: Path
     settings: dict[str, Any]
     client: BrokerClient
     sends: HistoryWriter
+    broker: HistoryWriter
     _proxies: list[Proxy] = field(default_factory=list)
     _sent: int = 0
+
+    @property
+    def dead_letter_topic(self) -> Topic:
+        return Topic(f"%DLQ%{self.group}")
+
+    def queue(self, number: int) -> QueueName:
+        return QueueName(self.topic, self.cluster.broker_name, number)
 
     async def start_proxy(self, **overrides: Any) -> tuple[Proxy, Addresses]:
         """One more proxy; it is closed at the end if the test does not do it."""
@@ -53,6 +70,13 @@ class Gateway:
         self._proxies.append(proxy)
         return proxy, await proxy.start()
 
+    async def restart_broker(self, *, crash: bool = False) -> None:
+        """As the cluster's own, and written down: a broker that crashed may forget commits."""
+        if not crash:
+            self.broker.write("stop")
+        await self.cluster.restart_broker(crash=crash)
+        self.broker.write("start", parts=["broker"])
+
     async def close_proxy(self, proxy: Proxy) -> None:
         """Drain and end one of them."""
         self._proxies[self._proxies.index(proxy)] = None  # type: ignore[call-overload]
@@ -62,13 +86,13 @@ class Gateway:
         self, keys: Sequence[str | None], *, body: str = '{{"id": "{key}", "n": {n}}}'
     ) -> list[SendReceipt]:
         """Send one message for each key, in order; *body* is a template of ``key`` and ``n``."""
-        queues = await self.client.writable_queues(Topic(TOPIC))
+        queues = await self.client.writable_queues(self.topic)
         by_queue: dict[int, list[OutgoingMessage]] = {}
         for key in keys:
             self._sent += 1
             number = self._sent if key is None else abs(java_hash(key))
             text = body.format(key=key, n=self._sent)
-            message = OutgoingMessage(topic=TOPIC, body=text.encode(), key=key)
+            message = OutgoingMessage(topic=self.topic, body=text.encode(), key=key)
             by_queue.setdefault(number % len(queues), []).append(message)
         receipts = []
         for index, messages in by_queue.items():
@@ -79,7 +103,7 @@ class Gateway:
         about = [
             {
                 "msg": receipt.message_id,
-                "topic": TOPIC,
+                "topic": self.topic,
                 "queue": receipt.queue.qid,
                 "offset": receipt.offset,
             }
@@ -98,26 +122,34 @@ class Gateway:
 async def run_gateway(
     tmp_path: Path,
     *,
+    brokers: Brokers = EMBEDDED_ONES,
     queues: int = 8,
     order_key: str | None = "KEY",
     topic: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """Broker with the topic, no proxy yet; *topic* are further settings of the group's topic."""
-    group = {"name": GROUP, "topics": [{"name": TOPIC, "order_key": order_key, **(topic or {})}]}
-    async with run_broker(tmp_path / "broker") as cluster:
+    ours, group = Topic(TOPIC), Group(GROUP)
+    if brokers.official:
+        number = next(_numbers)
+        ours, group = Topic(f"{TOPIC}-{number}"), Group(f"{GROUP}-{number}")
+    consumed = {"name": ours, "order_key": order_key, **(topic or {})}
+    async with brokers.run(tmp_path / "broker") as cluster:
         client = BrokerClient(nameservers=[cluster.nameserver], client_id="test@1#1")
         await client.start()
-        await client.create_topic(Topic(TOPIC), queues=queues)
         histories = tmp_path / "histories"
         gateway = Gateway(
             cluster,
+            ours,
+            group,
             histories,
-            {"groups": [group], "commit_every_s": 0.2, **settings},
+            {"groups": [{"name": group, "topics": [consumed]}], "commit_every_s": 0.2, **settings},
             client,
             HistoryWriter(histories, "sender"),
+            HistoryWriter(histories, "broker", parts=("broker",)),
         )
         try:
+            await client.create_topic(ours, queues=queues)
             yield gateway
         finally:
             for proxy in gateway._proxies:
@@ -125,3 +157,4 @@ async def run_gateway(
                     await proxy.close()
             await client.close()
             gateway.sends.close()
+            gateway.broker.close()

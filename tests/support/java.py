@@ -22,8 +22,8 @@ _LIMIT_S = 300
 #: What Apache RocketMQ reaches into, which newer Javas close.
 OPENS = [
     option
-    for package in ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/java.lang")
-    for option in ("--add-opens", f"{package}=ALL-UNNAMED")
+    for package in ("java.nio", "sun.nio.ch", "java.lang", "jdk.internal.ref")
+    for option in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")
 ]
 
 

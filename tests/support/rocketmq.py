@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.connection import NEED_DATA, RemotingConnection, Role
+from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable
 from tests.support.java import java, rocketmq_jars
 from tests.support.processes import wait_until
 
 #: The newest of each line that can be had.
 VERSIONS = ("5.3.3", "4.9.7")
 _READY_S = 60
+_UPDATE_BROKER_CONFIG = 25  # a change of the permission is told to the nameservers at once
 
 #: What 4.9 insists on finding in its home; 5.x brings its own.
 _LOGBACK = """<configuration><appender name="file" class="ch.qos.logback.core.FileAppender">
@@ -53,6 +59,7 @@ class OfficialCluster:
     folder: Path
     version: str
     settings: dict[str, str]
+    lock_expiry_s: float
     nameserver: str = ""
     broker_address: str = ""
     broker_name: str = "broker-a"
@@ -68,7 +75,10 @@ class OfficialCluster:
         self._wait_for_port("namesrv", port)
 
     def start_broker(self) -> None:
-        """Start it on the data and the port of before; returns once the nameserver knows it."""
+        """Start it on the data and the port of before; returns once the nameserver knows it.
+
+        5.x registers by itself 10 s after its start only.
+        """
         self._port = self._port or _free_ports()[1]
         self.broker_address = f"127.0.0.1:{self._port}"
         more = "".join(f"{name}={value}\n" for name, value in self.settings.items())
@@ -76,12 +86,17 @@ class OfficialCluster:
             nameserver=self.nameserver, port=self._port, store=self.folder / "store", more=more
         )
         self._write("broker.properties", text)
+        out = self.folder / "broker.out"
+        before = out.stat().st_size if out.exists() else 0
         self._start("broker", "org.apache.rocketmq.broker.BrokerStartup", heap="320m")
-        self._wait_for_port("broker", self._port)
+        self._wait_until(
+            lambda: b"boot success" in out.read_bytes()[before:], "broker", "boot success"
+        )
+        self._wait_until(self._is_registered, "broker", "registered")
 
     def stop_broker(self, *, crash: bool = False) -> None:
         """SIGTERM, or ``kill -9``."""
-        process = self._processes.pop("broker")
+        process = self._processes["broker"]
         if crash:
             process.kill()
         else:
@@ -91,6 +106,11 @@ class OfficialCluster:
     def restart_broker(self, *, crash: bool = False) -> None:
         self.stop_broker(crash=crash)
         self.start_broker()
+
+    @property
+    def broker_runs(self) -> bool:
+        process = self._processes.get("broker")
+        return process is not None and process.poll() is None
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -112,6 +132,7 @@ class OfficialCluster:
             "-XX:MaxDirectMemorySize=256m",
             "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
             "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+            f"-Drocketmq.broker.rebalance.lockMaxLiveTime={int(self.lock_expiry_s * 1000)}",
         ]
         with (self.folder / f"{name}.out").open("ab") as out:
             self._processes[name] = subprocess.Popen(
@@ -127,21 +148,38 @@ class OfficialCluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text(text)
 
+    def _is_registered(self) -> bool:
+        answer = _ask(self.nameserver, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
+        broker = ClusterTable.from_json(answer.body).brokers.get(self.broker_name)
+        if broker is not None and MASTER_ID in broker.addresses:
+            return True
+        # A new topic would not do: the nameserver refuses strangers who speak of one topic only.
+        change = RemotingCommand(_UPDATE_BROKER_CONFIG, body=b"brokerPermission=6")
+        _ask(self.broker_address, change)
+        return False
+
     def _wait_for_port(self, name: str, port: int) -> None:
+        self._wait_until(lambda: not _is_free(port), name, f"listening on {port}")
+
+    def _wait_until(self, holds: Callable[[], bool], name: str, what: str) -> None:
         process = self._processes[name]
 
-        def answers() -> bool:
+        def does() -> bool:
             assert process.poll() is None, f"{name} ended: {self.log(name)}"
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", port)) == 0
+            return holds()
 
-        wait_until(answers, within_s=_READY_S, what=f"{name} {self.version} listens on {port}")
+        wait_until(does, within_s=_READY_S, what=f"{name} {self.version}: {what}")
 
 
 @contextmanager
-def official_cluster(folder: Path, version: str, **settings: str) -> Iterator[OfficialCluster]:
-    """Nameserver and broker of Apache RocketMQ *version*; *settings* go to the broker's file."""
-    cluster = OfficialCluster(folder, version, settings)
+def official_cluster(
+    folder: Path, version: str, *, lock_expiry_s: float = 60, **settings: str
+) -> Iterator[OfficialCluster]:
+    """Nameserver and broker of Apache RocketMQ *version*; *settings* go to the broker's file.
+
+    *lock_expiry_s*: how long an orderly lock outlives its last renewal; 60 is their own default.
+    """
+    cluster = OfficialCluster(folder, version, settings, lock_expiry_s)
     try:
         cluster.start_nameserver()
         cluster.start_broker()
@@ -150,14 +188,30 @@ def official_cluster(folder: Path, version: str, **settings: str) -> Iterator[Of
         cluster.close()
 
 
+def _ask(address: str, command: RemotingCommand) -> RemotingCommand:
+    """One request on a connection of its own."""
+    host, _, port = address.rpartition(":")
+    connection = RemotingConnection(Role.CLIENT)
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        sock.sendall(connection.send(command))
+        while (event := connection.next_event()) is NEED_DATA:
+            received = sock.recv(65536)
+            assert received, f"{address} closed the connection"
+            connection.receive_data(received)
+    return event.command
+
+
 def _free_ports() -> tuple[int, int, int]:
-    """Three free ports p - 2, p, p + 1: a broker listens on all of them. Returned in this order."""
+    """Three free ports p - 2, p, p + 1: a broker listens on all of them. Returned in this order.
+
+    Below those that systems give to whoever asks for any: they have to be free for seconds, and
+    again after a restart.
+    """
+    chooser = random.Random()
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-        if port < 65000 and all(_is_free(each) for each in (port - 2, port, port + 1)):
+        port = chooser.randrange(15_000, 32_000)
+        if all(_is_free(each) for each in (port - 2, port, port + 1)):
             return port - 2, port, port + 1
     raise AssertionError("no three free ports")
 

@@ -1,0 +1,96 @@
+"""``--broker``: what the proxy's integration tests run on; and the table of what conforms.
+
+A test that takes the fixture ``brokers`` runs on the embedded broker, or once for each
+``--broker 5.3.3 --broker 4.9.7``; the other integration tests do not run then.
+
+A test names what it shows by ``@pytest.mark.feature("…")`` and its version of Apache RocketMQ by the
+parameter ``version``; the table at the end says what holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+from tests.support.brokers import EMBEDDED, Brokers, brokers_of
+from tests.support.java import require_java
+from tests.support.processes import ROOT
+from tests.support.rocketmq import VERSIONS
+
+_INTEGRATION = ROOT / "tests/integration"
+_RESULTS = ROOT / "build/conformance-rocketmq.json"
+_outcomes: dict[tuple[str, str], list[str]] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--broker",
+        action="append",
+        choices=(EMBEDDED, *VERSIONS),
+        help="run the proxy's integration tests on this broker (default: embedded)",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "brokers" in metafunc.fixturenames:
+        kinds = metafunc.config.getoption("--broker") or [EMBEDDED]
+        metafunc.parametrize("version", kinds, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--broker"):
+        without = [item for item in items if _INTEGRATION in item.path.parents]
+        without = [item for item in without if "brokers" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=without)
+        items[:] = [item for item in items if item not in without]
+
+
+@pytest.fixture(scope="session")
+def running_brokers(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    if version != EMBEDDED:
+        require_java()
+    with brokers_of(version, tmp_path_factory.mktemp(f"rocketmq-{version}")) as running:
+        yield running
+
+
+@pytest.fixture
+def brokers(running_brokers: Brokers) -> Brokers:
+    """The kind of broker that this test runs on; one that a failed test left dead is started."""
+    if (official := running_brokers.official) is not None and not official.broker_runs:
+        official.start_broker()
+    return running_brokers
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[pytest.TestReport]:
+    report: pytest.TestReport = yield
+    if feature := item.get_closest_marker("feature"):
+        call_of = getattr(item, "callspec", None)
+        version = "-" if call_of is None else call_of.params.get("version", "-")
+        if version != EMBEDDED and (report.outcome != "passed" or report.when == "call"):
+            _outcomes.setdefault((feature.args[0], version), []).append(report.outcome)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not _outcomes:
+        return
+    rows = [
+        (feature, version, "pass" if set(found) == {"passed"} else "/".join(sorted(set(found))))
+        for (feature, version), found in sorted(_outcomes.items())
+    ]
+    wide = max(len(feature) for feature, _, _ in rows)
+    terminalreporter.section("conformance with Apache RocketMQ")
+    for feature, version, result in rows:
+        terminalreporter.line(f"{feature:<{wide}}  {version:<24}  {result}")
+    _RESULTS.parent.mkdir(exist_ok=True)
+    _RESULTS.write_bytes(
+        orjson.dumps(
+            [{"feature": f, "version": v, "result": r} for f, v, r in rows],
+            option=orjson.OPT_INDENT_2,
+        )
+    )
