@@ -38,6 +38,14 @@ class RequestTimeout(RemotingError):
     retriable = True
 
 
+class NotSent(RemotingError):
+    """Held back, so that it overtakes nothing: an earlier message of its key, or before it in its
+    queue's part of the batch, was not stored. This one certainly is not.
+    """
+
+    retriable = True
+
+
 #: Response codes after which the same request may succeed later or elsewhere: system error,
 #: busy, service not available, flush and replica time-outs, flow control, go away.
 _RETRIABLE_CODES = frozenset({1, 2, 10, 11, 12, 14, 215, 1500})

@@ -1,74 +1,268 @@
-"""Chooses queues and retries sends. Who needs neither uses BrokerClient.send."""
+"""Chooses queues, keeps the order of keys, sends again. Who needs none of it uses BrokerClient.
+
+Order inside a key, also for callers that do not wait for each other:
+
+1. Sends of one key go out one at a time, in the order of calling; other keys go on meanwhile.
+2. A key's queue is chosen when its turn comes, from the route known then, and kept until that send
+   has ended: a retry never moves, though the route may change under it. So a key moves only
+   between two sends, when the number of queues changes; order across that is not promised.
+3. When a send ends without a receipt (also by cancellation), those that queue behind it for the
+   same key end with NotSent: nothing overtakes what its caller may send again. Later sends go on.
+4. What timed out may be stored nevertheless, and a retry may store twice: under the same UNIQ_KEY.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 
 from broker_core.client.broker_client import DEFAULT_PRODUCER, BrokerClient
 from broker_core.client.results import SendReceipt
-from broker_core.client.sending import with_id
-from broker_core.errors import BrokerError, RemotingError
+from broker_core.client.send_lanes import SendLanes, Turn
+from broker_core.client.sending import cut, size_of, with_id
+from broker_core.client.slow_brokers import SlowBrokers
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, NotSent, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.key_hash import queue_index
+from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import OutgoingMessage
+
+#: How long a send may take in all, as RocketMQ's producers have it.
+DEFAULT_TIMEOUT_S = 3.0
 
 _FIRST_PAUSE_S = 0.05
 _MAX_PAUSE_S = 1.0
 
+#: A receipt, or why there is none.
+Outcome = SendReceipt | RemotingError
+_BEHIND = NotSent("not sent: an earlier message of its key or queue was not stored in time")
+FindQueues = Callable[[Topic], Awaitable[list[QueueName]]]
 
-class Producer:
-    """Sends messages of one key to one queue: the one that RocketMQ's producers choose as well.
 
-    Order inside a key holds for a caller that awaits each send before the next. A retry never
-    moves a keyed message to another queue; it may store the message twice, under the same
-    UNIQ_KEY, when an answer was lost.
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """A message and where it goes.
+
+    *place*: the absolute value of its remainder by the number of queues is the queue's index; the
+    hash of the sharding key. None: any queue, of a broker that is not slow. *ordered*: after all
+    that were sent before with the same topic and place.
     """
 
+    message: OutgoingMessage
+    place: int | None = None
+    ordered: bool = True
+
+    @property
+    def lane(self) -> tuple[Topic, int] | None:
+        """What it keeps its order by. Two keys of one hash share a lane, as they share a queue."""
+        if self.place is None or not self.ordered:
+            return None
+        return self.message.topic, self.place
+
+
+class Producer:
+    """Sends messages of one key to one queue: the one that RocketMQ's producers choose as well."""
+
     def __init__(
-        self, client: BrokerClient, *, group: Group = DEFAULT_PRODUCER, retries: int = 2
+        self,
+        client: BrokerClient,
+        *,
+        group: Group = DEFAULT_PRODUCER,
+        find_queues: FindQueues | None = None,
+        independent: bool = False,
     ) -> None:
-        """*retries*: how often a send that may succeed later is tried again."""
+        """*find_queues* gives a topic's queues, by broker and id; default: the client's routes.
+
+        *independent*: callers know nothing of each other, so one's failure (rule 3) is its own.
+        """
         self._client = client
         self._group = group
-        self._retries = retries
-        self._turn = count()
+        self._find_queues = find_queues or client.writable_queues
+        self._independent = independent
+        self._lanes = SendLanes()
+        self._waiting: dict[Turn, asyncio.Event] = {}
+        self._slow = SlowBrokers()
+        self._round = count()
 
     async def send(
         self,
         message: OutgoingMessage,
         *,
         sharding_key: str | None = None,
-        timeout_s: float | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> SendReceipt:
-        """Send to the queue of *sharding_key* (default: the message's key), else round robin.
+        """Send to the queue of *sharding_key* (default: the message's key), else to any.
 
-        *timeout_s* holds for each try. Raises the last try's RemotingError.
+        Tries again, with growing pauses, what may succeed later, until *timeout_s* are over.
+        Raises the last try's RemotingError.
         """
-        message = with_id(message)
         key = message.key if sharding_key is None else sharding_key
-        queue = await self._queue(message.topic, key)
-        pause_s = _FIRST_PAUSE_S
-        for tries_left in range(self._retries, -1, -1):
+        outbound = Outbound(message, None if key is None else java_hash(key))
+        (outcome,) = await self.send_batch([outbound], timeout_s=timeout_s)
+        if isinstance(outcome, RemotingError):
+            raise outcome
+        return outcome
+
+    async def send_batch(
+        self, messages: Sequence[Outbound], *, timeout_s: float = DEFAULT_TIMEOUT_S
+    ) -> list[Outcome]:
+        """Send *messages*, those for one queue in their order; what became of each.
+
+        Queues do not wait for each other. A queue's messages go in as few requests as brokers take;
+        after one that failed the rest is NotSent. Raises LocalProtocolError, before anything is
+        sent, for a message that cannot be encoded.
+        """
+        batch = _Batch(
+            [replace(each, message=with_id(each.message)) for each in messages],
+            [size_of(each.message) for each in messages],
+            [_BEHIND] * len(messages),
+            now_ns() + int(timeout_s * 1e9),
+        )
+        turn = self._lanes.enter(batch.lanes())
+        try:
+            if await self._wait(turn, batch):
+                await self._send_parts(turn, batch)
+        finally:
+            failed = () if self._independent else batch.failed_lanes()
+            for each in self._lanes.leave(turn, failed=failed):
+                self._waiting[each].set()
+        return batch.outcomes
+
+    async def _wait(self, turn: Turn, batch: _Batch) -> bool:
+        """True once it may go, False if time is up before."""
+        if turn.may_go:
+            return True
+        event = self._waiting[turn] = asyncio.Event()
+        try:
+            async with asyncio.timeout(batch.left_s()):
+                await event.wait()
+        except TimeoutError:
+            return False
+        finally:
+            del self._waiting[turn]
+        return True
+
+    async def _send_parts(self, turn: Turn, batch: _Batch) -> None:
+        """Send to all queues at the same time, without what would overtake a failed message."""
+        parts: dict[tuple[QueueName, bool], list[int]] = {}
+        routes: dict[Topic, list[QueueName] | RemotingError] = {}
+        for i, each in enumerate(batch.messages):
+            if each.lane in turn.overtaken:
+                continue
+            topic = each.message.topic
+            if topic not in routes:
+                routes[topic] = await self._route(topic)
+            route = routes[topic]
+            if isinstance(route, RemotingError):
+                batch.outcomes[i] = route
+                continue
+            # Sorted by broker: is there more than one?
+            movable = each.place is None and route[0].broker != route[-1].broker
+            parts.setdefault((self._choose(route, each.place), movable), []).append(i)
+        await asyncio.gather(
+            *(
+                self._send_part(queue, part, batch, movable=movable)
+                for (queue, movable), part in parts.items()
+            )
+        )
+
+    async def _send_part(
+        self, queue: QueueName, part: Sequence[int], batch: _Batch, *, movable: bool
+    ) -> None:
+        """Send those of *batch* that go to one queue, until one request fails."""
+        for those in cut([batch.sizes[i] for i in part]):
+            indexes = part[those]
+            messages = [batch.messages[i].message for i in indexes]
             try:
-                return await self._client.send(
-                    queue, message, group=self._group, timeout_s=timeout_s
+                outcomes: Sequence[Outcome] = await self._send_until_stored(
+                    queue, messages, batch, movable=movable
                 )
             except RemotingError as error:
-                if not error.retriable or not tries_left:
+                outcomes = [error] * len(indexes)
+            for i, outcome in zip(indexes, outcomes, strict=True):
+                batch.outcomes[i] = outcome
+            if isinstance(outcomes[0], RemotingError):
+                return
+
+    async def _send_until_stored(
+        self,
+        queue: QueueName,
+        messages: Sequence[OutgoingMessage],
+        batch: _Batch,
+        *,
+        movable: bool,
+    ) -> list[SendReceipt]:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            # What may go to another broker leaves time for it.
+            timeout_s = batch.left_s() / (2 if movable else 1)
+            started_ns = now_ns()
+            try:
+                receipts = await self._try(queue, messages, timeout_s)
+            except RemotingError as error:
+                if not error.retriable:
                     raise
+                self._slow.failed(queue.broker, now_ns=now_ns())
+                if batch.left_s() <= pause_s:
+                    raise
+            else:
+                ended_ns = now_ns()
+                after_ns = ended_ns - started_ns
+                self._slow.answered(queue.broker, after_ns=after_ns, now_ns=ended_ns)
+                return receipts
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
-            if key is None:
-                queue = await self._queue(message.topic, None)
-        raise AssertionError("unreachable: the last try returns or raises")
+            if movable:
+                queue = self._choose(await self._find_queues(queue.topic), None)
 
-    async def _queue(self, topic: Topic, key: str | None) -> QueueName:
-        queues = await self._client.writable_queues(topic)
-        if not queues:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"topic {topic} has no writable queue", request="send"
-            )
-        index = next(self._turn) % len(queues) if key is None else queue_index(key, len(queues))
-        return queues[index]
+    async def _try(
+        self, queue: QueueName, messages: Sequence[OutgoingMessage], timeout_s: float
+    ) -> list[SendReceipt]:
+        client, group = self._client, self._group
+        if len(messages) == 1:
+            return [await client.send(queue, messages[0], group=group, timeout_s=timeout_s)]
+        return await client.send_batch(queue, messages, group=group, timeout_s=timeout_s)
+
+    async def _route(self, topic: Topic) -> list[QueueName] | RemotingError:
+        try:
+            queues = await self._find_queues(topic)
+        except RemotingError as error:
+            return error
+        if queues:
+            return queues
+        remark = f"topic {topic} has no writable queue"
+        return BrokerError(ResponseCode.NO_PERMISSION, remark, request="send")
+
+    def _choose(self, queues: Sequence[QueueName], place: int | None) -> QueueName:
+        """The queue of *place*, else the next one of a broker that does not rest."""
+        if place is not None:
+            return queues[abs(place) % len(queues)]
+        usable = self._slow.usable({queue.broker for queue in queues}, now_ns=now_ns())
+        awake = [queue for queue in queues if queue.broker in usable]
+        return awake[next(self._round) % len(awake)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What one call sends; ``sizes`` and ``outcomes`` are in the order of ``messages``."""
+
+    messages: list[Outbound]
+    sizes: list[int]
+    outcomes: list[Outcome]
+    deadline_ns: int
+
+    def lanes(self) -> set[Hashable]:
+        return {each.lane for each in self.messages if each.lane is not None}
+
+    def failed_lanes(self) -> set[Hashable]:
+        return {
+            each.lane
+            for each, outcome in zip(self.messages, self.outcomes, strict=True)
+            if isinstance(outcome, RemotingError)
+        }
+
+    def left_s(self) -> float:
+        return max(0.001, (self.deadline_ns - now_ns()) / 1e9)

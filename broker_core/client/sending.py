@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from broker_core.client.message_ids import MessageIds
@@ -23,6 +23,26 @@ from broker_core.remoting.message import (
 
 _STATUSES = {int(status.value): status for status in SendStatus}
 _ids = MessageIds()
+
+#: One request carries at most so much; a message larger than that goes alone.
+_BATCH_MESSAGES, _BATCH_BYTES = 512, 1_000_000
+
+
+def size_of(message: OutgoingMessage) -> int:
+    """Bytes of its body and properties. Raises LocalProtocolError if it cannot be encoded."""
+    return len(message.body) + len(encode_properties(message.all_properties()))
+
+
+def cut(sizes: Sequence[int]) -> Iterator[slice]:
+    """Slices of a queue's messages, of these *sizes*, that go in one request each."""
+    start = room = 0
+    for index, size in enumerate(sizes):
+        if index > start and (size > room or index - start >= _BATCH_MESSAGES):
+            yield slice(start, index)
+            start = index
+        room = (_BATCH_BYTES if index == start else room) - size
+    if sizes:
+        yield slice(start, len(sizes))
 
 
 def with_id(message: OutgoingMessage) -> OutgoingMessage:

@@ -1,4 +1,4 @@
-"""Membership and Producer against a scripted broker."""
+"""Membership against a scripted broker."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker_core.client import BrokerClient, Membership, Producer
-from broker_core.errors import BrokerError, RequestTimeout
+from broker_core.client import BrokerClient, Membership
 from broker_core.names import Group, Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.bodies import Heartbeat
 from broker_core.remoting.codes import RequestCode
-from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
-from broker_core.remoting.key_hash import queue_index
-from broker_core.remoting.message import OutgoingMessage, decode_properties
-from broker_core.remoting.route_bodies import Perm
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 
 ORDERS = Topic("orders")
@@ -122,92 +116,3 @@ async def test_joining_without_a_broker_does_not_fail(
     await membership.join(GROUP, [ORDERS, Topic("nope")])
     await membership.leave(GROUP)
     await membership.close()
-
-
-# -- producer ----------------------------------------------------------------------------------
-
-
-class Sends:
-    """Answers sends: with the codes of the script first, then with success."""
-
-    def __init__(self, broker: ScriptedBroker, *codes: int) -> None:
-        self.codes = list(codes)
-        self.queues: list[int] = []
-        self.ids: list[str] = []
-        broker.answer(RequestCode.SEND_MESSAGE_V2, self.answer)
-
-    def answer(self, request: RemotingCommand) -> RemotingCommand:
-        header = SendMessageHeader.from_v2(request.ext)
-        self.queues.append(header.queue_id)
-        self.ids.append(decode_properties((header.properties or "").encode())["UNIQ_KEY"])
-        place = SendMessageResponse(msg_id="x", queue_id=header.queue_id, queue_offset=1)
-        return request.response(self.codes.pop(0) if self.codes else 0, ext=place.to_ext())
-
-
-async def test_a_key_s_queue_is_the_one_of_its_hash(
-    broker: ScriptedBroker, client: BrokerClient
-) -> None:
-    sends = Sends(broker)
-    producer = Producer(client)
-    for key in ("k1", "k2", "k1"):
-        await producer.send(OutgoingMessage(ORDERS, b"", key=key))
-    await producer.send(OutgoingMessage(ORDERS, b"", key="k1"), sharding_key="k2")
-    by_hash = [queue_index(key, 4) for key in ("k1", "k2", "k1", "k2")]
-    assert sends.queues == by_hash
-    assert len(set(by_hash)) == 2
-
-
-async def test_messages_without_a_key_go_round(
-    broker: ScriptedBroker, client: BrokerClient
-) -> None:
-    sends = Sends(broker)
-    producer = Producer(client)
-    for _ in range(5):
-        await producer.send(OutgoingMessage(ORDERS, b""))
-    assert sends.queues == [0, 1, 2, 3, 0]
-
-
-@pytest.mark.parametrize(("key", "queues"), [("k1", [2, 2, 2]), (None, [0, 1, 2])])
-async def test_a_retry_keeps_the_id_and_a_key_s_queue(
-    broker: ScriptedBroker, client: BrokerClient, key: str | None, queues: list[int]
-) -> None:
-    assert queue_index("k1", 4) == 2
-    sends = Sends(broker, 2, 14)
-    receipt = await Producer(client).send(OutgoingMessage(ORDERS, b"", key=key))
-    assert sends.queues == queues
-    assert sends.ids == [receipt.message_id] * 3
-
-
-async def test_retries_end(broker: ScriptedBroker, client: BrokerClient) -> None:
-    sends = Sends(broker, 2, 2, 2, 2)
-    with pytest.raises(BrokerError, match="code 2"):
-        await Producer(client, retries=1).send(OutgoingMessage(ORDERS, b""))
-    assert len(sends.queues) == 2
-
-
-async def test_what_cannot_succeed_is_not_tried_again(
-    broker: ScriptedBroker, client: BrokerClient
-) -> None:
-    sends = Sends(broker, 13)
-    with pytest.raises(BrokerError, match="code 13"):
-        await Producer(client).send(OutgoingMessage(ORDERS, b""))
-    assert len(sends.queues) == 1
-
-
-async def test_a_topic_that_cannot_be_written_is_said_clearly(
-    broker: ScriptedBroker, client: BrokerClient
-) -> None:
-    await broker.add_topic("closed", queues=1, perm=Perm.READ)
-    with pytest.raises(BrokerError, match="topic closed has no writable queue"):
-        await Producer(client).send(OutgoingMessage(Topic("closed"), b""))
-
-
-async def test_a_lost_answer_is_retried_and_then_raised(
-    broker: ScriptedBroker, client: BrokerClient
-) -> None:
-    asked = asyncio.Event()
-    broker.on[RequestCode.SEND_MESSAGE_V2] = lambda request, _: asked.set()
-    with pytest.raises(RequestTimeout):
-        await Producer(client, retries=1).send(OutgoingMessage(ORDERS, b""), timeout_s=0.05)
-    assert asked.is_set()
-    assert broker.codes().count(RequestCode.SEND_MESSAGE_V2) == 2
