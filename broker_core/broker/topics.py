@@ -11,6 +11,17 @@ from broker_core.remoting.route_bodies import DataVersion, Perm, TopicConfig
 
 #: The topic whose route a producer asks for when its own is unknown; new ones copy it.
 TEMPLATE_TOPIC = Topic("TBW102")
+#: What nobody may create or send to: the names have a meaning of their own at RocketMQ's brokers.
+RESERVED_TOPICS = frozenset(
+    {
+        TEMPLATE_TOPIC,
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
 MAX_QUEUES = 16384
 
 

@@ -14,13 +14,21 @@ from typing import Any
 
 import orjson
 
-from broker_core.names import Group, QueueName, Topic
+from broker_core.errors import InvalidCommand
+from broker_core.names import Group, QueueName, Topic, check_name
 from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.key_hash import java_hash
 
 PASSIVELY = "CONSUME_PASSIVELY"  # a push consumer, as our proxy is one for RocketMQ
 CLUSTERING = "CLUSTERING"  # members share the queues
 FROM_FIRST = "CONSUME_FROM_FIRST_OFFSET"
+
+#: What a broker takes in one request; the names in it are kept while a member or lock lives.
+MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024
+MAX_HEARTBEAT_GROUPS = 4096
+MAX_LOCK_BYTES = 1024 * 1024
+MAX_CLIENT_ID_CHARS = 1024
+MAX_EXPRESSION_CHARS = 32_767
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +111,7 @@ class ConsumerData:
     def from_fields(cls, fields: JsonObject) -> ConsumerData:
         """Read the JSON object; raises InvalidCommand."""
         return cls(
-            group=Group(fields.text("groupName")),
+            group=_group_of(fields, "groupName"),
             subscriptions=tuple(
                 Subscription.from_fields(item) for item in fields.objects("subscriptionDataSet")
             ),
@@ -134,12 +142,16 @@ class Heartbeat:
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> Heartbeat:
         """Read the body; raises InvalidCommand."""
-        fields = JsonObject.parse(data, "heartbeat")
+        fields = JsonObject.parse(data, "heartbeat", max_bytes=MAX_HEARTBEAT_BYTES)
+        groups = fields.objects("consumerDataSet")
+        if len(groups) > MAX_HEARTBEAT_GROUPS:
+            raise InvalidCommand(
+                f"heartbeat.consumerDataSet has {len(groups)} groups: at most"
+                f" {MAX_HEARTBEAT_GROUPS} are taken"
+            )
         return cls(
-            client_id=fields.text("clientID"),
-            consumers=tuple(
-                ConsumerData.from_fields(item) for item in fields.objects("consumerDataSet")
-            ),
+            client_id=_client_id_of(fields, "clientID"),
+            consumers=tuple(ConsumerData.from_fields(item) for item in groups),
             producers=tuple(
                 Group(item.text("groupName")) for item in fields.objects("producerDataSet")
             ),
@@ -167,10 +179,10 @@ class LockBatch:
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> LockBatch:
         """Read the body; raises InvalidCommand."""
-        fields = JsonObject.parse(data, "lock request")
+        fields = JsonObject.parse(data, "lock request", max_bytes=MAX_LOCK_BYTES)
         return cls(
-            group=Group(fields.text("consumerGroup")),
-            client_id=fields.text("clientId"),
+            group=_group_of(fields, "consumerGroup"),
+            client_id=_client_id_of(fields, "clientId"),
             queues=frozenset(_queue_of(item) for item in fields.objects("mqSet")),
         )
 
@@ -212,6 +224,22 @@ def _queue_fields(queues: Iterable[QueueName]) -> list[dict[str, Any]]:
         {"topic": topic, "brokerName": broker, "queueId": queue_id}
         for topic, broker, queue_id in sorted(queues)
     ]
+
+
+def _group_of(fields: JsonObject, name: str) -> Group:
+    try:
+        return Group(check_name("group", fields.text(name)))
+    except ValueError as error:
+        raise InvalidCommand(str(error)) from error
+
+
+def _client_id_of(fields: JsonObject, name: str) -> str:
+    client_id = fields.text(name)
+    if not 0 < len(client_id) <= MAX_CLIENT_ID_CHARS:
+        raise InvalidCommand(
+            f"{name} has {len(client_id)} characters: expected 1 to {MAX_CLIENT_ID_CHARS}"
+        )
+    return client_id
 
 
 def _queue_of(fields: JsonObject) -> QueueName:

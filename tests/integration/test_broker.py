@@ -249,7 +249,7 @@ async def test_topics_are_created_by_a_send_if_that_is_wanted(tmp_path: Path) ->
         queue = template[0]._replace(topic=Topic("fresh"))
         await client.send(queue, OutgoingMessage(Topic("fresh"), b"x"))
         assert len(await client.queues(Topic("fresh"), fresh=True)) == 3
-        with pytest.raises(BrokerError, match="template"):
+        with pytest.raises(BrokerError, match="TBW102 is the broker.s own"):
             await client.send(template[0], OutgoingMessage(Topic("TBW102"), b"x"))
         with pytest.raises(BrokerError, match="not a legal name"):
             await client.send(queue._replace(topic=Topic("a/b")), OutgoingMessage(Topic("x"), b""))
@@ -318,7 +318,7 @@ async def test_housekeeping_goes_on_after_a_failure() -> None:
 @pytest.mark.parametrize(("name", "queues"), [("a b", 4), ("x" * 128, 4), ("good", 0)])
 async def test_bad_topics_are_refused(cluster: Cluster, name: str, queues: int) -> None:
     client = await cluster.client()
-    with pytest.raises(BrokerError, match=r"not a legal name|a topic has 1 to"):
+    with pytest.raises(BrokerError, match=r"not a legal name|readQueueNums is 0: expected 1 to"):
         await client.create_topic(Topic(name), queues=queues)
 
 

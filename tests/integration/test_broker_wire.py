@@ -144,7 +144,8 @@ async def test_the_filter_of_a_heartbeat_serves_pulls_that_name_none(raw: Raw) -
     found = await raw.pull(sys_flag=0, sub_version=5)
     assert [m.body for m in decode_messages(found.body)] == [b"b"]
     assert found.ext["nextBeginOffset"] == "2"
-    assert (await raw.pull(expression_type="SQL92", subscription="a > 1")).code == 23
+    assert (await raw.pull(expression_type="SQL92", subscription="a > 1")).code == 1
+    assert (await raw.pull(subscription=" || ")).code == 23
 
 
 async def test_a_pull_may_commit_by_the_way(raw: Raw) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.broker.topic_directory import TopicDirectory
-from broker_core.broker.topics import MAX_QUEUES
+from broker_core.broker.topics import MAX_QUEUES, RESERVED_TOPICS
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Topic, check_name
 from broker_core.remoting.bodies import table_to_json
@@ -12,6 +12,8 @@ from broker_core.remoting.command import VERSION, RemotingCommand
 from broker_core.remoting.headers import CreateTopicHeader
 from broker_core.remoting.route_bodies import Perm, TopicConfig, topics_to_json
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class AdminProcessor:
@@ -30,24 +32,7 @@ class AdminProcessor:
         }
 
     async def _define_topic(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        header = CreateTopicHeader.from_ext(request.ext)
-        try:
-            topic = Topic(check_name("topic", header.topic))
-        except ValueError as error:
-            raise InvalidCommand(str(error)) from error
-        for queues in (header.read_queue_nums, header.write_queue_nums):
-            if not 1 <= queues <= MAX_QUEUES:
-                raise InvalidCommand(f"{queues} queues: a topic has 1 to {MAX_QUEUES}")
-        if not 0 <= header.perm <= Perm.READ_WRITE | Perm.INHERIT:
-            raise InvalidCommand(f"perm is {header.perm}: 2 write + 4 read + 1 inherit")
-        config = TopicConfig(
-            topic=topic,
-            read_queues=header.read_queue_nums,
-            write_queues=header.write_queue_nums,
-            perm=header.perm,
-            sys_flag=header.topic_sys_flag or 0,
-            order=header.order,
-        )
+        config = _config_of(CreateTopicHeader.from_ext(request.ext))
         try:
             await self._directory.define(config)
         except OSError as error:
@@ -70,3 +55,36 @@ class AdminProcessor:
                 }
             )
         )
+
+
+def _config_of(header: CreateTopicHeader) -> TopicConfig:
+    try:
+        topic = Topic(check_name("topic", header.topic))
+    except ValueError as error:
+        raise InvalidCommand(str(error)) from error
+    if topic in RESERVED_TOPICS:
+        raise InvalidCommand(f"topic {topic} is the broker's own: choose another name")
+    for name, queues in (
+        ("readQueueNums", header.read_queue_nums),
+        ("writeQueueNums", header.write_queue_nums),
+    ):
+        if not 1 <= queues <= MAX_QUEUES:
+            raise InvalidCommand(f"header field {name} is {queues}: expected 1 to {MAX_QUEUES}")
+    if not 0 <= header.perm <= Perm.READ_WRITE | Perm.INHERIT:
+        raise InvalidCommand(
+            f"header field perm is {header.perm}: expected a sum of 2 (write), 4 (read) and 1"
+            " (inherit)"
+        )
+    if header.topic_filter_type not in _FILTER_TYPES:
+        raise InvalidCommand(
+            f"header field topicFilterType is {header.topic_filter_type[:80]!r}: expected"
+            f" {' or '.join(_FILTER_TYPES)}"
+        )
+    return TopicConfig(
+        topic=topic,
+        read_queues=header.read_queue_nums,
+        write_queues=header.write_queue_nums,
+        perm=header.perm,
+        sys_flag=header.topic_sys_flag or 0,
+        order=header.order,
+    )

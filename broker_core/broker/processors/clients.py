@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-import structlog
-
 from broker_core.broker.groups import Groups
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost
 from broker_core.names import RETRY_PREFIX, Group, Topic, check_name
+from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.bodies import ConsumerData, Heartbeat, consumer_ids_to_json
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import ConsumerGroupHeader, UnregisterClientHeader
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
-
-_log = structlog.get_logger("broker")
 
 
 class ClientProcessor:
@@ -28,6 +25,7 @@ class ClientProcessor:
     def __init__(self, groups: Groups[RemotingChannel], *, directory: TopicDirectory) -> None:
         self._groups = groups
         self._directory = directory
+        self._warnings = RareWarnings("broker")
 
     def handlers(self) -> dict[int, Handler]:
         """Request codes served."""
@@ -53,7 +51,7 @@ class ClientProcessor:
             )
         )
         for consumer in heartbeat.consumers:
-            await self._offer_retry_topic(consumer)
+            await self._offer_retry_topic(consumer, channel)
         return request.response()
 
     def _unregister(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -69,7 +67,7 @@ class ClientProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return request.response(body=consumer_ids_to_json(members))
 
-    async def _offer_retry_topic(self, consumer: ConsumerData) -> None:
+    async def _offer_retry_topic(self, consumer: ConsumerData, channel: RemotingChannel) -> None:
         """Java's push consumers look for it at once, and again only half a minute later."""
         topic = Topic(RETRY_PREFIX + consumer.group)
         wanted = any(subscription.topic == topic for subscription in consumer.subscriptions)
@@ -79,7 +77,7 @@ class ClientProcessor:
             check_name("topic", topic)
             await self._directory.define(TopicConfig(topic=topic, read_queues=1, write_queues=1))
         except (ValueError, OSError) as error:  # no reason to lose a member
-            _log.warning("retry topic not made", topic=topic, reason=str(error))
+            self._warnings.warn("retry topic not made", peer=channel.peer, reason=str(error))
 
     def _tell(self, groups: Iterable[Group]) -> None:
         for group in groups:

@@ -9,8 +9,8 @@ from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.errors import BrokerError, InvalidCommand
-from broker_core.names import Group, Topic
-from broker_core.remoting.bodies import Subscription
+from broker_core.names import Group, Topic, check_name
+from broker_core.remoting.bodies import MAX_EXPRESSION_CHARS, Subscription
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader, PullMessageResponse
@@ -65,10 +65,7 @@ class PullProcessor:
         self._directory.readable(Topic(header.topic), header.queue_id)
         tag_hashes = self._wanted_tags(header)
         if header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
-            self._offsets.commit(
-                Group(header.consumer_group), Topic(header.topic), header.queue_id,
-                header.commit_offset,
-            )  # fmt: skip
+            self._commit(header)
         result = self._read(header, tag_hashes)
         may_wait = header.sys_flag & PullFlag.SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
@@ -89,6 +86,14 @@ class PullProcessor:
         )
         return _answer(request, header, self._read(header, tag_hashes))
 
+    def _commit(self, header: PullMessageHeader) -> None:
+        try:
+            group = Group(check_name("group", header.consumer_group))
+        except ValueError as error:
+            raise InvalidCommand(str(error)) from error
+        topic = Topic(header.topic)
+        self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
+
     def _read(self, header: PullMessageHeader, tag_hashes: frozenset[int] | None) -> ReadResult:
         return self._reader.read(
             Topic(header.topic),
@@ -103,7 +108,7 @@ class PullProcessor:
         """Hashes of the tags the group wants; None for everything."""
         topic = Topic(header.topic)
         if header.sys_flag & PullFlag.SUBSCRIPTION:
-            wanted = Subscription.of_tags(topic, header.subscription)
+            wanted = _filter_of(header)
             kind = header.expression_type or "TAG"
         else:
             known = self._groups.subscription(Group(header.consumer_group), topic)
@@ -121,10 +126,27 @@ class PullProcessor:
             wanted, kind = known, known.expression_type
         if kind != "TAG":
             raise BrokerError(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"this broker filters by tags, not by {kind}",
+                ResponseCode.SYSTEM_ERROR,  # as Apache's, which does not filter by properties
+                f"this broker filters by tags (expression type TAG), not by {kind[:80]!r}",
             )
         return wanted.codes or None
+
+
+def _filter_of(header: PullMessageHeader) -> Subscription:
+    expression = header.subscription or ""
+    if len(expression) > MAX_EXPRESSION_CHARS:
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"the subscription has {len(expression)} characters: at most {MAX_EXPRESSION_CHARS}",
+        )
+    wanted = Subscription.of_tags(Topic(header.topic), expression)
+    if not wanted.tags and expression.strip() not in ("", "*"):
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"the subscription {expression[:80]!r} names no tag: expected tags with '||' between,"
+            " or * for all",
+        )
+    return wanted
 
 
 def _code(result: ReadResult, header: PullMessageHeader) -> tuple[ResponseCode, str]:

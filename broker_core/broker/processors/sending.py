@@ -8,10 +8,11 @@ from functools import lru_cache
 
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.topic_directory import TopicDirectory
-from broker_core.broker.topics import TEMPLATE_TOPIC
+from broker_core.broker.topics import RESERVED_TOPICS
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, InvalidCommand, LocalProtocolError, RemoteProtocolError
 from broker_core.names import Topic, check_name
+from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
@@ -51,6 +52,7 @@ class SendProcessor:
         self._store = store
         self._directory = directory
         self._store_host = store_host
+        self._warnings = RareWarnings("broker")
 
     def handlers(self) -> dict[int, Handler]:
         """Request codes served."""
@@ -69,12 +71,8 @@ class SendProcessor:
     async def _store_all(
         self, request: RemotingCommand, header: SendMessageHeader, channel: RemotingChannel
     ) -> Answer:
+        topic = _topic_of(header)
         entries = self._entries(request, header)
-        topic = Topic(header.topic)
-        if topic == TEMPLATE_TOPIC:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"topic {topic} is the template of others, not one"
-            )
         if self._directory.topics.find(topic) is None and self._settings.auto_create_topics:
             await self._create(topic, header.default_topic_queue_nums)
         queue_id = header.queue_id
@@ -95,6 +93,7 @@ class SendProcessor:
         except (ValueError, LocalProtocolError) as error:
             raise _illegal(str(error)) from error
         except OSError as error:
+            self._warnings.warn("message not stored", peer=channel.peer, reason=error.strerror)
             raise BrokerError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"the broker cannot write its log now: {error.strerror}",
@@ -123,10 +122,6 @@ class SendProcessor:
         return entries
 
     async def _create(self, topic: Topic, queues: int) -> None:
-        try:
-            check_name("topic", topic)
-        except ValueError as error:
-            raise _illegal(str(error)) from error
         queues = max(1, min(queues, self._settings.default_queues))
         try:
             await self._directory.define(
@@ -152,6 +147,19 @@ class SendProcessor:
             queue_offset=stored.first_queue_offset,
             transaction_id=_names(entries[0]).get(UNIQ_KEY) if len(entries) == 1 else None,
         )
+
+
+def _topic_of(header: SendMessageHeader) -> Topic:
+    try:
+        topic = Topic(check_name("topic", header.topic))
+    except ValueError as error:
+        raise InvalidCommand(str(error)) from error
+    if topic in RESERVED_TOPICS:
+        raise BrokerError(
+            ResponseCode.NO_PERMISSION,
+            f"topic {topic} is the broker's own: send to a topic of yours",
+        )
+    return topic
 
 
 def _batch(body: bytes, header_properties: bytes) -> list[BatchEntry]:

@@ -14,7 +14,6 @@ from broker_core.client.broker_client import BrokerClient
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.nameserver.server import NameServer
-from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting_channel import Answer, RemotingChannel
