@@ -83,6 +83,8 @@ class JavaClient:
         self._ids = itertools.count()
         self._waiting: dict[int, Future[Any]] = {}
         self._seen: list[Seen] = []
+        #: Queue and offset of all that ended handling, of whatever topic; for long runs.
+        self.handled: set[tuple[int, int]] = set()
         self._reader = threading.Thread(target=self._read, args=[self.process.stdout], daemon=True)
         self._reader.start()
 
@@ -121,7 +123,9 @@ class JavaClient:
         for line in output:
             record = orjson.loads(line)
             if "event" in record:
-                self._seen.append(Seen(**record))
+                self._seen.append(seen := Seen(**record))
+                if seen.event == "end":
+                    self.handled.add((seen.queue, seen.offset))
                 continue
             answer = self._waiting.pop(record["id"])
             if "failure" in record:

@@ -1,0 +1,196 @@
+"""Three orderly consumers of RocketMQ's own client on our broker, one joining, one killed."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.queue_locks import QueueLocks
+from broker_core.clock import now_ns
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.key_hash import queue_index
+from broker_core.remoting.message import OutgoingMessage
+from broker_core.tasks import spawn
+from tests.support.eventually import eventually
+from tests.support.java_client import ORDERLY, JavaClient, JavaClients, Seen, Stage, stage
+from tests.support.rocketmq import VERSIONS
+
+pytestmark = pytest.mark.parametrize("version", VERSIONS)
+
+MESSAGES = 50_000
+KEYS = 1000
+QUEUES = 8
+EXPIRY_S = 5.0
+FEATURE = "orderly: 50,000 messages, one consumer joins, one is killed"
+
+
+class Change(NamedTuple):
+    """A queue was given to a client, or (None) back by it."""
+
+    at: int
+    client_id: str | None
+
+
+class BrokerHistory:
+    """What the broker granted and what it was told to keep, written down as it happens."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.owners: dict[int, list[Change]] = defaultdict(list)
+        self.renewed: dict[int, int] = {}
+        self.commits: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.too_early: list[str] = []
+        lock, unlock, commit = QueueLocks.lock, QueueLocks.unlock, CommittedOffsets.commit
+
+        def recorded_lock(
+            locks: QueueLocks, group: Group, client_id: str, queues: Any, *, now_ns: int
+        ) -> Any:
+            grant = lock(locks, group, client_id, queues, now_ns=now_ns)
+            for queue in grant.queues:
+                self._granted(queue, client_id, now_ns)
+            return grant
+
+        def recorded_unlock(locks: QueueLocks, group: Group, client_id: str, queues: Any) -> None:
+            unlock(locks, group, client_id, queues)
+            for queue in queues:
+                if (changes := self.owners[queue.queue_id]) and changes[-1].client_id == client_id:
+                    changes.append(Change(now_ns(), None))
+
+        def recorded_commit(
+            offsets: CommittedOffsets, group: Group, topic: Topic, queue: int, at: int, **more: Any
+        ) -> int | None:
+            if not topic.startswith("%"):
+                self.commits[queue].append((now_ns(), at))
+            return commit(offsets, group, topic, queue, at, **more)
+
+        patch.setattr(QueueLocks, "lock", recorded_lock)
+        patch.setattr(QueueLocks, "unlock", recorded_unlock)
+        patch.setattr(CommittedOffsets, "commit", recorded_commit)
+
+    def _granted(self, queue: QueueName, client_id: str, at: int) -> None:
+        if queue.topic.startswith("%"):
+            return
+        changes = self.owners[queue.queue_id]
+        owner = changes[-1].client_id if changes else None
+        if owner not in (None, client_id) and at - self.renewed[queue.queue_id] < EXPIRY_S * 1e9:
+            self.too_early.append(f"{queue} to {client_id} while {owner} holds it")
+        if owner != client_id:
+            changes.append(Change(at, client_id))
+        self.renewed[queue.queue_id] = at
+
+    def owner(self, queue_id: int, at: int) -> str | None:
+        """Whom the broker had given the queue at that time."""
+        changes = self.owners[queue_id]
+        place = bisect_right(changes, at, key=lambda change: change.at)
+        return changes[place - 1].client_id if place else None
+
+    def committed(self, queue_id: int, at: int) -> int:
+        """The offset that the broker had of the group then."""
+        commits = self.commits[queue_id]
+        place = bisect_right(commits, at, key=lambda commit: commit[0])
+        return commits[place - 1][1] if place else 0
+
+
+@pytest.mark.feature(FEATURE)
+@pytest.mark.slow
+async def test_no_key_out_of_order_none_lost_no_queue_with_two_owners(
+    version: str, java_clients: JavaClients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = BrokerHistory(monkeypatch)
+    processes = {name: java_clients.another(version, ORDERLY) for name in ("a", "b", "c")}
+    async with stage(processes["a"], tmp_path, queues=QUEUES, lock_expiry_s=EXPIRY_S) as scene:
+        for name in ("a", "b"):
+            await consume(scene, name, processes[name])
+        producing = spawn(produce(scene, 0, MESSAGES // 2), name="produce")
+        await eventually(lambda: handled(processes) > MESSAGES // 5, within_s=60)
+        await consume(scene, "c", processes["c"])
+        await producing
+        await owns_some(scene, "c", processes["c"])
+        producing = spawn(produce(scene, MESSAGES // 2, MESSAGES), name="produce")
+        await eventually(lambda: len(processes["c"].handled) > 500, within_s=60)
+        processes["b"].kill()
+        assert handled(processes) < MESSAGES
+        await producing
+        await eventually(lambda: handled(processes) == MESSAGES, within_s=60)
+        for name in ("a", "c"):
+            await processes[name].call("close", name)
+        begun = sorted((s for p in processes.values() for s in p.seen()), key=lambda s: s.at)
+        ended = [s for p in processes.values() for s in p.seen(event="end")]
+    check_owners(history, begun, {(s.name, s.queue, s.offset): s.at for s in ended})
+    check_order(history, begun)
+    assert {s.name for s in begun} == {"a", "b", "c"}
+
+
+async def consume(scene: Stage, name: str, java: JavaClient) -> None:
+    await scene.start(
+        "push", name, java=java, orderly=True, tags="*", handleMicros=200, persistMs=1000,
+        **{"from": "FIRST_OFFSET"},
+    )  # fmt: skip
+
+
+async def owns_some(scene: Stage, name: str, java: JavaClient) -> None:
+    async with asyncio.timeout(60):
+        while not any(each["locked"] for each in await java.call("owned", name)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def produce(scene: Stage, begin: int, end: int) -> None:
+    """Message n is number n // KEYS of key n % KEYS; a key's messages are in its queue in order."""
+    queues = await scene.ours.queues(scene.topic, fresh=True)
+    for first in range(begin, end, 2000):
+        of_queue: dict[QueueName, list[OutgoingMessage]] = defaultdict(list)
+        for n in range(first, min(first + 2000, end)):
+            key = f"key-{n % KEYS}"
+            queue = queues[queue_index(key, len(queues))]
+            body = b"%d:%d" % (n % KEYS, n // KEYS)
+            of_queue[queue].append(OutgoingMessage(scene.topic, body, key=key))
+        for queue, messages in of_queue.items():
+            await scene.ours.send_batch(queue, messages)
+
+
+def handled(processes: dict[str, JavaClient]) -> int:
+    return len(set().union(*(process.handled.copy() for process in processes.values())))
+
+
+def check_owners(
+    history: BrokerHistory, begun: list[Seen], ends: dict[tuple[str, int, int], int]
+) -> None:
+    """A queue is handled by one process at a time, and by the one that the broker gave it."""
+    assert history.too_early == []
+    busy_until: dict[int, tuple[int, str]] = {}
+    for seen in begun:
+        until, by = busy_until.get(seen.queue, (0, ""))
+        assert seen.at >= until or by == seen.name, f"{seen} while {by} handles the queue"
+        end = ends.get((seen.name, seen.queue, seen.offset), seen.at)
+        busy_until[seen.queue] = (end, seen.name)
+        owner = history.owner(seen.queue, seen.at) or ""
+        assert owner.partition("@")[2].startswith(f"{seen.name}-"), f"{seen}: {owner} owns it"
+
+
+def check_order(history: BrokerHistory, begun: list[Seen]) -> None:
+    """Of each queue every offset in turn; back only with a new owner, to what was committed."""
+    last: dict[int, Seen] = {}
+    back = 0
+    of_key: dict[str, list[int]] = defaultdict(list)
+    for seen in begun:
+        before = last.get(seen.queue)
+        wanted = before.offset + 1 if before else 0
+        if seen.offset != wanted:
+            assert before is not None
+            assert seen.offset < wanted, f"{seen} passes over {wanted}"
+            assert seen.offset == history.committed(seen.queue, seen.at), seen
+            back += 1
+        last[seen.queue] = seen
+    for seen in begun:
+        key, _, number = seen.body.partition(":")
+        numbers = of_key[key]
+        if not numbers or int(number) > numbers[-1]:
+            numbers.append(int(number))
+    assert back < QUEUES * 4
+    assert len(of_key) == KEYS
+    assert all(numbers == list(range(MESSAGES // KEYS)) for numbers in of_key.values())
