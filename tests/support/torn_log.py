@@ -100,7 +100,7 @@ class TornLog:
         while not self.records or self.end < 2 * TAIL_BYTES:
             queue_id = chooser.randrange(QUEUES)
             entries = [
-                entry(chooser.randbytes(chooser.randint(0, 600)), key="k", tag="red")
+                entry(chooser.randbytes(chooser.randint(0, 1500)), key="k", tag="red")
                 for _ in range(chooser.choice((1, 1, 3)))
             ]
             put = await store.put(envelope(queue_id), entries, store_ms=len(self.records))
@@ -129,7 +129,8 @@ class TornLog:
                 assert not store.recovery.dropped
             else:
                 self._check_told(logs[0], end, dropped)
-            self._check_goes_on(store)
+            if end % 8 == 0:
+                self._check_goes_on(store)
         finally:
             store.abandon()
 
@@ -167,7 +168,7 @@ class TornLog:
         return bisect_right(self.records, at, key=lambda record: record.end)
 
     def _log_end(self, at: int) -> int:
-        """Where the log ends that is cut at *at*: behind a message, or behind a segment's filler."""
+        """Where the log ends that is cut at *at*: behind a message or a filler."""
         count = self._index_at(at)
         end = self.records[count - 1].end if count else 0
         following = self.records[count].start if count < len(self.records) else end

@@ -1,0 +1,102 @@
+"""``make torture``: what the suite tries hundreds of times, tried thousands of times.
+
+1. Cuts of a log at every byte of its last 64 KB, and a flipped bit at every sixteenth byte.
+2. ``kill -9`` of a broker 1,000 times, 50 to a data folder, with and without retention.
+
+Progress goes to stderr; a breach ends the run with its seed and place. ORDERLANE_SEED=N chooses
+another run; the next seed swaps which cuts leave zeros and which the end of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from tests.support.broker_kills import BrokerKills
+from tests.support.torn_log import TAIL_BYTES, TornLog
+
+T = TypeVar("T")
+
+_KILLS_A_FOLDER = 50
+_SAY_EVERY_S = 5.0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"torture: {text}\n")
+    sys.stderr.flush()
+
+
+def _told(items: Iterable[T], *, what: str, of: int) -> Iterator[T]:
+    """Pass *items* on and say now and then how far they are."""
+    said = began = time.monotonic()
+    for done, item in enumerate(items, 1):
+        yield item
+        if time.monotonic() - said > _SAY_EVERY_S or done == of:
+            said = time.monotonic()
+            _say(f"{done} of {of} {what} after {said - began:.0f} s")
+
+
+def _tear(folder: Path, *, seed: int, cuts: int) -> None:
+    log = TornLog.write(folder, seed=seed)
+    for back in _told(range(cuts), what="cuts", of=cuts):
+        at = log.end - back
+        try:
+            log.check_cut(at, ("end", "zeros")[(at + seed) % 2])
+            if back % 16 == 1:
+                log.check_flip(at, random.Random(at).randrange(8))
+        except BaseException:
+            _say(f"failed at byte {at} of the log, seed {seed}")
+            raise
+
+
+async def _kill(folder: Path, *, seed: int, kills: int) -> int:
+    """Return how many sends were answered."""
+    answered = 0
+    rounds = range(0, kills, _KILLS_A_FOLDER)
+    for first in _told(rounds, what=f"times {_KILLS_A_FOLDER} kills", of=len(rounds)):
+        retention = first // _KILLS_A_FOLDER % 2 == 1
+        run = BrokerKills(
+            folder / str(first), random.Random(f"{seed} {first}"), retention=retention
+        )
+        try:
+            await run.run(min(_KILLS_A_FOLDER, kills - first))
+        except BaseException:
+            _say(f"failed at kill {first + run.kills}, seed {seed}")
+            raise
+        answered += run.messages
+    return answered
+
+
+def main() -> None:
+    """Run both; any breach is an exception."""
+    parser = argparse.ArgumentParser(prog="torture")
+    parser.add_argument("--cuts", type=int, default=TAIL_BYTES)
+    parser.add_argument("--kills", type=int, default=1000)
+    options = parser.parse_args()
+    seed = int(os.environ.get("ORDERLANE_SEED", "1"))
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # says nothing
+    began = time.monotonic()
+    # In memory where there is such a folder: the cuts ask nothing of a disk but its time.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        _tear(Path(name), seed=seed, cuts=options.cuts)
+    with tempfile.TemporaryDirectory() as name:
+        answered = asyncio.run(_kill(Path(name), seed=seed, kills=options.kills))
+    _say(
+        f"passed: {options.cuts} cuts, {options.kills} kills, {answered} answered messages all"
+        f" there, seed {seed}, {time.monotonic() - began:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
