@@ -23,7 +23,7 @@ struct Message {
     4: i64 hashId,
     /** The tag, by which groups may filter; absent: none. */
     5: string tags,
-    /** The queue's place in the order by broker name, then id; -1: by hashId; -2: a random one. */
+    /** The queue's place in the order by broker name, then id; -1: by hashId; -2: any queue. */
     6: i32 partitionId = -1,
     /** The body; before field 3 if both are there. */
     7: optional binary body,
@@ -35,7 +35,15 @@ struct Message {
     75: optional string token
 }
 
-/** What became of a message. */
+/** What became of one message of a batch. */
+struct MessageResult {
+    /** As in Result; 70: not sent, so that it does not overtake an earlier one that was not stored. */
+    1: required i32 code,
+    /** For people; absent with code 0, and where it is the same as the message's before. */
+    2: optional string msg
+}
+
+/** What became of a message, or of a batch. */
 struct Result {
     /**
      * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
@@ -45,7 +53,9 @@ struct Result {
     /** For people: what was wrong, and what would be right. */
     2: string msg,
     /** The message's key, or what names it. */
-    3: optional string key
+    3: optional string key,
+    /** Of a batch that was not stored whole: one for each message, in their order. */
+    70: optional list<MessageResult> messages
 }
 
 /** A message for later. Answered with code 18 until the broker has delays, 31 for loops. */
@@ -91,7 +101,10 @@ struct DelayResult {
 service ProducerService {
     /** Stores one message; timeout in milliseconds. Code 0 means stored. */
     Result sendSync(1: Message message, 2: i64 timeout),
-    /** Stores some messages in their order; one code for all: 0 means that all are stored. */
+    /**
+     * Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
+     * it is the first failure's, and the messages' results say which are.
+     */
     Result sendBatchSync(1: list<Message> messages),
     /** As sendSync; here too the answer comes after the message was stored. */
     Result sendAsync(1: Message message),

@@ -1,28 +1,26 @@
-"""ProducerService: sends to the broker, one sharding key to one queue. No decisions about order.
+"""ProducerService: what thin clients send, through the broker client's Producer, which keeps order.
 
-Result codes are DDMQ's. A send that failed may still be stored: its client sends it again with the
-same UNIQ_KEY, so that consumers can tell.
+Result codes are DDMQ's, and one of ours. A send that failed may still be stored: its client sends
+it again with the same UNIQ_KEY, so that consumers can tell.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from broker_core.client import BrokerClient, SendReceipt, SendStatus
-from broker_core.client.sending import with_id
+from broker_core.client import BrokerClient, Producer, SendReceipt, SendStatus
+from broker_core.client.producer import DEFAULT_TIMEOUT_S, Outbound, Outcome
+from broker_core.client.sending import size_of, with_id
 from broker_core.clock import wall_ms
-from broker_core.errors import BrokerError, LocalProtocolError, RemotingError, RequestTimeout
+from broker_core.errors import BrokerError, LocalProtocolError, NotSent, RequestTimeout
 from broker_core.names import QueueName, Topic, check_name
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.key_hash import queue_index
-from broker_core.remoting.message import OutgoingMessage, encode_properties
+from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.message import OutgoingMessage
 from proxy.downstream.requests import RESERVED_PROPERTIES
 from proxy.downstream.thrift_server import Entry, Reply, awaiting
 from proxy.history.record import History
@@ -31,7 +29,7 @@ from thrift_idl import producer, producer_service
 
 _log = structlog.get_logger("producers")
 
-OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC = 0, 10, 11, 12, 14
+OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC, NOT_SENT = 0, 10, 11, 12, 14, 70
 NOT_A_DELAY_TOPIC, BAD_DELAY_TYPE = 18, 31
 LOOPS = 3  # DelayMessage.dmsgtype
 
@@ -48,8 +46,6 @@ MAX_KEY_CHARS = MAX_TAG_CHARS = 255
 #: The official broker's default topic: its route shows the queues that a new topic gets.
 _TEMPLATE_TOPIC = Topic("TBW102")
 
-#: One request to the broker carries at most so much; more goes in several, in order.
-_BATCH_MESSAGES, _BATCH_BYTES = 512, 1_000_000
 #: Longest time that a client may give its send.
 _MAX_TIMEOUT_MS = 60_000
 
@@ -61,13 +57,6 @@ class _Illegal(Exception):
     """A message that no broker would take; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Routed:
-    queue: QueueName
-    message: OutgoingMessage
-    size: int  # bytes of body and properties
-
-
 class ProducerService:
     """Sends through *client*."""
 
@@ -76,7 +65,8 @@ class ProducerService:
         self._history = history
         self._max_body_bytes = max_body_bytes
         self._noisy = NoisyLog(_log)
-        self._turns = itertools.count()
+        # Requests of a connection wait for each other; those of others know nothing of them.
+        self._producer = Producer(client, find_queues=self._queues, independent=True)
         self._creating = asyncio.Lock()
         self._being_created: Topic | None = None
 
@@ -92,16 +82,16 @@ class ProducerService:
     # ---- methods --------------------------------------------------------------------------------
 
     async def _send_sync(self, arguments: Any, _reply: Reply) -> Any:
-        timeout_s = min(max(arguments.timeout or 0, 0), _MAX_TIMEOUT_MS) / 1000 or None
+        timeout_s = min(max(arguments.timeout or 0, 0), _MAX_TIMEOUT_MS) / 1000 or DEFAULT_TIMEOUT_S
         result = await self._send([arguments.message], timeout_s=timeout_s)
         return producer_service.sendSync_result(success=result)
 
     async def _send_async(self, arguments: Any, _reply: Reply) -> Any:
-        result = await self._send([arguments.message], timeout_s=None)
+        result = await self._send([arguments.message])
         return producer_service.sendAsync_result(success=result)
 
     async def _send_batch(self, arguments: Any, _reply: Reply) -> Any:
-        result = await self._send(arguments.messages or [], timeout_s=None)
+        result = await self._send(arguments.messages or [])
         return producer_service.sendBatchSync_result(success=result)
 
     async def _send_delay(self, arguments: Any, _reply: Reply) -> Any:
@@ -114,41 +104,29 @@ class ProducerService:
 
     # ---- sending --------------------------------------------------------------------------------
 
-    async def _send(self, messages: Sequence[Any], *, timeout_s: float | None) -> Any:
-        """Send *messages* in order; one Result for all: the first failure, if any."""
+    async def _send(self, messages: Sequence[Any], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Any:
+        """Send *messages*; one Result for all, with one for each if not all were stored."""
         if all(each is not None and each.topic == HEARTBEAT_TOPIC for each in messages):
             return producer.Result(code=OK, msg="OK")
+        outbound: list[Outbound] = []
         try:
-            routed = [await self._route(each) for each in messages]
+            for each in messages:
+                outbound.append(self._outbound(each))
         except _Illegal as error:
-            return producer.Result(code=ILLEGAL, msg=str(error))
-        except RemotingError as error:
-            return self._failure(error)
-        by_queue: dict[QueueName, list[_Routed]] = {}
-        for each in routed:
-            by_queue.setdefault(each.queue, []).append(each)
-        outcomes = await asyncio.gather(
-            *(self._to_queue(*each, timeout_s=timeout_s) for each in by_queue.items())
-        )
-        failures = [each for each in outcomes if each is not None]
-        return self._failure(failures[0]) if failures else producer.Result(code=OK, msg="OK")
-
-    async def _to_queue(
-        self, queue: QueueName, messages: list[_Routed], *, timeout_s: float | None
-    ) -> RemotingError | None:
-        """Send to one queue, in order, stopping at the first failure, which is returned."""
-        try:
-            for chunk in _chunks(messages):
-                if len(chunk) == 1:
-                    receipts = [await self._client.send(queue, chunk[0], timeout_s=timeout_s)]
-                else:
-                    receipts = await self._client.send_batch(queue, chunk, timeout_s=timeout_s)
-                self._record(receipts)
-                if late := [each for each in receipts if each.status is _NOT_ON_DISK]:
-                    raise RequestTimeout(f"{queue}: {len(late)} messages were not on disk in time")
-        except RemotingError as error:
-            return error
-        return None
+            where = f"message {len(outbound) + 1} of {len(messages)}: " if len(messages) > 1 else ""
+            return producer.Result(code=ILLEGAL, msg=f"{where}{error}")
+        outcomes = await self._producer.send_batch(outbound, timeout_s=timeout_s)
+        receipts = [each for each in outcomes if isinstance(each, SendReceipt)]
+        self._record(receipts)
+        failures = [failure for each in outcomes if (failure := _failure(each)) is not None]
+        if not failures:
+            return producer.Result(code=OK, msg="OK")
+        code, reason = failures[0]
+        self._noisy.warning(f"code {code}", "send failed", code=code, reason=reason)
+        if len(outcomes) == 1:
+            return producer.Result(code=code, msg=reason)
+        text = f"{len(failures)} of {len(outcomes)} messages were not stored: {reason}"
+        return producer.Result(code=code, msg=text, messages=_message_results(outcomes))
 
     def _record(self, receipts: Sequence[SendReceipt]) -> None:
         if self._history.enabled:
@@ -165,19 +143,10 @@ class ProducerService:
                 ],
             )
 
-    def _failure(self, error: RemotingError) -> Any:
-        code = UNKNOWN
-        if isinstance(error, RequestTimeout):
-            code = TIMED_OUT
-        elif isinstance(error, BrokerError):
-            code = _CODE_OF_ANSWER.get(error.code, UNKNOWN)
-        self._noisy.warning(f"code {code}", "send failed", code=code, reason=str(error))
-        return producer.Result(code=code, msg=str(error))
-
     # ---- routing --------------------------------------------------------------------------------
 
-    async def _route(self, message: Any) -> _Routed:
-        """The message as brokers take it, and its queue. Raises _Illegal or RemotingError."""
+    def _outbound(self, message: Any) -> Outbound:
+        """The message as brokers take it, and where it goes. Raises _Illegal."""
         if message is None:
             raise _Illegal("there is no message in this request")
         try:
@@ -186,28 +155,17 @@ class ProducerService:
             raise _Illegal(str(error)) from None
         outgoing = self._outgoing(topic, message)
         try:
-            size = len(outgoing.body) + len(encode_properties(outgoing.all_properties()))
+            size_of(outgoing)
         except LocalProtocolError as error:
             raise _Illegal(str(error)) from None
-        queues = await self._queues(topic)
-        if not queues:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"topic {topic} has no writable queue", request="send"
-            )
-        return _Routed(queues[self._choose(message, len(queues))], outgoing, size)
-
-    def _choose(self, message: Any, count: int) -> int:
-        """Index of the queue: explicit, by hashId, by the key's hash, at random, or in turn."""
         partition = -1 if message.partitionId is None else int(message.partitionId)
         if partition >= 0:
-            return partition % count
-        if partition < -1:
-            return random.randrange(count)  # as DDMQ's clients ask: -2
+            return Outbound(outgoing, partition, ordered=False)
+        if partition < -1:  # as DDMQ's clients ask for any: -2
+            return Outbound(outgoing)
         if message.hashId is not None:
-            return abs(int(message.hashId)) % count
-        if message.key:
-            return queue_index(message.key, count)
-        return next(self._turns) % count
+            return Outbound(outgoing, int(message.hashId))
+        return Outbound(outgoing, java_hash(message.key) if message.key else None)
 
     def _outgoing(self, topic: Topic, message: Any) -> OutgoingMessage:
         body = message.body if message.body is not None else (message.value or "").encode()
@@ -225,7 +183,6 @@ class ProducerService:
                 raise _Illegal(f"property {name!r} is reserved by the broker: rename it")
             if not name or not value:
                 raise _Illegal(f"property {name!r} with value {value!r}: neither may be empty")
-        # The id is given here, not at the send: it belongs to what is counted and checked.
         return with_id(
             OutgoingMessage(
                 topic=topic, body=body, key=key, tag=tag, properties=properties, born_ms=wall_ms()
@@ -261,13 +218,27 @@ class ProducerService:
         return await self._client.writable_queues(topic, fresh=True)
 
 
-def _chunks(messages: Sequence[_Routed]) -> list[list[OutgoingMessage]]:
-    chunks: list[list[OutgoingMessage]] = []
-    size = _BATCH_BYTES
-    for each in messages:
-        if size + each.size > _BATCH_BYTES or len(chunks[-1]) >= _BATCH_MESSAGES:
-            chunks.append([])
-            size = 0
-        chunks[-1].append(each.message)
-        size += each.size
-    return chunks
+def _failure(outcome: Outcome) -> tuple[int, str] | None:
+    """Code and reason, None for a message that is stored and on disk."""
+    if isinstance(outcome, SendReceipt):
+        if outcome.status is not _NOT_ON_DISK:
+            return None
+        return TIMED_OUT, f"{outcome.queue}: the message was not on disk in time"
+    code = UNKNOWN
+    if isinstance(outcome, NotSent):
+        code = NOT_SENT
+    elif isinstance(outcome, RequestTimeout):
+        code = TIMED_OUT
+    elif isinstance(outcome, BrokerError):
+        code = _CODE_OF_ANSWER.get(outcome.code, UNKNOWN)
+    return code, str(outcome)
+
+
+def _message_results(outcomes: Sequence[Outcome]) -> list[Any]:
+    results = []
+    before = None
+    for each in outcomes:
+        code, reason = _failure(each) or (OK, None)
+        results.append(producer.MessageResult(code=code, msg=None if reason == before else reason))
+        before = reason
+    return results

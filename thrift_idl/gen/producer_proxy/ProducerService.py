@@ -32,7 +32,8 @@ class Iface(object):
 
     def sendBatchSync(self, messages):
         """
-        Stores some messages in their order; one code for all: 0 means that all are stored.
+        Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
+        it is the first failure's, and the messages' results say which are.
 
         Parameters:
          - messages
@@ -107,7 +108,8 @@ class Client(Iface):
 
     def sendBatchSync(self, messages):
         """
-        Stores some messages in their order; one code for all: 0 means that all are stored.
+        Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
+        it is the first failure's, and the messages' results say which are.
 
         Parameters:
          - messages
@@ -522,11 +524,11 @@ class sendBatchSync_args(object):
             if fid == 1:
                 if ftype == TType.LIST:
                     self.messages = []
-                    (_etype21, _size18) = iprot.readListBegin()
-                    for _i22 in range(_size18):
-                        _elem23 = Message()
-                        _elem23.read(iprot)
-                        self.messages.append(_elem23)
+                    (_etype28, _size25) = iprot.readListBegin()
+                    for _i29 in range(_size25):
+                        _elem30 = Message()
+                        _elem30.read(iprot)
+                        self.messages.append(_elem30)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -543,8 +545,8 @@ class sendBatchSync_args(object):
         if self.messages is not None:
             oprot.writeFieldBegin('messages', TType.LIST, 1)
             oprot.writeListBegin(TType.STRUCT, len(self.messages))
-            for iter24 in self.messages:
-                iter24.write(oprot)
+            for iter31 in self.messages:
+                iter31.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         oprot.writeFieldStop()

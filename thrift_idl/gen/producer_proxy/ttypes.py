@@ -28,7 +28,7 @@ class Message(object):
     of queues. Java's String.hashCode of the sharding key, sign kept. Absent: by the key, or
     round robin if that is absent too.
      - tags: The tag, by which groups may filter; absent: none.
-     - partitionId: The queue's place in the order by broker name, then id; -1: by hashId; -2: a random one.
+     - partitionId: The queue's place in the order by broker name, then id; -1: by hashId; -2: any queue.
      - body: The body; before field 3 if both are there.
      - version: Name and version of the client library; for statistics only.
      - properties: The application's properties; UNIQ_KEY among them makes the id of the message.
@@ -206,15 +206,100 @@ class Message(object):
         return not (self == other)
 
 
+class MessageResult(object):
+    """
+    What became of one message of a batch.
+
+    Attributes:
+     - code: As in Result; 70: not sent, so that it does not overtake an earlier one that was not stored.
+     - msg: For people; absent with code 0, and where it is the same as the message's before.
+
+    """
+
+    __slots__ = (
+        'code',
+        'msg',
+    )
+
+
+    def __init__(self, code=None, msg=None,):
+        self.code = code
+        self.msg = msg
+
+    def read(self, iprot):
+        if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
+            iprot._fast_decode(self, iprot, [self.__class__, self.thrift_spec])
+            return
+        iprot.readStructBegin()
+        while True:
+            (fname, ftype, fid) = iprot.readFieldBegin()
+            if ftype == TType.STOP:
+                break
+            if fid == 1:
+                if ftype == TType.I32:
+                    self.code = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 2:
+                if ftype == TType.STRING:
+                    self.msg = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
+            else:
+                iprot.skip(ftype)
+            iprot.readFieldEnd()
+        iprot.readStructEnd()
+
+    def write(self, oprot):
+        if oprot._fast_encode is not None and self.thrift_spec is not None:
+            oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
+            return
+        oprot.writeStructBegin('MessageResult')
+        if self.code is not None:
+            oprot.writeFieldBegin('code', TType.I32, 1)
+            oprot.writeI32(self.code)
+            oprot.writeFieldEnd()
+        if self.msg is not None:
+            oprot.writeFieldBegin('msg', TType.STRING, 2)
+            oprot.writeString(self.msg.encode('utf-8') if sys.version_info[0] == 2 else self.msg)
+            oprot.writeFieldEnd()
+        oprot.writeFieldStop()
+        oprot.writeStructEnd()
+
+    def validate(self):
+        if self.code is None:
+            raise TProtocolException(message='Required field code is unset!')
+        return
+
+    def __repr__(self):
+        L = ['%s=%r' % (key, getattr(self, key))
+             for key in self.__slots__]
+        return '%s(%s)' % (self.__class__.__name__, ', '.join(L))
+
+    def __eq__(self, other):
+        if not isinstance(other, self.__class__):
+            return False
+        for attr in self.__slots__:
+            my_val = getattr(self, attr)
+            other_val = getattr(other, attr)
+            if my_val != other_val:
+                return False
+        return True
+
+    def __ne__(self, other):
+        return not (self == other)
+
+
 class Result(object):
     """
-    What became of a message.
+    What became of a message, or of a batch.
 
     Attributes:
      - code: 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
     unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down.
      - msg: For people: what was wrong, and what would be right.
      - key: The message's key, or what names it.
+     - messages: Of a batch that was not stored whole: one for each message, in their order.
 
     """
 
@@ -222,13 +307,15 @@ class Result(object):
         'code',
         'msg',
         'key',
+        'messages',
     )
 
 
-    def __init__(self, code=None, msg=None, key=None,):
+    def __init__(self, code=None, msg=None, key=None, messages=None,):
         self.code = code
         self.msg = msg
         self.key = key
+        self.messages = messages
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -254,6 +341,17 @@ class Result(object):
                     self.key = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
                 else:
                     iprot.skip(ftype)
+            elif fid == 70:
+                if ftype == TType.LIST:
+                    self.messages = []
+                    (_etype12, _size9) = iprot.readListBegin()
+                    for _i13 in range(_size9):
+                        _elem14 = MessageResult()
+                        _elem14.read(iprot)
+                        self.messages.append(_elem14)
+                    iprot.readListEnd()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -275,6 +373,13 @@ class Result(object):
         if self.key is not None:
             oprot.writeFieldBegin('key', TType.STRING, 3)
             oprot.writeString(self.key.encode('utf-8') if sys.version_info[0] == 2 else self.key)
+            oprot.writeFieldEnd()
+        if self.messages is not None:
+            oprot.writeFieldBegin('messages', TType.LIST, 70)
+            oprot.writeListBegin(TType.STRUCT, len(self.messages))
+            for iter15 in self.messages:
+                iter15.write(oprot)
+            oprot.writeListEnd()
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -429,11 +534,11 @@ class DelayMessage(object):
             elif fid == 14:
                 if ftype == TType.MAP:
                     self.properties = {}
-                    (_ktype10, _vtype11, _size9) = iprot.readMapBegin()
-                    for _i13 in range(_size9):
-                        _key14 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        _val15 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
-                        self.properties[_key14] = _val15
+                    (_ktype17, _vtype18, _size16) = iprot.readMapBegin()
+                    for _i20 in range(_size16):
+                        _key21 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        _val22 = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                        self.properties[_key21] = _val22
                     iprot.readMapEnd()
                 else:
                     iprot.skip(ftype)
@@ -503,9 +608,9 @@ class DelayMessage(object):
         if self.properties is not None:
             oprot.writeFieldBegin('properties', TType.MAP, 14)
             oprot.writeMapBegin(TType.STRING, TType.STRING, len(self.properties))
-            for kiter16, viter17 in self.properties.items():
-                oprot.writeString(kiter16.encode('utf-8') if sys.version_info[0] == 2 else kiter16)
-                oprot.writeString(viter17.encode('utf-8') if sys.version_info[0] == 2 else viter17)
+            for kiter23, viter24 in self.properties.items():
+                oprot.writeString(kiter23.encode('utf-8') if sys.version_info[0] == 2 else kiter23)
+                oprot.writeString(viter24.encode('utf-8') if sys.version_info[0] == 2 else viter24)
             oprot.writeMapEnd()
             oprot.writeFieldEnd()
         if self.token is not None:
@@ -708,12 +813,85 @@ Message.thrift_spec = (
     None,  # 74
     (75, TType.STRING, 'token', 'UTF8', None, ),  # 75
 )
+all_structs.append(MessageResult)
+MessageResult.thrift_spec = (
+    None,  # 0
+    (1, TType.I32, 'code', None, None, ),  # 1
+    (2, TType.STRING, 'msg', 'UTF8', None, ),  # 2
+)
 all_structs.append(Result)
 Result.thrift_spec = (
     None,  # 0
     (1, TType.I32, 'code', None, None, ),  # 1
     (2, TType.STRING, 'msg', 'UTF8', None, ),  # 2
     (3, TType.STRING, 'key', 'UTF8', None, ),  # 3
+    None,  # 4
+    None,  # 5
+    None,  # 6
+    None,  # 7
+    None,  # 8
+    None,  # 9
+    None,  # 10
+    None,  # 11
+    None,  # 12
+    None,  # 13
+    None,  # 14
+    None,  # 15
+    None,  # 16
+    None,  # 17
+    None,  # 18
+    None,  # 19
+    None,  # 20
+    None,  # 21
+    None,  # 22
+    None,  # 23
+    None,  # 24
+    None,  # 25
+    None,  # 26
+    None,  # 27
+    None,  # 28
+    None,  # 29
+    None,  # 30
+    None,  # 31
+    None,  # 32
+    None,  # 33
+    None,  # 34
+    None,  # 35
+    None,  # 36
+    None,  # 37
+    None,  # 38
+    None,  # 39
+    None,  # 40
+    None,  # 41
+    None,  # 42
+    None,  # 43
+    None,  # 44
+    None,  # 45
+    None,  # 46
+    None,  # 47
+    None,  # 48
+    None,  # 49
+    None,  # 50
+    None,  # 51
+    None,  # 52
+    None,  # 53
+    None,  # 54
+    None,  # 55
+    None,  # 56
+    None,  # 57
+    None,  # 58
+    None,  # 59
+    None,  # 60
+    None,  # 61
+    None,  # 62
+    None,  # 63
+    None,  # 64
+    None,  # 65
+    None,  # 66
+    None,  # 67
+    None,  # 68
+    None,  # 69
+    (70, TType.LIST, 'messages', (TType.STRUCT, [MessageResult, None], False), None, ),  # 70
 )
 all_structs.append(DelayMessage)
 DelayMessage.thrift_spec = (
