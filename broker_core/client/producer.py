@@ -24,7 +24,13 @@ from broker_core.client.send_lanes import SendLanes, Turn
 from broker_core.client.sending import cut, size_of, with_id
 from broker_core.client.slow_brokers import SlowBrokers
 from broker_core.clock import now_ns
-from broker_core.errors import BrokerError, NotSent, RemotingError
+from broker_core.errors import (
+    BrokerError,
+    ConnectionLost,
+    NotSent,
+    RemotingError,
+    RequestTimeout,
+)
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import java_hash
@@ -73,15 +79,18 @@ class Producer:
         group: Group = DEFAULT_PRODUCER,
         find_queues: FindQueues | None = None,
         independent: bool = False,
+        on_doubt: Callable[[Sequence[OutgoingMessage], RemotingError], None] | None = None,
     ) -> None:
         """*find_queues* gives a topic's queues, by broker and id; default: the client's routes.
 
         *independent*: callers know nothing of each other, so one's failure (rule 3) is its own.
+        *on_doubt* is told of each try that had no answer: it may have stored its messages.
         """
         self._client = client
         self._group = group
         self._find_queues = find_queues or client.writable_queues
         self._independent = independent
+        self._on_doubt = on_doubt
         self._lanes = SendLanes()
         self._waiting: dict[Turn, asyncio.Event] = {}
         self._slow = SlowBrokers()
@@ -203,6 +212,10 @@ class Producer:
             try:
                 receipts = await self._try(queue, messages, timeout_s)
             except RemotingError as error:
+                if self._on_doubt is not None and isinstance(
+                    error, ConnectionLost | RequestTimeout
+                ):
+                    self._on_doubt(messages, error)
                 if not error.retriable:
                     raise
                 self._slow.failed(queue.broker, now_ns=now_ns())

@@ -16,11 +16,17 @@ from broker_core.client import BrokerClient, Producer, SendReceipt, SendStatus
 from broker_core.client.producer import DEFAULT_TIMEOUT_S, Outbound, Outcome
 from broker_core.client.sending import size_of, with_id
 from broker_core.clock import wall_ms
-from broker_core.errors import BrokerError, LocalProtocolError, NotSent, RequestTimeout
+from broker_core.errors import (
+    BrokerError,
+    LocalProtocolError,
+    NotSent,
+    RemotingError,
+    RequestTimeout,
+)
 from broker_core.names import QueueName, Topic, check_name
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import java_hash
-from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from proxy.downstream.requests import RESERVED_PROPERTIES
 from proxy.downstream.thrift_server import Entry, Reply, awaiting
 from proxy.history.record import History
@@ -66,7 +72,9 @@ class ProducerService:
         self._max_body_bytes = max_body_bytes
         self._noisy = NoisyLog(_log)
         # Requests of a connection wait for each other; those of others know nothing of them.
-        self._producer = Producer(client, find_queues=self._queues, independent=True)
+        self._producer = Producer(
+            client, find_queues=self._queues, independent=True, on_doubt=self._record_doubt
+        )
         self._creating = asyncio.Lock()
         self._being_created: Topic | None = None
 
@@ -116,8 +124,7 @@ class ProducerService:
             where = f"message {len(outbound) + 1} of {len(messages)}: " if len(messages) > 1 else ""
             return producer.Result(code=ILLEGAL, msg=f"{where}{error}")
         outcomes = await self._producer.send_batch(outbound, timeout_s=timeout_s)
-        receipts = [each for each in outcomes if isinstance(each, SendReceipt)]
-        self._record(receipts)
+        self._record([each for each in outcomes if isinstance(each, SendReceipt)])
         failures = [failure for each in outcomes if (failure := _failure(each)) is not None]
         if not failures:
             return producer.Result(code=OK, msg="OK")
@@ -140,6 +147,16 @@ class ProducerService:
                         "offset": receipt.offset,
                     }
                     for receipt in receipts
+                ],
+            )
+
+    def _record_doubt(self, messages: Sequence[OutgoingMessage], error: RemotingError) -> None:
+        if self._history.enabled:
+            self._history.write_many(
+                "send_info",
+                [
+                    {"msg": each.properties[UNIQ_KEY], "topic": each.topic, "error": str(error)}
+                    for each in messages
                 ],
             )
 

@@ -368,3 +368,14 @@ async def test_a_stored_message_is_in_the_history_with_its_place() -> None:
     assert notes.of("send_ok") == [
         {"msg": "id-1", "topic": "orders", "queue": "broker-a_1", "offset": 0}
     ]
+
+
+async def test_a_try_without_an_answer_is_in_the_history() -> None:
+    """The message may stand in the log twice: the checker must not take that for a breach."""
+    notes = Notes()
+    broker = FakeBrokerClient(orders=1)
+    broker.fails["send"] = ConnectionLost("gone")
+    async with sending(broker, history=notes) as client:
+        result = await send(client, properties={"UNIQ_KEY": "id-1"}, timeout_ms=40)
+    assert result.code == 10
+    assert notes.of("send_info") == [{"msg": "id-1", "topic": "orders", "error": "gone"}]
