@@ -62,6 +62,7 @@ class Proxy:
             nameservers=settings.nameserver,
             client_id=_client_id(),
             on_consumers_changed=self._on_consumers_changed,
+            on_broker_lost=self._on_broker_lost,
         )
         self._context = UpstreamContext(
             client=self._client,
@@ -154,6 +155,10 @@ class Proxy:
     def _on_consumers_changed(self, group: Group) -> None:
         if (ownership := self._ownerships.get(group)) is not None:
             ownership.wake()
+
+    def _on_broker_lost(self, broker: str) -> None:
+        for ownership in self._ownerships.values():
+            ownership.broker_lost(broker)
 
     def _make_lane(self, settings: GroupSettings) -> GroupLane:
         lane = GroupLane(

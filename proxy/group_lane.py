@@ -145,8 +145,9 @@ class GroupLane:
         self._wake()  # the leases that ended with it may have been all that the group may have
 
     def renewed(self, pipeline: QueuePipeline, trusted_until_ns: int) -> None:
-        """The orderly lock was renewed."""
-        lapsed = pipeline.trusted_until_ns <= now_ns()
+        """The orderly lock was renewed, and there is no doubt about the time before."""
+        lapsed = pipeline.doubtful or pipeline.trusted_until_ns <= now_ns()
+        pipeline.doubtful = False
         pipeline.trusted_until_ns = max(pipeline.trusted_until_ns, trusted_until_ns)
         if lapsed:
             self._after(pipeline)

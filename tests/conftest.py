@@ -3,8 +3,8 @@
 A test that takes the fixture ``brokers`` runs on the embedded broker, or once for each
 ``--broker 5.3.3 --broker 4.9.7``; the other integration tests do not run then.
 
-A test names what it shows by ``@pytest.mark.feature("…")`` and its version of Apache RocketMQ by the
-parameter ``version``; the table at the end says what holds.
+A test names what it shows by ``@pytest.mark.feature("…")`` and its version of Apache RocketMQ by
+the parameter ``version``; the table at the end says what holds.
 """
 
 from __future__ import annotations

@@ -50,17 +50,21 @@ class BrokerClient:
         client_id: str,
         request_timeout_s: float = 3.0,
         on_consumers_changed: Callable[[Group], None] | None = None,
+        on_broker_lost: Callable[[str], None] | None = None,
     ) -> None:
         """*client_id* names this process to brokers (holder of locks, member of groups).
 
-        *on_consumers_changed* is called when a broker says that members of a group have changed.
+        *on_consumers_changed* is called when a broker says that members of a group have changed,
+        *on_broker_lost* with a broker's name when a connection to it ended: it may have restarted.
         """
         self.client_id = client_id
         self._on_consumers_changed = on_consumers_changed
+        self._on_broker_lost = on_broker_lost
         self._on_connected: Callable[[], None] | None = None
         self._pool = ConnectionPool(
             handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumers_changed},
             on_connected=self._connected,
+            on_lost=self._lost,
         )
         self._routes = RouteCache(nameservers, self._pool, timeout_s=request_timeout_s)
         self._requests = BrokerRequests(self._pool, self._routes, timeout_s=request_timeout_s)
@@ -383,6 +387,11 @@ class BrokerClient:
     def _connected(self) -> None:
         if self._on_connected is not None:
             self._on_connected()
+
+    def _lost(self, address: str) -> None:
+        if self._on_broker_lost is not None:
+            for broker in self._routes.brokers_at(address):
+                self._on_broker_lost(broker)
 
 
 def _pull_result(answer: RemotingCommand) -> PullResult:

@@ -21,10 +21,14 @@ class ConnectionPool:
         *,
         handlers: Mapping[int, Handler] | None = None,
         on_connected: Callable[[], None] | None = None,
+        on_lost: Callable[[str], None] | None = None,
         connect_timeout_s: float = 3.0,
     ) -> None:
-        """*handlers* serve what brokers ask; *on_connected* is called after each new connection."""
+        """*handlers* serve what brokers ask; *on_connected* is called after each new connection,
+        *on_lost* with the address of each that ended.
+        """
         self._on_connected = on_connected
+        self._on_lost = on_lost
         self._handlers = handlers or {}
         self._connect_timeout_s = connect_timeout_s
         self._channels: dict[str, RemotingChannel] = {}
@@ -85,7 +89,11 @@ class ConnectionPool:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, channel = await loop.create_connection(
-                    lambda: RemotingChannel(Role.CLIENT, handlers=self._handlers),
+                    lambda: RemotingChannel(
+                        Role.CLIENT,
+                        handlers=self._handlers,
+                        on_closed=lambda _: self._lost(address),
+                    ),
                     host.strip("[]"),
                     int(port),
                 )
@@ -95,7 +103,13 @@ class ConnectionPool:
             return ConnectionLost(f"cannot connect to {address}: {reason_of(error)}")
         except (ValueError, OverflowError) as error:
             return ConnectionLost(f"cannot connect to {address}: {error}")
+        if channel.is_closed:
+            return ConnectionLost(f"the connection to {address} was lost at once")
         self._channels[address] = channel
         if self._on_connected is not None:
             self._on_connected()
         return channel
+
+    def _lost(self, address: str) -> None:
+        if self._on_lost is not None and not self._closed:
+            self._on_lost(address)

@@ -74,6 +74,10 @@ class RouteCache:
             raise ConnectionLost(f"broker {broker} is not registered at {self._names()}")
         return address
 
+    def brokers_at(self, address: str) -> list[str]:
+        """Return the brokers whose master is known to be at *address*."""
+        return [broker for broker, known in self._masters.items() if known == address]
+
     def doubt(self, broker: str) -> None:
         """Ask for this broker's address before it is used again."""
         self._doubted.add(broker)

@@ -52,6 +52,7 @@ class QueuePipeline:
         self.committed = committed
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
         self.trusted_until_ns = trusted_until_ns
+        self.doubtful = False  # the lock may be forgotten: hand out nothing until that is known
         self.hold_until_ns = hold_until_ns
         self.draining = False
         self.extensions_refused = False
@@ -121,10 +122,9 @@ class QueuePipeline:
     # ---- handing out; caller: group buffer ------------------------------------------------------
 
     def may_hand_out(self, now_ns: int) -> bool:
-        """False while draining, while a take-over waits, and once trust has lapsed."""
+        """False while draining or in doubt, while a take-over waits, and once trust has lapsed."""
         return (
-            not self.draining
-            and not self.closed
+            not (self.draining or self.doubtful or self.closed)
             and self.hold_until_ns <= now_ns < self.trusted_until_ns
         )
 

@@ -58,7 +58,7 @@ class Committer:
 
     async def _commit(self, lane: GroupLane, pipeline: QueuePipeline) -> bool:
         offset = pipeline.committable
-        if pipeline.closed or pipeline.trusted_until_ns <= now_ns():
+        if pipeline.closed or pipeline.doubtful or pipeline.trusted_until_ns <= now_ns():
             return False  # no owner any more, or not sure to be one: not ours to say
         try:
             await self._context.client.commit_offset(

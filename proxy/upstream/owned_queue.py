@@ -53,6 +53,7 @@ class OwnedQueue:
         self._committer = committer
         self._lane = lane
         self._trusted_until_ns = trusted_until_ns  # the lock; the pipeline's follows it
+        self._doubtful = False  # someone else may have had the lock since it was granted
         #: Leases of this period, or of those before, may live until then.
         self.hold_until_ns = hold_until_ns
         self._lock_requests = lock_requests
@@ -70,20 +71,30 @@ class OwnedQueue:
     def renewed(self, trusted_until_ns: int) -> None:
         """The broker granted the lock again.
 
-        If trust had lapsed meanwhile, someone else may have owned the queue: only the ownership
-        record can tell, and until it has, nothing is handed out.
+        If trust had lapsed meanwhile, or the connection was lost, someone else may have owned the
+        queue: only the ownership record can tell, and until it has, nothing is handed out.
         """
-        lapsed = self._trusted_until_ns <= now_ns()
+        self._doubtful |= self._trusted_until_ns <= now_ns()
         self._trusted_until_ns = max(self._trusted_until_ns, trusted_until_ns)
         if self._pipeline is None:
-            return  # the record that begins the period will tell
-        if lapsed:
+            return
+        if self._doubtful:
+            self._doubtful = False
             if self._checking is not None:
                 self._checking.cancel()  # what it read may be of before this lapse
             self._checking = spawn(self._check(self._pipeline), name=f"check {self.queue}")
             self._checking.add_done_callback(self._begin_anew_after_a_bug)
         elif self._checking is None:
             self._lane.renewed(self._pipeline, self._trusted_until_ns)
+
+    def connection_lost(self) -> None:
+        """The broker may have restarted without our lock: hand out nothing until the next grant."""
+        self._doubtful = True
+        if self._checking is not None:
+            self._checking.cancel()  # what it reads may be of before this loss
+            self._checking = None
+        if self._pipeline is not None:
+            self._pipeline.doubtful = True
 
     async def _check(self, pipeline: QueuePipeline) -> None:
         """After a lapse: trust the lock again if nobody owned the queue meanwhile."""
@@ -96,9 +107,9 @@ class OwnedQueue:
                 await asyncio.sleep(_LOOK_AGAIN_S)
         self._checking = None
         if last is None or (last.epoch, last.own.owner) != (pipeline.epoch, self._us):
-            await self.lose("another proxy owned the queue while trust had lapsed")
+            await self.lose("another proxy owned the queue meanwhile")
             return
-        self._log.info("lock granted again after a lapse; going on")
+        self._log.info("lock granted again after a lapse or a lost connection; going on")
         self._lane.renewed(pipeline, self._trusted_until_ns)
 
     async def lose(self, reason: str) -> None:
@@ -120,6 +131,7 @@ class OwnedQueue:
             self._log.warning("take-over failed; trying again", reason=str(error), exc_info=bug)
             await self._unlock_or_leave()
             return
+        pipeline.doubtful = self._doubtful
         self._pipeline = pipeline
         self.state = QueueState.OWNED
         self._history("own+", owner=self._us, begin=pipeline.position)
@@ -216,7 +228,7 @@ class OwnedQueue:
     async def _restart_at(self, offset: int) -> None:
         pipeline = self._owned()
         empty = Snapshot(pipeline.epoch, offset, offset)
-        while now_ns() < pipeline.trusted_until_ns:
+        while now_ns() < self._trusted_until_ns:
             try:
                 await self._context.log.append(self._lane.name, self.queue, empty)
                 await self._context.client.commit_offset(
@@ -264,7 +276,7 @@ class OwnedQueue:
     async def _drained(self, pipeline: QueuePipeline) -> None:
         """Wait until nothing is leased; past ``drain_s`` no lease is extended, so they end."""
         deadline_ns = now_ns() + int(self._context.settings.ownership.drain_s * 1e9)
-        while (now := now_ns()) < pipeline.trusted_until_ns and not pipeline.drained(now):
+        while (now := now_ns()) < self._trusted_until_ns and not pipeline.drained(now):
             if now >= deadline_ns:
                 pipeline.extensions_refused = True
                 if not pipeline.leases_end_ns:

@@ -57,6 +57,12 @@ class GroupOwnership:
         """Something changed: members of the group, its topics, or a first client came."""
         self._wake.set()
 
+    def broker_lost(self, broker: str) -> None:
+        """The connection to *broker* ended: if it restarted, it may know nothing of our locks."""
+        for queue, owned in self._queues.items():
+            if queue.broker == broker:
+                owned.connection_lost()
+
     async def close(self) -> None:
         """Hand everything over, then leave the group."""
         self._closing = True

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
 import pytest
 
+from broker_core.client import LockAnswer
 from broker_core.clock import now_ns
-from broker_core.names import QueueName
+from broker_core.names import Group, QueueName
 from proxy.app import Proxy
 from proxy.core.effects import PipelineStatistics
 from proxy.core.ownership_record import Clean, Own, Snapshot
@@ -149,9 +151,45 @@ async def test_claim_3_after_a_lapse_of_trust_a_proxy_goes_on_if_nobody_owned_th
 
 
 def _trusting(proxy: Proxy) -> int:
-    return sum(
-        pipeline.trusted_until_ns > now_ns() for lane in proxy._lanes for pipeline in lane.buffer
-    )
+    return sum(pipeline.may_hand_out(now_ns()) for lane in proxy._lanes for pipeline in lane.buffer)
+
+
+#: A trust that no restart of a broker outlasts.
+LONG_TRUST = {"lock.renewal_s": 0.5, "lock.trust_s": 9.9, "lock.request_timeout_s": 0.5}
+
+
+@pytest.mark.feature("proxy: broker restart")
+async def test_claim_3_nothing_is_handed_out_on_a_lock_of_before_a_broker_s_restart(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    """A broker that restarts may forget locks: a rival had the queue long before trust ended."""
+    async with run_gateway(tmp_path, brokers=brokers, queues=1, **LONG_TRUST) as gateway:
+        proxy, at = await gateway.start_proxy()
+        thief = await gateway.cluster.client("thief@1#1")
+        async with consuming(gateway, at.thrift, "a") as seen:
+            await eventually(lambda: _trusting(proxy) == 1, within_s=15)
+            (queue, figures), *_ = owned(proxy).items()
+            renew, proxy._client.lock = proxy._client.lock, _unanswered
+            await gateway.cluster.stop_broker(crash=True)
+            await eventually(lambda: _trusting(proxy) == 0, within_s=2)
+            await gateway.cluster.start_broker()
+            await thief.unlock(gateway.group, [queue])
+            await proxy._client.unlock(gateway.group, [queue])  # ours keeps its locks
+            assert (await thief.lock(gateway.group, [queue])).granted == {queue}
+            theirs = Own("thief@1#1", 500, 500, broker_start_ms=1, period=9)
+            epoch = await OwnershipLog(thief).append(gateway.group, queue, theirs)
+            await thief.unlock(gateway.group, [queue])
+            assert figures.epoch < epoch
+            assert _trusting(proxy) == 0
+            proxy._client.lock = renew
+            await gateway.send(["a"])
+            await eventually(lambda: seen.handled == 1, within_s=15)
+
+            assert owned(proxy)[queue].epoch > epoch
+
+
+async def _unanswered(_group: Group, queues: Iterable[QueueName], **_: float) -> LockAnswer:
+    return LockAnswer(unanswered=frozenset(queues))
 
 
 @pytest.mark.feature("proxy: broker restart")
