@@ -45,7 +45,7 @@ Handler: TypeAlias = Callable[[RemotingCommand, "RemotingChannel"], Answer | Awa
 _HIGH_WATER_BYTES = 4 * 1024 * 1024  # unread answers above which no further request is read
 _SLOW_READER_BYTES = 64 * 1024 * 1024  # unread answers above which the peer is cut off
 _MAX_HANDLING_BYTES = 64 * 1024 * 1024  # requests being handled, above which no further is read
-_MAX_REMARK_CHARS = 1000  # a remark may quote what a request says, and that may be anything
+_MAX_REMARK_CHARS = 1000
 _DEAD_PEER_MS = 10_000  # sent bytes unacknowledged so long: the peer is gone
 
 _log = structlog.get_logger("remoting")
@@ -278,11 +278,11 @@ class RemotingChannel(asyncio.Protocol):
 
     def _failure(self, request: RemotingCommand, error: Exception) -> RemotingCommand:
         if isinstance(error, BrokerError):
-            return request.response(error.code, error.remark[:_MAX_REMARK_CHARS])
+            return request.response(error.code, _remark(error.remark))
         if not isinstance(error, InvalidCommand):
             name = request_name(request.code)
             _log.error("handler failed", request=name, peer=self.peer, exc_info=error)
-        remark = str(error)[:_MAX_REMARK_CHARS] or type(error).__name__
+        remark = _remark(str(error)) or type(error).__name__
         return request.response(ResponseCode.SYSTEM_ERROR, remark)
 
     def _regulate_reading(self) -> None:
@@ -308,6 +308,14 @@ def address_text(peername: object) -> str:
         return "?"
     host, port = peername[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _remark(text: str) -> str:
+    # It may quote what a request says, and end up in the log or terminal of somebody else.
+    text = text[:_MAX_REMARK_CHARS]
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return text[:_MAX_REMARK_CHARS]
 
 
 def _unsupported(request: RemotingCommand) -> RemotingCommand:

@@ -1,0 +1,103 @@
+"""Bad input on the remoting ports: every request code, its fields and its body.
+
+A request that cannot be served is answered with a code of the protocol and one sentence; its
+connection goes on, nothing is stored, nothing but warnings is logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker_core.broker import Broker
+from broker_core.nameserver.server import NameServer
+from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
+from broker_core.remoting.command import RemotingCommand, SerializeType
+from broker_core.remoting_server import RemotingServer
+from tests.support.asking import Asker, asking
+from tests.support.bad_requests import (
+    AT_BROKER,
+    AT_NAMESERVER,
+    Good,
+    absurd_fields,
+    bad_bodies,
+    wrong_fields,
+)
+
+SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+#: Answers of a pull that found nothing: their remark is the name of the finding.
+EMPTY_PULLS = {19, 20, 21}
+
+
+@pytest.fixture
+async def asker(tmp_path: Path) -> AsyncIterator[Asker]:
+    async with asking(tmp_path) as asker:
+        yield asker
+
+
+def commands(code: int, good: Good) -> list[tuple[RemotingCommand, str | None]]:
+    """All that is tried with *code*, and what the remark must say if it must be refused."""
+    body = good.content()
+    tried: list[tuple[RemotingCommand, str | None]] = []
+    for serialize in SerializeType:
+        wrong = [(ext, body, remark) for ext, remark in wrong_fields(good)]
+        absurd = [(ext, body, None) for ext in absurd_fields(good)]
+        bodies = [(good.ext(), bad, None) for bad in bad_bodies(good)]
+        tried += [
+            (RemotingCommand(code, ext=ext, body=content, serialize=serialize), remark)
+            for ext, content, remark in (*wrong, *absurd, *bodies)
+        ]
+    return tried
+
+
+def assert_lawful(answer: RemotingCommand, request: RemotingCommand, remark: str | None) -> None:
+    """A code of the protocol, and one sentence unless it is a success."""
+    assert answer.code in set(ResponseCode)
+    assert answer.serialize is request.serialize
+    if remark is not None:
+        assert (answer.code, answer.remark) == (1, remark[:1000])
+    elif answer.code not in {0, *EMPTY_PULLS}:
+        said = answer.remark or ""
+        assert 10 < len(said) <= 1000
+        assert said.isprintable()
+
+
+async def assert_survives(asker: Asker, address: str, code: int, good: Good) -> None:
+    """Everything is answered on one connection, and only sends that succeed are stored."""
+    (answer,) = await asker.ask(address, RemotingCommand(code, ext=good.ext(), body=good.content()))
+    assert answer.code in {0, 17}, answer.remark  # 17: the route of a topic not registered here
+    before = await asker.stored()
+    tried = commands(code, good)
+    answers = await asker.ask(address, *(request for request, _ in tried))
+    for answer, (request, remark) in zip(answers, tried, strict=True):
+        assert_lawful(answer, request, remark)
+    if code in SENDS:
+        assert await asker.stored() == before + sum(answer.code == 0 for answer in answers)
+    else:
+        assert await asker.stored() == before
+    asker.assert_nothing_broke()
+
+
+@pytest.mark.parametrize("code", AT_BROKER, ids=request_name)
+async def test_a_broker_under_bad_requests(asker: Asker, code: int) -> None:
+    await assert_survives(asker, asker.cluster.broker_address, code, AT_BROKER[code])
+
+
+@pytest.mark.parametrize("code", AT_NAMESERVER, ids=request_name)
+async def test_a_nameserver_under_bad_requests(asker: Asker, code: int) -> None:
+    await assert_survives(asker, asker.cluster.nameserver, code, AT_NAMESERVER[code])
+
+
+async def test_every_request_code_served_is_tried(asker: Asker) -> None:
+    """If this fails: a new handler needs its row in tests/support/bad_requests.py."""
+    assert _served(asker.cluster.broker) == set(AT_BROKER)
+    assert _served(NameServer()) == set(AT_NAMESERVER)
+    for code, good in (AT_BROKER | AT_NAMESERVER).items():
+        assert {name for name, _, _ in good.fields()} == set(good.ext()), request_name(code)
+
+
+def _served(end: Broker | NameServer) -> set[int]:
+    server: RemotingServer = end._server
+    return set(server._handlers)

@@ -1,0 +1,107 @@
+"""A broker and its nameserver asked anything on raw connections, and what they log meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import structlog
+
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.names import Group
+from broker_core.remoting.bodies import ConsumerData, Heartbeat
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand, decode
+from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER, TOPIC
+from tests.support.broker_process import Cluster, run_broker
+
+_IN_FLIGHT = 200
+
+
+class Asker:
+    """One connection to a broker and one to its nameserver, and what was logged meanwhile."""
+
+    def __init__(self, cluster: Cluster, logs: list[Any]) -> None:
+        self.cluster = cluster
+        self.logs = logs
+        self.pool = ConnectionPool()
+
+    async def ask(self, address: str, *requests: RemotingCommand) -> list[RemotingCommand]:
+        """The answers, all over the same connection."""
+        answers: list[RemotingCommand] = []
+        for start in range(0, len(requests), _IN_FLIGHT):
+            part = requests[start : start + _IN_FLIGHT]
+            answers += await asyncio.gather(
+                *(self.pool.request(address, each, timeout_s=20) for each in part)
+            )
+        return answers
+
+    async def stored(self) -> int:
+        """Messages in all queues, asked with requests of a client that behaves."""
+        count = 0
+        for queue_id in range(4):
+            ext = {"topic": TOPIC, "queueId": str(queue_id)}
+            (answer,) = await self.ask(
+                self.cluster.broker_address, RemotingCommand(RequestCode.GET_MAX_OFFSET, ext=ext)
+            )
+            count += int(answer.ext["offset"])
+        return count
+
+    def assert_nothing_broke(self) -> None:
+        """No task died, no handler failed, no log line is as long as what a client sent."""
+        assert [line for line in self.logs if line["log_level"] in ("error", "critical")] == []
+        assert [line for line in self.logs if "exc_info" in line or len(str(line)) > 2000] == []
+
+
+@asynccontextmanager
+async def asking(folder: Path) -> AsyncIterator[Asker]:
+    """A broker with one message and a member, and a nameserver with a value."""
+    with structlog.testing.capture_logs() as logs:
+        async with run_broker(folder) as cluster:
+            await cluster.create_topic(TOPIC)
+            asker = Asker(cluster, logs)  # type: ignore[arg-type]
+            await _prepare(asker)
+            yield asker
+            await asker.pool.close()
+        asker.assert_nothing_broke()
+
+
+async def _prepare(asker: Asker) -> None:
+    send, put = AT_BROKER[RequestCode.SEND_MESSAGE], AT_NAMESERVER[RequestCode.PUT_KV_CONFIG]
+    members = ConsumerData(group=Group("members"), subscriptions=())
+    member = Heartbeat(client_id="m", consumers=(members,))
+    answers = await asker.ask(
+        asker.cluster.broker_address,
+        RemotingCommand(RequestCode.SEND_MESSAGE, ext=send.ext(), body=b"x"),
+        RemotingCommand(RequestCode.HEART_BEAT, body=member.to_json()),
+    )
+    answers += await asker.ask(
+        asker.cluster.nameserver, RemotingCommand(RequestCode.PUT_KV_CONFIG, ext=put.ext())
+    )
+    assert {answer.code for answer in answers} == {0}
+
+
+@asynccontextmanager
+async def raw_connection(
+    address: str,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def read_frame(reader: asyncio.StreamReader) -> RemotingCommand:
+    length = int.from_bytes(await reader.readexactly(4), "big")
+    return decode(memoryview(await reader.readexactly(length)))
+
+
+def json_frame(header: object) -> bytes:
+    text = header if isinstance(header, bytes) else orjson.dumps(header)
+    return (4 + len(text)).to_bytes(4, "big") + len(text).to_bytes(4, "big") + text

@@ -1,0 +1,229 @@
+"""Every request code served, a good request for each, and what is made of it to be refused."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from broker_core.names import Topic
+from broker_core.remoting import headers
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.headers import Header
+from broker_core.remoting.message import OutgoingMessage, encode_batch
+
+TOPIC = Topic("orders")
+
+_SEND = {
+    "producerGroup": "p", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
+    "queueId": "0", "sysFlag": "0", "bornTimestamp": "5", "flag": "0", "properties": "KEYS\x01k",
+    "reconsumeTimes": "0", "unitMode": "false", "maxReconsumeTimes": "3", "batch": "false",
+}  # fmt: skip
+_PULL = {
+    "consumerGroup": "g", "topic": TOPIC, "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
+    "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*",
+    "subVersion": "0", "expressionType": "TAG", "maxMsgBytes": "1000",
+}  # fmt: skip
+_QUEUE = {"topic": TOPIC, "queueId": "0"}
+_COMMITTED = {"consumerGroup": "g", **_QUEUE}
+_BROKER = {
+    "brokerName": "b", "brokerAddr": "127.0.0.1:1", "clusterName": "c", "brokerId": "0"
+}  # fmt: skip
+_SUBSCRIPTION = {
+    "topic": TOPIC, "subString": "a", "tagsSet": ["a"], "codeSet": [97], "subVersion": 1,
+    "expressionType": "TAG",
+}  # fmt: skip
+_HEARTBEAT = {
+    "clientID": "one", "producerDataSet": [{"groupName": "p"}],
+    "consumerDataSet": [
+        {
+            "groupName": "g2", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": [_SUBSCRIPTION],
+        }
+    ],
+}  # fmt: skip
+_LOCK = {
+    "consumerGroup": "g", "clientId": "one",
+    "mqSet": [{"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}],
+}  # fmt: skip
+_VERSION = {"timestamp": 1, "counter": 2, "stateVersion": 0}
+_REGISTRATION = {
+    "topicConfigSerializeWrapper": {
+        "topicConfigTable": {"t": {"topicName": "t", "readQueueNums": 4, "perm": 6, "order": True}},
+        "dataVersion": _VERSION,
+    },
+    "filterServerList": [],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Good:
+    """A request that succeeds. *header* describes its fields, *json* or *body* is its body."""
+
+    header: type[Header] | None = None
+    values: dict[str, str] = field(default_factory=dict)
+    json: Any = None
+    body: bytes = b""
+    letters: bool = False  # the one-letter names of a send
+
+    def fields(self) -> list[tuple[str, str, bool]]:
+        """Of each field its name on the wire, what is expected there, whether it is required."""
+        if self.header is None:
+            return []
+        known = headers._v2_fields() if self.letters else headers._fields_of(self.header)
+        return [(each.wire_name, each.expected, each.default is headers.MISSING) for each in known]
+
+    def ext(self) -> dict[str, str]:
+        """The header fields as sent."""
+        if not self.letters:
+            return dict(self.values)
+        known = headers._fields_of(headers.SendMessageHeader)
+        return {
+            short.wire_name: self.values[long.wire_name]
+            for short, long in zip(headers._v2_fields(), known, strict=True)
+        }
+
+    def content(self) -> bytes:
+        """The body as sent."""
+        return self.body if self.json is None else orjson.dumps(self.json)
+
+
+_BATCH = encode_batch([OutgoingMessage(TOPIC, b"one", key="k")])
+
+AT_BROKER: dict[int, Good] = {
+    RequestCode.SEND_MESSAGE: Good(headers.SendMessageHeader, _SEND, body=b"x"),
+    RequestCode.SEND_MESSAGE_V2: Good(headers.SendMessageHeader, _SEND, body=b"x", letters=True),
+    RequestCode.SEND_BATCH_MESSAGE: Good(
+        headers.SendMessageHeader, _SEND | {"batch": "true"}, body=_BATCH, letters=True
+    ),
+    RequestCode.PULL_MESSAGE: Good(headers.PullMessageHeader, _PULL),
+    RequestCode.LITE_PULL_MESSAGE: Good(headers.PullMessageHeader, _PULL),
+    RequestCode.QUERY_CONSUMER_OFFSET: Good(
+        headers.QueryConsumerOffsetHeader, _COMMITTED | {"setZeroIfNotFound": "true"}
+    ),
+    RequestCode.UPDATE_CONSUMER_OFFSET: Good(
+        headers.UpdateConsumerOffsetHeader, _COMMITTED | {"commitOffset": "0", "epoch": "0"}
+    ),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Good(
+        headers.SearchOffsetHeader, _QUEUE | {"timestamp": "0"}
+    ),
+    RequestCode.GET_MAX_OFFSET: Good(headers.QueueHeader, _QUEUE),
+    RequestCode.GET_MIN_OFFSET: Good(headers.QueueHeader, _QUEUE),
+    RequestCode.HEART_BEAT: Good(json=_HEARTBEAT),
+    RequestCode.UNREGISTER_CLIENT: Good(
+        headers.UnregisterClientHeader,
+        {"clientID": "one", "producerGroup": "p", "consumerGroup": "g2"},
+    ),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Good(
+        headers.ConsumerGroupHeader, {"consumerGroup": "members"}
+    ),
+    RequestCode.LOCK_BATCH_MQ: Good(json=_LOCK),
+    RequestCode.UNLOCK_BATCH_MQ: Good(json=_LOCK),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: Good(
+        headers.CreateTopicHeader,
+        {
+            "topic": "other", "defaultTopic": "TBW102", "readQueueNums": "4",
+            "writeQueueNums": "4", "perm": "6", "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0", "order": "false",
+        },
+    ),
+    RequestCode.GET_ALL_TOPIC_CONFIG: Good(),
+    RequestCode.GET_BROKER_RUNTIME_INFO: Good(),
+}  # fmt: skip
+
+_KEY = {"namespace": "n", "key": "k"}
+
+AT_NAMESERVER: dict[int, Good] = {
+    RequestCode.PUT_KV_CONFIG: Good(headers.PutKvHeader, _KEY | {"value": "v"}),
+    RequestCode.GET_KV_CONFIG: Good(headers.KvKeyHeader, _KEY),
+    RequestCode.DELETE_KV_CONFIG: Good(headers.KvKeyHeader, _KEY | {"key": "other"}),
+    RequestCode.GET_KVLIST_BY_NAMESPACE: Good(headers.KvNamespaceHeader, {"namespace": "n"}),
+    RequestCode.REGISTER_BROKER: Good(
+        headers.RegisterBrokerHeader,
+        _BROKER | {
+            "haServerAddr": "127.0.0.1:2", "compressed": "false", "bodyCrc32": "0",
+            "heartbeatTimeoutMillis": "1000",
+        },
+        json=_REGISTRATION,
+    ),
+    RequestCode.UNREGISTER_BROKER: Good(headers.BrokerHeader, _BROKER),
+    RequestCode.QUERY_DATA_VERSION: Good(headers.BrokerHeader, _BROKER, json=_VERSION),
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: Good(
+        headers.TopicHeader, {"topic": TOPIC, "acceptStandardJsonOnly": "true"}
+    ),
+    RequestCode.GET_BROKER_CLUSTER_INFO: Good(),
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Good(),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: Good(
+        headers.TopicHeader, {"topic": "unknown", "acceptStandardJsonOnly": "false"}
+    ),
+}  # fmt: skip
+
+_NO_INTEGER = ("", " ", "x", "NaN", "Infinity", "1.5", "1e3", "0x10", "1_0", " 1", "²", "--1")
+_WRONG = {
+    "a 32-bit integer": (*_NO_INTEGER, str(1 << 31), str(-(1 << 31) - 1), "9" * 5000),
+    "a 64-bit integer": (*_NO_INTEGER, str(1 << 63), str(-(1 << 63) - 1), "9" * 5000),
+    "true or false": ("", "yes", "1", "null", "truefalse"),
+    "a text": (),
+}
+_ABSURD = {
+    "a 32-bit integer": ("-1", "2147483647", "-2147483648", "+0", "00099999"),
+    "a 64-bit integer": ("-1", str((1 << 63) - 1), str(-(1 << 63))),
+    "true or false": ("TRUE",),
+    "a text": ("", " ", "a b", "\0", "\x01\x02", "\n", "é€\U0001f600", "x" * 300, "\0" * 100_000),
+}
+_JUNK: tuple[Any, ...] = (
+    None, True, -1, 1.5, 1 << 31, 1 << 63, "", "\n", "é", "x" * 2000, [], {}, [[]], [1, "a", None],
+    {"a": {}}, [{}] * 100,
+)  # fmt: skip
+
+
+def wrong_fields(good: Good) -> Iterator[tuple[dict[str, str], str]]:
+    """Headers that must be refused, and what the remark must say."""
+    ext = good.ext()
+    for name, expected, required in good.fields():
+        if required:
+            without = {key: value for key, value in ext.items() if key != name}
+            yield without, f"header field {name} is missing: expected {expected}"
+        for text in _WRONG[expected]:
+            yield ext | {name: text}, f"header field {name} is {text[:200]!r}: expected {expected}"
+
+
+def absurd_fields(good: Good) -> Iterator[dict[str, str]]:
+    """Headers that can be read, of no or little sense."""
+    ext = good.ext()
+    yield ext | {"unknown": "x" * 10_000, "": ""}
+    for name, expected, required in good.fields():
+        if not required:
+            yield {key: value for key, value in ext.items() if key != name}
+        for text in _ABSURD[expected]:
+            yield ext | {name: text}
+
+
+def bad_bodies(good: Good) -> Iterator[bytes]:
+    """Bodies cut anywhere, bodies that lie, bodies that are something else."""
+    body = good.content()
+    yield from (b"", b"{", b"[]", b"null", b"5", b'"x"', b"[" * 5000 + b"]" * 5000, b"\xff" * 100)
+    yield from (b'{"a":' * 500 + b"1" + b"}" * 500, zlib.compress(bytes(1 << 20)), body + b"x")
+    step = max(1, len(body) // 40)
+    yield from (body[:end] for end in range(0, len(body), step))
+    for at in range(min(len(body), 24)):  # a batch: all of its lengths
+        for byte in (0, 1, 0x7F, 0x80, 0xFF):
+            yield body[:at] + bytes((byte,)) + body[at + 1 :]
+    if good.json is not None:
+        yield from (orjson.dumps(each) for each in _with_junk(good.json))
+
+
+def _with_junk(value: Any) -> Iterator[Any]:
+    """*value* with each of its parts left out, and replaced by each kind of junk."""
+    yield from _JUNK
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield {key: each for key, each in value.items() if key != name}
+            yield from (value | {name: changed} for changed in _with_junk(part))
+    elif isinstance(value, list):
+        for changed in _with_junk(value[0]) if value else ():
+            yield [*value, changed]
