@@ -11,6 +11,7 @@ from thin_client import calls
 from thin_client.errors import ClientError, SendFailed
 from thin_client.key_hash import key_hash
 from thin_client.options import client_version
+from thin_client.send_order import Key
 from thin_client.session import backoff_ns, is_news
 from thrift_idl import producer
 
@@ -24,8 +25,9 @@ MAX_REQUEST_BYTES, _BATCH_BYTES = 5_000_000, 2_000_000
 _TRY_NS = 3_000_000_000
 
 #: Codes after which the same message is sent again under the same id: unknown error, time-out,
-#: too fast, shutting down. After the first two nobody knows whether it was stored.
-_AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20}), frozenset({10, 12})
+#: too fast, shutting down, behind one that failed. After the first two nobody knows whether it was
+#: stored.
+_AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
 _ILLEGAL = 11
 
 
@@ -55,60 +57,105 @@ def new_message_id() -> str:
 class Delivery:
     """Some messages on their way in one request, tried until ``deadline_ns``.
 
-    ``message_ids`` are theirs, in their order.
+    ``message_ids`` are theirs, in their order. What is known to be stored is not sent again.
     """
 
     messages: list[producer.Message]
     message_ids: list[str]
     deadline_ns: int
+    _stored: set[int] = field(default_factory=set)  # indexes of messages, as below
+    _doubtful: set[int] = field(default_factory=set)  # may be stored
     _failures: int = 0
-    _maybe_stored: bool = False
 
     def call(self, now_ns: int) -> tuple[calls.Call[producer.Result], float]:
         """The next try, and how many seconds it may take."""
         try_ns = max(min(self.deadline_ns - now_ns, _TRY_NS), 1_000_000)
-        if len(self.messages) == 1:
-            call = calls.send(self.messages[0], timeout_ms=try_ns // 1_000_000)
+        messages = [self.messages[index] for index in self._open()]
+        if len(messages) == 1:
+            call = calls.send(messages[0], timeout_ms=try_ns // 1_000_000)
         else:
-            call = calls.send_batch(self.messages)
+            call = calls.send_batch(messages)
         return call, try_ns / 1e9 + 0.5  # the proxy's own answer may need a moment
 
     def pause_after(self, result: producer.Result, *, now_ns: int, jitter: float) -> float | None:
         """None if all is stored, else seconds until the next try. Raises SendFailed."""
+        sent = self._open()
         if result.code == 0:
+            self._stored.update(sent)
             return None
         code = -1 if result.code is None else result.code
-        partly = len(self.messages) > 1 and code != _ILLEGAL
-        self._maybe_stored |= partly or code in _UNKNOWN
         text = result.msg or "no reason given"
-        return self._pause(text, code, again=code in _AGAIN, now_ns=now_ns, jitter=jitter)
+        if result.messages is not None and len(result.messages) == len(sent):
+            outcomes = [(-1 if m.code is None else m.code, m.msg) for m in result.messages]
+        else:  # of a batch some may be stored, unless it was refused whole
+            known = len(sent) == 1 or code == _ILLEGAL
+            outcomes = [(code if known else 10, text)] * len(sent)
+        reasons: dict[int, str] = {}
+        for index, (each, reason) in zip(sent, outcomes, strict=True):
+            if each == 0:
+                self._stored.add(index)
+                continue
+            text = reasons[index] = reason or text  # absent: as the one before
+            if each in _UNKNOWN:
+                self._doubtful.add(index)
+        if not reasons:
+            return None
+        final = next((each for each, _ in outcomes if each != 0 and each not in _AGAIN), None)
+        again = final is None and code in _AGAIN
+        return self._pause(
+            reasons, code if final is None else final, again=again, now_ns=now_ns, jitter=jitter
+        )
 
     def pause_after_error(
         self, error: ClientError, *, sent: bool, now_ns: int, jitter: float
     ) -> float:
         """Seconds until the next try; *sent*: the request may have arrived. Raises SendFailed."""
-        self._maybe_stored |= sent
-        return self._pause(str(error), None, again=error.retriable, now_ns=now_ns, jitter=jitter)
+        if sent:
+            self._doubtful.update(self._open())
+        reasons = dict.fromkeys(self._open(), str(error))
+        return self._pause(reasons, None, again=error.retriable, now_ns=now_ns, jitter=jitter)
+
+    def open_ids(self) -> list[str]:
+        """The ids of what is not known to be stored."""
+        return [self.message_ids[index] for index in self._open()]
+
+    def keys(self) -> list[Key]:
+        """By what those messages keep their order."""
+        messages = [self.messages[index] for index in self._open()]
+        return [(each.topic or "", each.hashId) for each in messages if each.hashId is not None]
+
+    def _open(self) -> list[int]:
+        return [index for index in range(len(self.messages)) if index not in self._stored]
 
     def _pause(
-        self, text: str, code: int | None, *, again: bool, now_ns: int, jitter: float
+        self, reasons: dict[int, str], code: int | None, *, again: bool, now_ns: int, jitter: float
     ) -> float:
         self._failures += 1
         pause_ns = backoff_ns(self._failures, jitter)
+        text = next(iter(reasons.values()))
         if again and now_ns + pause_ns < self.deadline_ns:
             if is_news(self._failures):
                 _log.warning("sending to %s failed, trying again: %s", self.messages[0].topic, text)
             return pause_ns / 1e9
-        rest = len(self.messages) - 1
-        others = f" and {rest} after it" if rest else ""
-        end = "may be stored nevertheless" if self._maybe_stored else "not stored"
-        topic, first = self.messages[0].topic, self.message_ids[0]
+        end = "may be stored nevertheless" if self._doubtful - self._stored else "not stored"
         raise SendFailed(
-            f"sending to {topic} failed: {text} (message {first}{others}: {end})",
+            self._sentence(text, end),
             code=code,
-            message_id=first,
-            outcome_unknown=self._maybe_stored,
+            failures={self.message_ids[index]: why for index, why in reasons.items()},
+            outcome_unknown=bool(self._doubtful - self._stored),
         )
+
+    def not_sent(self, why: str) -> SendFailed:
+        """What to raise instead of a first try."""
+        failures = dict.fromkeys(self.message_ids, why)
+        text = self._sentence(why, "not stored")
+        return SendFailed(text, code=None, failures=failures, outcome_unknown=False)
+
+    def _sentence(self, why: str, end: str) -> str:
+        first, *rest = self.open_ids()
+        others = f" and {len(rest)} others" if rest else ""
+        topic = self.messages[0].topic
+        return f"sending to {topic} failed: {why} (message {first}{others}: {end})"
 
 
 def deliveries(messages: Sequence[Outgoing], *, deadline_ns: int) -> list[Delivery]:

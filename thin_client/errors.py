@@ -42,17 +42,19 @@ class Refused(ClientError):
 
 
 class SendFailed(ClientError):
-    """A message was not stored, or nobody knows whether it was.
+    """A message, or a part of a batch, was not stored, or nobody knows whether it was.
 
-    ``code`` is the proxy's (see ``Result`` in producer_proxy.thrift), None if no proxy answered;
-    ``message_id`` names the message: sent again under it, a consumer can tell that it is the same;
-    ``outcome_unknown`` is True if it may have been stored nevertheless.
+    ``failures`` has why, by message id, for each message of the call that is not known to be
+    stored; all others are. ``message_id`` is the first of them: sent again under its id, a consumer
+    can tell that it is the same. ``code`` is the proxy's (see ``Result`` in producer_proxy.thrift),
+    None if no proxy answered; ``outcome_unknown`` is True if some may be stored nevertheless.
     """
 
     def __init__(
-        self, text: str, *, code: int | None, message_id: str, outcome_unknown: bool
+        self, text: str, *, code: int | None, failures: dict[str, str], outcome_unknown: bool
     ) -> None:
         self.code = code
-        self.message_id = message_id
+        self.failures = failures
+        self.message_id = next(iter(failures))
         self.outcome_unknown = outcome_unknown
         super().__init__(text)

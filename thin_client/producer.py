@@ -2,6 +2,8 @@
 
 A message is sent again under the same id until it is stored or time is up, so it may be stored
 twice; consumers can tell by ``message_id``. One call at a time goes out, in the order of calling.
+When one fails, calls that wait behind it with messages of its keys fail too, unsent: what the
+application sends again is not overtaken. Calls made later go.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 from thin_client.addresses import Address, parse_addresses
@@ -18,7 +21,8 @@ from thin_client.aio_connection import AsyncConnection
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.delivery import Delivery, Outgoing, deliveries
-from thin_client.errors import ClientError
+from thin_client.errors import ClientError, SendFailed
+from thin_client.send_order import SendOrder
 
 
 class _Servers:
@@ -28,6 +32,7 @@ class _Servers:
         self._addresses = parse_addresses(servers)
         self._timeout_ns = int(timeout_s * 1e9)
         self._tried = 0
+        self._order = SendOrder()
 
     @property
     def _address(self) -> Address:
@@ -35,6 +40,30 @@ class _Servers:
 
     def _deliveries(self, messages: Sequence[Outgoing]) -> list[Delivery]:
         return deliveries(messages, deadline_ns=now_ns() + self._timeout_ns)
+
+    @contextmanager
+    def _call(self, requests: Sequence[Delivery]) -> Iterator[int]:
+        """A call, from when it is made to its end; gives its number."""
+        stored = False
+        try:
+            yield self._order.enter()
+            stored = True
+        except SendFailed as error:
+            for request in requests:
+                for message_id in request.open_ids():
+                    error.failures.setdefault(message_id, "not sent: an earlier part failed")
+            raise
+        finally:
+            keys = {key for request in requests for key in request.keys()}  # noqa: SIM118
+            self._order.leave(failed=() if stored else keys)
+
+    def _check_turn(self, number: int, requests: Sequence[Delivery]) -> None:
+        """Raises SendFailed if the call may not go, now that it is its turn."""
+        for request in requests:
+            if self._order.held_back(number, request.keys()):
+                raise request.not_sent("an earlier send of its key failed while this one waited")
+            if now_ns() > request.deadline_ns:
+                raise request.not_sent("its time was up while it waited for earlier sends")
 
 
 class Producer(_Servers):
@@ -77,11 +106,12 @@ class Producer(_Servers):
     def send_batch(self, messages: Sequence[Outgoing]) -> list[str]:
         """Store *messages*, those of one sharding key in their order, and return their ids.
 
-        Raises as ``send``. Large batches go in several requests; after a SendFailed those before
-        its ``message_id`` are stored, those of later requests are not.
+        Raises as ``send``; the error's ``failures`` name what is not known to be stored, the rest
+        is. Large batches go in several requests; after one that failed none follows.
         """
         requests = self._deliveries(messages)
-        with self._lock:
+        with self._call(requests) as number, self._lock:
+            self._check_turn(number, requests)
             for request in requests:
                 while (pause_s := self._try(request)) is not None:
                     time.sleep(pause_s)
@@ -145,10 +175,12 @@ class AsyncProducer(_Servers):
     async def send_batch(self, messages: Sequence[Outgoing]) -> list[str]:
         """As ``Producer.send_batch``."""
         requests = self._deliveries(messages)
-        async with self._lock:
-            for request in requests:
-                while (pause_s := await self._try(request)) is not None:  # noqa: ASYNC110
-                    await asyncio.sleep(pause_s)
+        with self._call(requests) as number:
+            async with self._lock:
+                self._check_turn(number, requests)
+                for request in requests:
+                    while (pause_s := await self._try(request)) is not None:  # noqa: ASYNC110
+                        await asyncio.sleep(pause_s)
         return [message_id for request in requests for message_id in request.message_ids]
 
     def close(self) -> None:

@@ -81,9 +81,13 @@ def _send(
         try:
             producer.send_batch(chunk)
         except SendFailed as error:
+            stored = [each for each in about if each["msg"] not in error.failures]
+            failed = [each for each in about if each["msg"] in error.failures]
             event = "send_info" if error.outcome_unknown else "send_fail"
-            history.write_many(event, [{**each, "error": str(error)} for each in about])
-            raise OrderlaneError(f"{error}; {sent} messages before it are stored") from None
+            history.write_many("send_ok", stored)
+            history.write_many(event, [{**each, "error": str(error)} for each in failed])
+            sent += len(stored)
+            raise OrderlaneError(f"{error}; {sent} other messages are stored") from None
         except ValueError as error:
             raise OrderlaneError(f"{error}; {sent} messages before it are stored") from None
         history.write_many("send_ok", about)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker_core.tasks import cancel_and_wait, spawn
 from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client import AsyncProducer, Outgoing, Producer, SendFailed
 from thrift_idl import producer
@@ -178,3 +179,126 @@ async def test_tasks_share_a_producer(proxy: ScriptedProxy) -> None:
 
     assert len(set(ids)) == 20
     assert {request.connection for request in proxy.requests} == {1}
+
+
+# ---- what became of each ------------------------------------------------------------------------
+
+
+def each_answer(*results: tuple[int, str | None]) -> Any:
+    """A batch's answer with a code and a reason for each message."""
+
+    async def scripted(request: Request) -> producer.Result:
+        failures = [code for code, _ in results if code]
+        messages = [producer.MessageResult(code=code, msg=msg) for code, msg in results]
+        return producer.Result(code=failures[0], msg="some failed", messages=messages)
+
+    return scripted
+
+
+def batch(count: int) -> list[Outgoing]:
+    return [
+        Outgoing("orders", str(n).encode(), key="k", properties={"UNIQ_KEY": f"ID{n}"})
+        for n in range(count)
+    ]
+
+
+@both
+async def test_what_is_stored_of_a_batch_is_not_sent_again(proxy: ScriptedProxy, kind: Any) -> None:
+    proxy.script("sendBatchSync", each_answer((0, None), (12, "slow"), (0, None), (70, "behind")))
+    async with kind(proxy.address) as sender:
+        assert await sender.send_batch(batch(4)) == ["ID0", "ID1", "ID2", "ID3"]
+
+    first, again = proxy.of("sendBatchSync")
+    assert len(first.argument) == 4
+    assert [each.properties["UNIQ_KEY"] for each in again.argument] == ["ID1", "ID3"]
+
+
+@both
+async def test_a_failed_batch_says_what_of_it_is_not_stored(
+    proxy: ScriptedProxy, kind: Any
+) -> None:
+    """A code that cannot pass ends all tries; the rest of the call's messages is told apart."""
+    proxy.script(
+        "sendBatchSync",
+        each_answer((0, None), (70, "behind"), (11, "illegal"), (11, None)),
+    )
+    async with kind(proxy.address) as sender:
+        with pytest.raises(SendFailed, match=r"message ID1 and 2 others: not stored") as caught:
+            await sender.send_batch([*batch(4), Outgoing("orders", bytes(3_000_000), key="x")])
+
+    later = caught.value.failures.popitem()
+    assert later[1] == "not sent: an earlier part failed"
+    assert caught.value.failures == {"ID1": "behind", "ID2": "illegal", "ID3": "illegal"}
+    assert (caught.value.code, caught.value.message_id) == (11, "ID1")
+    assert len(proxy.requests) == 1
+
+
+@both
+async def test_an_older_proxy_says_nothing_of_each(proxy: ScriptedProxy, kind: Any) -> None:
+    proxy.script("sendBatchSync", answer(14, "no such topic"))
+    async with kind(proxy.address) as sender:
+        with pytest.raises(SendFailed, match="may be stored nevertheless") as caught:
+            await sender.send_batch(batch(2))
+
+    assert list(caught.value.failures) == ["ID0", "ID1"]
+    assert caught.value.outcome_unknown
+
+
+# ---- order --------------------------------------------------------------------------------------
+
+
+async def test_what_waits_behind_a_failed_send_of_its_key_is_not_sent(proxy: ScriptedProxy) -> None:
+    """Others go, also of the same producer; and what is sent after the failure goes."""
+    proxy.script("sendSync", answer(14, "no such topic"))
+    async with AsyncProducer(proxy.address) as sender:
+        failed, behind, other = await asyncio.gather(
+            sender.send("orders", b"1", key="k"),
+            sender.send("orders", b"2", key="k"),
+            sender.send("orders", b"3", key="other"),
+            return_exceptions=True,
+        )
+        assert isinstance(failed, SendFailed)
+        assert isinstance(behind, SendFailed)
+        assert "an earlier send of its key failed" in str(behind)
+        assert not behind.outcome_unknown
+        assert isinstance(other, str)
+        await sender.send("orders", b"4", key="k")
+
+    assert [request.argument.body for request in proxy.requests] == [b"1", b"3", b"4"]
+
+
+async def test_a_send_whose_time_is_up_before_its_turn_is_not_sent(proxy: ScriptedProxy) -> None:
+
+    async def silent(request: Request) -> None:
+        await asyncio.Event().wait()
+
+    proxy.script("sendSync", silent)
+    async with AsyncProducer(proxy.address, timeout_s=0.1) as sender:
+        failed, late = await asyncio.gather(
+            sender.send("orders", b"1", key="k"),
+            sender.send("orders", b"2", key="other"),
+            return_exceptions=True,
+        )
+    assert isinstance(failed, SendFailed)
+    assert isinstance(late, SendFailed)
+    assert {request.argument.body for request in proxy.requests} == {b"1"}
+
+
+async def test_a_cancelled_send_holds_its_key_back(proxy: ScriptedProxy) -> None:
+    """Nobody knows whether it was stored: what waited behind it must not overtake it."""
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(request: Request) -> producer.Result:
+        entered.set()
+        await go_on.wait()
+        return producer.Result(code=0, msg="OK")
+
+    proxy.script("sendSync", late)
+    async with AsyncProducer(proxy.address) as sender:
+        first = spawn(sender.send("orders", b"1", key="k"), name="first")
+        behind = spawn(sender.send("orders", b"2", key="k"), name="behind")
+        await entered.wait()
+        await cancel_and_wait(first)
+        go_on.set()
+        with pytest.raises(SendFailed, match="an earlier send of its key failed"):
+            await behind
