@@ -103,7 +103,10 @@ class Broker:
             await self._save_tables()
         except OSError as error:
             _log.error("tables not saved", reason=str(error))
-        await self._store.close()
+        try:
+            await self._store.close()
+        except OSError as error:
+            _log.error("store left as by a crash, the next start recovers it", reason=str(error))
 
     async def abandon(self) -> None:
         """End as a crash would: nothing is answered, saved or flushed. For tests."""

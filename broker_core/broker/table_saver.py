@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import orjson
 
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import spawn
+
+
+async def to_its_end(saving: Coroutine[Any, Any, None], *, name: str) -> None:
+    """Run *saving* as a task of its own, which goes on if the caller is cancelled. Raises OSError.
+
+    A thread cannot be stopped, and two must not write the same file.
+    """
+    if (failure := await asyncio.shield(spawn(_failure_of(saving), name=name))) is not None:
+        raise failure
+
+
+async def _failure_of(saving: Coroutine[Any, Any, None]) -> OSError | None:
+    # Returned, not raised: the log shows a failed task with its stack, as a bug.
+    try:
+        await saving
+    except OSError as failure:
+        return failure
+    return None
 
 
 class TableSaver:
@@ -42,8 +60,7 @@ class TableSaver:
         needed = self._change() if change is None else change
         if needed <= self._saved:
             return
-        # Shielded: a thread cannot be stopped, and two must not write the same file.
-        await asyncio.shield(spawn(self._save(needed), name=f"save {self._table.path.name}"))
+        await to_its_end(self._save(needed), name=f"save {self._table.path.name}")
 
     async def _save(self, needed: int) -> None:
         async with self._turn:

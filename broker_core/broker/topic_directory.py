@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 
+from broker_core.broker.table_saver import to_its_end
 from broker_core.broker.topics import Topics
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
@@ -14,7 +15,6 @@ from broker_core.names import Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.route_bodies import Perm, TopicConfig
 from broker_core.store.tables import JsonTable
-from broker_core.tasks import spawn
 
 
 class TopicDirectory:
@@ -35,8 +35,7 @@ class TopicDirectory:
         Nobody can use it before it is on disk, or a crash could take a topic away whose messages
         were answered. Raises OSError; nothing is changed then.
         """
-        # Shielded: a thread cannot be stopped, and two must not write the same file.
-        await asyncio.shield(spawn(self._define(config), name=f"define topic {config.topic}"))
+        await to_its_end(self._define(config), name=f"define topic {config.topic}")
 
     async def _define(self, config: TopicConfig) -> None:
         async with self._turn:

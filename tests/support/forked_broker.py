@@ -30,13 +30,13 @@ class ForkedBroker:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._pid = 0
+        self.pid = 0
 
     async def start(self, **settings: Any) -> None:
         """Fork a broker; it is not ready yet."""
         assert self._process.stdin is not None
         self._process.stdin.write(orjson.dumps(settings, default=str) + b"\n")
-        self._pid = (await self._event())["pid"]
+        self.pid = (await self._event())["pid"]
 
     async def ready(self) -> str:
         """Its address, once it serves."""
@@ -46,14 +46,14 @@ class ForkedBroker:
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError):  # it ended by itself
-            os.kill(self._pid, number)
+            os.kill(self.pid, number)
 
     async def kill(self) -> None:
         """SIGKILL, wherever it is; returns when it has ended."""
         self.signal(signal.SIGKILL)
         while "ended" not in await self._event():
             pass
-        self._pid = 0
+        self.pid = 0
 
     async def _event(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -61,7 +61,7 @@ class ForkedBroker:
         return dict(orjson.loads(line))
 
     async def _end(self) -> None:
-        if self._pid:
+        if self.pid:
             self.signal(signal.SIGKILL)
         self._process.kill()
         await self._process.wait()
