@@ -41,6 +41,7 @@ class HistoryChecker:
         self._lanes: dict[tuple[str, str, str], _Lane] = {}
         self._events = self._deliveries = self._handled = 0
         self._brokers: set[str] = set()  # nodes with a running broker
+        self._commits_fenced = True  # Apache RocketMQ takes those of former owners, too
         self._actions: dict[str, Callable[[Event], None]] = {
             "send": self._sends.send,
             "send_ok": self._sends.send_ok,
@@ -115,6 +116,8 @@ class HistoryChecker:
 
     def _commit(self, event: Event) -> None:
         lane = self._lane(event)
+        if not self._commits_fenced and lane.ownership.took_late_commit(event):
+            return
         if not lane.ownership.fenced(event):
             lane.ownership.commit(event)
 
@@ -124,7 +127,10 @@ class HistoryChecker:
         self._lane(event).handlings.start(event)
 
     def _start(self, event: Event) -> None:
-        if "broker" not in event.get("parts", ()):
+        parts = event.get("parts", ())
+        if "rocketmq" in parts:
+            self._commits_fenced = False
+        elif "broker" not in parts:
             return
         if self._brokers:  # one that never stopped: it was killed, and this is it again
             for lane in self._lanes.values():

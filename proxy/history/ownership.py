@@ -57,6 +57,17 @@ class Ownership:
             facts.violation("C2", f"offset {offset} was committed while {lowest} was unfinished")
         facts.committed = offset
 
+    def took_late_commit(self, event: Event) -> bool:
+        """True if *event* is a commit of a period that has ended; the broker may have stored it.
+
+        Then its number is the lower one until the next commit: whoever owns the queue commits on.
+        """
+        facts = self._facts
+        if event["epoch"] >= facts.epoch:
+            return False
+        facts.committed = min(facts.committed, event["offset"])
+        return True
+
     def forget_commits(self) -> None:
         """The broker was killed: it may have forgotten commits that it had answered.
 

@@ -42,6 +42,7 @@ class Gateway:
     client: BrokerClient
     sends: HistoryWriter
     broker: HistoryWriter
+    broker_parts: tuple[str, ...]
     _proxies: list[Proxy] = field(default_factory=list)
     _sent: int = 0
 
@@ -75,7 +76,7 @@ class Gateway:
         if not crash:
             self.broker.write("stop")
         await self.cluster.restart_broker(crash=crash)
-        self.broker.write("start", parts=["broker"])
+        self.broker.write("start", parts=self.broker_parts)
 
     async def close_proxy(self, proxy: Proxy) -> None:
         """Drain and end one of them."""
@@ -133,6 +134,7 @@ async def run_gateway(
     if brokers.official:
         number = next(_numbers)
         ours, group = Topic(f"{TOPIC}-{number}"), Group(f"{GROUP}-{number}")
+    parts = ("rocketmq",) if brokers.official else ("broker",)
     consumed = {"name": ours, "order_key": order_key, **(topic or {})}
     async with brokers.run(tmp_path / "broker") as cluster:
         client = BrokerClient(nameservers=[cluster.nameserver], client_id="test@1#1")
@@ -146,7 +148,8 @@ async def run_gateway(
             {"groups": [{"name": group, "topics": [consumed]}], "commit_every_s": 0.2, **settings},
             client,
             HistoryWriter(histories, "sender"),
-            HistoryWriter(histories, "broker", parts=("broker",)),
+            HistoryWriter(histories, "broker", parts=parts),
+            parts,
         )
         try:
             await client.create_topic(ours, queues=queues)
