@@ -25,6 +25,26 @@ from broker_core.tasks import spawn
 TOPIC = Topic("orders")
 
 
+class SlowTable(JsonTable):
+    """Counts saves and lets the test say when they go on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.saves: list[Any] = []
+        self.gate = threading.Event()
+        self.error: OSError | None = None
+
+    def save_bytes(self, content: bytes) -> None:
+        assert self.gate.wait(10)
+        self.saves.append(orjson.loads(content))
+        if self.error is not None:
+            raise self.error
+
+
+async def announce_nothing() -> None:
+    pass
+
+
 def test_topics_survive_being_saved_the_template_is_not_among_them() -> None:
     topics = Topics()
     config = TopicConfig(topic=TOPIC, read_queues=3, write_queues=2, perm=4, order=True)
@@ -69,6 +89,27 @@ async def test_the_directory_says_why_a_queue_cannot_be_used(tmp_path: Path) -> 
         assert caught.value.code == code
 
 
+async def test_a_topic_is_there_once_it_is_on_disk(tmp_path: Path) -> None:
+    """A send to it may be answered then: a crash must not take the topic away."""
+    table = SlowTable(tmp_path / "topics.json")
+    directory = TopicDirectory(Topics(), table, announce=announce_nothing)
+    one = TopicConfig(topic=TOPIC, read_queues=4, write_queues=4)
+    first = spawn(directory.define(one), name="first")
+    same = spawn(directory.define(one), name="same")
+    await asyncio.sleep(0.01)
+    assert directory.topics.find(TOPIC) is None
+    table.gate.set()
+    await asyncio.gather(first, same)
+    assert directory.topics.find(TOPIC) == one
+    assert len(table.saves) == 1
+
+    table.error = OSError(28, "No space left on device")
+    with pytest.raises(OSError, match="No space"):
+        await directory.define(TopicConfig(topic=Topic("more"), read_queues=1, write_queues=1))
+    assert directory.topics.find(Topic("more")) is None
+    assert directory.topics.version.counter == 1
+
+
 async def test_held_pulls_wake_by_queue_and_tag() -> None:
     polls = LongPolls()
 
@@ -104,22 +145,6 @@ async def test_a_cancelled_or_closed_poll_leaves_nothing_behind() -> None:
     assert len(polls) == 0
 
 
-class SlowTable(JsonTable):
-    """Counts saves and lets the test say when they go on."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.saves: list[Any] = []
-        self.gate = threading.Event()
-        self.error: OSError | None = None
-
-    def save_bytes(self, content: bytes) -> None:
-        assert self.gate.wait(10)
-        self.saves.append(orjson.loads(content))
-        if self.error is not None:
-            raise self.error
-
-
 async def test_saves_are_shared_and_never_answer_for_later_changes(tmp_path: Path) -> None:
     table, state = SlowTable(tmp_path / "table.json"), {"n": 1}
     saver = TableSaver(table, content=lambda: dict(state), change=lambda: state["n"])
@@ -138,6 +163,22 @@ async def test_saves_are_shared_and_never_answer_for_later_changes(tmp_path: Pat
     assert table.saves == [{"n": 2}, {"n": 3}]
     await saver.save(2)
     assert len(table.saves) == 2
+
+
+async def test_what_a_table_speaks_of_is_on_disk_before_it(tmp_path: Path) -> None:
+    """With flush async a commit can know a message that a power cut takes back."""
+    table, state = SlowTable(tmp_path / "table.json"), {"n": 1}
+    table.gate.set()
+    synced: list[int] = []
+
+    async def sync() -> None:
+        state["n"] = 3  # meanwhile: not in the content, which is older than the sync
+        synced.append(len(table.saves))
+
+    saver = TableSaver(table, content=lambda: dict(state), change=lambda: state["n"], before=sync)
+    state["n"] = 2
+    await saver.save()
+    assert (table.saves, synced) == ([{"n": 2}], [0])
 
 
 async def test_a_failed_save_is_raised_and_tried_again(tmp_path: Path) -> None:

@@ -34,6 +34,18 @@ def test_an_older_epoch_is_refused_and_named() -> None:
     assert offsets.committed(GROUP, TOPIC, 0) == 4
 
 
+def test_forgotten_epochs_let_a_lower_one_in() -> None:
+    """A log that lost its tail gives the offsets of lost ownership records out again."""
+    offsets = CommittedOffsets()
+    offsets.commit(GROUP, TOPIC, 0, 5, epoch=9)
+    change = offsets.change
+    offsets.forget_epochs()
+    assert offsets.change > change
+    assert offsets.commit(GROUP, TOPIC, 0, 6, epoch=3) is None
+    assert offsets.commit(GROUP, TOPIC, 0, 7, epoch=2) == 3
+    assert offsets.committed(GROUP, TOPIC, 0) == 6
+
+
 def test_offsets_beyond_the_end_are_brought_back() -> None:
     offsets = CommittedOffsets()
     for queue_id, offset in enumerate((5, 10, 11)):

@@ -63,6 +63,16 @@ def test_a_garbled_table_is_read_from_its_backup(tmp_path: Path) -> None:
         table.load()
 
 
+def test_a_deleted_table_does_not_come_back_from_its_backup(tmp_path: Path) -> None:
+    table = JsonTable(tmp_path / "topics.json")
+    table.delete()  # never saved: nothing to do
+    table.save({"n": 1})
+    table.save({"n": 2})
+    table.delete()
+    assert table.load() == {}
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_failed_save_keeps_the_old_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = JsonTable(tmp_path / "topics.json")
     table.save({"n": 1})
@@ -75,6 +85,7 @@ def test_a_failed_save_keeps_the_old_table(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(OSError, match="No space"):
             table.save({"n": 2})
     assert table.load() == {"n": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["topics.json"]  # a full disk needs room
 
 
 def test_a_data_folder_remembers_that_it_was_closed(tmp_path: Path) -> None:
@@ -117,6 +128,16 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_new_volume_is_no_foreign_folder(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
+    DataFolder(tmp_path).close()
+
+
+@pytest.mark.parametrize("left", [["lock"], ["lock", "format.new"]])
+def test_a_start_killed_before_it_wrote_its_format_is_no_foreign_folder(
+    tmp_path: Path, left: list[str]
+) -> None:
+    for name in left:
+        (tmp_path / name).touch()
+    DataFolder(tmp_path).close()
     DataFolder(tmp_path).close()
 
 

@@ -1,0 +1,174 @@
+"""Deleting old segments: readers beside it, failures and crashes in the middle of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker_core.remoting.message import decode_messages
+from broker_core.store import message_store
+from broker_core.store.message_store import MessageStore
+from broker_core.store.reader import ReadStatus
+from broker_core.tasks import spawn
+from tests.support.store_messages import TOPIC, entry, envelope
+
+SEGMENT = 4000
+MESSAGES = 200
+
+
+async def filled(folder: Path) -> MessageStore:
+    """200 numbered messages in queue 0, over several segments and files of the consume queue."""
+    store = MessageStore(folder, segment_bytes=SEGMENT, entries_per_file=8, flush="async")
+    store.start()
+    for n in range(MESSAGES):
+        await store.put(envelope(), [entry(b"%03d" % n)], store_ms=n)
+    return store
+
+
+def reopened(folder: Path) -> MessageStore:
+    store = MessageStore(folder, segment_bytes=SEGMENT, entries_per_file=8, flush="async")
+    store.start()
+    return store
+
+
+def check_all_from_the_oldest_on(store: MessageStore) -> int:
+    """Every message from the oldest to the last is there; return the oldest one's offset."""
+    oldest = store.reader.min_offset(TOPIC, 0)
+    found = store.reader.read(TOPIC, 0, oldest, max_messages=999)
+    bodies = [message.body for message in decode_messages(found.body, check_crc=True)]
+    assert bodies == [b"%03d" % n for n in range(oldest, MESSAGES)]
+    if oldest:
+        below = store.reader.read(TOPIC, 0, oldest - 1, max_messages=9)
+        assert below[:4] == (ReadStatus.TOO_SMALL, oldest, oldest, MESSAGES)
+    return oldest
+
+
+def segments(folder: Path) -> list[Path]:
+    return sorted((folder / "commitlog").iterdir())
+
+
+def consume_queue_files(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "consumequeue" / TOPIC / "0").iterdir())
+
+
+async def test_consume_queues_are_trimmed_with_the_log(tmp_path: Path) -> None:
+    store = await filled(tmp_path)
+    await store.checkpoint()
+    before = consume_queue_files(tmp_path)
+    assert await store.delete_expired(before_ms=None, keep_bytes=8000) > 0
+    oldest = check_all_from_the_oldest_on(store)
+    after = consume_queue_files(tmp_path)
+    assert after == before[-len(after) :]
+    assert int(after[0]) == oldest // 8 * 160
+    await store.close()
+
+
+@pytest.mark.parametrize("keep_bytes", [1, 4001, 10_000, 20_000])
+async def test_so_many_bytes_are_kept_and_less_than_a_segment_more(
+    tmp_path: Path, keep_bytes: int
+) -> None:
+    store = await filled(tmp_path)
+    await store.delete_expired(before_ms=None, keep_bytes=keep_bytes)
+    log = store._log
+    kept = log.end_offset - log.first_offset
+    assert kept >= keep_bytes or len(log.segments) == 1
+    assert kept < keep_bytes + SEGMENT
+    await store.close()
+
+
+async def test_readers_go_on_while_files_are_being_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await filled(tmp_path)
+    gate, delete = threading.Event(), message_store._delete_file
+
+    def slow(path: Path) -> None:
+        assert gate.wait(10)
+        delete(path)
+
+    monkeypatch.setattr(message_store, "_delete_file", slow)
+    deleting = spawn(store.delete_expired(before_ms=None, keep_bytes=8000), name="delete")
+    await asyncio.sleep(0)
+    assert check_all_from_the_oldest_on(store) > 0  # its file is still there, but not for readers
+    assert store._log.first_offset == SEGMENT
+    gate.set()
+    assert await deleting > 1
+    assert check_all_from_the_oldest_on(store) > SEGMENT / 130
+    await store.close()
+
+
+async def test_a_segment_that_cannot_be_deleted_is_kept_and_so_are_all_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a younger one gone alone, the next start would find a hole in the log."""
+    store = await filled(tmp_path)
+    before = segments(tmp_path)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(message_store, "_delete_file", refuse)
+        with pytest.raises(PermissionError):
+            await store.delete_expired(before_ms=None, keep_bytes=8000)
+    assert segments(tmp_path) == before
+    assert check_all_from_the_oldest_on(store) == 0
+    assert await store.delete_expired(before_ms=None, keep_bytes=8000) > 0
+    store.abandon()
+    again = reopened(tmp_path)
+    assert check_all_from_the_oldest_on(again) > 0
+    await again.close()
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+async def test_a_crash_before_the_consume_queues_are_trimmed(
+    tmp_path: Path, checkpoint: bool
+) -> None:
+    store = await filled(tmp_path)
+    if checkpoint:
+        await store.checkpoint()
+    store.abandon()
+    for path in segments(tmp_path)[:3]:
+        path.unlink()
+    again = reopened(tmp_path)
+    assert check_all_from_the_oldest_on(again) > 0
+    assert again.recovery.rebuilt is not checkpoint
+    await again.close()
+
+
+async def test_a_power_cut_that_brings_segments_back(tmp_path: Path) -> None:
+    """Deletions may not be on disk yet; the consume queues may be further than the log."""
+    store = await filled(tmp_path)
+    await store.checkpoint()
+    shutil.copytree(tmp_path / "commitlog", tmp_path / "before")
+    await store.delete_expired(before_ms=None, keep_bytes=8000)
+    await store.checkpoint()
+    store.abandon()
+    shutil.rmtree(tmp_path / "commitlog")
+    (tmp_path / "before").rename(tmp_path / "commitlog")
+    again = reopened(tmp_path)
+    check_all_from_the_oldest_on(again)
+    put = await again.put(envelope(), [entry(b"new")], store_ms=MESSAGES)
+    assert put.first_queue_offset == MESSAGES
+    await again.close()
+
+
+async def test_dropped_bytes_are_kept_as_long_as_messages(tmp_path: Path) -> None:
+    store = await filled(tmp_path)
+    store.abandon()
+    with segments(tmp_path)[-1].open("r+b") as file:
+        file.write(b"garbled")
+    again = reopened(tmp_path)
+    (dropped,) = (tmp_path / "commitlog").glob("*.dropped")
+    assert b"garbled" in dropped.read_bytes()
+    os.utime(dropped, (5, 5))
+    await again.delete_expired(before_ms=5000, keep_bytes=None)
+    assert dropped.exists()
+    await again.delete_expired(before_ms=5001, keep_bytes=None)
+    assert not dropped.exists()
+    await again.close()
