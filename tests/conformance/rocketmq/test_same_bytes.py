@@ -10,6 +10,7 @@ import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from broker_core.tasks import spawn
 from proxy.downstream.requests import RESERVED_PROPERTIES
+from tests.support.brokers import EMBEDDED_ONES, Brokers
 from tests.support.eventually import eventually
-from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
+from tests.support.gateway import TOPIC, Gateway, run_gateway
 from tests.support.processes import ROOT
 from tests.support.relay import (
     MESSAGES,
@@ -32,13 +34,14 @@ from tests.support.relay import (
     send_by_java,
 )
 from tests.support.rocketmq import VERSIONS
-from thin_client import AsyncConsumer, AsyncProducer, Message, Outgoing
+from thin_client import AsyncConsumer, AsyncProducer, Message, Outgoing, SendFailed
 
-pytestmark = pytest.mark.parametrize("version", VERSIONS)
+both_versions = pytest.mark.parametrize("version", VERSIONS)
 
 _EACH_WAY = 10_000 // (2 * len(VERSIONS))
 _LIMIT_S = 60
 _BATCH = 60
+_ON_ITS_OWN = 300
 
 
 # ---- messages -----------------------------------------------------------------------------------
@@ -97,7 +100,7 @@ def _sharding_key(message: Outgoing) -> str | None:
 
 
 @asynccontextmanager
-async def _thin_consumer(address: str) -> AsyncIterator[dict[str, Received]]:
+async def _thin_consumer(address: str, group: str) -> AsyncIterator[dict[str, Received]]:
     """Runs one while the context lasts; gives what it got so far, by message id."""
     got: dict[str, Received] = {}
 
@@ -113,7 +116,7 @@ async def _thin_consumer(address: str) -> AsyncIterator[dict[str, Received]]:
             properties=message.properties,
         )
 
-    consumer = AsyncConsumer(address, group=GROUP, concurrency=64)
+    consumer = AsyncConsumer(address, group=group, concurrency=64)
     running = spawn(consumer.run(keep, handle_signals=False), name="thin consumer")
     try:
         yield got
@@ -152,38 +155,45 @@ def _check_places(messages: Sequence[Outgoing], got: Sequence[Received]) -> dict
 
 
 @asynccontextmanager
-async def _gateway(folder: Path) -> AsyncIterator[tuple[Gateway, str]]:
-    async with run_gateway(folder) as gateway:
+async def _gateway(
+    folder: Path, brokers: Brokers = EMBEDDED_ONES
+) -> AsyncIterator[tuple[Gateway, str]]:
+    async with run_gateway(folder, brokers=brokers) as gateway:
         _, addresses = await gateway.start_proxy()
         yield gateway, addresses.thrift
 
 
 async def _java_to_thin(
-    version: str, folder: Path, messages: Sequence[Outgoing]
+    version: str, folder: Path, messages: Sequence[Outgoing], brokers: Brokers = EMBEDDED_ONES
 ) -> tuple[list[Sent], list[Received]]:
-    async with _gateway(folder) as (gateway, address), _thin_consumer(address) as got:
+    async with (
+        _gateway(folder, brokers) as (gateway, address),
+        _thin_consumer(address, gateway.group) as got,
+    ):
         nameserver = gateway.cluster.nameserver
-        sent = await send_by_java(version, folder, nameserver, TOPIC, messages)
+        sent = await send_by_java(version, folder, nameserver, gateway.topic, messages)
         assert [each.failure for each in sent if each.failure] == []
         await _until(got, [each.message_id for each in sent])
         return sent, [got[each.message_id] for each in sent]
 
 
 async def _thin_to_java(
-    version: str, folder: Path, messages: Sequence[Outgoing]
-) -> tuple[list[str], list[Received]]:
-    async with _gateway(folder) as (gateway, address):
+    version: str, folder: Path, messages: Sequence[Outgoing], brokers: Brokers = EMBEDDED_ONES
+) -> list[Received]:
+    async with _gateway(folder, brokers) as (gateway, address):
+        messages = [replace(each, topic=gateway.topic) for each in messages]
         ids = await _send_by_thin_client(address, messages)
         nameserver = gateway.cluster.nameserver
         got: dict[str, Received] = {}
-        async with receiving_by_java(version, folder, nameserver, TOPIC) as received:
+        async with receiving_by_java(version, folder, nameserver, gateway.topic) as received:
             async with asyncio.timeout(_LIMIT_S):
                 while len(got) < len(messages):
                     each = await anext(received)
                     got[each.message_id] = each
-        return ids, [got[message_id] for message_id in ids]
+        return [got[message_id] for message_id in ids]
 
 
+@both_versions
 @pytest.mark.feature("same bytes: official producer, thin consumer")
 async def test_what_java_sends_a_thin_client_gets(version: str, tmp_path: Path) -> None:
     messages = _random_messages(VERSIONS.index(version))
@@ -194,20 +204,27 @@ async def test_what_java_sends_a_thin_client_gets(version: str, tmp_path: Path) 
     _check_places(messages, got)
 
 
+@both_versions
 @pytest.mark.feature("same bytes: thin producer, official consumer")
 async def test_what_a_thin_client_sends_java_gets(version: str, tmp_path: Path) -> None:
     messages = _random_messages(len(VERSIONS) + VERSIONS.index(version))
-    _, got = await _thin_to_java(version, tmp_path, messages)
+    got = await _thin_to_java(version, tmp_path, messages)
 
     assert list(map(_expected, messages)) == list(map(_content, got))
     _check_places(messages, got)
 
 
+@both_versions
 @pytest.mark.feature("same key, same queue from both producers")
 async def test_a_key_goes_to_the_same_queue_from_both(version: str, tmp_path: Path) -> None:
+    """Halves of pairs among the keys: no message can hold one, yet it can be sharded by it."""
     keys = {key for lot in range(2) for key in map(_sharding_key, _random_messages(lot)) if key}
-    messages = [Outgoing(TOPIC, b"1", sharding_key=key) for key in sorted(keys)[:1000]]
-    async with _gateway(tmp_path) as (gateway, address), _thin_consumer(address) as got:
+    keys = {"\ud800", "a\udc00b", *sorted(keys)[:800]}
+    messages = [Outgoing(TOPIC, b"1", sharding_key=key) for key in keys]
+    async with (
+        _gateway(tmp_path) as (gateway, address),
+        _thin_consumer(address, gateway.group) as got,
+    ):
         nameserver = gateway.cluster.nameserver
         sent = await send_by_java(version, tmp_path, nameserver, TOPIC, messages)
         ids = await _send_by_thin_client(address, messages)
@@ -217,6 +234,44 @@ async def test_a_key_goes_to_the_same_queue_from_both(version: str, tmp_path: Pa
     assert [each.queue_id for each in sent] == [got[each].queue_id for each in ids]
 
 
+@pytest.mark.feature("same bytes both ways on its own brokers")
+async def test_the_same_on_its_own_brokers(version: str, brokers: Brokers, tmp_path: Path) -> None:
+    """The proxy on Apache RocketMQ's brokers; on the embedded one where none is asked for."""
+    java = version if brokers.official else VERSIONS[0]
+    messages = _random_messages(0)[:_ON_ITS_OWN]
+    sent, got = await _java_to_thin(java, tmp_path, messages, brokers)
+    assert list(map(_expected, messages)) == list(map(_content, got))
+    assert [(s.queue_id, s.offset) for s in sent] == [(g.queue_id, g.offset) for g in got]
+
+    got = await _thin_to_java(java, tmp_path / "back", messages, brokers)
+    assert list(map(_expected, messages)) == list(map(_content, got))
+
+
+@both_versions
+@pytest.mark.feature("what the official producer refuses, ours refuses")
+async def test_what_java_refuses_a_thin_client_refuses(version: str, tmp_path: Path) -> None:
+    """Each with a sentence. What holds a separator Java sends, and it arrives broken; not ours."""
+    refused = [
+        (Outgoing(TOPIC, b""), "a body of 0 bytes: it should have 1 to"),
+        (Outgoing(TOPIC, bytes(4 * 1024 * 1024 + 1)), "a body of 4194305 bytes"),
+        (Outgoing(TOPIC, b"1", properties={"p": "v" * 32_768}), "a message may carry 32767"),
+        (Outgoing(TOPIC, b"1", properties={"KEYS": "k"}), "'KEYS' is reserved"),
+        (Outgoing(TOPIC, b"1", properties={"p": ""}), "neither may be empty"),
+    ]
+    broken = Outgoing(TOPIC, b"1", properties={"p": "a\x02b"})
+    async with _gateway(tmp_path) as (gateway, address):
+        messages = [message for message, _ in refused]
+        nameserver = gateway.cluster.nameserver
+        sent = await send_by_java(version, tmp_path, nameserver, TOPIC, messages)
+        assert all(each.failure for each in sent)
+        async with AsyncProducer(address) as producer:
+            for message, sentence in [*refused, (broken, "must not contain the characters 0x01")]:
+                with pytest.raises(SendFailed, match=sentence) as caught:
+                    await producer.send_batch([message])
+                assert not caught.value.outcome_unknown
+
+
+@both_versions
 @pytest.mark.feature("key hash vectors")
 async def test_the_shared_vectors_are_javas(version: str, tmp_path: Path) -> None:
     vectors = orjson.loads((ROOT / "tests/conformance/key_hash_vectors.json").read_bytes())

@@ -11,7 +11,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 public final class RelayReceive {
     public static void main(String[] args) throws Exception {
         RelayLine.ownOutput();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("relay-receive");
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("relay-" + args[1]);
         consumer.setNamesrvAddr(args[0]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeMessageBatchMaxSize(32);
