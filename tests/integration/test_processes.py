@@ -6,6 +6,7 @@ chooses the moments.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import time
@@ -18,6 +19,10 @@ from typing import Any
 import orjson
 import pytest
 
+from broker_core.client import BrokerClient
+from broker_core.names import Topic
+from proxy.history.record import HistoryWriter
+from tests.support.brokers import Brokers
 from tests.support.processes import Child, Children, wait_until
 
 KILLS = int(os.environ.get("ORDERLANE_KILLS", "1"))
@@ -126,28 +131,123 @@ def test_nothing_is_lost_when_everything_is_killed_and_started_again(children: C
     assert len(consumer.out) >= sent > RATE * KILLS
 
 
-def start_two_proxies(children: Children) -> tuple[list[Child], Gateway]:
-    """Nameserver, broker and two proxies, each a process."""
-    nameserver = children.start("nameserver", "--listen", "127.0.0.1:0", *HISTORY)
-    where = ("--nameserver", nameserver.ready()["nameserver"], *HISTORY)
-    listen = ("--listen", "127.0.0.1:0", "--broker-settings", "broker.yaml")
-    broker = children.start("broker", "--data", "data", *listen, *where)
-    ports = ("--settings", "settings.yaml", "--thrift-port", 0, "--http-port", 0)
-    proxies = [children.start("proxy", *ports, *where) for _ in range(2)]
-    broker.ready()
-    ready = [proxy.ready() for proxy in proxies]
-    return proxies, Gateway([at["thrift"] for at in ready], [at["http"] for at in ready])
+@dataclass(slots=True)
+class Site:
+    """Nameserver and broker of either kind, with proxies as processes of their own above them."""
+
+    children: Children
+    brokers: Brokers
+    topic: str = "orders"
+    group: str = "billing"
+    nameserver: str = ""
+    _broker: Child | None = None
+    _broker_at: str = "127.0.0.1:0"
+    _history: HistoryWriter | None = None
+
+    def start(self) -> None:
+        """Start what is not there yet; the topic comes into being."""
+        official = self.brokers.official
+        if official is None:
+            nameserver = self.children.start("nameserver", "--listen", "127.0.0.1:0", *HISTORY)
+            self.nameserver = nameserver.ready()["nameserver"]
+            self.start_broker()
+        else:
+            # Shared with other tests, so the names are this one's own.
+            self.topic, self.group = f"orders-{os.urandom(4).hex()}", f"bills-{os.urandom(4).hex()}"
+            self.nameserver = official.nameserver
+            folder = self.children.folder
+            text = SETTINGS.replace("orders", self.topic).replace("billing", self.group)
+            (folder / "settings.yaml").write_text(text)
+            self._history = HistoryWriter(folder / "history", "rocketmq", parts=("rocketmq",))
+        asyncio.run(self._create_topic())
+
+    async def _create_topic(self) -> None:
+        client = BrokerClient(nameservers=[self.nameserver], client_id="test@1#1")
+        await client.create_topic(Topic(self.topic), queues=QUEUES)
+        await client.close()
+
+    def start_broker(self) -> None:
+        """Start it, after ``kill_broker`` on the data and port of before."""
+        if self.brokers.official is not None:
+            self.brokers.official.start_broker()
+            assert self._history is not None
+            self._history.write("start", parts=["rocketmq"])
+            return
+        listen = ("--listen", self._broker_at, "--broker-settings", "broker.yaml")
+        where = ("--nameserver", self.nameserver, *HISTORY)
+        self._broker = self.children.start("broker", "--data", "data", *listen, *where)
+        self._broker_at = self._broker.ready()["broker"]
+
+    def kill_broker(self) -> None:
+        """``kill -9``."""
+        if self.brokers.official is not None:
+            self.brokers.official.stop_broker(crash=True)
+        else:
+            assert self._broker is not None
+            self._broker.kill()
+
+    def start_proxies(self, count: int, at: Gateway | None = None) -> tuple[list[Child], Gateway]:
+        """So many proxies, ready; *at*: on the ports of earlier ones."""
+        proxies = []
+        for index in range(count):
+            ports = [0, 0] if at is None else [at.thrift[index], at.http[index]]
+            thrift, http = (str(port).rpartition(":")[2] for port in ports)
+            where = ("--settings", "settings.yaml", "--nameserver", self.nameserver, *HISTORY)
+            listen = ("--thrift-port", thrift, "--http-port", http)
+            proxies.append(self.children.start("proxy", *where, *listen))
+        ready = [proxy.ready() for proxy in proxies]
+        return proxies, Gateway(
+            [each["thrift"] for each in ready], [each["http"] for each in ready]
+        )
+
+
+@pytest.fixture
+def site(children: Children, brokers: Brokers) -> Site:
+    site = Site(children, brokers)
+    site.start()
+    return site
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clean", [True, False], ids=["SIGTERM", "SIGKILL"])
-def test_the_queues_of_a_proxy_that_ends_go_to_the_other(children: Children, clean: bool) -> None:
-    """Four queues each, then all eight at one; nothing comes twice if the end was clean."""
-    (first, second), gateway = start_two_proxies(children)
+@pytest.mark.feature("proxy: kill and take-over")
+def test_nothing_is_lost_when_proxy_and_broker_are_killed_and_started_again(site: Site) -> None:
+    children = site.children
+    (proxy,), gateway = site.start_proxies(1)
+    common = ("--proxy", gateway.thrift[0], *HISTORY)
+    producer = children.start("produce", site.topic, "--count", 10**6, "--rate", RATE, *common)
+    consumer = children.start("consume", site.group, "--work-ms", 2, *common)
+    consumer.wait_for(RATE)
+    proxy.kill()
+    site.kill_broker()
+    site.start_broker()
+    (proxy,), _ = site.start_proxies(1, gateway)
+    consumer.wait_for(len(consumer.out) + RATE)
+    assert producer.terminate() == 0, producer.err
+    sent = producer.ended_with["sent"]
+    wait_until(lambda: gateway.drained(sent), within_s=60, what="everything consumed")
+    assert consumer.terminate() == 0
+    assert proxy.terminate() == 0
+    report = verdict(children)
+
+    assert (report["acknowledged"], report["lost"]) == (sent, 0)
+
+
+@dataclass(slots=True)
+class Pair:
+    """Two proxies that share the queues, a producer at work, and a consumer at each proxy."""
+
+    proxies: list[Child]
+    gateway: Gateway
+    producer: Child
+    consumers: list[Child]
+
+
+def start_pair(site: Site) -> Pair:
+    """Four queues each, and work under way."""
+    children = site.children
+    proxies, gateway = site.start_proxies(2)
     servers = [",".join(gateway.thrift), ",".join(reversed(gateway.thrift))]
-    produce = ("produce", "orders", "--proxy", servers[1], *HISTORY)
-    assert children.run(*produce, "--count", 1).code == 0
-    consume = ("consume", "billing", "--work-ms", 3, *HISTORY)
+    consume = ("consume", site.group, "--work-ms", 3, *HISTORY)
     consumers = [children.start(*consume, "--proxy", each) for each in servers]
     wait_until(
         lambda: len(gateway.owned(0)) == len(gateway.owned(1)) == QUEUES // 2,
@@ -155,24 +255,52 @@ def test_the_queues_of_a_proxy_that_ends_go_to_the_other(children: Children, cle
         what="four queues each",
     )
     assert not gateway.owned(0) & gateway.owned(1)
+    produce = ("produce", site.topic, "--proxy", servers[1], *HISTORY)
     producer = children.start(*produce, "--count", RATE * 4, "--rate", RATE)
     consumers[0].wait_for(len(consumers[0].out) + 100)
-    if clean:
-        assert first.terminate() == 0
-    else:
-        first.kill()
-    assert producer.running, "the end has to come in the middle"
-    wait_until(lambda: len(gateway.owned(1)) == QUEUES, within_s=20, what="all queues at one")
-    assert producer.wait() == 0, producer.err
-    wait_until(lambda: gateway.drained(RATE * 4 + 1), within_s=30, what="everything consumed")
-    assert [consumer.terminate() for consumer in consumers] == [0, 0]
-    assert second.terminate() == 0
-    report = verdict(children)
+    return Pair(proxies, gateway, producer, consumers)
 
-    assert (report["acknowledged"], report["lost"]) == (RATE * 4 + 1, 0)
+
+def finish_pair(site: Site, pair: Pair) -> dict[str, Any]:
+    """The rest is produced and consumed, all ends; what the checker says."""
+    assert pair.producer.wait() == 0, pair.producer.err
+    wait_until(lambda: pair.gateway.drained(RATE * 4), within_s=60, what="everything consumed")
+    assert [consumer.terminate() for consumer in pair.consumers] == [0, 0]
+    assert [proxy.terminate() for proxy in pair.proxies if proxy.running][-1:] == [0]
+    report = verdict(site.children)
+    assert (report["acknowledged"], report["lost"]) == (RATE * 4, 0)
+    return report
+
+
+@pytest.mark.slow
+@pytest.mark.feature("proxy: kill and take-over")
+@pytest.mark.parametrize("clean", [True, False], ids=["SIGTERM", "SIGKILL"])
+def test_the_queues_of_a_proxy_that_ends_go_to_the_other(site: Site, clean: bool) -> None:
+    """Four queues each, then all eight at one; nothing comes twice if the end was clean."""
+    pair = start_pair(site)
+    if clean:
+        assert pair.proxies[0].terminate() == 0
+    else:
+        pair.proxies[0].kill()
+    assert pair.producer.running, "the end has to come in the middle"
+    wait_until(lambda: len(pair.gateway.owned(1)) == QUEUES, within_s=30, what="all queues at one")
+    report = finish_pair(site, pair)
+
     if clean:
         assert report["duplicates"] == 0
-        assert all(event["attempt"] == 1 for event in events(children, "deliver"))
+        assert all(event["attempt"] == 1 for event in events(site.children, "deliver"))
+
+
+@pytest.mark.slow
+@pytest.mark.feature("proxy: kill and take-over")
+def test_a_proxy_that_stood_still_past_its_leases_does_no_harm_when_it_wakes(site: Site) -> None:
+    """SIGSTOP for longer than trust, leases and commits last; brokers keep it as a member."""
+    pair = start_pair(site)
+    sleeper = pair.proxies[0]
+    sleeper.pause()
+    time.sleep(3)
+    sleeper.resume()
+    finish_pair(site, pair)
 
 
 @pytest.mark.slow
