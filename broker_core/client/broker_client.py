@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
-from broker_core.client import sending
+from broker_core.client import administration, sending
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.results import LockAnswer, PullResult, PullStatus, SendReceipt
 from broker_core.client.routes import RouteCache
-from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting import bodies, headers
-from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
+from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage, decode_messages
 from broker_core.remoting.route_bodies import MASTER_ID, Perm
@@ -30,8 +29,6 @@ DEFAULT_PRODUCER = Group("orderlane")
 _PULL_STATUSES = frozenset(PullStatus)
 # Apache RocketMQ looks at held pulls every 5 s only, so their answers may come that much late.
 _PULL_ANSWER_S = 10.0
-_ROUTE_WAIT_S = 10.0
-_ROUTE_LOOK_S = 0.05
 
 _log = structlog.get_logger("broker-client")
 
@@ -257,6 +254,16 @@ class BrokerClient:
             return None
         return headers.OffsetResponse.from_ext(answer.ext).offset
 
+    async def has_committed(self, group: Group, queue: QueueName) -> bool:
+        """Tell whether *group* ever committed an offset of *queue*, be it 0.
+
+        Apache RocketMQ 4.9 answers 0 for a group that never did, as long as the queue's first
+        message is in its memory. Its whole table tells, so ask seldom.
+        """
+        if committed := await self.committed_offset(group, queue):
+            return True
+        return committed == 0 and await administration.stores_offset(self._requests, group, queue)
+
     async def commit_offset(
         self, group: Group, queue: QueueName, offset: int, *, epoch: int | None = None
     ) -> None:
@@ -309,43 +316,13 @@ class BrokerClient:
 
         Raises RequestTimeout if the route does not show it within 10 s.
         """
-        brokers = [broker] if broker else sorted((await self._routes.clusters()).brokers)
-        if not brokers:
-            raise ConnectionLost(f"topic {topic} was not created: no broker is registered")
-        header = headers.CreateTopicHeader(
-            topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+        await administration.create_topic(
+            self._requests, self._routes, topic, queues=queues, broker=broker, perm=perm
         )
-        for name in brokers:
-            await self._requests.ask(name, RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext())
-        deadline_ns = now_ns() + int(_ROUTE_WAIT_S * 1e9)
-        while not await self._shows(topic, brokers, queues):
-            if now_ns() > deadline_ns:
-                raise RequestTimeout(
-                    f"topic {topic} was created but has no route after {_ROUTE_WAIT_S:g} s"
-                )
-            await asyncio.sleep(_ROUTE_LOOK_S)
 
     async def broker_start_ms(self, broker: str) -> int:
         """Return when *broker* started (ms since 1970): locks may be older, or forgotten."""
-        answer = await self._requests.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
-        started = bodies.table_from_json(answer.body).get("bootTimestamp", "")
-        if not started.isdecimal():
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"bootTimestamp is {started!r}: expected milliseconds",
-                request=request_name(RequestCode.GET_BROKER_RUNTIME_INFO),
-            )
-        return int(started)
-
-    async def _shows(self, topic: Topic, brokers: Iterable[str], queues: int) -> bool:
-        try:
-            route = await self._routes.route(topic, fresh=True)
-        except BrokerError as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                return False
-            raise
-        shown = {data.broker for data in route.queues if data.read_queues == queues}
-        return shown.issuperset(brokers)
+        return await administration.broker_start_ms(self._requests, broker)
 
     # -- sending -------------------------------------------------------------------------------
 

@@ -219,6 +219,16 @@ def table_from_json(data: bytes | memoryview) -> dict[str, str]:
     return {name: str(value) for name, value in items.items()}
 
 
+def committed_queues_from_json(data: bytes | memoryview, group: Group, topic: Topic) -> set[int]:
+    """Read the body that answers 43: the ids of *topic*'s queues with an offset of *group*.
+
+    It is RocketMQ's own table, ``{"offsetTable": {"topic@group": {"0": 5}}}``. Raises
+    InvalidCommand.
+    """
+    table = JsonObject.parse(data, "offsets").object("offsetTable")
+    return {int(queue_id) for queue_id in table.items(f"{topic}@{group}")}
+
+
 def _queue_fields(queues: Iterable[QueueName]) -> list[dict[str, Any]]:
     return [
         {"topic": topic, "brokerName": broker, "queueId": queue_id}

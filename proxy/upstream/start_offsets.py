@@ -23,10 +23,10 @@ async def start_offset(
     """
     name = Group(group.name)
     committed = await client.committed_offset(name, queue)
-    if committed is None and group.start_from != "earliest":
+    if not committed and group.start_from != "earliest":
         if not await log.any_owner(name, queue.topic):
             for each in await client.queues(queue.topic):
-                if await client.committed_offset(name, each) is None:
+                if not await client.has_committed(name, each):
                     await client.commit_offset(name, each, await _first(client, group, each))
         committed = await client.committed_offset(name, queue)
     if committed is None:

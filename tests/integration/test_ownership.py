@@ -246,6 +246,29 @@ async def test_a_new_owner_passes_over_what_a_snapshot_says_is_finished(
         assert sorted(offsets) == [1, 3, 5, 6]
 
 
+@pytest.mark.feature("proxy: where a group begins")
+@pytest.mark.parametrize("start_from", ["earliest", "latest"])
+async def test_a_new_group_begins_where_its_settings_say(
+    brokers: Brokers, tmp_path: Path, start_from: str
+) -> None:
+    """A queue that is young enough has the stored offset 0 on RocketMQ, for a new group as well."""
+    async with run_gateway(tmp_path, brokers=brokers, queues=2) as gateway:
+        gateway.settings["groups"][0]["start_from"] = start_from
+        await gateway.send(["a", "b", "c"])
+        bodies: list[bytes] = []
+
+        async def note(message: Message) -> None:
+            bodies.append(message.body)
+
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "a", handle=note):
+            await eventually(lambda: _trusting(proxy) == 2, within_s=15)
+            await gateway.send(["last"] * 2, body="{key} {n}")
+            await eventually(lambda: b"last 5" in bodies, within_s=15)
+
+        assert len(bodies) == (5 if start_from == "earliest" else 2)
+
+
 @pytest.mark.slow
 @pytest.mark.feature("proxy: broker restart")
 async def test_order_holds_while_proxies_come_and_go_and_the_broker_restarts(

@@ -116,6 +116,9 @@ class MemoryClient:
         await self._step("committed_offset", group, queue)
         return self.brokers.committed.get((group, queue))
 
+    async def has_committed(self, group: Group, queue: QueueName) -> bool:
+        return await self.committed_offset(group, queue) is not None
+
     async def commit_offset(
         self, group: Group, queue: QueueName, offset: int, *, epoch: int | None = None
     ) -> None:

@@ -1,0 +1,83 @@
+"""What a broker is asked seldom: to make a topic, when it started, which offsets it stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from broker_core.client.requests import BrokerRequests
+from broker_core.client.routes import RouteCache
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting import bodies, headers
+from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
+
+_ROUTE_WAIT_S = 10.0
+_ROUTE_LOOK_S = 0.05
+
+
+async def create_topic(
+    requests: BrokerRequests,
+    routes: RouteCache,
+    topic: Topic,
+    *,
+    queues: int,
+    broker: str | None,
+    perm: int,
+) -> None:
+    """Create or change *topic* at *broker*, or at all; return once its route shows it.
+
+    Raises RequestTimeout if the route does not show it within 10 s.
+    """
+    brokers = [broker] if broker else sorted((await routes.clusters()).brokers)
+    if not brokers:
+        raise ConnectionLost(f"topic {topic} was not created: no broker is registered")
+    header = headers.CreateTopicHeader(
+        topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+    )
+    for name in brokers:
+        await requests.ask(name, RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext())
+    deadline_ns = now_ns() + int(_ROUTE_WAIT_S * 1e9)
+    while not await _shows(routes, topic, brokers, queues=queues):
+        if now_ns() > deadline_ns:
+            raise RequestTimeout(
+                f"topic {topic} was created but has no route after {_ROUTE_WAIT_S:g} s"
+            )
+        await asyncio.sleep(_ROUTE_LOOK_S)
+
+
+async def _shows(routes: RouteCache, topic: Topic, brokers: Iterable[str], *, queues: int) -> bool:
+    try:
+        route = await routes.route(topic, fresh=True)
+    except BrokerError as error:
+        if error.code == ResponseCode.TOPIC_NOT_EXIST:
+            return False
+        raise
+    shown = {data.broker for data in route.queues if data.read_queues == queues}
+    return shown.issuperset(brokers)
+
+
+async def broker_start_ms(requests: BrokerRequests, broker: str) -> int:
+    """Return when *broker* started (ms since 1970)."""
+    answer = await requests.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+    started = bodies.table_from_json(answer.body).get("bootTimestamp", "")
+    if not started.isdecimal():
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR,
+            f"bootTimestamp is {started!r}: expected milliseconds",
+            request=request_name(RequestCode.GET_BROKER_RUNTIME_INFO),
+        )
+    return int(started)
+
+
+async def stores_offset(requests: BrokerRequests, group: Group, queue: QueueName) -> bool:
+    """Tell whether the offset 0 that the broker gave for *group* is a stored one."""
+    answer = await requests.ask(
+        queue.broker,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        ok=(ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+    )
+    if answer.code != ResponseCode.SUCCESS:
+        return True  # our own broker: it gives stored offsets only
+    return queue.queue_id in bodies.committed_queues_from_json(answer.body, group, queue.topic)
