@@ -109,6 +109,26 @@ async def test_properties_of_a_batch_and_its_messages_together_have_the_same_lim
     assert await asker.stored() == 1
 
 
+async def test_a_batch_that_lies_about_its_lengths_is_refused_whole(asker: Asker) -> None:
+    """Each length of an entry wrong by a little, by much, below zero; and a batch cut anywhere."""
+    good = AT_BROKER[RequestCode.SEND_BATCH_MESSAGE]
+    entry = good.content()
+    properties_at = 20 + 3  # behind the body b"one"
+    lies = [entry[:end] for end in range(1, len(entry))]
+    for at, size in ((0, 4), (16, 4), (properties_at, 2)):
+        right = int.from_bytes(entry[at : at + size], "big")
+        for wrong in {0, right - 1, right + 1, 30_000, (1 << 8 * size) - 1} - {right, -1}:
+            lies.append(entry[:at] + wrong.to_bytes(size, "big") + entry[at + size :])
+    bodies = [*lies, *(entry + lie for lie in lies), *(lie + entry for lie in lies)]
+    requests = [
+        RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, ext=good.ext(), body=body)
+        for body in bodies
+    ]
+    answers = await asker.ask(asker.cluster.broker_address, *requests)
+    assert {answer.code for answer in answers} == {ResponseCode.MESSAGE_ILLEGAL}
+    assert await asker.stored() == 1
+
+
 async def test_what_is_too_large_is_refused_before_it_is_kept(asker: Asker) -> None:
     broker, nameserver = asker.cluster.broker_address, asker.cluster.nameserver
     queue = {"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from broker_core.remoting.command import RemotingCommand, SerializeType
 from tests.support.asking import Asker, asking, raw_connection
-from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER
+from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER, bad_bodies
 
 Fuzz = Callable[[Callable[[Asker], Coroutine[Any, Any, None]]], None]
 
@@ -24,6 +24,7 @@ VALID = [
     for code, good in (AT_BROKER | AT_NAMESERVER).items()
     for form in SerializeType
 ]
+BODIES = {code: list(bad_bodies(good)) for code, good in (AT_BROKER | AT_NAMESERVER).items()}
 TEXTS = st.text(max_size=20) | st.sampled_from(["orders", "g", "-1", "9" * 25, "true", "NaN"])
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
@@ -81,7 +82,12 @@ def made_up(draw: st.DrawFn) -> bytes:
     ext = good.ext()
     for name in draw(st.lists(st.sampled_from([*ext, "x"]), max_size=4)):
         ext[name] = draw(TEXTS)
-    body = draw(st.just(good.content()) | st.binary(max_size=60) | JSON_VALUES.map(_json))
+    body = draw(
+        st.just(good.content())
+        | st.sampled_from(BODIES[code])
+        | st.binary(max_size=60)
+        | JSON_VALUES.map(_json)
+    )
     form = draw(st.sampled_from(SerializeType))
     return RemotingCommand(code, opaque=5, ext=ext, body=body, serialize=form).encode()
 
