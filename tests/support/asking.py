@@ -28,6 +28,7 @@ class Asker:
     def __init__(self, cluster: Cluster, logs: list[Any]) -> None:
         self.cluster = cluster
         self.logs = logs
+        self.unhandled: list[dict[str, Any]] = []  # what reached the event loop
         self.pool = ConnectionPool()
 
     async def ask(self, address: str, *requests: RemotingCommand) -> list[RemotingCommand]:
@@ -53,6 +54,7 @@ class Asker:
 
     def assert_nothing_broke(self) -> None:
         """No task died, no handler failed, no log line is as long as what a client sent."""
+        assert self.unhandled == []
         assert [line for line in self.logs if line["log_level"] in ("error", "critical")] == []
         assert [line for line in self.logs if "exc_info" in line or len(str(line)) > 2000] == []
 
@@ -64,6 +66,9 @@ async def asking(folder: Path) -> AsyncIterator[Asker]:
         async with run_broker(folder) as cluster:
             await cluster.create_topic(TOPIC)
             asker = Asker(cluster, logs)  # type: ignore[arg-type]
+            asyncio.get_running_loop().set_exception_handler(
+                lambda _, context: asker.unhandled.append(context)
+            )
             await _prepare(asker)
             yield asker
             await asker.pool.close()
