@@ -90,8 +90,14 @@ class BrokerClient:
         return await self._queues(topic, Perm.READ, fresh=fresh)
 
     async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
-        """Return the writable queues, by broker and id. Raises BrokerError(17) if unknown."""
-        return await self._queues(topic, Perm.WRITE, fresh=fresh)
+        """Return the writable queues as producers number them. Raises BrokerError(17) if unknown.
+
+        By broker and id; an order topic's as its operator has set them, its brokers up or down.
+        """
+        order_queues = (await self._routes.route(topic, fresh=fresh)).order_queues()
+        if order_queues is not None:
+            return [QueueName(topic, broker, queue_id) for broker, queue_id in order_queues]
+        return await self._queues(topic, Perm.WRITE, fresh=False)
 
     async def broker_names(self, topic: Topic) -> list[str]:
         """Return the brokers that have *topic*, sorted. Raises BrokerError(17) if unknown."""

@@ -244,6 +244,23 @@ class TopicRoute:
             order_conf=fields.text("orderTopicConf", None),
         )
 
+    def order_queues(self) -> list[tuple[str, int]] | None:
+        """Brokers and ids of an order topic's queues, as producers number them; None for others.
+
+        They stay while a broker is down, so that no key moves. Raises InvalidCommand.
+        """
+        if not self.order_conf:
+            return None
+        queues = []
+        for part in self.order_conf.rstrip(";").split(";"):
+            broker, _, count = part.partition(":")
+            if not broker or not count.isdecimal():
+                raise InvalidCommand(
+                    f"orderTopicConf is {self.order_conf!r}: expected broker:queues;broker:queues"
+                )
+            queues += [(broker, queue_id) for queue_id in range(int(count))]
+        return queues
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTable:
