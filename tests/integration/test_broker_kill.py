@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker_kills import BrokerKills
+from tests.support.forked_broker import forked_brokers
 
 SEED = int(os.environ.get("ORDERLANE_SEED", "1"))
 
@@ -28,3 +30,18 @@ async def test_what_was_answered_survives_kills_at_its_offset(
 
     assert run.messages > kills
     assert retention == (min(int(p.name) for p in (tmp_path / "data" / "commitlog").glob("0*")) > 0)
+
+
+@pytest.mark.slow
+async def test_a_broker_killed_in_its_first_start_starts_again(tmp_path: Path) -> None:
+    """Lock, format, log and tables come one after the other; none of them half made."""
+    chooser = random.Random(SEED)
+    async with forked_brokers() as broker:
+        for n in range(20):
+            settings = {"data": tmp_path / str(n), "listen": "127.0.0.1:0"}
+            await broker.start(**settings)
+            await asyncio.sleep(chooser.uniform(0, 0.02))
+            await broker.kill()
+            await broker.start(**settings)
+            await broker.ready()
+            await broker.kill()

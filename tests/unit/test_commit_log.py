@@ -179,3 +179,58 @@ def test_another_segment_size_may_be_set_later(tmp_path: Path) -> None:
     larger.open_at(end)
     assert [s.capacity for s in larger.segments] == [SEGMENT, 2 * SEGMENT]
     larger.close()
+
+
+def test_a_write_without_room_leaves_nothing_that_a_start_could_take_for_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of three messages were written whole when the room ended; their sender got an error."""
+    log = opened(tmp_path)
+    log.append([message()])
+    write = os.pwrite
+
+    def until_full(descriptor: int, data: bytes, position: int) -> int:
+        if position > SIZE:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data[: 2 * SIZE + 10], position)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", until_full)
+        with pytest.raises(OSError, match="No space left"):
+            log.append([message(), message(), message()])
+    assert (tmp_path / ("0" * 20)).stat().st_size == SIZE
+
+    assert log.append([message()]) == [SIZE]  # there is room again, all of the segment
+    assert (tmp_path / ("0" * 20)).read_bytes()[2 * SIZE :] == bytes(SEGMENT - 2 * SIZE)
+    log.close()
+
+
+@pytest.mark.parametrize("room_for", ["nothing", "a segment"])
+def test_a_log_opened_without_room_is_read_and_filled_up_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_for: str
+) -> None:
+    log = opened(tmp_path)
+    log.append([message()])
+    log.close()
+    os.truncate(tmp_path / ("0" * 20), SIZE)
+    allocate = os.posix_fallocate
+
+    def full(descriptor: int, start: int, size: int) -> None:
+        if room_for == "nothing" or os.fstat(descriptor).st_size:
+            raise OSError(28, "No space left on device")
+        allocate(descriptor, start, size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        log = opened(tmp_path, end=SIZE)
+        assert decode_message(log.read(0, SIZE)).body == b"x" * 100
+        with pytest.raises(OSError, match="No space left"):
+            log.append([message()])
+        assert log.end_offset == SIZE
+        if room_for == "a segment":  # too much for what is left of the first one: no hole behind it
+            assert log.append([message() for _ in range(4)])[0] == SEGMENT
+            log.close()
+            log = opened(tmp_path, end=SEGMENT + 4 * SIZE)
+            assert log.segments[0].capacity == (tmp_path / ("0" * 20)).stat().st_size == SEGMENT
+    assert log.append([message()])[0] in (SIZE, 2 * SEGMENT)
+    log.close()
