@@ -4,7 +4,7 @@
 #   make test                 all tests; needs Python alone
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
 #   make check                lint, format, types, layers
-#   make torture              logs torn at every byte, brokers killed 1,000 times; about 15 minutes
+#   make torture              logs torn at every byte, brokers killed 1,000 times; about 10 minutes
 #   make bench                the benchmarks
 # PYTHON chooses the interpreter (3.11 or newer); ARGS passes options on (make test ARGS=-x).
 
