@@ -145,6 +145,7 @@ class Broker:
         for offset in clamped:
             _log.warning("committed offset beyond the recovered queue", **offset._asdict())
         if clamped or store.recovery.dropped or store.recovery.lost_bytes:
+            # Perhaps none is gone; but a fence less is better than a group that cannot commit.
             self._offsets.forget_epochs()
 
     def _handlers(self) -> Mapping[int, Handler]:

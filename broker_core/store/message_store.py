@@ -90,7 +90,7 @@ class MessageStore:
         self._next_offsets: dict[ConsumeQueue, int] = {}  # of queues with pending messages
         self._changed = set(self._queues)  # since the last checkpoint
         self._unsynced: set[Path] = set()  # files of consume queues
-        self._checkpoint_thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._file_thread = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._group_commit: GroupCommit | None = None
         self._on_arrival: ArrivalListener | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -184,7 +184,7 @@ class MessageStore:
                 # With flush="async" messages are visible before they are on disk.
                 await self._group_commit.wait(checkpoint.physical)
             await asyncio.get_running_loop().run_in_executor(
-                self._checkpoint_thread, self._write_checkpoint, checkpoint, written
+                self._file_thread, self._write_checkpoint, checkpoint, written
             )
         except BaseException:
             self._changed |= changed
@@ -216,7 +216,9 @@ class MessageStore:
         self.reader.log_was_shortened()
         try:
             # In a thread: 256 MB take 20 ms, in which nobody's lock would be renewed.
-            await asyncio.shield(asyncio.to_thread(_delete_file, segment.path))
+            await asyncio.get_running_loop().run_in_executor(
+                self._file_thread, _delete_file, segment.path
+            )
         except OSError:
             self._log.keep(segment)
             self.reader.log_was_shortened()
@@ -280,7 +282,7 @@ class MessageStore:
     def _close_files(self) -> None:
         if self._group_commit is not None:
             self._group_commit.close()
-        self._checkpoint_thread.shutdown()
+        self._file_thread.shutdown()
         self._queues.close()
         self._log.close()
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from broker_core.names import Topic
 from broker_core.remoting.key_hash import java_hash
-from broker_core.remoting.message import decode_messages
+from broker_core.remoting.message import decode_message, decode_messages
 from broker_core.store.commit_log import CommitLog, Sync
 from broker_core.store.message_store import Flush, MessageStore, Stored
 from broker_core.store.reader import ReadResult, ReadStatus
@@ -134,6 +134,35 @@ async def test_one_sync_serves_all_who_wait(
     offsets = [(await task).first_queue_offset for task in (*puts, *late)]
     assert offsets == list(range(8))
     assert len(syncs) == 2
+    await store.close()
+
+
+async def test_an_answered_message_was_synced_also_over_the_ends_of_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill cannot show this, a power cut would: the files as they were when they were synced."""
+    synced: dict[int, bytes] = {}
+    sync_to_disk = os.fdatasync
+
+    def noted(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        content = path.read_bytes()
+        sync_to_disk(descriptor)
+        if path.parent.name == "commitlog":
+            synced[int(path.name)] = content
+
+    monkeypatch.setattr(os, "fdatasync", noted)
+    store = opened(tmp_path)
+
+    async def send(sender: int) -> None:
+        for n in range(20):
+            body = b"%d %d " % (sender, n) + b"x" * 300
+            (place,) = (await put(store, body, queue_id=sender)).physical_offsets
+            start = max(start for start in synced if start <= place)
+            assert decode_message(synced[start], place - start, check_crc=True).body == body
+
+    await asyncio.gather(*map(send, range(4)))
+    assert len(synced) > 5
     await store.close()
 
 
