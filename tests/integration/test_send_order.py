@@ -1,0 +1,91 @@
+"""L3 from end to end: what producers send at once stands in the log in the order of their calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from broker_core.names import QueueName
+from broker_core.tasks import spawn
+from tests.support.brokers import Brokers
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+from thin_client import AsyncProducer, Outgoing
+
+_KEYS = ("a", "b", "c", "😀")
+_ROUNDS = 40
+_TIMEOUT_S = 60
+
+
+@pytest.mark.feature("sends keep their order while the broker is killed")
+async def test_sends_keep_their_order_while_the_broker_is_killed(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    """Three producers over two proxies; nothing that was answered OK is missing either."""
+    async with run_gateway(tmp_path, brokers=brokers, queues=4) as gateway:
+        proxies = [(await gateway.start_proxy())[1].thrift for _ in range(2)]
+        done: set[bytes] = set()
+        sending = [
+            spawn(_send(gateway, proxies[number % 2], str(number), done), name=f"sender {number}")
+            for number in range(3)
+        ]
+        for count in (100, 200):
+            await _kill_after(gateway, done, count)
+        await asyncio.gather(*sending)
+        queues = await gateway.client.queues(gateway.topic, fresh=True)
+        logs = [await _read(gateway, queue) for queue in queues]
+
+    assert len(done) == 3 * len(_KEYS) * _ROUNDS
+    found: dict[tuple[bytes, bytes], list[list[int]]] = defaultdict(list)
+    for log in logs:
+        own: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
+        for body in dict.fromkeys(log):  # retries may have stored some twice
+            sender, key, number = body.split(b":")
+            own[sender, key].append(int(number))
+        for which, numbers in own.items():
+            found[which].append(numbers)
+    assert len(found) == 3 * len(_KEYS)
+    for numbers_by_queue in found.values():
+        assert numbers_by_queue == [list(range(_ROUNDS))]
+
+
+async def _kill_after(gateway: Gateway, done: set[bytes], count: int) -> None:
+    await eventually(lambda: len(done) >= count, within_s=_TIMEOUT_S)
+    await gateway.cluster.restart_broker(crash=True)
+
+
+async def _send(gateway: Gateway, proxy: str, name: str, done: set[bytes]) -> None:
+    """All at once: single messages, and now and then one of each key as a batch."""
+
+    async def one(key: str, number: int) -> None:
+        body = f"{name}:{key}:{number}".encode()
+        await producer.send(gateway.topic, body, key=key)
+        done.add(body)
+
+    async def batch(number: int) -> None:
+        bodies = [f"{name}:{key}:{number}".encode() for key in _KEYS]
+        messages = [
+            Outgoing(gateway.topic, body, key=key) for body, key in zip(bodies, _KEYS, strict=True)
+        ]
+        await producer.send_batch(messages)
+        done.update(bodies)
+
+    async with AsyncProducer(proxy, timeout_s=_TIMEOUT_S) as producer:
+        calls = []
+        for number in range(_ROUNDS):
+            calls += [batch(number)] if number % 3 else [one(key, number) for key in _KEYS]
+        await asyncio.gather(*calls)
+
+
+async def _read(gateway: Gateway, queue: QueueName) -> list[bytes]:
+    bodies: list[bytes] = []
+    while True:
+        pulled = await gateway.client.pull(
+            queue, group=gateway.group, offset=len(bodies), suspend_ms=0
+        )
+        if not pulled.messages:
+            return bodies
+        bodies += [message.body for message in pulled.messages]
