@@ -86,11 +86,16 @@ def test_cut_behind_a_place_in_the_log(tmp_path: Path) -> None:
     assert queue.end_offset == 0
 
 
-def test_zeros_left_by_a_power_cut_are_no_entries(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rubbish",
+    [bytes(45), ENTRY.pack(-7, 1, 0) * 2, ENTRY.pack(2**62, 9, 0) + ENTRY.pack(5, -9, 0)],
+    ids=["zeros", "negative place", "far behind"],
+)
+def test_what_a_power_cut_leaves_is_no_entry(tmp_path: Path, rubbish: bytes) -> None:
     queue = filled(tmp_path, 5)
     queue.flush()
     with (tmp_path / "q" / f"{80:020d}").open("ab") as file:
-        file.write(bytes(45))
+        file.write(rubbish)
     again = opened(tmp_path)
     assert again.end_offset == 7
     again.cut_behind(10_000)
