@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from broker_core.broker import Broker, BrokerSettings
 from broker_core.client.connection_pool import ConnectionPool
+from broker_core.errors import BrokerError
 from broker_core.names import Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.bodies import table_from_json
@@ -15,6 +18,7 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand, SerializeType
 from broker_core.remoting.headers import (
     BrokerHeader,
+    CreateTopicHeader,
     KvKeyHeader,
     KvNamespaceHeader,
     PutKvHeader,
@@ -30,6 +34,7 @@ from broker_core.remoting.route_bodies import (
     TopicRoute,
     topic_list_from_json,
 )
+from broker_core.remoting_channel import Answer, RemotingChannel
 
 ORDERS = Topic("orders")
 BODY = BrokerRegistration(topics={ORDERS: TopicConfig(topic=ORDERS)}).to_json()
@@ -213,6 +218,41 @@ async def test_a_topic_can_be_taken_off_all_brokers(broker: Client) -> None:
     await broker.register()
     answer = await broker.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
     assert (answer.code, await broker.topics()) == (0, [])
+
+
+async def test_our_broker_registers_one_topic_alone_where_that_means_an_addition(
+    tmp_path: Path,
+) -> None:
+    """Nameservers of 5.x refuse it from a broker that they do not know yet."""
+
+    class Strict(NameServer):
+        def _register(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+            topics = BrokerRegistration.from_json(request.body).topics
+            if len(topics) == 1 and not self._routes.clusters().brokers:
+                raise BrokerError(1, "register broker failed")
+            return super()._register(request, channel)
+
+    nameserver = Strict()
+    await nameserver.start()
+    settings = BrokerSettings.model_validate(
+        {
+            "data": tmp_path, "listen": "127.0.0.1:0", "nameserver": nameserver.address,
+            "segment_bytes": 8 * 1024 * 1024,
+        }
+    )  # fmt: skip
+    client = Client(nameserver.address)
+    for _ in range(2):
+        broker = Broker(settings)
+        await broker.start()
+        create = CreateTopicHeader(topic=ORDERS, read_queue_nums=4, write_queue_nums=4)
+        maker = Client(broker.address)
+        assert (await maker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, create.to_ext())).code == 0
+        assert await client.topics() == [ORDERS]
+        await maker.pool.close()
+        await broker.close()
+        assert await client.topics() == []
+    await client.pool.close()
+    await nameserver.close()
 
 
 async def test_values_are_kept_listed_and_deleted(client: Client) -> None:

@@ -130,6 +130,8 @@ def test_bare_integer_keys_are_read_and_strings_left_alone() -> None:
         "s": '{4:"5",6:',
         "l": [1, {"7": [8]}],
     }
+    with pytest.raises(InvalidCommand, match="x is not JSON"):  # not looked for beyond 1 MiB
+        parse_json(b"{0:" * 400_000, what="x")
 
 
 @pytest.mark.parametrize(
