@@ -243,7 +243,7 @@ async def _repeat(every_s: float, action: Callable[[], Awaitable[None]], name: s
 def _loaded(table: JsonTable, build: Callable[[dict[str, Any]], T]) -> T:
     try:
         return build(table.load())
-    except (ValueError, InvalidCommand) as error:
+    except (ValueError, InvalidCommand, OSError) as error:
         raise StoreError(f"{table.path} cannot be read: {error}; restore it or its .bak") from error
 
 

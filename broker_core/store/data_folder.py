@@ -34,8 +34,10 @@ class DataFolder:
             self.was_closed = not self._abort.exists()
             self._abort.touch()
             sync_folder(path)
-        except BaseException:
+        except BaseException as error:
             os.close(self._lock)
+            if isinstance(error, OSError):
+                raise StoreError(f"data folder {path} cannot be used: {error.strerror}") from error
             raise
 
     @property

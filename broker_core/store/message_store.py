@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 import structlog
 
+from broker_core.errors import StoreError
 from broker_core.names import Topic
 from broker_core.remoting.message import BatchEntry, Envelope, encode_stored
 from broker_core.store.commit_log import CommitLog
@@ -79,7 +80,11 @@ class MessageStore:
         self._data = DataFolder(folder)
         with ExitStack() as undo:
             undo.callback(self._data.release)
-            self._open(folder, segment_bytes, entries_per_file, undo)
+            try:
+                self._open(folder, segment_bytes, entries_per_file, undo)
+            except OSError as error:
+                where = error.filename or folder
+                raise StoreError(f"{where} cannot be used: {error.strerror}") from error
             undo.pop_all()
         _tell(self.recovery, folder, was_closed=self._data.was_closed)
         self.reader = StoreReader(self._log, self._queues)

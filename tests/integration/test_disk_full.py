@@ -14,10 +14,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_core.client.broker_client import BrokerClient
-from broker_core.errors import BrokerError
+from broker_core.errors import BrokerError, StoreError
 from broker_core.names import QueueName, Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.store.message_store import MessageStore
 from tests.support.broker_kills import GROUP, TOPIC, check_folder, check_queue
 from tests.support.broker_process import run_broker
 from tests.support.forked_broker import forked_brokers
@@ -122,6 +123,17 @@ async def test_a_full_disk_refuses_sends_until_there_is_room_again(small_disk: P
         await producer.check()
         assert await producer.client.committed_offset(GROUP, QUEUE) == 8
     folder_holds(small_disk / "data", producer)
+
+
+async def test_a_first_start_without_any_room_says_so_and_the_next_one_works(
+    small_disk: Path,
+) -> None:
+    fill(small_disk / "rest")
+    folder = small_disk / "data"
+    with pytest.raises(StoreError, match=f"^data folder {folder} cannot be used: No space left"):
+        MessageStore(folder)
+    (small_disk / "rest").unlink()
+    MessageStore(folder).abandon()
 
 
 async def test_a_write_that_finds_no_room_is_taken_back(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from broker_core.errors import StoreError
 from broker_core.names import Topic
 from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import decode_message, decode_messages
@@ -349,6 +350,15 @@ def test_a_jump_of_queue_offsets_ends_the_log(tmp_path: Path) -> None:
     assert logs[0]["reason"] == "the message has offset 2 in queue 0 of orders, where 1 is next"
     assert (logs[0]["offset"], logs[0]["dropped_bytes"]) == (size, size)
     store.abandon()
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "format").write_text("orderlane-store 1\n")
+    (tmp_path / "commitlog").touch()
+    with pytest.raises(
+        StoreError, match="/commitlog cannot be used: File exists"
+    ):
+        MessageStore(tmp_path, segment_bytes=SEGMENT)
 
 
 def test_put_needs_start(tmp_path: Path) -> None:
