@@ -91,6 +91,8 @@ public final class Driver {
     static void configure(ClientConfig config, JSONObject command) {
         config.setNamesrvAddr(command.getString("nameserver"));
         config.setInstanceName(command.getString("name") + "-" + System.nanoTime());
+        // The client may skip the heartbeat after a rebalance, and be refused until the next one.
+        config.setHeartbeatBrokerInterval(1000);
         config.setUnitName(command.getString("unit"));
         if (command.containsKey("persistMs")) {
             config.setPersistConsumerOffsetInterval(command.getIntValue("persistMs"));

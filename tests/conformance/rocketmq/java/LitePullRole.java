@@ -1,6 +1,7 @@
 import com.alibaba.fastjson.JSONObject;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashSet;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -36,7 +37,7 @@ final class LitePullRole implements Driver.Role {
             case "poll":
                 return PullRole.seen(consumer.poll(command.getLongValue("ms")));
             case "commit":
-                consumer.commitSync();
+                consumer.commit(new HashSet<>(consumer.assignment()), true);
                 return null;
             case "committed":
                 return consumer.committed(queue);
