@@ -100,7 +100,11 @@ class OwnedQueue:
         """After a lapse: trust the lock again if nobody owned the queue meanwhile."""
         while True:
             try:
-                last, _ = await self._context.log.last(self._lane.name, self.queue)
+                log, group = self._context.log, self._lane.name
+                # Written first, for what is below it is surely seen; and the next owner has use
+                # for it.
+                written = await log.append(group, self.queue, pipeline.snapshot())
+                last, _ = await log.last(group, self.queue, before=written)
                 break
             except RemotingError as error:
                 self._log.warning("still not sure to own the queue", reason=str(error))
@@ -147,6 +151,7 @@ class OwnedQueue:
         if settings is None:
             raise RuntimeError(f"{group} was granted {self.queue}, a topic that it does not have")
         rules = rules_of(settings)
+        held_ns = self.hold_until_ns
         while True:
             broker_start_ms = await context.client.broker_start_ms(self.queue.broker)
             last, end = await context.log.last(group, self.queue)
@@ -158,8 +163,15 @@ class OwnedQueue:
             epoch = Epoch(await context.log.append(group, self.queue, own))
             if epoch == end:
                 break
+            seen, (last, _) = last, await context.log.last(group, self.queue, before=epoch)
+            if seen is not None and last is not None and seen.epoch == last.epoch:
+                # The last words of that owner were not to be seen yet.
+                self.hold_until_ns = held_ns
+                self._hold(self._wait_ns(own, last, end))
+                break
             # Someone wrote after we had read: an owner of whom we know nothing yet.
             self._hold(_longest_ns(own))
+            held_ns = self.hold_until_ns
         resume = None if last is None else last.snapshot
         return QueuePipeline(
             queue=self.queue,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import structlog
 
 from broker_core.client import BrokerClient
-from broker_core.errors import BrokerError
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, RequestTimeout
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
@@ -25,6 +27,9 @@ _log = structlog.get_logger("ownership")
 
 #: Records read at once from the tail; an ownership period writes three of them.
 _TAIL = 32
+#: How long a stored record may take to be shown.
+_SHOWN_WITHIN_NS = 3_000_000_000
+_LOOK_AGAIN_S = 0.01
 
 
 class OwnershipLog:
@@ -40,14 +45,18 @@ class OwnershipLog:
             message = OutgoingMessage(topic=twin.topic, body=encode(record))
             return (await self._client.send(twin, message)).offset
 
-    async def last(self, group: Group, queue: QueueName) -> tuple[LastOwner | None, int]:
+    async def last(
+        self, group: Group, queue: QueueName, *, before: int | None = None
+    ) -> tuple[LastOwner | None, int]:
         """The newest ownership period of *queue*, and the offset of the next record to be written.
 
         None if there was no owner, or (the offset is above 0 then) if retention deleted its
-        records. Raises RemotingError.
+        records. Apache RocketMQ shows a record a moment after it is stored, so the newest may be
+        missing; *before*, the offset of a record that was just appended, sees all below it.
+        Raises RemotingError.
         """
         async with self._twin(group, queue) as twin:
-            end = await self._client.max_offset(twin)
+            end = await self._client.max_offset(twin) if before is None else before
             lowest = await self._client.min_offset(twin)
             span = _TAIL
             while True:
@@ -70,11 +79,14 @@ class OwnershipLog:
     ) -> list[tuple[int, Record]]:
         records: list[tuple[int, Record]] = []
         offset = start
+        deadline_ns = now_ns() + _SHOWN_WITHIN_NS
         while offset < end:
             result = await self._client.pull(
                 twin, group=group, offset=offset, max_messages=_TAIL, suspend_ms=0
             )
             for message in result.messages:
+                if message.queue_offset >= end:
+                    break
                 try:
                     records.append((message.queue_offset, decode(message.body)))
                 except ValueError as error:
@@ -84,9 +96,12 @@ class OwnershipLog:
                         offset=message.queue_offset,
                         reason=str(error),
                     )
-            if result.next_offset <= offset:
-                break
-            offset = result.next_offset
+            if result.next_offset > offset:
+                offset = result.next_offset
+            elif now_ns() < deadline_ns:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+            else:
+                raise RequestTimeout(f"{twin} does not show its record {offset}, which it stored")
         return records
 
     @asynccontextmanager
@@ -104,10 +119,14 @@ class OwnershipLog:
 
     async def _create(self, twin: QueueName, queue: QueueName) -> None:
         if twin not in await self._queues(twin.topic):
+            # Not asked anew: a nameserver that restarted may not know the broker yet, and to make
+            # the topic smaller would hide records.
             beside = [
-                each for each in await self._queues(queue.topic) if each.broker == queue.broker
+                each.queue_id
+                for each in await self._client.queues(queue.topic)
+                if each.broker == queue.broker
             ]
-            count = max((each.queue_id + 1 for each in beside), default=queue.queue_id + 1)
+            count = max([*beside, queue.queue_id]) + 1
             await self._client.create_topic(twin.topic, queues=count, broker=queue.broker)
 
     async def _queues(self, topic: Topic) -> list[QueueName]:

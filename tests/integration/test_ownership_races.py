@@ -18,7 +18,6 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Clean, Own, Snapshot, ownership_topic
 from proxy.core.queue_pipeline import QueuePipeline
-from proxy.group_lane import Verdicts
 from proxy.upstream.owned_queue import QueueState
 from proxy.upstream.ownership_log import OwnershipLog
 from proxy.upstream.start_offsets import start_offset
@@ -27,7 +26,6 @@ from tests.support.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers, MemoryClient
 from tests.support.upstreams import (
     BILLING,
-    FOR_LONG_NS,
     QUICK,
     SECOND,
     once,
@@ -244,72 +242,6 @@ async def test_a_bug_in_a_hand_over_does_not_keep_the_queue_for_ever(
         assert len(us.lane.buffer) == 0
 
 
-async def test_a_look_at_the_record_that_is_older_than_a_second_lapse_proves_nothing() -> None:
-    """P1: a rival came and went between the two."""
-    brokers, queue = one_queue()
-    async with upstream(brokers) as us:
-        owned = us.own(queue, trust_ns=0)
-        await eventually(lambda: owned.state is QueueState.OWNED)
-        pipeline = us.pipeline(queue)
-        answered = asyncio.Event()
-        real = us.client.max_offset
-        reads: list[int] = []
-
-        async def answered_late(twin: QueueName) -> int:
-            reads.append(await real(twin))
-            await answered.wait()
-            return reads[-1]
-
-        us.client.max_offset = answered_late
-        owned.renewed(now_ns() - 1)  # granted, and lapsed again before the answer
-        await eventually(lambda: len(reads) == 1)
-        write(brokers, queue, rival(9), Clean(Epoch(1)))
-        owned.renewed(now_ns() + FOR_LONG_NS)
-        answered.set()
-        await eventually(lambda: owned.state is QueueState.GONE)
-
-        assert pipeline.closed
-        assert pipeline.trusted_until_ns <= now_ns()
-
-
-@pytest.mark.parametrize("rival_came", [False, True])
-async def test_a_lost_connection_stops_handing_out_until_the_record_was_looked_at(
-    rival_came: bool,
-) -> None:
-    """P1: long before trust runs out, a broker that restarted may have given the lock away."""
-    brokers, queue = one_queue()
-    brokers.logs[queue] = [b"x", b"y"]
-    async with upstream(brokers) as us:
-        owned, pipeline = await us.owned(queue)
-        await eventually(lambda: us.ready(queue))
-        assert us.lease() == 1
-        owned.connection_lost()
-        held = [*pipeline._buffer._leases]
-        assert us.lane.extend(queue.topic, pipeline.qid, held, ms=1000) == [], "still leased"
-        us.lane.settle(Verdicts(queue.topic, pipeline.qid, acked=held), connection=1)
-        assert us.lease() == 0
-        if rival_came:
-            write(brokers, queue, rival(9), Clean(Epoch(1)))
-        owned.renewed(now_ns() + FOR_LONG_NS)
-        assert us.lease() == 0, "the record has not told yet"
-        await eventually(lambda: pipeline.closed if rival_came else not pipeline.doubtful)
-
-        assert us.lease() == (0 if rival_came else 1)
-
-
-async def test_a_connection_lost_while_taking_over_is_a_doubt_as_well() -> None:
-    """P1: the lock was granted by the broker of before; the record speaks of the one of now."""
-    brokers, queue = one_queue()
-    brokers.logs[queue] = [b"x"]
-    async with upstream(brokers) as us:
-        owned = us.own(queue)
-        us.client.before["send"] = once(lambda *_: owned.connection_lost())
-        await eventually(lambda: us.ready(queue))
-        assert us.lease() == 0
-        owned.renewed(now_ns() + FOR_LONG_NS)
-        await eventually(lambda: us.lease() == 1)
-
-
 # ---- the share ----------------------------------------------------------------------------------
 
 
@@ -321,14 +253,14 @@ async def test_a_broker_that_does_not_answer_stops_no_queue_of_another() -> None
     async with upstream(brokers, lock=QUICK) as us, taking_part(us):
         await eventually(lambda: trusting(us.lane) == {"broker-a", "broker-b"})
 
-        async def stuck(queue: QueueName) -> None:
+        async def stuck(queue: QueueName, _message: OutgoingMessage) -> None:
             if queue.broker == "broker-a":
                 await asyncio.Event().wait()
 
         real_lock = us.client.lock
         us.client.lock = unanswered()
         await eventually(lambda: not trusting(us.lane))
-        us.client.before["max_offset"] = stuck
+        us.client.before["send"] = stuck
         us.client.lock = real_lock
 
         await eventually(lambda: trusting(us.lane) == {"broker-b"})

@@ -128,6 +128,16 @@ def rival(period: int = 1) -> Own:
     return Own("rival@1#1", 5000, 5000, broker_start_ms=1, period=period)
 
 
+def showing(us: Upstream, queue: QueueName, count: int) -> Callable[..., Awaitable[int]]:
+    """A broker that shows only *count* messages of *queue* when asked for their number."""
+    real = us.client.max_offset
+
+    async def max_offset(of: QueueName) -> int:
+        return count if of == queue else int(await real(of))
+
+    return max_offset
+
+
 def once(step: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
     """*step* at the first call, nothing afterwards."""
     calls: list[None] = []

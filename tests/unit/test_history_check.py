@@ -240,20 +240,6 @@ def test_a_killed_broker_may_have_forgotten_commits() -> None:
     assert story.through(0).commit(1).found() == set()
 
 
-def test_apache_rocketmq_may_store_a_late_commit_of_a_former_owner() -> None:
-    story = owned(3).add("start", parts=["rocketmq"]).through(0, 1).commit(2)
-    story.own(2).commit(1, epoch=1)
-    assert story.through(2).commit(3).found() == set()
-
-
-def test_c1_and_c2_hold_for_a_present_owner_on_apache_rocketmq_as_well() -> None:
-    def story() -> Story:
-        return owned(3).add("start", parts=["rocketmq"]).through(0, 1).commit(2)
-
-    assert story().commit(1).through(2).found() == {"C1"}
-    assert "C2" in story().commit(3).through(2).found()
-
-
 def test_a_stopped_broker_may_not() -> None:
     story = Story().add("start", parts=["broker"]).sent(0).own(1).through(0).commit(1)
     story.add("stop").add("start", parts=["broker"], node="again").own(2)

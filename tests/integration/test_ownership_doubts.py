@@ -1,0 +1,123 @@
+"""What a proxy does in doubt: after a lapse, a lost connection, or with records not shown yet.
+
+Real upstream parts on brokers in memory, so each test says exactly what happens where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker_core.clock import now_ns
+from broker_core.names import QueueName
+from proxy.core.ids import Epoch
+from proxy.core.ownership_record import Clean, Own, Snapshot
+from proxy.group_lane import Verdicts
+from proxy.upstream.owned_queue import QueueState
+from tests.support.eventually import eventually
+from tests.support.upstreams import (
+    FOR_LONG_NS,
+    once,
+    one_queue,
+    rival,
+    showing,
+    twin_of,
+    upstream,
+    write,
+)
+
+
+async def test_last_words_of_an_owner_that_are_not_shown_yet_are_heard() -> None:
+    """P5: Apache RocketMQ shows a message a moment after it is stored."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    own = Own("rival@1#1", 5000, 60_000, broker_start_ms=1, period=1)
+    write(brokers, queue, own, Snapshot(Epoch(0), 3, 7, (3, 5)), Clean(Epoch(0)))
+    async with upstream(brokers) as us:
+        us.client.max_offset = showing(us, twin_of(brokers, queue), 1)
+        _, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
+
+        assert pipeline.snapshot().unfinished == (3, 5, 7, 8)
+        assert pipeline.hold_until_ns <= now_ns(), "it ended cleanly"
+        assert len(brokers.logs[twin_of(brokers, queue)]) == 4
+
+
+async def test_an_owner_whose_record_is_not_shown_yet_is_found_after_a_doubt() -> None:
+    """P1: the number of shown records is not that of the stored ones."""
+    brokers, queue = one_queue()
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        us.client.max_offset = showing(us, twin_of(brokers, queue), 1)
+        owned.connection_lost()
+        write(brokers, queue, rival(9))
+        owned.renewed(now_ns() + FOR_LONG_NS)
+        await eventually(lambda: owned.state is QueueState.GONE)
+
+        assert pipeline.closed
+
+
+async def test_a_look_at_the_record_that_is_older_than_a_second_lapse_proves_nothing() -> None:
+    """P1: a rival came and went between the two."""
+    brokers, queue = one_queue()
+    async with upstream(brokers) as us:
+        owned = us.own(queue, trust_ns=0)
+        await eventually(lambda: owned.state is QueueState.OWNED)
+        pipeline = us.pipeline(queue)
+        answered = asyncio.Event()
+        reads: list[int] = []
+
+        async def answered_late(_twin: QueueName, *_: Any) -> None:
+            reads.append(len(brokers.logs[twin_of(brokers, queue)]))
+            await answered.wait()
+
+        us.client.before["pull"] = answered_late
+        owned.renewed(now_ns() - 1)  # granted, and lapsed again before the answer
+        await eventually(lambda: len(reads) == 1)
+        write(brokers, queue, rival(9), Clean(Epoch(1)))
+        owned.renewed(now_ns() + FOR_LONG_NS)
+        answered.set()
+        await eventually(lambda: owned.state is QueueState.GONE)
+
+        assert pipeline.closed
+        assert pipeline.trusted_until_ns <= now_ns()
+
+
+@pytest.mark.parametrize("rival_came", [False, True])
+async def test_a_lost_connection_stops_handing_out_until_the_record_was_looked_at(
+    rival_came: bool,
+) -> None:
+    """P1: long before trust runs out, a broker that restarted may have given the lock away."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x", b"y"]
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        await eventually(lambda: us.ready(queue))
+        assert us.lease() == 1
+        owned.connection_lost()
+        held = [*pipeline._buffer._leases]
+        assert us.lane.extend(queue.topic, pipeline.qid, held, ms=1000) == [], "still leased"
+        us.lane.settle(Verdicts(queue.topic, pipeline.qid, acked=held), connection=1)
+        assert us.lease() == 0
+        if rival_came:
+            write(brokers, queue, rival(9), Clean(Epoch(1)))
+        owned.renewed(now_ns() + FOR_LONG_NS)
+        assert us.lease() == 0, "the record has not told yet"
+        await eventually(lambda: pipeline.closed if rival_came else not pipeline.doubtful)
+
+        assert us.lease() == (0 if rival_came else 1)
+
+
+async def test_a_connection_lost_while_taking_over_is_a_doubt_as_well() -> None:
+    """P1: the lock was granted by the broker of before; the record speaks of the one of now."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"]
+    async with upstream(brokers) as us:
+        owned = us.own(queue)
+        us.client.before["send"] = once(lambda *_: owned.connection_lost())
+        await eventually(lambda: us.ready(queue))
+        assert us.lease() == 0
+        owned.renewed(now_ns() + FOR_LONG_NS)
+        await eventually(lambda: us.lease() == 1)
