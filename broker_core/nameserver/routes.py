@@ -53,11 +53,12 @@ class Registration:
 class Routes:
     """The tables of a nameserver. Lookups walk over all brokers: those are few."""
 
-    __slots__ = ("_members", "_values")
+    __slots__ = ("_members", "_value_chars", "_values")
 
     def __init__(self) -> None:
         self._members: dict[tuple[str, int], Registration] = {}  # by broker name and id
         self._values: dict[str, dict[str, str]] = {}
+        self._value_chars = 0
 
     def __repr__(self) -> str:
         return f"<Routes members={len(self._members)} topics={len(self.topics())}>"
@@ -187,17 +188,14 @@ class Routes:
 
     def put_value(self, namespace: str, key: str, *, value: str) -> None:
         """Keep a value, in memory. Raises InvalidCommand above ``MAX_VALUE_CHARS``."""
-        held = sum(
-            len(space) + len(name) + len(text)
-            for space, values in self._values.items()
-            for name, text in values.items()
-            if (space, name) != (namespace, key)
-        )
-        if held + len(namespace) + len(key) + len(value) > MAX_VALUE_CHARS:
+        held = self._value_chars - self._weight(namespace, key, self.value(namespace, key))
+        after = held + self._weight(namespace, key, value)
+        if after > MAX_VALUE_CHARS:
             raise InvalidCommand(
                 f"value {key[:80]!r} of namespace {namespace[:80]!r} has {len(value)} characters,"
                 f" {held} are kept: at most {MAX_VALUE_CHARS} in all"
             )
+        self._value_chars = after
         self._values.setdefault(namespace, {})[key] = value
 
     def value(self, namespace: str, key: str) -> str | None:
@@ -207,9 +205,13 @@ class Routes:
     def delete_value(self, namespace: str, key: str) -> None:
         """Forget a value, if there is one."""
         values = self._values.get(namespace, {})
-        values.pop(key, None)
+        self._value_chars -= self._weight(namespace, key, values.pop(key, None))
         if not values:
             self._values.pop(namespace, None)
+
+    @staticmethod
+    def _weight(namespace: str, key: str, value: str | None) -> int:
+        return 0 if value is None else len(namespace) + len(key) + len(value)
 
     def values(self, namespace: str) -> dict[str, str]:
         """Return all values of a namespace."""
