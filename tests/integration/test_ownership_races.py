@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from broker_core.clock import now_ns
-from broker_core.errors import ConnectionLost, RequestTimeout
+from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
@@ -147,6 +148,24 @@ async def test_an_ownership_topic_that_vanished_is_made_again() -> None:
             outcomes.append(type(error).__name__)
 
     assert outcomes == ["BrokerError", 1]
+
+
+async def test_a_nameserver_that_forgot_all_makes_no_ownership_topic_smaller() -> None:
+    """P1: records of the queues that went would be out of sight."""
+    brokers = MemoryBrokers()
+    queue = brokers.add_topic(TOPIC, 4)[0]
+    client = MemoryClient(brokers)
+    real = client.queues
+
+    async def forgot(topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        if fresh:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, "no route")
+        return await real(topic)
+
+    client.queues = forgot  # type: ignore[method-assign]
+    await OwnershipLog(client).append(BILLING, queue, rival())  # type: ignore[arg-type]
+
+    assert len(brokers.topics[ownership_topic(BILLING, queue.topic)]) == 4
 
 
 # ---- where a group begins -----------------------------------------------------------------------
