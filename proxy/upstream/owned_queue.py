@@ -66,6 +66,11 @@ class OwnedQueue:
         self._acquiring: asyncio.Task[None] = spawn(self._acquire(), name=f"acquire {queue}")
         self._handing_over: asyncio.Task[None] | None = None
 
+    @property
+    def is_sure(self) -> bool:
+        """It is owned, and nothing makes doubt of it."""
+        return self.state is QueueState.OWNED and not self._doubtful and self._checking is None
+
     # ---- what the renewals say ------------------------------------------------------------------
 
     def renewed(self, trusted_until_ns: int) -> None:

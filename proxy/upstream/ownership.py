@@ -62,6 +62,7 @@ class GroupOwnership:
         for queue, owned in self._queues.items():
             if queue.broker == broker:
                 owned.connection_lost()
+        self.wake()
 
     async def close(self) -> None:
         """Hand everything over, then leave the group."""
@@ -119,8 +120,8 @@ class GroupOwnership:
         await asyncio.gather(
             *(self._lock(broker, queues) for broker, queues in _by_broker(missing).items())
         )
-        states = {owned.state for owned in self._queues.values()}
-        return settled and states <= {QueueState.OWNED} and self._queues.keys() == share
+        sure = all(owned.is_sure for owned in self._queues.values())
+        return settled and sure and self._queues.keys() == share
 
     async def _share_of(self, topic: Topic) -> list[QueueName] | None:
         """Queues of *topic* for this proxy; None if that cannot be said now."""
