@@ -70,6 +70,9 @@ class BrokerKills:
         return sum(map(len, self.answered.values()))
 
     async def _life(self) -> None:
+        if self.chooser.random() < 0.1:  # this start has to read the whole log
+            for path in self.folder.glob("checkpoint.json*"):
+                path.unlink()
         await self._start()
         if self.chooser.random() < 0.25:  # killed while it starts, maybe in its recovery
             await asyncio.sleep(self.chooser.uniform(0, 0.03))
