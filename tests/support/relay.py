@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.java import java, rocketmq_programs
 from thin_client.delivery import Outgoing
 
-_LIMIT_S = 60
+_LIMIT_S = 90
 #: Longest line of a Java program: a message of 4 MiB as Base64, and 32 KB of properties.
 _LINE_BYTES = 8 * 1024 * 1024
 
