@@ -249,7 +249,7 @@ async def test_topics_are_created_by_a_send_if_that_is_wanted(tmp_path: Path) ->
         queue = template[0]._replace(topic=Topic("fresh"))
         await client.send(queue, OutgoingMessage(Topic("fresh"), b"x"))
         assert len(await client.queues(Topic("fresh"), fresh=True)) == 3
-        with pytest.raises(BrokerError, match="TBW102 is the broker.s own"):
+        with pytest.raises(BrokerError, match=r"TBW102 is the broker.s own"):
             await client.send(template[0], OutgoingMessage(Topic("TBW102"), b"x"))
         with pytest.raises(BrokerError, match="not a legal name"):
             await client.send(queue._replace(topic=Topic("a/b")), OutgoingMessage(Topic("x"), b""))

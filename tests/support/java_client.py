@@ -33,10 +33,12 @@ _REBALANCE = "rocketmq.client.rebalance."
 #: Rebalances only when it is told to: that a broker tells it shows.
 TOLD = {_REBALANCE + "waitInterval": 600_000}
 #: Renews locks every 0.5 s and trusts them for 2 s; the client's own values are 20 and 30 s.
+#: A queue lost with messages in hand is unlocked after 3 s, not 20.
 ORDERLY = {
     _REBALANCE + "waitInterval": 1000,
     _REBALANCE + "lockInterval": 500,
     _REBALANCE + "lockMaxLiveTime": 2000,
+    "rocketmq.client.unlockDelayTimeMills": 3000,
 }
 
 TOPIC = Topic("orders")
