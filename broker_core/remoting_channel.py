@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TypeAlias, cast
 
 import structlog
@@ -253,6 +253,9 @@ class RemotingChannel(asyncio.Protocol):
         task = spawn(self._answer_later(request, result), name=request_name(request.code))
         self._handling.add(task)
         task.add_done_callback(lambda task: self._handled(task, cost_bytes))
+        if isinstance(result, Coroutine):
+            # A task that was cancelled before its first step never came to await it.
+            task.add_done_callback(lambda _task: result.close())
         self._regulate_reading()
 
     async def _answer_later(self, request: RemotingCommand, result: Awaitable[Answer]) -> None:

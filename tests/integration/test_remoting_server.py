@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import AsyncIterator
 
@@ -133,6 +134,18 @@ async def test_a_failure_is_answered_and_the_connection_goes_on(
 
     assert (await pool.request(address, RemotingCommand(ECHO), timeout_s=5)).code == 0
     assert not peer.closed
+
+
+async def test_a_request_that_came_as_the_server_closed_is_dropped_without_a_trace(
+    peer: Peer, pool: ConnectionPool
+) -> None:
+    """Its task is cancelled before its first step: nobody awaits what the handler began."""
+    address = await peer.server.listen("127.0.0.1", 0)
+    await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
+    (channel,) = peer.server.channels
+    channel._handle(RemotingCommand(HELD))
+    await channel.close(grace_s=0)
+    gc.collect()
 
 
 async def test_an_answer_that_cannot_be_written_becomes_an_error_answer(
