@@ -29,7 +29,8 @@ async def test_what_was_answered_survives_kills_at_its_offset(
     await run.run(kills)
 
     assert run.messages > kills
-    assert retention == (min(int(p.name) for p in (tmp_path / "data" / "commitlog").glob("0*")) > 0)
+    log = (tmp_path / "data" / "commitlog").iterdir()
+    assert retention == (min(int(path.name) for path in log if path.name.isdigit()) > 0)
 
 
 @pytest.mark.slow
