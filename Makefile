@@ -47,7 +47,7 @@ test: $(INSTALLED)
 
 # Its own folder, and those integration tests of the proxy that take a broker of either kind.
 conformance-rocketmq: $(INSTALLED)
-	$(BIN)/pytest tests/conformance/rocketmq tests/integration --broker 5.3.3 --broker 4.9.7 $(ARGS)
+	$(BIN)/python -m tests.conformance.rocketmq $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -67,7 +67,8 @@ async def test_only_wanted_tags_arrive_and_the_offset_passes_the_others(scene: S
     )
     await scene.java.call("close", "c")
     last = {s.queue: s.offset for s in sorted(scene.java.seen("c"), key=lambda s: s.offset)}
-    assert all(offset > last[q] for q, offset in enumerate(await committed(scene)) if offset)
+    # The client may not have noted the end of its last handling yet when it was closed.
+    assert all(offset >= last[q] for q, offset in enumerate(await committed(scene)) if offset)
 
 
 @pytest.mark.feature("concurrent: tags")
