@@ -187,6 +187,7 @@ class Proxy:
             "connections": len(self._thrift.open),
             "bad_frames": self._thrift.bad_frames,
             "refused": self._thrift.refused_connections,
+            "replayed": self._consumers.replayed,
             "skipped_acks": self._consumers.skipped_acks,
             "refused_acks": self._bulk.refused_acks,
             "unknown_names": self._consumers.unknown_names,

@@ -321,6 +321,7 @@ class GroupLane:
             "attempt": job.attempts,
             "lease": lease.lease_id,
             "consumer": lease.holder.client,
+            "req": lease.holder.request,
         }
 
     def _place(self, pipeline: QueuePipeline) -> dict[str, object]:

@@ -79,6 +79,9 @@ PROCESS: dict[str, MetricDefinition] = {
     "refused": MetricDefinition(
         "refused_connections_total", "Connections over a limit", (), counter=True
     ),
+    "replayed": MetricDefinition(
+        "replayed_answers_total", "Answers given once more to the same pull", (), counter=True
+    ),
     "skipped_acks": MetricDefinition(
         "skipped_acks_total", "Verdicts that name no group here", (), counter=True
     ),

@@ -49,7 +49,7 @@ class AsyncConnection(asyncio.Protocol):
         connection: the answer that comes later would be taken for another call's.
         """
         if self._transport is None:
-            raise ConnectionLost(f"the connection to {self.address} is closed")
+            raise ConnectionLost(f"the connection to {self.address} is closed", broke=True)
         loop = asyncio.get_running_loop()
         self._sequence_id += 1
         self._answer = loop.create_future()
@@ -98,7 +98,7 @@ class AsyncConnection(asyncio.Protocol):
         """Fail the call that waits."""
         self._transport = None
         why = "" if exc is None else f": {exc}"
-        self._fail(ConnectionLost(f"{self.address} closed the connection{why}"))
+        self._fail(ConnectionLost(f"{self.address} closed the connection{why}", broke=True))
 
     def _fail(self, error: ClientError) -> None:
         if self._answer is not None and not self._answer.done():

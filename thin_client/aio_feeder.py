@@ -16,7 +16,7 @@ from thin_client.clock import now_ns
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.leases import Home
 from thin_client.options import Observer, Timing
-from thin_client.session import Session, is_news
+from thin_client.session import Session, is_news, tries_elsewhere
 from thrift_idl import consumer
 
 _log = logging.getLogger("orderlane")
@@ -125,7 +125,7 @@ class AsyncFeeder:
         except ClientError as error:
             session.pull_failed(now_ns(), random.random())
             self._hang_up()
-            self._tried += 1
+            self._tried += tries_elsewhere(error, session.pull_failures)
             self._observer.on_error(error)
             if not error.retriable:
                 self.failure = error

@@ -59,14 +59,13 @@ class Connection:
                 self._socket.settimeout(max(deadline - time.monotonic(), 1e-6))
                 data = self._socket.recv(_READ_BYTES)
                 if not data:
-                    raise ConnectionLost(
-                        f"{self.address} closed the connection during {call.method}"
-                    )
+                    text = f"{self.address} closed the connection during {call.method}"
+                    raise ConnectionLost(text, broke=True)
                 self._frames.receive_data(data)
         except TimeoutError as error:
             text = f"{self.address} did not answer {call.method} within {timeout_s:g} s"
             raise ConnectionLost(text) from error
         except OSError as error:
             text = f"the connection to {self.address} broke during {call.method}: {error}"
-            raise ConnectionLost(text) from error
+            raise ConnectionLost(text, broke=True) from error
         return frame

@@ -13,9 +13,16 @@ class ClientError(Exception):
 
 
 class ConnectionLost(ClientError):
-    """The connection could not be made, or ended before the answer came. Effect unknown."""
+    """The connection could not be made, or ended before the answer came. Effect unknown.
+
+    ``broke``: it stood, and ended suddenly; another one to the same proxy may do.
+    """
 
     retriable = True
+
+    def __init__(self, message: str, *, broke: bool = False) -> None:
+        self.broke = broke
+        super().__init__(message)
 
 
 class ProxyFault(ClientError):

@@ -16,7 +16,7 @@ from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.leases import Home
 from thin_client.options import Observer, Timing
-from thin_client.session import Session, is_news
+from thin_client.session import Session, is_news, tries_elsewhere
 from thrift_idl import consumer
 
 _log = logging.getLogger("orderlane")
@@ -147,7 +147,7 @@ class Feeder:
             line.hang_up()
             with self._lock:
                 session.pull_failed(now_ns(), random.random())
-                self._tried += 1
+                self._tried += tries_elsewhere(error, session.pull_failures)
                 if line.closed:
                     return
                 if not error.retriable:

@@ -6,9 +6,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from thin_client.errors import ProtocolError
 from thin_client.message import Message
 from thin_client.verdicts import Verdicts
 from thrift_idl import consumer
+
+_MS = 1_000_000
 
 #: Topic, qid with suffix, lease id: unique among the leases that are alive.
 LeaseName = tuple[str, str, int]
@@ -151,3 +154,41 @@ class Leases:
                 self._ready.append(chain.popleft())
             else:
                 del self._chains[lease.key]
+
+
+def read_leases(
+    part: consumer.PullResponse, home: Home, *, sent_ns: int, length_ms: int
+) -> Iterator[Lease]:
+    """The leases of one queue's batch. Raises ProtocolError if it lacks what a lease needs."""
+    if not part.messages:
+        return
+    context = part.context or consumer.Context()
+    topic, queue, length_ms = context.topic or "", context.qid or "", part.leaseMs or length_ms
+    if not (topic and queue and length_ms > 0):
+        raise ProtocolError("a pull was answered with messages, but without topic, qid or leaseMs")
+    for each in part.messages:
+        if each.leaseId is None or each.value is None or each.offset is None:
+            raise ProtocolError(f"a message of {topic}/{queue} came without body, offset or lease")
+        message = Message(
+            topic=topic,
+            queue=queue,
+            offset=each.offset,
+            body=each.value,
+            key=each.key,
+            order_key=each.orderKey,
+            tag=each.tag,
+            properties=each.properties or {},
+            attempt=each.attempt or 1,
+            born_at_ms=each.bornAtMs,
+            message_id=each.messageId,
+            lease_id=each.leaseId,
+            deadline_ns=sent_ns + length_ms * _MS,
+        )
+        key = None if each.orderKey is None else (topic, each.orderKey)
+        yield Lease(message, context, home, key, length_ms * _MS)
+
+
+def name_in(reference: consumer.LeaseRef) -> LeaseName:
+    """The lease that *reference* names."""
+    context = reference.context or consumer.Context()
+    return (context.topic or "", context.qid or "", reference.leaseId or 0)

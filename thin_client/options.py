@@ -86,6 +86,7 @@ def session_options(
         concurrency=concurrency,
         prefetch=concurrency if prefetch is None else prefetch,
         ack_linger_ns=int(timing.ack_linger_s * 1e9),
+        request_prefix=secrets.token_hex(4) + "-",
     )
 
 

@@ -10,10 +10,9 @@ from thin_client.addresses import parse_addresses
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
-from thin_client.leases import Home, name_of
+from thin_client.leases import Home, name_of, read_leases
 from thin_client.message import Message, Outcome
 from thin_client.options import client_version, default_client_id
-from thin_client.session import read_leases
 from thin_client.verdicts import Verdicts
 from thrift_idl import consumer
 

@@ -18,15 +18,17 @@ S5  With a third of its length gone a lease is extended, whether its message is 
 S6  Of one order key at most one message is with a handler, even if the proxy erred.
 S7  At most ``concurrency`` messages are with handlers, and ``prefetch`` more wait here.
 S8  After ``stop`` no message goes to a handler: what waits, and what still arrives, is given back.
+S9  A pull that failed is repeated under the same id: its answer may be lost, and its proxy gives it
+    again. Its leases run from the *first* sending. Once they must be over a pull has a new id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thin_client.errors import ProtocolError
-from thin_client.leases import Home, Lease, LeaseName, Leases, name_of
+from thin_client.errors import ClientError, ConnectionLost
+from thin_client.leases import Home, Lease, Leases, name_in, name_of, read_leases
 from thin_client.message import Defer, Message, Outcome
 from thin_client.verdicts import Verdicts
 from thrift_idl import consumer
@@ -48,6 +50,11 @@ def backoff_ns(failures: int, jitter: float) -> int:
     return int(longest * (0.5 + jitter / 2))
 
 
+def tries_elsewhere(error: ClientError, failures: int) -> bool:
+    """Whether the next pull goes to another address: not where an answer may be waiting (S9)."""
+    return not (isinstance(error, ConnectionLost) and error.broke and failures == 1)
+
+
 def is_news(failures: int) -> bool:
     """True for the 1st, 2nd, 4th, 8th … failure in a row: a long outage is logged less and less."""
     return failures & (failures - 1) == 0
@@ -67,10 +74,14 @@ class SessionOptions:
     #: Messages that wait here beside them at most.
     prefetch: int
     ack_linger_ns: int = 20 * _MS
+    #: Makes the ids of pulls unique: processes may share a client id, one after the other.
+    request_prefix: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class _Pull:
+    request_id: str
+    first_sent_ns: int  # under this id
     sent_ns: int
     linger_ns: int
     verdicts: Verdicts
@@ -89,6 +100,9 @@ class Session:
         self._capacity = options.concurrency + options.prefetch
         self._low_water = max(1, (options.prefetch + 1) // 2)
         self._pull: _Pull | None = None
+        self._failed_pull: _Pull | None = None  # to be repeated
+        self._pulls = 0  # ids given so far
+        self._lease_ns: int | None = None  # the longest of those that came last, if any came
         self._pull_home: Home | None = None  # where the connection for pulls leads, if known
         self._pull_retry_at_ns = 0
         self.pull_failures = 0  # in a row
@@ -167,7 +181,8 @@ class Session:
         verdicts = Verdicts()
         if home is not None:
             verdicts, home.verdicts = home.verdicts, verdicts
-        self._pull = _Pull(now_ns, self._linger_ns, verdicts, home)
+        request_id, first_sent_ns = self._next_id(now_ns)
+        self._pull = _Pull(request_id, first_sent_ns, now_ns, self._linger_ns, verdicts, home)
         topics = self.options.topics
         return consumer.PullRequest(
             groupId=self.options.group,
@@ -178,7 +193,20 @@ class Session:
             clientId=self.options.client_id,
             manyQueues=True,
             acks=verdicts.batches() or None,
+            requestId=request_id,
         )
+
+    def _next_id(self, now_ns: int) -> tuple[str, int]:
+        """Id of the pull that begins now, and when it was first sent (S9)."""
+        failed, self._failed_pull = self._failed_pull, None
+        if failed is not None:
+            over = self._lease_ns is not None and (
+                now_ns >= failed.first_sent_ns + failed.linger_ns + self._lease_ns
+            )
+            if not over:
+                return failed.request_id, failed.first_sent_ns
+        self._pulls += 1
+        return f"{self.options.request_prefix}{self._pulls}", now_ns
 
     def pull_answered(self, response: consumer.PullResponse, now_ns: int) -> int:
         """Take the messages in; returns how many came. Raises ProtocolError for a malformed answer;
@@ -193,13 +221,14 @@ class Session:
         arrived = [
             lease
             for part in parts
-            for lease in read_leases(part, home, sent_ns=pull.sent_ns, length_ms=length_ms)
+            for lease in read_leases(part, home, sent_ns=pull.first_sent_ns, length_ms=length_ms)
         ]
         self._pull = None
         self.pull_failures = 0
         if arrived:
             self.homes[address] = self._pull_home = home
             shortest = min(lease.length_ns for lease in arrived)
+            self._lease_ns = max(lease.length_ns for lease in arrived)
             self._linger_ns = min(max(shortest // 4, _MIN_LINGER_NS), _MAX_LINGER_NS)
         elif now_ns - pull.sent_ns < pull.linger_ns // 2:
             self._pull_retry_at_ns = now_ns + _EARLY_PAUSE_NS
@@ -217,8 +246,10 @@ class Session:
         go again (S3).
         """
         pull, self._pull = self._pull, None
-        if pull is not None and pull.home is not None:
-            pull.home.verdicts.absorb(pull.verdicts)
+        if pull is not None:
+            self._failed_pull = pull
+            if pull.home is not None:
+                pull.home.verdicts.absorb(pull.verdicts)
         self._pull_home = None  # the next connection may lead elsewhere
         self.pull_failures += 1
         self._pull_retry_at_ns = now_ns + backoff_ns(self.pull_failures, jitter)
@@ -256,7 +287,7 @@ class Session:
         home.failures = home.retry_at_ns = 0
         lost: list[Message] = []
         if extended is not None:
-            refused = {_name(reference) for reference in answer.notHeld or ()}
+            refused = {name_in(reference) for reference in answer.notHeld or ()}
             for lease in extended:
                 if name_of(lease.message) in refused:
                     lost += self._lose(lease)
@@ -342,40 +373,3 @@ class Session:
             needed = home in (self._pull_home, pulling) or home.busy or bool(home.verdicts)
             if not needed and home.address not in in_use:
                 del self.homes[home.address]
-
-
-def read_leases(
-    part: consumer.PullResponse, home: Home, *, sent_ns: int, length_ms: int
-) -> Iterator[Lease]:
-    """The leases of one queue's batch. Raises ProtocolError if it lacks what a lease needs."""
-    if not part.messages:
-        return
-    context = part.context or consumer.Context()
-    topic, queue, length_ms = context.topic or "", context.qid or "", part.leaseMs or length_ms
-    if not (topic and queue and length_ms > 0):
-        raise ProtocolError("a pull was answered with messages, but without topic, qid or leaseMs")
-    for each in part.messages:
-        if each.leaseId is None or each.value is None or each.offset is None:
-            raise ProtocolError(f"a message of {topic}/{queue} came without body, offset or lease")
-        message = Message(
-            topic=topic,
-            queue=queue,
-            offset=each.offset,
-            body=each.value,
-            key=each.key,
-            order_key=each.orderKey,
-            tag=each.tag,
-            properties=each.properties or {},
-            attempt=each.attempt or 1,
-            born_at_ms=each.bornAtMs,
-            message_id=each.messageId,
-            lease_id=each.leaseId,
-            deadline_ns=sent_ns + length_ms * _MS,
-        )
-        key = None if each.orderKey is None else (topic, each.orderKey)
-        yield Lease(message, context, home, key, length_ms * _MS)
-
-
-def _name(reference: consumer.LeaseRef) -> LeaseName:
-    context = reference.context or consumer.Context()
-    return (context.topic or "", context.qid or "", reference.leaseId or 0)

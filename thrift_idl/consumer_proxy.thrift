@@ -99,7 +99,11 @@ struct PullRequest {
     60: optional string version,
     /** Verdicts by lease id, instead of result; absent: none. */
     70: optional list<AckBatch> acks,
-    /** The same id again gets the same answer, as far as its leases are alive. For a later version: refused clearly until then. */
+    /**
+     * Names this pull, within clientId, which has to be set as well; up to 256 characters. The same
+     * id again gets the same answer, as far as its leases are alive: a client repeats a pull whose
+     * answer was lost, and counts the leases from its first sending. The last 4 answers are kept.
+     */
     71: optional string requestId,
     /** Names the client on the operator's pages; any text up to 256 bytes. */
     72: optional string clientId,

@@ -22,10 +22,13 @@ _SLACK = 1024
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who takes a lease: the connection (its number in this process) and the client's own name."""
+    """Who takes a lease: the connection (its number in this process), the client's own name, and
+    the pull by which it did, if the client gave that a name.
+    """
 
     connection: int
     client: str = ""
+    request: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +39,14 @@ class Lease:
     job: Job
     holder: Holder
     deadline_ns: int
+
+    def held_by(self, holder: Holder) -> None:
+        """*holder* has it now: at the hand-out, and when its answer goes to another connection."""
+        self.holder = holder
+        if self.job.sole_connection == 0:
+            self.job.sole_connection = holder.connection
+        elif self.job.sole_connection != holder.connection:
+            self.job.sole_connection = SEVERAL_CONNECTIONS
 
     def may_be_settled_on(self, connection: int, open_connections: Container[int]) -> bool:
         """Whether a verdict without a lease id counts: see ``QueuePipeline.settle_by_offset``."""
@@ -89,11 +100,8 @@ class PullBuffer:
         """Lease a running job: one more attempt."""
         self._last_id += 1
         lease = Lease(LeaseId(self._last_id), job, holder, deadline_ns)
+        lease.held_by(holder)
         job.attempts += 1
-        if job.sole_connection == 0:
-            job.sole_connection = holder.connection
-        elif job.sole_connection != holder.connection:
-            job.sole_connection = SEVERAL_CONNECTIONS
         self.leases_of_group.used += 1
         self._leases[lease.lease_id] = lease
         self._by_offset[job.offset] = lease

@@ -165,6 +165,10 @@ class QueuePipeline:
 
     # ---- verdicts; caller: group lane -----------------------------------------------------------
 
+    def lease_of(self, lease_id: LeaseId) -> Lease | None:
+        """The lease of that id, if it is alive."""
+        return self._buffer.live(lease_id)
+
     def settle(
         self,
         *,
@@ -242,11 +246,8 @@ class QueuePipeline:
         return not_held
 
     def return_unsent(self, leases: Collection[Lease]) -> list[Lease]:
-        """The answer with these leases was never written: offer the jobs again, uncounted.
-
-        Returns those that were still live; the others have ended already.
-        """
-        live = [lease for lease in leases if self._buffer.live(lease.lease_id) is lease]
+        """Their answer was never written: offer the jobs again, uncounted; returns the live."""
+        live = [lease for lease in leases if self.lease_of(lease.lease_id) is lease]
         for lease in live:
             job = self._buffer.end(lease)
             job.attempts -= 1

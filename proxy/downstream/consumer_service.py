@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
+from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
+from proxy.core.pull_buffer import Holder
+from proxy.downstream.replays import Replays, RequestName, leases_in
 from proxy.downstream.requests import (
     Addressed,
     linger_ms,
@@ -21,6 +25,7 @@ from proxy.downstream.requests import (
     refusal,
     refuse_floods,
     refuse_later_fields,
+    request_name,
     uses_our_fields,
     verdicts_of_acks,
     verdicts_of_result,
@@ -42,6 +47,17 @@ _log = structlog.get_logger("consumers")
 _CLOSING_LINGER_MS = 100
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One pull that is served: by its lane, as its client wishes."""
+
+    lane: GroupLane
+    wish: PullWish
+    reply: Reply
+    name: RequestName | None
+    ours: bool
+
+
 class ConsumerService:
     """Serves the groups of *lanes*."""
 
@@ -49,9 +65,12 @@ class ConsumerService:
         self._lanes = lanes
         self._limits = limits
         self._waiters: dict[Group, Waiters] = {}
+        self._replays = Replays()
+        self._waiting: dict[RequestName, Callable[[], None]] = {}  # ends the wait with nothing
         self._noisy = NoisyLog(_log)
         self._closing = False
         self.unknown_names = 0
+        self.replayed = 0  # answers given once more
         self.skipped_acks = 0  # links that name no group here, or are malformed
 
     def entries(self) -> Mapping[str, Entry]:
@@ -80,6 +99,7 @@ class ConsumerService:
             if request.acks:
                 self._apply(verdicts_of_acks(request.acks), connection)
             refuse_later_fields(request)
+            name = request_name(request)
             lane = self._lanes.require(request.groupId, wanted_topics(request))
         except OrderlaneError as error:
             self._not_served(request, reply, error, ours=ours)
@@ -92,11 +112,14 @@ class ConsumerService:
             connection=connection,
             max_bytes=self._limits.max_answer_bytes,
         )
+        asked = _Asked(lane, wish, reply, name, ours)
+        if name is not None and self._repeat(asked, name):
+            return
         batches = lane.lease(wish)
         if batches:
-            self._answer(lane, reply, batches, ours=ours)
+            self._answer(asked, batches)
         else:
-            self._wait(lane, wish, reply, wait_ms=self._wait_ms(request, ours=ours), ours=ours)
+            self._wait(asked, wait_ms=self._wait_ms(request, ours=ours))
 
     def submit(self, arguments: Any, reply: Reply) -> None:
         """Apply verdicts by offset without pulling; always true, as in DDMQ."""
@@ -175,16 +198,20 @@ class ConsumerService:
         wait_ms = linger_ms(request, ours=ours)
         return min(wait_ms, _CLOSING_LINGER_MS) if self._closing else wait_ms
 
-    def _wait(
-        self, lane: GroupLane, wish: PullWish, reply: Reply, *, wait_ms: int, ours: bool
-    ) -> None:
+    def _wait(self, asked: _Asked, *, wait_ms: int) -> None:
+        lane, name = asked.lane, asked.name
         waiters = self._waiters.setdefault(lane.name, Waiters())
 
-        def answer(batches: list[Batch]) -> None:
+        def ended() -> None:
             waiter.timeout.cancel()
             lane.waiting_pulls -= 1
+            if name is not None:
+                del self._waiting[name]
+
+        def answer(batches: list[Batch]) -> None:
+            ended()
             lane.seen()
-            self._answer(lane, reply, batches, ours=ours)
+            self._answer(asked, batches)
 
         def give_up() -> None:
             if waiters.remove(waiter):
@@ -192,19 +219,46 @@ class ConsumerService:
 
         def lost() -> None:
             if waiters.remove(waiter):
-                waiter.timeout.cancel()
-                lane.waiting_pulls -= 1
+                ended()
 
-        waiter = Waiter(wish, answer)
+        waiter = Waiter(asked.wish, answer)
         waiter.timeout = asyncio.get_running_loop().call_later(wait_ms / 1000, give_up)
-        reply.on_lost = lost
+        asked.reply.on_lost = lost
         lane.waiting_pulls += 1
         waiters.add(waiter)
+        if name is not None:
+            self._waiting[name] = give_up
 
-    def _answer(self, lane: GroupLane, reply: Reply, batches: list[Batch], *, ours: bool) -> None:
-        reply.on_lost = (lambda: lane.return_unsent(batches)) if batches else None
-        response = pull_response(batches, group=lane.name, ours=ours, home=reply.connection.home)
-        reply(consumer_service.pull_result(success=response))
+    def _answer(self, asked: _Asked, batches: list[Batch]) -> None:
+        lane, reply = asked.lane, asked.reply
+        reply.on_lost = None
+        if batches and asked.name is not None:  # if it is lost, its leases wait to be asked for
+            self._replays.keep(asked.name, batches, now_ns=now_ns())
+        elif batches:
+            reply.on_lost = lambda: lane.return_unsent(batches)
+        self._send(asked, batches)
+
+    def _send(self, asked: _Asked, batches: list[Batch]) -> None:
+        home = asked.reply.connection.home
+        response = pull_response(batches, group=asked.lane.name, ours=asked.ours, home=home)
+        asked.reply(consumer_service.pull_result(success=response))
+
+    def _repeat(self, asked: _Asked, name: RequestName) -> bool:
+        """Answer a pull that was answered before, if something of that answer is left.
+
+        One that waits under the same name on another connection was given up by its client.
+        """
+        if (give_up := self._waiting.get(name)) is not None:
+            give_up()
+        lane, holder = asked.lane, asked.wish.holder
+        batches = self._replays.find(name, lane.buffer.find, holder=holder, now_ns=now_ns())
+        if batches:
+            self.replayed += 1
+            asked.reply.on_lost = None
+            if lane.history.enabled:
+                lane.history.write_many("replay", _replayed(lane.name, holder, batches))
+            self._send(asked, batches)
+        return bool(batches)
 
     # ---- inside ---------------------------------------------------------------------------------
 
@@ -240,6 +294,23 @@ class ConsumerService:
         )
         delay_s = linger_ms(request, ours=False) / 1000
         asyncio.get_running_loop().call_later(delay_s, reply, answer)
+
+
+def _replayed(group: Group, holder: Holder, batches: list[Batch]) -> list[dict[str, object]]:
+    """The event of each lease that was given again."""
+    return [
+        {
+            "group": group,
+            "topic": pipeline.queue.topic,
+            "queue": pipeline.queue.qid,
+            "epoch": pipeline.epoch,
+            "offset": lease.job.offset,
+            "lease": lease.lease_id,
+            "consumer": holder.client,
+            "req": holder.request,
+        }
+        for pipeline, lease in leases_in(batches)
+    ]
 
 
 def _refuse(reply: Reply, result: Callable[..., Any], error: OrderlaneError) -> None:

@@ -14,6 +14,7 @@ from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
 from proxy.core.pull_buffer import Holder
+from proxy.downstream.replays import ClientName, RequestName
 from proxy.errors import Refused, UnknownName
 from proxy.group_lane import Verdicts
 from proxy.settings import GroupSettings
@@ -62,12 +63,25 @@ def uses_our_fields(request: Any) -> bool:
 
 def refuse_later_fields(request: Any) -> None:
     """Raises Refused for fields of a PullRequest that this version does not serve yet."""
-    if request.requestId is not None:
-        raise Refused("requestId is not served by this version: pull without it")
     if request.maxRun is not None and request.maxRun > 1:
         raise Refused("maxRun above 1 is not served by this version: leave it out")
     if request.topic is not None and request.topics is not None:
         raise Refused("a pull has either topic or topics: leave one of them out")
+
+
+def request_name(request: Any) -> RequestName | None:
+    """By what the answer to a PullRequest may be asked for again; None if it does not say.
+
+    Raises Refused for an id that cannot be kept.
+    """
+    if not request.requestId:
+        return None
+    if not request.clientId:
+        raise Refused("requestId came without clientId: answers are kept by client, so set both")
+    if len(request.requestId) > MAX_TEXT:
+        raise Refused(f"requestId is longer than {MAX_TEXT} characters")
+    client = ClientName(request.groupId or "", request.clientId[:MAX_TEXT])
+    return RequestName(client, request.requestId)
 
 
 def linger_ms(request: Any, *, ours: bool) -> int:
@@ -93,7 +107,7 @@ def wish_of(
         jobs = _largest_batch(group, topics) if ours else DDMQ_BATCH
     client = (request.clientId or f"connection-{connection}")[:MAX_TEXT]
     return PullWish(
-        holder=Holder(connection, client),
+        holder=Holder(connection, client, request.requestId or None),
         topics=None if topics is None else frozenset(map(Topic, topics)),
         max_jobs=jobs,
         max_bytes=max_bytes,

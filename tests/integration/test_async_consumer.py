@@ -66,7 +66,8 @@ async def test_the_request_says_who_and_what(proxy: ScriptedProxy) -> None:
     assert (request.groupId, request.topics, request.clientId) == ("g", ["orders"], "me")
     assert (request.maxBatchSize, request.maxLingerTime, request.manyQueues) == (5, 1000, True)
     assert request.version.startswith("orderlane-python")
-    assert (request.requestId, request.maxRun, request.topic, request.acks) == (None,) * 4
+    assert (request.maxRun, request.topic, request.acks) == (None,) * 3
+    assert request.requestId
 
 
 async def test_acks_ride_on_the_next_pull(proxy: ScriptedProxy) -> None:
@@ -231,6 +232,8 @@ async def test_lost_connection_sends_the_acks_again(proxy: ScriptedProxy) -> Non
             pass
 
     assert second.key == "b"
+    ids = [request.argument.requestId for request in proxy.of("pull")]
+    assert ids[1] == ids[2] != ids[0]
 
 
 async def test_the_next_proxy_is_tried(proxy: ScriptedProxy) -> None:

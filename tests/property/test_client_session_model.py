@@ -56,6 +56,9 @@ class SessionMachine(RuleBasedStateMachine):
         )
         self.given: dict[int, Given] = {}
         self.home = "a:1"  # where the next pull leads
+        self.ids: dict[str, int] = {}  # of pulls, in their order, with the first sending of each
+        self.pull_failed = False  # the last one
+        self.lease_ns = 0
         self.pull: tuple[consumer.PullRequest, int, list[Given]] | None = None
         self.under_way: dict[Home, tuple[object, int, list[Given]]] = {}
         self.failed: dict[str, tuple[int, int]] = {}  # failures in a row, and not before
@@ -146,8 +149,20 @@ class SessionMachine(RuleBasedStateMachine):
         open_or_waiting = [e for e in self.given.values() if e.outcome is None and e.message]
         open_or_waiting += [e for e in self.held() if e.message is None]
         assert request.maxBatchSize == CONCURRENCY + PREFETCH - len(open_or_waiting), "S7"
-        assert request.requestId is None
+        self.judge_id(request.requestId)
         self.pull = (request, self.now, self.carried(request.acks, None))
+        self.pull_failed = False
+
+    def judge_id(self, request_id: str) -> None:
+        """S9: the id of the pull that failed, while its leases may be alive; else a new one."""
+        ids = list(self.ids)
+        if not self.pull_failed:
+            assert request_id not in ids
+        elif request_id in ids:
+            assert request_id == ids[-1]
+        else:
+            assert self.now - self.ids[ids[-1]] >= self.lease_ns > 0
+        self.ids.setdefault(request_id, self.now)
 
     @precondition(lambda self: self.pull is not None)
     @rule(
@@ -156,7 +171,8 @@ class SessionMachine(RuleBasedStateMachine):
     )
     def pull_answered(self, keys: list[bytes | None], length_ms: int) -> None:
         assert self.pull is not None
-        request, sent_ns, carried = self.pull
+        request, _, carried = self.pull
+        sent_ns = self.ids[request.requestId]
         messages = []
         for key in keys[: request.maxBatchSize]:
             number = len(self.given) + 1
@@ -174,6 +190,8 @@ class SessionMachine(RuleBasedStateMachine):
         )
         response.more = [consumer.PullResponse(context=context, messages=messages[2:])]
         assert self.session.pull_answered(response, self.now) == len(messages)
+        if messages:
+            self.lease_ns = length_ms * MS
         self.returned(carried, confirmed=True)
         self.pull = None
 
@@ -183,7 +201,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.pull is not None
         self.session.pull_failed(self.now, 0.0)
         self.returned(self.pull[2], confirmed=False)
-        self.home, self.pull = next_home, None
+        self.home, self.pull, self.pull_failed = next_home, None, True
         assert self.session.pull_at() is None or self.session.pull_at() > self.now
 
     # ---- settling and extending -----------------------------------------------------------------

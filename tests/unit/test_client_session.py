@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from thin_client.errors import ProtocolError
+from thin_client.errors import ConnectionLost, ProtocolError
 from thin_client.message import Defer, Message
-from thin_client.session import Session, SessionOptions, backoff_ns, is_news
+from thin_client.session import Session, SessionOptions, backoff_ns, is_news, tries_elsewhere
 from thrift_idl import consumer
 
 MS = 1_000_000
@@ -171,6 +171,40 @@ def test_s8_what_arrives_after_stop_goes_back() -> None:
     assert session.take(START) is None
     assert isinstance(settle, consumer.AckRequest)
     assert settle.acks[0].released == [1]
+
+
+def test_s9_a_failed_pull_is_repeated_and_its_leases_run_from_the_first_sending() -> None:
+    session = session_with(concurrency=1)
+    first = session.begin_pull(START)
+    session.pull_failed(START + 10 * MS, 0.0)
+    again = session.begin_pull(START + 500 * MS)
+    session.pull_answered(answer(1), START + 510 * MS)
+
+    assert again.requestId == first.requestId
+    message = session.take(START + 510 * MS)
+    assert message is not None
+    assert message.deadline_ns == START + 3000 * MS
+    assert session.begin_pull(START + 520 * MS).requestId != first.requestId
+
+
+def test_s9_once_its_leases_must_be_over_a_failed_pull_is_not_repeated() -> None:
+    session = session_with()
+    pulled(session, 1, lease_ms=400)
+    first = session.begin_pull(START)
+    session.pull_failed(START, 0.0)
+    again = session.begin_pull(START + 499 * MS)  # a pull waits 100 ms, a lease lasts 400 ms
+    session.pull_failed(START + 499 * MS, 0.0)
+    late = session.begin_pull(START + 500 * MS)
+
+    assert first.requestId == again.requestId != late.requestId
+
+
+def test_s9_only_a_connection_that_broke_is_tried_at_the_same_address_and_once() -> None:
+    broke = ConnectionLost("it closed", broke=True)
+    assert not tries_elsewhere(broke, 1)
+    assert tries_elsewhere(broke, 2)
+    assert tries_elsewhere(ConnectionLost("no answer within 3 s"), 1)
+    assert tries_elsewhere(ProtocolError("another kind of server"), 1)
 
 
 def test_linger_follows_the_lease() -> None:

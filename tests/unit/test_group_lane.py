@@ -125,6 +125,7 @@ async def test_the_life_of_a_lease_stands_in_the_history(bench: Bench) -> None:
         "attempt": 1,
         "lease": 1,
         "consumer": "client-1",
+        "req": None,
     }
     assert (second["offset"], third["offset"], third["lease"]) == (2, 1, 3)
     assert bench.notes.of("ack_ok") == [

@@ -78,7 +78,7 @@ def test_a_pull_waits_within_bounds(asked: int | None, for_ours: int, for_ddmq: 
 def test_later_fields_are_refused_and_their_neutral_values_are_not() -> None:
     for fields in ({"maxRun": 1}, {"maxRun": 0}, {"topics": ["a"]}, {"topic": "a"}):
         refuse_later_fields(our_pull("g", **fields))
-    for fields in ({"requestId": ""}, {"maxRun": 2}, {"topic": "", "topics": []}):
+    for fields in ({"maxRun": 2}, {"topic": "", "topics": []}):
         with pytest.raises(Refused):
             refuse_later_fields(our_pull("g", **fields))
 

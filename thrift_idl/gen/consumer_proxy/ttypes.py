@@ -689,7 +689,9 @@ class PullRequest(object):
      - result: Verdicts by offset; absent: none.
      - version: Name and version of the client library; for statistics only.
      - acks: Verdicts by lease id, instead of result; absent: none.
-     - requestId: The same id again gets the same answer, as far as its leases are alive. For a later version: refused clearly until then.
+     - requestId: Names this pull, within clientId, which has to be set as well; up to 256 characters. The same
+    id again gets the same answer, as far as its leases are alive: a client repeats a pull whose
+    answer was lost, and counts the leases from its first sending. The last 4 answers are kept.
      - clientId: Names the client on the operator's pages; any text up to 256 bytes.
      - maxRun: Consecutive messages of one order key in a batch at most. Default 1; more is for a later version and refused clearly until then.
      - manyQueues: True: the answer may hold batches of several queues, maxBatchSize counting over all. Default false.
