@@ -8,7 +8,7 @@ opens no socket.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,10 +20,9 @@ from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
-from proxy.core.order_key import key_text
-from proxy.core.pull_buffer import Lease
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.history.record import History
+from proxy.lane_history import LaneHistory
 from proxy.settings import GroupSettings
 
 
@@ -94,6 +93,7 @@ class GroupLane:
     _last_seen_ns: int = 0
     _leases: Budget = field(init=False)
     buffer: GroupBuffer = field(init=False)
+    _notes: LaneHistory = field(init=False)
     # By topic and qid: a suffix that is not the present period's finds nothing.
     _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
     _timer: asyncio.TimerHandle | None = None
@@ -102,6 +102,7 @@ class GroupLane:
     def __post_init__(self) -> None:
         self._leases = Budget(self.settings.max_leased_jobs)
         self.buffer = GroupBuffer(self._leases)
+        self._notes = LaneHistory(self.history, self.name)
 
     @property
     def name(self) -> Group:
@@ -172,21 +173,29 @@ class GroupLane:
 
     def lease(self, wish: PullWish) -> list[Batch]:
         """The answer to a pull; empty if nothing is ready for it."""
-        batches = self.buffer.lease(wish, now_ns=now_ns())
+        now = now_ns()
+        batches = self.buffer.lease(wish, now_ns=now)
         for batch in batches:
             self._count(batch.pipeline).delivered += len(batch.leases)
             self._arm(batch.pipeline)
-            if self.history.enabled:
-                self.history.write_many(
-                    "deliver", [self._delivery(batch.pipeline, lease) for lease in batch.leases]
-                )
+        self._notes.delivered(batches, at_ns=now)
         return batches
+
+    def pull_waits(self, wish: PullWish) -> None:
+        """A pull with nothing to get begins to wait."""
+        self.waiting_pulls += 1
+        self._notes.pull("pull_wait", wish)
+
+    def pull_ends(self, wish: PullWish) -> None:
+        """It waits no longer: something is there for it, its time is over, or it was lost."""
+        self.waiting_pulls -= 1
+        self._notes.pull("pull_end", wish)
 
     def return_unsent(self, batches: Iterable[Batch]) -> None:
         """An answer was never written: its jobs are offered again, uncounted."""
         for pipeline, leases in ((batch.pipeline, batch.leases) for batch in batches):
             if not pipeline.closed:
-                self._write_ended(pipeline, pipeline.return_unsent(leases))
+                self._notes.unsent(pipeline, pipeline.return_unsent(leases))
                 self._after(pipeline)
                 self.listener.on_settled()
 
@@ -201,7 +210,7 @@ class GroupLane:
             effects = pipeline.settle(
                 acked=verdicts.acked, nacked=verdicts.nacked, released=verdicts.released, now_ns=now
             )
-            self._apply(pipeline, effects)
+            self._apply(pipeline, effects, nacks=verdicts.nacked, at_ns=now)
             not_held += effects.fenced
         if verdicts.success or verdicts.failed:
             effects = pipeline.settle_by_offset(
@@ -211,7 +220,7 @@ class GroupLane:
                 open_connections=self.open_connections,
                 now_ns=now,
             )
-            self._apply(pipeline, effects)
+            self._apply(pipeline, effects, at_ns=now)
             not_held += effects.fenced
         return not_held
 
@@ -221,10 +230,9 @@ class GroupLane:
         if pipeline is None:
             return list(lease_ids)
         not_held: list[int] = [*pipeline.extend(lease_ids, ms=ms, now_ns=now_ns())]
-        if self.history.enabled:
-            refused = set(not_held)
-            held = [{"lease": lease_id} for lease_id in lease_ids if lease_id not in refused]
-            self._record(pipeline, "extend", held)
+        refused = set(not_held)
+        held = [lease_id for lease_id in lease_ids if lease_id not in refused]
+        self._notes.extended(pipeline, held, ms=ms)
         return not_held
 
     def statistics(self) -> list[PipelineStatistics]:
@@ -244,16 +252,18 @@ class GroupLane:
         named = verdicts.named
         if self.settings.topic(verdicts.topic) is not None:
             self._count_of(Topic(verdicts.topic)).fenced += len(named)
-        if self.history.enabled:
-            place = {
-                "group": self.name,
-                "topic": verdicts.topic,
-                "queue": verdicts.qid.partition("#")[0],
-            }
-            self.history.write_many("ack_fenced", [{**place, "lease": number} for number in named])
+        self._notes.fenced(verdicts.topic, verdicts.qid, named)
         return named
 
-    def _apply(self, pipeline: QueuePipeline, effects: Effects) -> None:
+    def _apply(
+        self,
+        pipeline: QueuePipeline,
+        effects: Effects,
+        *,
+        nacks: Sequence[Nack] = (),
+        at_ns: int = 0,
+    ) -> None:
+        """*nacks* are the verdicts that led to *effects*, *at_ns* is when they were applied."""
         counts = self._count(pipeline)
         counts.acked += len(effects.acked)
         counts.nacked += len(effects.nacked)
@@ -265,8 +275,7 @@ class GroupLane:
             for _, outcome in effects.finished:
                 counts.filtered += outcome is Outcome.FILTERED
                 counts.dead_lettered += outcome is Outcome.DEAD_LETTERED
-        if self.history.enabled:
-            self._write(pipeline, effects)
+        self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
         for job in effects.dead_letters:
             self.listener.on_dead_letter(self, pipeline, job)
         self._after(pipeline)
@@ -308,62 +317,3 @@ class GroupLane:
         if counts is None:
             counts = self.counts[topic] = TopicCounts()
         return counts
-
-    # ---- histories ------------------------------------------------------------------------------
-
-    def _delivery(self, pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
-        job = lease.job
-        return {
-            **self._place(pipeline),
-            "offset": job.offset,
-            "msg": job.message.message_id if job.message else None,
-            "order": key_text(job.key),
-            "attempt": job.attempts,
-            "lease": lease.lease_id,
-            "consumer": lease.holder.client,
-            "req": lease.holder.request,
-        }
-
-    def _place(self, pipeline: QueuePipeline) -> dict[str, object]:
-        queue = pipeline.queue
-        return {
-            "group": self.name,
-            "topic": queue.topic,
-            "queue": queue.qid,
-            "epoch": pipeline.epoch,
-        }
-
-    def _record(
-        self, pipeline: QueuePipeline, event: str, fields: Sequence[Mapping[str, object]]
-    ) -> None:
-        if self.history.enabled and fields:
-            place = self._place(pipeline)
-            self.history.write_many(event, [{**place, **each} for each in fields])
-
-    def _write_ended(self, pipeline: QueuePipeline, leases: Iterable[Lease]) -> None:
-        """Leases that ended by no verdict."""
-        if self.history.enabled:
-            ended = [{"lease": lease.lease_id, "offset": lease.job.offset} for lease in leases]
-            self._record(pipeline, "expire", ended)
-
-    def _write(self, pipeline: QueuePipeline, effects: Effects) -> None:
-        self._write_ended(pipeline, effects.expired)
-        for outcome, leases in (
-            ("ok", effects.acked),
-            ("retry", effects.nacked),
-            ("defer", effects.released),
-        ):
-            self._record(
-                pipeline,
-                "ack_ok",
-                [
-                    {"lease": lease.lease_id, "offset": lease.job.offset, "outcome": outcome}
-                    for lease in leases
-                ],
-            )
-        self._record(pipeline, "ack_fenced", [{"lease": number} for number in effects.fenced])
-        self._record(
-            pipeline,
-            "finish",
-            [{"offset": offset, "outcome": outcome.value} for offset, outcome in effects.finished],
-        )

@@ -204,7 +204,7 @@ class ConsumerService:
 
         def ended() -> None:
             waiter.timeout.cancel()
-            lane.waiting_pulls -= 1
+            lane.pull_ends(asked.wish)
             if name is not None:
                 del self._waiting[name]
 
@@ -224,7 +224,7 @@ class ConsumerService:
         waiter = Waiter(asked.wish, answer)
         waiter.timeout = asyncio.get_running_loop().call_later(wait_ms / 1000, give_up)
         asked.reply.on_lost = lost
-        lane.waiting_pulls += 1
+        lane.pull_waits(asked.wish)
         waiters.add(waiter)
         if name is not None:
             self._waiting[name] = give_up

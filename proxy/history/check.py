@@ -53,6 +53,7 @@ class HistoryChecker:
             "handle_end": lambda event: self._lane(event).handlings.end(event),
             "ack_ok": lambda event: self._lane(event).deliveries.ack_ok(event),
             "expire": lambda event: self._lane(event).deliveries.expire(event),
+            "unsent": lambda event: self._lane(event).deliveries.expire(event),
             "finish": self._finish,
             "commit": self._commit,
             "start": self._start,

@@ -60,6 +60,7 @@ class Committer:
         offset = pipeline.committable
         if pipeline.closed or pipeline.doubtful or pipeline.trusted_until_ns <= now_ns():
             return False  # no owner any more, or not sure to be one: not ours to say
+        asked_ns = now_ns()
         try:
             await self._context.client.commit_offset(
                 lane.name, pipeline.queue, offset, epoch=pipeline.epoch
@@ -81,5 +82,6 @@ class Committer:
             queue=pipeline.queue.qid,
             offset=offset,
             epoch=pipeline.epoch,
+            asked_ns=asked_ns,
         )
         return True

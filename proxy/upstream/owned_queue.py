@@ -16,6 +16,7 @@ from proxy.core.ownership_record import Clean, LastOwner, Own, Snapshot
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.rules import TopicRules
 from proxy.group_lane import GroupLane
+from proxy.lane_history import rules_in_history
 from proxy.topic_rules import rules_of
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
@@ -53,6 +54,7 @@ class OwnedQueue:
         self._committer = committer
         self._lane = lane
         self._trusted_until_ns = trusted_until_ns  # the lock; the pipeline's follows it
+        self._asked_ns = 0  # when the epoch was asked for
         self._doubtful = False  # someone else may have had the lock since it was granted
         #: Leases of this period, or of those before, may live until then.
         self.hold_until_ns = hold_until_ns
@@ -143,7 +145,15 @@ class OwnedQueue:
         pipeline.doubtful = self._doubtful
         self._pipeline = pipeline
         self.state = QueueState.OWNED
-        self._history("own+", owner=self._us, begin=pipeline.position)
+        self._history(
+            "own+",
+            owner=self._us,
+            begin=pipeline.position,
+            asked_ns=self._asked_ns,
+            hold_until_ns=pipeline.hold_until_ns,
+            max_leased=self._lane.leases_of_group.limit,
+            **rules_in_history(pipeline.rules),
+        )
         self._lane.add(pipeline)
         self._read()
         self._log.info(
@@ -195,6 +205,7 @@ class OwnedQueue:
     def _own_record(
         self, rules: TopicRules, last: LastOwner | None, end: int, *, broker_start_ms: int
     ) -> Own:
+        self._asked_ns = now_ns()  # it is sent at once
         return Own(
             owner=self._us,
             trust_ms=int(self._context.settings.lock.trust_s * 1000),
@@ -273,6 +284,7 @@ class OwnedQueue:
         self.state = QueueState.HANDING_OVER
         pipeline = self._pipeline
         pipeline.drain()
+        self._history("drain")
         await cancel_and_wait(self._reader)
         await self._drained(pipeline)
         if not await self._committer.commit(self._lane, pipeline):

@@ -136,8 +136,8 @@ async def test_leases_of_an_answer_that_never_left_come_back_uncounted() -> None
             got = await other.answer("pull")
             assert (got.messages[0].attempt, got.messages[0].leaseId) == (1, 6)
             assert it.leased() == 1
-        assert [each["lease"] for each in notes.of("expire")] == [1, 2, 3, 4, 5]
-        assert [each["offset"] for each in notes.of("expire")] == [0, 1, 2, 3, 4]
+        assert [each["lease"] for each in notes.of("unsent")] == [1, 2, 3, 4, 5]
+        assert [each["offset"] for each in notes.of("unsent")] == [0, 1, 2, 3, 4]
         assert it.lane().counts[TOPIC].expired == 0
 
 

@@ -111,7 +111,7 @@ async def test_filtered_and_keyless_messages_are_counted() -> None:
 async def test_the_life_of_a_lease_stands_in_the_history(bench: Bench) -> None:
     owned = bench.own(0, keyed(0, "k"), keyed(1, "k"), keyed(2, "l"))
     bench.lease()
-    bench.settle(acked=ids(1, 9), nacked=[Nack(LeaseId(2))])
+    bench.settle(acked=ids(1, 9), nacked=[Nack(LeaseId(2), retry_after_ms=7)])
     bench.lease()
     assert bench.lane.extend("orders", QID, ids(3, 4), ms=10) == [4]
     bench.settle(released=ids(3))
@@ -126,16 +126,20 @@ async def test_the_life_of_a_lease_stands_in_the_history(bench: Bench) -> None:
         "lease": 1,
         "consumer": "client-1",
         "req": None,
+        "at_ns": first["at_ns"],
     }
+    assert 0 < first["at_ns"] <= second["at_ns"]
     assert (second["offset"], third["offset"], third["lease"]) == (2, 1, 3)
+    failed = bench.notes.of("ack_ok")[1]
+    assert first["at_ns"] <= failed.pop("at_ns") <= third["at_ns"]
     assert bench.notes.of("ack_ok") == [
         {**here, "lease": 1, "offset": 0, "outcome": "ok"},
-        {**here, "lease": 2, "offset": 2, "outcome": "retry"},
+        {**here, "lease": 2, "offset": 2, "outcome": "retry", "after_ms": 7},
         {**here, "lease": 3, "offset": 1, "outcome": "defer"},
     ]
     assert bench.notes.of("ack_fenced") == [{**here, "lease": 9}]
     assert bench.notes.of("finish") == [{**here, "offset": 0, "outcome": "ok"}]
-    assert bench.notes.of("extend") == [{**here, "lease": 3}]
+    assert bench.notes.of("extend") == [{**here, "lease": 3, "ms": 10}]
 
 
 async def test_a_finish_is_written_before_the_delivery_that_it_allows(bench: Bench) -> None:
@@ -251,7 +255,7 @@ async def test_unsent_leases_return_uncounted_and_those_that_ended_before_stay_s
     (batch,) = bench.lease()
     bench.settle(acked=ids(1))
     bench.lane.return_unsent([batch])
-    assert [(each["lease"], each["offset"]) for each in bench.notes.of("expire")] == [(2, 1)]
+    assert [(each["lease"], each["offset"]) for each in bench.notes.of("unsent")] == [(2, 1)]
     assert bench.counts.expired == 0
     (again,) = bench.lease()
     assert [(lease.job.offset, lease.job.attempts) for lease in again.leases] == [(1, 1)]

@@ -1,0 +1,145 @@
+"""What a group's lane writes into the history of its process (``docs/history.md``).
+
+Beside what happened it notes when that was decided: a process may be stopped between the two, and
+its events would seem to be later than those of whoever took over meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker_core.names import Group
+from proxy.core.effects import Effects, Nack
+from proxy.core.group_buffer import Batch, PullWish
+from proxy.core.ids import LeaseId
+from proxy.core.order_key import key_text
+from proxy.core.pull_buffer import Lease
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.retry_policy import MS, OnExhausted
+from proxy.core.rules import TopicRules
+from proxy.history.record import History
+
+
+@dataclass(slots=True)
+class LaneHistory:
+    """Events of one group. Nothing is collected unless ``history.enabled``."""
+
+    history: History
+    group: Group
+
+    def delivered(self, batches: Iterable[Batch], *, at_ns: int) -> None:
+        """The answer to one pull: events of one time, decided at *at_ns*."""
+        if self.history.enabled:
+            each = [
+                {**self._place(batch.pipeline), **_delivery(lease), "at_ns": at_ns}
+                for batch in batches
+                for lease in batch.leases
+            ]
+            if each:
+                self.history.write_many("deliver", each)
+
+    def effects(
+        self, pipeline: QueuePipeline, effects: Effects, *, nacks: Sequence[Nack], at_ns: int
+    ) -> None:
+        """Ends of leases and jobs; *nacks* are among the verdicts that led to them at *at_ns*."""
+        if not self.history.enabled:
+            return
+        self._ended(pipeline, "expire", effects.expired)
+        wishes = {nack.lease_id: nack.retry_after_ms for nack in nacks}
+        self._verdict(pipeline, "ok", effects.acked)
+        self._record(
+            pipeline,
+            "ack_ok",
+            [
+                {
+                    **_named(lease),
+                    "outcome": "retry",
+                    "after_ms": wishes.get(lease.lease_id),
+                    "at_ns": at_ns,
+                }
+                for lease in effects.nacked
+            ],
+        )
+        self._verdict(pipeline, "defer", effects.released)
+        self._record(pipeline, "ack_fenced", [{"lease": number} for number in effects.fenced])
+        self._record(
+            pipeline,
+            "finish",
+            [{"offset": offset, "outcome": outcome.value} for offset, outcome in effects.finished],
+        )
+
+    def unsent(self, pipeline: QueuePipeline, leases: Iterable[Lease]) -> None:
+        """Leases of an answer that was never written: ended, uncounted."""
+        if self.history.enabled:
+            self._ended(pipeline, "unsent", leases)
+
+    def extended(self, pipeline: QueuePipeline, lease_ids: Iterable[LeaseId], *, ms: int) -> None:
+        """Leases that run on."""
+        self._record(pipeline, "extend", [{"lease": each, "ms": ms} for each in lease_ids])
+
+    def fenced(self, topic: str, qid: str, numbers: Iterable[int]) -> None:
+        """Verdicts on an ownership period that is not, or no longer, this proxy's."""
+        if self.history.enabled:
+            place = {"group": self.group, "topic": topic, "queue": qid.partition("#")[0]}
+            self.history.write_many("ack_fenced", [{**place, "lease": each} for each in numbers])
+
+    def pull(self, event: str, wish: PullWish) -> None:
+        """A pull begins to wait (``pull_wait``), or waits no longer (``pull_end``)."""
+        if self.history.enabled:
+            topics = None if wish.topics is None else sorted(wish.topics)
+            self.history.write(event, group=self.group, topics=topics, consumer=wish.holder.client)
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _place(self, pipeline: QueuePipeline) -> dict[str, object]:
+        queue = pipeline.queue
+        return {
+            "group": self.group,
+            "topic": queue.topic,
+            "queue": queue.qid,
+            "epoch": pipeline.epoch,
+        }
+
+    def _record(
+        self, pipeline: QueuePipeline, event: str, fields: Sequence[Mapping[str, object]]
+    ) -> None:
+        if self.history.enabled and fields:
+            place = self._place(pipeline)
+            self.history.write_many(event, [{**place, **each} for each in fields])
+
+    def _verdict(self, pipeline: QueuePipeline, outcome: str, leases: Iterable[Lease]) -> None:
+        named = [{**_named(lease), "outcome": outcome} for lease in leases]
+        self._record(pipeline, "ack_ok", named)
+
+    def _ended(self, pipeline: QueuePipeline, event: str, leases: Iterable[Lease]) -> None:
+        self._record(pipeline, event, [_named(lease) for lease in leases])
+
+
+def rules_in_history(rules: TopicRules) -> dict[str, object]:
+    """The rules by which an ownership period is judged; they stand in its ``own+``."""
+    exhausts = rules.retry.on_exhausted is not OnExhausted.BLOCK
+    return {
+        "order_key": rules.order_key.text,
+        "visibility_ms": rules.visibility_ns // MS,
+        "retry_ms": list(rules.retry.intervals_ms),
+        "max_deliveries": rules.retry.max_deliveries if exhausts else None,
+        "max_jobs": rules.max_jobs,
+    }
+
+
+def _named(lease: Lease) -> dict[str, object]:
+    return {"lease": lease.lease_id, "offset": lease.job.offset}
+
+
+def _delivery(lease: Lease) -> dict[str, object]:
+    job = lease.job
+    return {
+        "offset": job.offset,
+        "msg": job.message.message_id if job.message else None,
+        "order": key_text(job.key),
+        "attempt": job.attempts,
+        "lease": lease.lease_id,
+        "consumer": lease.holder.client,
+        "req": lease.holder.request,
+    }
