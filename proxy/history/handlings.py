@@ -16,7 +16,7 @@ _GOOD_ENDS = frozenset({"ok", "reject"})
 @dataclass(slots=True)
 class _Running:
     offset: int
-    lease: int
+    lease: int | None
     consumer: str
     overlapped_by: int | None = None
 
@@ -51,7 +51,7 @@ class Handlings:
         self.late += late
         running = self._running.setdefault(offset if order is None else order, [])
         if running and not late:
-            self._judge_overlap(running, offset, order)
+            self._judge_overlap(running, offset, order, blind=lease is None)
         if order is not None:
             if not late:
                 self._judge_order(offset, order, flags)
@@ -72,11 +72,15 @@ class Handlings:
             if not waiting:
                 del self._waiting[order]
 
-    def _judge_overlap(self, running: list[_Running], offset: int, order: str | None) -> None:
+    def _judge_overlap(
+        self, running: list[_Running], offset: int, order: str | None, *, blind: bool
+    ) -> None:
         for older in running:
             if not self._facts.judged_by_proxy:
                 older.overlapped_by = offset
-            elif (older.offset, older.lease) in self._facts.excused:
+            elif (
+                blind or older.lease is None or (older.offset, older.lease) in self._facts.excused
+            ):  # a DDMQ client's: it cannot know its lease's end
                 self.late += 1
             else:
                 self._facts.violation("O3b", _overlap(order, older, offset))
