@@ -191,6 +191,10 @@ class GroupLane:
         self.waiting_pulls -= 1
         self._notes.pull("pull_end", wish)
 
+    def replayed(self, batches: Iterable[Batch]) -> None:
+        """The answer to a pull was given once more: its leases stay as they are."""
+        self._notes.replayed(batches)
+
     def return_unsent(self, batches: Iterable[Batch]) -> None:
         """An answer was never written: its jobs are offered again, uncounted."""
         for pipeline, leases in ((batch.pipeline, batch.leases) for batch in batches):

@@ -39,6 +39,19 @@ class LaneHistory:
             if each:
                 self.history.write_many("deliver", each)
 
+    def replayed(self, batches: Iterable[Batch]) -> None:
+        """The answer to one pull was given once more, as far as its leases are alive."""
+        for batch in batches:
+            named = [
+                {
+                    **_named(lease),
+                    "consumer": lease.holder.client,
+                    "req": lease.holder.request,
+                }
+                for lease in batch.leases
+            ]
+            self._record(batch.pipeline, "replay", named)
+
     def effects(
         self, pipeline: QueuePipeline, effects: Effects, *, nacks: Sequence[Nack], at_ns: int
     ) -> None:

@@ -16,8 +16,7 @@ from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
-from proxy.core.pull_buffer import Holder
-from proxy.downstream.replays import Replays, RequestName, leases_in
+from proxy.downstream.replays import Replays, RequestName
 from proxy.downstream.requests import (
     Addressed,
     linger_ms,
@@ -255,8 +254,7 @@ class ConsumerService:
         if batches:
             self.replayed += 1
             asked.reply.on_lost = None
-            if lane.history.enabled:
-                lane.history.write_many("replay", _replayed(lane.name, holder, batches))
+            lane.replayed(batches)
             self._send(asked, batches)
         return bool(batches)
 
@@ -294,23 +292,6 @@ class ConsumerService:
         )
         delay_s = linger_ms(request, ours=False) / 1000
         asyncio.get_running_loop().call_later(delay_s, reply, answer)
-
-
-def _replayed(group: Group, holder: Holder, batches: list[Batch]) -> list[dict[str, object]]:
-    """The event of each lease that was given again."""
-    return [
-        {
-            "group": group,
-            "topic": pipeline.queue.topic,
-            "queue": pipeline.queue.qid,
-            "epoch": pipeline.epoch,
-            "offset": lease.job.offset,
-            "lease": lease.lease_id,
-            "consumer": holder.client,
-            "req": holder.request,
-        }
-        for pipeline, lease in leases_in(batches)
-    ]
 
 
 def _refuse(reply: Reply, result: Callable[..., Any], error: OrderlaneError) -> None:

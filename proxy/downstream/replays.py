@@ -19,7 +19,7 @@ from typing import NamedTuple
 from broker_core.names import QueueName
 from proxy.core.group_buffer import Batch
 from proxy.core.ids import Epoch, LeaseId
-from proxy.core.pull_buffer import Holder, Lease
+from proxy.core.pull_buffer import Holder
 from proxy.core.queue_pipeline import QueuePipeline
 
 #: Answers kept of one client.
@@ -130,8 +130,3 @@ class Replays:
         for request_id in ids:
             if (answer := answers.pop(request_id, None)) is not None:
                 self._leases -= answer.leases
-
-
-def leases_in(batches: Iterable[Batch]) -> list[tuple[QueuePipeline, Lease]]:
-    """All leases of an answer, each with its queue."""
-    return [(batch.pipeline, lease) for batch in batches for lease in batch.leases]

@@ -78,9 +78,10 @@ class Handlings:
         for older in running:
             if not self._facts.judged_by_proxy:
                 older.overlapped_by = offset
-            elif (
-                blind or older.lease is None or (older.offset, older.lease) in self._facts.excused
-            ):  # a DDMQ client's: it cannot know its lease's end
+                continue
+            # A DDMQ client cannot know when its lease ends.
+            unknown = blind or older.lease is None
+            if unknown or (older.offset, older.lease) in self._facts.excused:
                 self.late += 1
             else:
                 self._facts.violation("O3b", _overlap(order, older, offset))

@@ -1,0 +1,85 @@
+"""A client process that is stopped for longer than its leases, and goes on: a zombie."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from broker_core.clock import now_ns
+from tests.support.consumers import consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+from tests.support.processes import ROOT
+from tests.support.thin_process import FORMS
+
+KEYS = 8
+
+
+def events(gateway: Gateway, node: str, kind: str) -> list[dict[str, Any]]:
+    path = gateway.histories / f"{node}.jsonl"
+    if not path.exists():
+        return []
+    lines = [line for line in path.read_bytes().split(b"\n") if line]
+    return [each for each in map(orjson.loads, lines) if each["e"] == kind]
+
+
+def lease_of(event: dict[str, Any]) -> tuple[str, int, int]:
+    return (event["queue"], event["lease"], event["offset"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_that_ended(
+    form: str, tmp_path: Path
+) -> None:
+    async with run_gateway(tmp_path, queues=2, topic={"visibility_timeout_s": 0.8}) as gateway:
+        _, at = await gateway.start_proxy()
+        options = ["--proxy", at.thrift, "--group", gateway.group, "--name", "zombie"]
+        zombie = await asyncio.create_subprocess_exec(
+            *[sys.executable, "-m", "tests.support.thin_process", "--form", form, *options],
+            *["--history", str(gateway.histories), "--work-s", "0.2"],
+            cwd=ROOT,
+        )
+        try:
+            await gateway.send([f"key-{number % KEYS}" for number in range(40)])
+            # In its hands: handlers at work, and prefetched messages that wait for one.
+            await eventually(
+                lambda: len(events(gateway, "zombie", "handle_start")) > 4, within_s=20
+            )
+            zombie.send_signal(signal.SIGSTOP)
+            async with consuming(gateway, at.thrift, "other") as other:
+                await eventually(lambda: _all_finished(gateway), within_s=20)
+                assert other.handled > 0
+            ended = {lease_of(each) for each in events(gateway, "proxy-0", "expire")}
+            assert len(ended) >= 2
+            await gateway.send([f"key-{number % KEYS}" for number in range(8)])
+            woken_ns = now_ns()
+            zombie.send_signal(signal.SIGCONT)
+            await eventually(lambda: _all_finished(gateway), within_s=20)
+            zombie.terminate()
+            await asyncio.wait_for(zombie.wait(), 20)
+        finally:
+            if zombie.returncode is None:
+                zombie.kill()
+                await zombie.wait()
+
+        starts = events(gateway, "zombie", "handle_start")
+        after = [each for each in starts if each["t_ns"] > woken_ns]
+        assert after, "it goes on with what is new"
+        assert not ended & {lease_of(each) for each in after}
+        fenced = {each["lease"] for each in events(gateway, "proxy-0", "ack_fenced")}
+        at_work = ended & {lease_of(each) for each in starts}
+        assert {lease for _, lease, _ in at_work} <= fenced, "the acks of its zombie handlers"
+        report = gateway.verify()
+        assert report.clean, report.violations
+        assert report.counts.lost == 0
+
+
+def _all_finished(gateway: Gateway) -> bool:
+    finished = {(e["queue"], e["offset"]) for e in events(gateway, "proxy-0", "finish")}
+    return len(finished) == len(events(gateway, "sender", "send_ok"))
