@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -122,6 +123,7 @@ class Children:
 
     folder: Path
     _started: list[Child] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=count)  # threads may start children
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -135,8 +137,16 @@ class Children:
 
     def start(self, *arguments: object, **environment: str) -> Child:
         """Start a verb; its working directory is ``folder``."""
-        output = self.folder / f"{len(self._started)}-{arguments[0]}"
-        child = Child(_command(arguments), output, _environment(environment))
+        return self._start(str(arguments[0]), _command(arguments), environment)
+
+    def start_module(self, module: str, *arguments: object) -> Child:
+        """Start ``python -m MODULE …``, a program of the tests' own."""
+        command = [sys.executable, "-m", module, *map(str, arguments)]
+        return self._start(module.rpartition(".")[2], command, {})
+
+    def _start(self, name: str, command: list[str], environment: Mapping[str, str]) -> Child:
+        output = self.folder / f"{next(self._numbers)}-{name}"
+        child = Child(command, output, _environment(environment))
         self._started.append(child)
         return child
 

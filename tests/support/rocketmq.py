@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 import subprocess
 import time
@@ -106,6 +107,14 @@ class OfficialCluster:
     def restart_broker(self, *, crash: bool = False) -> None:
         self.stop_broker(crash=crash)
         self.start_broker()
+
+    def pause_broker(self) -> None:
+        """SIGSTOP: it lives and does nothing."""
+        self._processes["broker"].send_signal(signal.SIGSTOP)
+
+    def resume_broker(self) -> None:
+        """SIGCONT."""
+        self._processes["broker"].send_signal(signal.SIGCONT)
 
     @property
     def broker_runs(self) -> bool:

@@ -1,0 +1,108 @@
+"""What a run was like, by its histories: repetitions, take-overs, the longest gap. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+Event = dict[str, Any]
+Lane = tuple[str, str, str]  # group, topic, queue
+
+
+@dataclass(slots=True)
+class Figures:
+    """Takes the events of all histories in the order of time."""
+
+    repeats: Counter[str] = field(default_factory=Counter)
+    """Hand-outs after a message's first, by what had ended the one before."""
+    duplicates: Counter[str] = field(default_factory=Counter)
+    """Those among them whose message had been handled well."""
+    longest_gap_s: float = 0.0
+    """Between two hand-outs, over all queues."""
+    take_overs: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Seconds from the fault to the first hand-out by the next owner, by kind of fault."""
+    _delivered_ns: int = 0
+    _ended_by: dict[tuple[Lane, int], tuple[int, str]] = field(default_factory=dict)
+    _leased: dict[tuple[Lane, int, int], tuple[Lane, int]] = field(default_factory=dict)
+    _handled: set[tuple[Lane, int]] = field(default_factory=set)
+    _owner: dict[Lane, str] = field(default_factory=dict)  # node
+    _under_attack: dict[Lane, tuple[str, int, str]] = field(default_factory=dict)
+
+    def on_event(self, event: Event) -> None:
+        """One event; what is of no interest is passed over."""
+        match event["e"]:
+            case "deliver":
+                self._deliver(event)
+            case "ack_ok":
+                self._ended_by[_place(event)] = (event["epoch"], str(event["outcome"]))
+            case "expire":
+                lease = (_lane(event), event["epoch"], event["lease"])
+                if (place := self._leased.pop(lease, None)) is not None:
+                    self._ended_by[place] = (event["epoch"], "lease ended")
+            case "handle_end" if event["outcome"] == "ok":
+                self._handled.add(_place(event))
+            case "own+":
+                self._owner[_lane(event)] = event["node"]
+            case "nemesis" if event["phase"] == "begin":
+                self._attack(event)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "repeats": dict(self.repeats),
+            "duplicates_by_cause": dict(self.duplicates),
+            "longest_gap_s": round(self.longest_gap_s, 2),
+            "take_overs": {
+                kind: {
+                    "queues": len(times),
+                    "median_s": round(statistics.median(times), 2),
+                    "longest_s": round(max(times), 2),
+                }
+                for kind, times in sorted(self.take_overs.items())
+            },
+        }
+
+    def _attack(self, event: Event) -> None:
+        node = event.get("node_of_target")
+        for lane, owner in self._owner.items():
+            if owner == node:
+                self._under_attack[lane] = (event["what"], event["t_ns"], owner)
+
+    def _deliver(self, event: Event) -> None:
+        lane, place, now_ns = _lane(event), _place(event), event["t_ns"]
+        if self._delivered_ns:
+            self.longest_gap_s = max(self.longest_gap_s, (now_ns - self._delivered_ns) / 1e9)
+        self._delivered_ns = now_ns
+        if lane in self._under_attack:
+            kind, began_ns, node = self._under_attack[lane]
+            if event["node"] != node:
+                self.take_overs[kind].append((now_ns - began_ns) / 1e9)
+            del self._under_attack[lane]
+        if place in self._ended_by:
+            epoch, cause = self._ended_by[place]
+            if epoch != event["epoch"]:
+                cause = "change of owner"
+            self.repeats[cause] += 1
+            if place in self._handled:
+                self.duplicates[cause] += 1
+        self._ended_by[place] = (event["epoch"], "answer lost")
+        self._leased[lane, event["epoch"], event["lease"]] = place
+
+
+def figures_of(events: Iterable[Event]) -> Figures:
+    """The figures of a whole run; *events* in the order of time."""
+    figures = Figures()
+    for event in events:
+        figures.on_event(event)
+    return figures
+
+
+def _lane(event: Event) -> Lane:
+    return event["group"], event["topic"], event["queue"]
+
+
+def _place(event: Event) -> tuple[Lane, int]:
+    return _lane(event), event["offset"]

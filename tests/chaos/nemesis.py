@@ -1,0 +1,116 @@
+"""Does what a schedule says to the processes and links of a site, and writes down what it did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from broker_core.tasks import spawn
+from proxy.history.record import History
+from tests.chaos.links import Link
+from tests.chaos.schedule import Fault
+from tests.chaos.site import Site
+from tests.support.processes import Child
+
+#: A drain of a proxy waits up to 30 s for what is leased.
+_ENDS_WITHIN_S = 90
+
+
+@dataclass(slots=True)
+class Nemesis:
+    """One run of a schedule."""
+
+    site: Site
+    history: History
+    done: Counter[str] = field(default_factory=Counter)
+    """How often each kind was injected, and undone again."""
+
+    async def run(self, faults: Sequence[Fault]) -> None:
+        """All *faults*, each at its time; returns when the last is undone."""
+        began = asyncio.get_running_loop().time()
+        lanes = [
+            spawn(self._lane([each for each in faults if each.role in roles], began), name=roles[0])
+            for roles in (("proxy", "broker-link"), ("broker",), ("client", "client-link"))
+        ]
+        await asyncio.gather(*lanes)
+
+    async def _lane(self, faults: Sequence[Fault], began: float) -> None:
+        """One after the other; where a restart takes long the rest is late."""
+        for fault in faults:
+            now = asyncio.get_running_loop().time()
+            await asyncio.sleep(max(0.0, began + fault.at_s - now))
+            self._write(fault, "begin")
+            await self._inject(fault)
+            self._write(fault, "end")
+            self.done[fault.kind] += 1
+
+    def _write(self, fault: Fault, phase: str) -> None:
+        target = "broker" if fault.role == "broker" else f"{fault.role} {fault.target}"
+        if fault.role == "client-link":
+            target += " to all proxies" if fault.proxy < 0 else f" to proxy {fault.proxy}"
+        about = {"what": fault.kind, "target": target, "phase": phase}
+        if fault.role in ("proxy", "broker-link"):
+            about["node_of_target"] = self.site.proxy_node(fault.target)
+        self.history.write("nemesis", **about)
+
+    async def _inject(self, fault: Fault) -> None:
+        match fault.role:
+            case "broker-link" | "client-link":
+                await self._cut(self._links(fault), fault)
+            case "broker":
+                await self._attack_broker(fault)
+            case "proxy":
+                await self._attack(self.site.proxies, fault)
+            case "client":
+                await self._attack(self.site.clients, fault)
+
+    # ---- links ----------------------------------------------------------------------------------
+
+    def _links(self, fault: Fault) -> list[Link]:
+        links = self.site.links
+        if fault.role == "broker-link":
+            ends = ("broker", "nameserver")
+            return [links[f"proxy {fault.target} to {end}"] for end in ends]
+        proxies = range(self.site.shape.proxies) if fault.proxy < 0 else (fault.proxy,)
+        return [links[f"client {fault.target} to proxy {proxy}"] for proxy in proxies]
+
+    async def _cut(self, links: Sequence[Link], fault: Fault) -> None:
+        delay_s = 0.6 * self.site.shape.times.request_s if fault.action == "delay" else 0.0
+        for link in links:
+            await link.begin(fault.action, delay_s=delay_s)
+        try:
+            await asyncio.sleep(fault.for_s)
+        finally:
+            for link in links:
+                link.heal()
+
+    # ---- processes ------------------------------------------------------------------------------
+
+    async def _attack(self, processes: list[Child], fault: Fault) -> None:
+        child = processes[fault.target]
+        if fault.action in ("stop", "sleep"):
+            child.pause()
+            await asyncio.sleep(fault.for_s)
+            child.resume()
+            return
+        if fault.action == "kill":
+            await asyncio.to_thread(child.kill)
+        else:
+            code = await asyncio.to_thread(child.terminate, within_s=_ENDS_WITHIN_S)
+            assert code == 0, f"{fault.kind}: ended with {code}: {child.err[-2000:]}"
+        await asyncio.sleep(fault.for_s)
+        start = self.site.start_proxy if fault.role == "proxy" else self.site.start_client
+        processes[fault.target] = await asyncio.to_thread(start, fault.target)
+
+    async def _attack_broker(self, fault: Fault) -> None:
+        site = self.site
+        if fault.action == "stop":
+            site.pause_broker()
+            await asyncio.sleep(fault.for_s)
+            site.resume_broker()
+            return
+        await asyncio.to_thread(site.stop_broker, crash=fault.action == "kill")
+        await asyncio.sleep(fault.for_s)
+        await asyncio.to_thread(site.start_broker)

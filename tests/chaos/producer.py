@@ -1,0 +1,100 @@
+"""``python -m tests.chaos.producer``: sends until SIGTERM; each key's messages one after the other.
+
+A send that failed is written down as such, and the next message of its key goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from broker_core.tasks import spawn
+from proxy.cli.output import print_json
+from proxy.history.record import HistoryWriter
+from tests.chaos.workload import TOPIC, Sender
+from thin_client import AsyncProducer, Outgoing, SendFailed, new_message_id
+from thin_client.delivery import UNIQUE_ID, Delivery
+
+_SENDERS = 12
+#: Sends that were due in the last so many seconds are made up for.
+_CATCHES_UP_S = 1.0
+
+
+class _Telling(AsyncProducer):
+    """Calls ``on_doubt`` after each try that may have stored what is sent again."""
+
+    on_doubt: Callable[[Sequence[str]], None]
+
+    async def _try(self, request: Delivery) -> float | None:
+        pause_s = await super()._try(request)
+        if pause_s is not None and request._doubtful:
+            self.on_doubt(request.open_ids())
+        return pause_s
+
+
+async def _send(
+    options: argparse.Namespace, sender: Sender, history: HistoryWriter, stop: asyncio.Event
+) -> None:
+    proxies = options.proxies.split(",")
+    proxies = proxies[sender.number % len(proxies) :] + proxies[: sender.number % len(proxies)]
+    messages = sender.messages(options.seed)
+    pause_s = sender.senders / options.rate
+    async with _Telling(proxies, timeout_s=5) as producer:
+        producer.on_doubt = lambda ids: history.write_many(
+            "send_info", [{"msg": each, "topic": TOPIC, "error": "a try failed"} for each in ids]
+        )
+        due = asyncio.get_running_loop().time()
+        while not stop.is_set():
+            body = next(messages)
+            msg = new_message_id()
+            about: dict[str, Any] = {"msg": msg, "topic": TOPIC, "key": body["key"]}
+            history.write("send", **about)
+            outgoing = Outgoing(
+                TOPIC, orjson.dumps(body), key=body["key"], properties={UNIQUE_ID: msg}
+            )
+            try:
+                await producer.send_batch([outgoing])
+            except SendFailed as error:
+                event = "send_info" if error.outcome_unknown else "send_fail"
+                history.write(event, **about, error=str(error))
+            else:
+                history.write("send_ok", **about)
+            now = asyncio.get_running_loop().time()
+            due = max(due + pause_s, now - _CATCHES_UP_S)
+            await asyncio.sleep(max(0.0, due - now))
+
+
+async def _run(options: argparse.Namespace, history: HistoryWriter) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    print_json({"ready": True})
+    senders = [Sender(number, _SENDERS, options.keys) for number in range(_SENDERS)]
+    tasks = [
+        spawn(_send(options, sender, history, stop), name=f"sender {sender.number}")
+        for sender in senders
+    ]
+    await asyncio.gather(*tasks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--proxies", required=True, help="host:port, separated by commas")
+    parser.add_argument("--history", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--rate", type=float, required=True, help="messages a second")
+    options = parser.parse_args()
+    history = HistoryWriter(options.history, options.name, parts=("producer",))
+    asyncio.run(_run(options, history))
+    history.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The report of a run as Markdown. Pure."""
+
+from __future__ import annotations
+
+from tests.chaos.run import Result
+
+
+def markdown(result: Result) -> str:
+    """A short table, and what was wrong."""
+    shape, verdict, figures = result.shape, result.verdict, result.figures
+    rows = [
+        ("faults", f"{sum(result.faults.values())} of {len(result.faults)} kinds"),
+        ("messages", _messages(result)),
+        ("handed out", str(verdict.get("deliveries", 0))),
+        ("handed out again", _counts(figures["repeats"])),
+        (
+            "duplicates",
+            f"{verdict.get('duplicates', 0)} handled again;"
+            f" {_counts(figures['duplicates_by_cause'])}",
+        ),
+        ("late handlers", str(verdict.get("late", 0))),
+        ("longest gap", f"{figures['longest_gap_s']} s without a hand-out"),
+        *(
+            (f"take-over: {kind}", f"{each['queues']} queues, {each['median_s']} s, "
+             f"longest {each['longest_s']} s")
+            for kind, each in figures["take_overs"].items()
+        ),
+        ("drained", f"{result.drained_after_s} s after the last fault"),
+        ("violations", f"{verdict.get('violations', 0)} {_counts(_violations(verdict)) or ''}"),
+    ]  # fmt: skip
+    wide = max(len(name) for name, _ in rows)
+    lines = [
+        f"## {shape.broker}, seed {shape.seed}: {result.seconds:.0f} s of faults, {shape.proxies}"
+        f" proxies, {len(shape.clients)} clients, leases of {shape.times.lease_s:g} s,"
+        f" {shape.on_exhausted}; {result.took_s:.0f} s in all",
+        "",
+        f"| {'':<{wide}} | |",
+        "| --- | --- |",
+        *(f"| {name:<{wide}} | {text.strip()} |" for name, text in rows),
+        "",
+        *(f"- **{problem}**" for problem in result.problems),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _messages(result: Result) -> str:
+    verdict = result.verdict
+    sent, stored = verdict.get("sends", 0), verdict.get("acknowledged", 0)
+    return (
+        f"{sent} sent, {stored} of them acknowledged, {verdict.get('lost', 0)} of those lost;"
+        f" {result.shape.keys} keys"
+    )
+
+
+def _violations(verdict: dict[str, object]) -> dict[str, int]:
+    by_id = verdict.get("by_id", {})
+    assert isinstance(by_id, dict)
+    return {name: found["count"] for name, found in by_id.items()}
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))

@@ -1,0 +1,140 @@
+"""One run: start, attack under load, heal, drain, stop, judge."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from broker_core.clock import now_ns
+from proxy.history.reader import HistoryReader
+from proxy.history.record import HistoryWriter
+from tests.chaos.figures import figures_of
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.schedule import KINDS, Fault
+from tests.chaos.site import Shape, Site
+
+#: How long everything may take to be handled and committed once the last fault is undone: a broker
+#: that was killed last costs trust, lock and leases of those before, and a busy machine its part.
+_DRAINS_WITHIN_S = 150
+_ENDS_WITHIN_S = 90
+_LOOK_S = 0.5
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    sys.stderr.write(f"chaos: {text}\n")
+    sys.stderr.flush()
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a run. ``problems``: one sentence each; none of them, and all is well."""
+
+    shape: Shape
+    seconds: float
+    faults: dict[str, int] = field(default_factory=dict)
+    verdict: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
+    drained_after_s: float | None = None
+    took_s: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "broker": self.shape.broker,
+            "seed": self.shape.seed,
+            "seconds": self.seconds,
+            "on_exhausted": self.shape.on_exhausted,
+            "visibility_timeout_s": self.shape.times.lease_s,
+            "faults": self.faults,
+            "figures": self.figures,
+            "verdict": self.verdict,
+            "drained_after_s": self.drained_after_s,
+            "took_s": self.took_s,
+            "problems": self.problems,
+        }
+
+
+async def run(shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: float) -> Result:
+    """A whole run in *folder*, where everything that it wrote stays."""
+    began = now_ns()
+    result = Result(shape, seconds)
+    site = Site(shape, folder)
+    try:
+        await site.start()
+        history = HistoryWriter(site.histories, "nemesis")
+        nemesis = Nemesis(site, history)
+        producer = await asyncio.to_thread(site.start_producer)
+        say(f"{shape.broker}: {len(faults)} faults in {seconds:.0f} s, seed {shape.seed}")
+        try:
+            await nemesis.run(faults)
+        except AssertionError as error:
+            result.problems.append(str(error))
+        result.faults = {kind: nemesis.done[kind] for kind in KINDS}
+        site.cured.touch()
+        await _stop(producer, result, "producer")
+        await _drain(site, result)
+        for name, children in (("client", site.clients), ("proxy", site.proxies)):
+            stops = (_stop(each, result, f"{name} {n}") for n, each in enumerate(children))
+            await asyncio.gather(*stops)
+        history.close()
+        result.verdict = await asyncio.to_thread(site.verify)
+    finally:
+        await site.close()
+    events = HistoryReader(sorted(site.histories.glob("*.jsonl"))).events()
+    result.figures = figures_of(events).as_dict()
+    result.took_s = round((now_ns() - began) / 1e9, 1)
+    _judge(result)
+    (folder / "report.json").write_bytes(orjson.dumps(result.as_dict(), option=orjson.OPT_INDENT_2))
+    return result
+
+
+async def _stop(child: Any, result: Result, name: str) -> None:
+    """SIGTERM; whoever had no fault lately ends by itself, with 0."""
+    try:
+        code = await asyncio.to_thread(child.terminate, within_s=_ENDS_WITHIN_S)
+    except Exception as error:
+        result.problems.append(f"{name} does not end: {error}")
+        return
+    if code:
+        result.problems.append(f"{name} ended with {code}: {child.err[-500:]}")
+
+
+async def _drain(site: Site, result: Result) -> None:
+    """Wait until every queue has one owner and its last message is committed."""
+    began = now_ns()
+    queues: list[dict[str, Any]] = []
+    ends = await site.ends()
+    while (now_ns() - began) / 1e9 < _DRAINS_WITHIN_S:
+        queues = await asyncio.to_thread(site.queues)
+        if sorted((queue["queue"], queue["committed"]) for queue in queues) == sorted(ends.items()):
+            result.drained_after_s = round((now_ns() - began) / 1e9, 1)
+            return
+        await asyncio.sleep(_LOOK_S)
+    states = "; ".join(
+        f"{each['queue']} {each['committed']} of {ends[each['queue']]},"
+        f" {each['unfinished']} unfinished, {each['leased']} leased"
+        for each in queues
+    )
+    result.problems.append(f"not drained within {_DRAINS_WITHIN_S} s: {states}")
+
+
+def _judge(result: Result) -> None:
+    verdict = result.verdict
+    for name, found in verdict.get("by_id", {}).items():
+        example = (found["examples"] or ["no example"])[0]
+        result.problems.append(f"{name} violated {found['count']} times, such as: {example}")
+    if "failed" in verdict:
+        result.problems.append(verdict["failed"])
+    if verdict.get("lost"):
+        result.problems.append(f"{verdict['lost']} acknowledged messages came to no end")
+    never = [kind for kind, count in result.faults.items() if not count]
+    if never:
+        result.problems.append(f"never injected: {', '.join(never)}")

@@ -1,0 +1,62 @@
+"""What is sent, and how its handlers behave: it stands in each message's body. Pure.
+
+Few keys, so that many messages of each wait behind one another. One of them is hot, one is
+poisoned: some of its messages fail until they are given up, or until all faults are over.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+TOPIC = "orders"
+GROUP = "billing"
+HOT, POISONED = "hot", "poisoned"
+#: Messages of the poisoned key that do fail, one of so many: the others show that the key goes on.
+_POISON_EVERY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """One of several senders; a key belongs to one of them, so its sends follow each other."""
+
+    number: int
+    senders: int
+    keys: int
+
+    def messages(self, seed: int) -> Iterator[dict[str, Any]]:
+        """Bodies for ever."""
+        chooser = random.Random(f"{seed} sender {self.number}")
+        keys = [f"key-{number}" for number in range(self.number, self.keys - 2, self.senders)]
+        weights = [1.0] * len(keys)
+        if self.number == 0:
+            keys, weights = [*keys, HOT], [*weights, 2.0 * len(keys)]
+        if self.number == 1:
+            keys, weights = [*keys, POISONED], [*weights, 0.2]
+        count = 0
+        while True:
+            count += 1
+            key = chooser.choices(keys, weights)[0]
+            yield {"n": count, "key": key, **_behaviour(chooser, key)}
+
+
+def _behaviour(chooser: random.Random, key: str) -> dict[str, Any]:
+    if key == POISONED and chooser.randrange(_POISON_EVERY) == 0:
+        return {"plan": "poison", "work_ms": 1}
+    choice = chooser.random()
+    if choice < 0.02:
+        return {"plan": "retry", "times": chooser.randint(1, 2), "work_ms": 2}
+    if choice < 0.03:
+        return {"plan": "ok", "work_ms": chooser.randint(300, 1500)}
+    if choice < 0.031:  # longer than a lease, which has to be extended
+        return {"plan": "ok", "work_ms": 7000}
+    return {"plan": "ok", "work_ms": chooser.choice((0, 0, 1, 5, 20))}
+
+
+def fails(body: dict[str, Any], *, attempt: int, cured: bool) -> bool:
+    """Whether the handler fails. *cured*: the poison has lost its power."""
+    if body["plan"] == "poison":
+        return not cured
+    return body["plan"] == "retry" and attempt <= body["times"]
