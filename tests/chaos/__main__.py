@@ -16,6 +16,7 @@ import signal
 import sys
 
 import orjson
+import pytest
 import structlog
 import uvloop
 
@@ -24,7 +25,9 @@ from tests.chaos.run import Result, run, say
 from tests.chaos.schedule import TIMES, plan
 from tests.chaos.site import Shape
 from tests.support.brokers import EMBEDDED
+from tests.support.java import require_java
 from tests.support.processes import ROOT
+from tests.support.rocketmq import VERSIONS
 
 _OUT = ROOT / "build/chaos"
 
@@ -45,14 +48,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--lock-expiry-s", type=float, help="of an official broker (its own default is 60)"
     )
-    parser.add_argument("--plan", action="store_true", help="print the schedule and do nothing")
     return parser.parse_args()
 
 
 def _shape(options: argparse.Namespace, broker: str) -> Shape:
-    """Where the options say nothing, the seed chooses."""
-    times = TIMES[options.times or ("default", "short")[options.seed % 2]]
-    policy = options.on_exhausted or ("dead_letter", "block")[options.seed // 2 % 2]
+    """Where the options say nothing the seed chooses, for each kind of broker otherwise."""
+    odd = options.seed + (broker != EMBEDDED)
+    times = TIMES[options.times or ("short", "default")[odd % 2]]
+    policy = options.on_exhausted or ("dead_letter", "block")[odd // 2 % 2]
     return Shape(
         broker=broker,
         seed=options.seed,
@@ -64,6 +67,18 @@ def _shape(options: argparse.Namespace, broker: str) -> Shape:
         keys=options.keys,
         rate=options.rate,
     )
+
+
+def _brokers(options: argparse.Namespace) -> list[str]:
+    """Both kinds; without Java the embedded one, unless everything is required."""
+    if options.broker:
+        return list(options.broker)
+    try:
+        require_java()
+    except pytest.skip.Exception as missing:
+        say(f"not on Apache RocketMQ: {missing}")
+        return [EMBEDDED]
+    return [EMBEDDED, VERSIONS[0]]
 
 
 async def _run(options: argparse.Namespace, shape: Shape) -> Result:
@@ -82,6 +97,7 @@ async def _run(options: argparse.Namespace, shape: Shape) -> Result:
     (folder / "schedule.json").write_bytes(schedule)
     lasts_s = max(fault.at_s + fault.for_s for fault in faults)
     result = await run(shape, folder, faults, seconds=lasts_s)
+    (folder / "report.json").write_bytes(orjson.dumps(result.as_dict(), option=orjson.OPT_INDENT_2))
     (folder / "report.md").write_text(markdown(result))
     return result
 
@@ -90,9 +106,14 @@ def main() -> int:
     options = _options()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     # As at any other end the processes that were started are ended.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        brokers = _brokers(options)
+    except pytest.fail.Exception as missing:
+        say(str(missing))
+        return 1
     failed = False
-    for broker in options.broker or [EMBEDDED, "5.3.3"]:
+    for broker in brokers:
         result = uvloop.run(_run(options, _shape(options, broker)))
         print(markdown(result))
         failed = failed or bool(result.problems)

@@ -19,7 +19,7 @@ async def _run_thin(options: argparse.Namespace, history: HistoryWriter) -> None
         body = message.json()
         await asyncio.sleep(body["work_ms"] / 1000)
         if fails(body, attempt=message.attempt, cured=options.cured.exists()):
-            raise Retry("as its body says")
+            raise Retry
 
     consumer = AsyncConsumer(
         options.proxies.split(","),

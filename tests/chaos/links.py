@@ -158,8 +158,10 @@ class _Pair:
     async def end(self) -> None:
         for end in (self.near, self.far):
             end.abort()
-        for task in self._tasks:
-            await cancel_and_wait(task)
+        await cancel_and_wait(*self._tasks)
+        for end in (self.near, self.far):
+            with suppress(*_LOST):
+                await end.writer.wait_closed()
 
     async def _carry(self, source: _End, sink: _End, *, answers: bool) -> None:
         waiting: _Waiting = asyncio.Queue(_WAITING_FRAMES)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from broker_core.clock import now_ns
 from proxy.history.reader import HistoryReader
 from proxy.history.record import HistoryWriter
@@ -92,7 +90,6 @@ async def run(shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: f
     result.figures = figures_of(events).as_dict()
     result.took_s = round((now_ns() - began) / 1e9, 1)
     _judge(result)
-    (folder / "report.json").write_bytes(orjson.dumps(result.as_dict(), option=orjson.OPT_INDENT_2))
     return result
 
 

@@ -59,4 +59,4 @@ def fails(body: dict[str, Any], *, attempt: int, cured: bool) -> bool:
     """Whether the handler fails. *cured*: the poison has lost its power."""
     if body["plan"] == "poison":
         return not cured
-    return body["plan"] == "retry" and attempt <= body["times"]
+    return bool(body["plan"] == "retry" and attempt <= body["times"])
