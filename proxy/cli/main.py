@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from broker_core.errors import RemotingError, StoreError
-from proxy.cli import consume, doctor, groups, lag, processes, produce, topics, verify_history
+from proxy.cli import (
+    bench,
+    consume,
+    doctor,
+    groups,
+    lag,
+    processes,
+    produce,
+    topics,
+    verify_history,
+)
 from proxy.cli.demo import command as demo
 from proxy.cli.output import say
 from proxy.errors import OrderlaneError
@@ -41,6 +51,7 @@ for verb in (
 ):
     app.command()(verb)
 app.command("verify-history")(verify_history.verify_history)
+app.add_typer(bench.app, name="bench")
 
 
 def run() -> None:

@@ -10,8 +10,6 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from tests.support.processes import ROOT
 
 POM = ROOT / "tests/conformance/rocketmq/pom.xml"
@@ -29,6 +27,8 @@ OPENS = [
 
 def require_java() -> None:
     """Skip the test where Java or Maven is missing; fail it where everything is required."""
+    import pytest  # the rest is of use without it: benchmarks start these brokers, too
+
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if not missing:
         return

@@ -1,0 +1,112 @@
+"""Messages that stand in the queues before a run begins, sent to the broker itself: fast."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from broker_core.client import BrokerClient
+from broker_core.names import QueueName, Topic
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
+from proxy.history.record import History, HistoryWriter, NullHistory
+from thin_client import new_message_id
+
+#: Keys with this prefix are those that get stuck, one a queue.
+STUCK = "stuck-"
+_BATCH = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A topic at a broker."""
+
+    nameserver: str
+    topic: str
+    queues: int
+
+
+@dataclass(slots=True)
+class Backlog:
+    """*stuck* messages of the stuck keys alone, then *mixed* ones, of which *share* on them.
+
+    The others are spread over *keys* keys. A body says how many of its key came before, so that a
+    consumer sees what is missing or out of order.
+    """
+
+    stuck: int
+    mixed: int
+    share: float
+    keys: int
+    seed: int
+    body_bytes: int = 256
+    #: False: nobody waits for the end of the stuck ones, so their sends are noted as uncertain.
+    settled: bool = True
+    _sent: dict[str, int] = field(default_factory=dict)
+
+    async def store(self, place: Place, *, history: Path | None) -> None:
+        """Send everything; queues do not wait for each other."""
+        client = BrokerClient(nameservers=[place.nameserver], client_id=f"bench@{os.getpid()}")
+        writer = HistoryWriter(history, "preload") if history is not None else NullHistory()
+        await client.start()
+        try:
+            with closing(writer):
+                queues = await client.queues(Topic(place.topic), fresh=True)
+                await asyncio.gather(
+                    *(self._fill(client, queue, len(queues), writer) for queue in queues)
+                )
+        finally:
+            await client.close()
+
+    async def _fill(
+        self, client: BrokerClient, queue: QueueName, queues: int, history: History
+    ) -> None:
+        keys = list(self._keys(queue.queue_id, queues))
+        for start in range(0, len(keys), _BATCH):
+            batch = [self._message(queue.topic, key) for key in keys[start : start + _BATCH]]
+            receipts = await client.send_batch(queue, batch, timeout_s=30)
+            if not history.enabled:
+                continue
+            about = [_about(message) for message in batch]
+            history.write_many("send", about)
+            for each, receipt in zip(about, receipts, strict=True):
+                sure = self.settled or not str(each["key"]).startswith(STUCK)
+                place = {"queue": queue.qid, "offset": receipt.offset} if sure else {}
+                history.write("send_ok" if sure else "send_info", **each, **place)
+
+    def _keys(self, queue_id: int, queues: int) -> Iterator[str]:
+        """The keys of one queue's messages, in order. Each key has one queue."""
+        chooser = random.Random(f"{self.seed}/{queue_id}")
+        stuck = f"{STUCK}{queue_id}"
+        for _ in range(queue_id, self.stuck, queues):
+            yield stuck
+        own = [f"key-{number}" for number in range(queue_id, self.keys, queues)]
+        for _ in range(queue_id, self.mixed, queues):
+            yield stuck if chooser.random() < self.share else chooser.choice(own)
+
+    def _message(self, topic: Topic, key: str) -> OutgoingMessage:
+        number = self._sent.get(key, 0)
+        self._sent[key] = number + 1
+        body = orjson.dumps({"key": key, "n": number, "pad": ""})
+        pad = b"x" * max(0, self.body_bytes - len(body))
+        return OutgoingMessage(
+            topic,
+            body[:-2] + pad + body[-2:],
+            key=key,
+            properties={UNIQ_KEY: new_message_id()},
+        )
+
+    @property
+    def sent(self) -> dict[str, int]:
+        """How many messages of each key were stored."""
+        return dict(self._sent)
+
+
+def _about(message: OutgoingMessage) -> dict[str, object]:
+    return {"msg": message.properties[UNIQ_KEY], "topic": message.topic, "key": message.key}

@@ -1,0 +1,221 @@
+"""The processes of a run: a broker of either kind, proxies, producers and consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench.preload import Backlog, Place
+from broker_core.client import BrokerClient
+from broker_core.names import Topic
+from proxy.errors import OrderlaneError
+from proxy.history.check import verify
+from proxy.history.findings import Report
+from proxy.history.record import HistoryWriter
+from tests.support.processes import Child, Children, wait_until
+from tests.support.rocketmq import VERSIONS, official_cluster
+
+EMBEDDED = "embedded"
+KINDS = (EMBEDDED, *VERSIONS)
+
+_SETTINGS = """
+lock: {{broker_lock_expiry_s: {expiry_s}}}
+groups:
+  - name: {group}
+    topics:
+      - {{name: {topic}, order_key: KEY, on_exhausted: block{more}}}
+"""
+HISTORY = "history"
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """A running nameserver and broker."""
+
+    kind: str
+    nameserver: str
+    lock_expiry_s: float
+
+    def create_topic(self, topic: str, *, queues: int) -> None:
+        """Create *topic*."""
+        asyncio.run(self._create_topic(Topic(topic), queues))
+
+    async def _create_topic(self, topic: Topic, queues: int) -> None:
+        client = BrokerClient(nameservers=[self.nameserver], client_id=f"bench@{os.getpid()}")
+        await client.start()
+        try:
+            await client.create_topic(topic, queues=queues)
+        finally:
+            await client.close()
+
+
+@contextmanager
+def running_brokers(kind: str, folder: Path, *, flush: str = "sync") -> Iterator[Brokers]:
+    """The embedded nameserver and broker, or those of a version of Apache RocketMQ, with their
+    own lock expiry.
+    """
+    if kind != EMBEDDED:
+        missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+        if missing:
+            raise OrderlaneError(
+                f"{' and '.join(missing)} not found: Apache RocketMQ needs a JDK of version 17 or"
+                " newer, and Maven"
+            )
+        disk = "ASYNC_FLUSH" if flush == "async" else "SYNC_FLUSH"
+        with official_cluster(folder, kind, flushDiskType=disk) as cluster:
+            yield Brokers(kind, cluster.nameserver, cluster.lock_expiry_s)
+        return
+    with Children(folder) as children:
+        nameserver = children.start("nameserver", "--listen", "127.0.0.1:0").ready()["nameserver"]
+        where = ("--listen", "127.0.0.1:0", "--nameserver", nameserver)
+        children.start("broker", "--data", "data", *where, "--flush", flush).ready()
+        yield Brokers(kind, nameserver, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyProcess:
+    """A proxy, and what it says of itself."""
+
+    child: Child
+    thrift: str
+    http: str
+
+    @property
+    def node(self) -> str:
+        """Its name in histories."""
+        return f"proxy-{self.child.process.pid}"
+
+    def queues(self) -> list[dict[str, Any]]:
+        """The queues that it owns; none if it is gone."""
+        try:
+            with urllib.request.urlopen(f"http://{self.http}/api/groups", timeout=5) as answer:
+                groups = orjson.loads(answer.read())
+        except OSError:
+            return []
+        return [queue for group in groups.values() for queue in group["queues"]]
+
+    def resident_bytes(self) -> int:
+        """Its resident memory now."""
+        status = Path(f"/proc/{self.child.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+
+class Worker:
+    """A consumer (``bench/worker.py``), and what it counted so far."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+
+    def counts(self) -> dict[str, Any]:
+        """Its last line; zeros before the first."""
+        lines = self.child.out
+        zeros = {"t_s": 0.0, "others": 0, "stuck": 0, "faults": 0, "repeated": 0}
+        return dict(orjson.loads(lines[-1])) if lines else zeros
+
+    def samples(self) -> list[dict[str, Any]]:
+        """All its lines."""
+        return [orjson.loads(line) for line in self.child.out]
+
+    def release(self) -> None:
+        """Let the handlers of stuck keys go on."""
+        self.child.process.send_signal(signal.SIGUSR1)
+
+
+@dataclass(slots=True)
+class Site:
+    """One run: a topic and a group of its own on *brokers*, a folder for logs and histories."""
+
+    brokers: Brokers
+    children: Children
+    name: str
+    queues: int
+    topic_settings: str = ""
+    histories: bool = True
+
+    def start_proxy(self) -> ProxyProcess:
+        """A proxy that serves the group; its ports are free ones."""
+        settings = self.children.folder / "settings.yaml"
+        settings.write_text(
+            _SETTINGS.format(
+                expiry_s=self.brokers.lock_expiry_s,
+                group=self.name,
+                topic=self.name,
+                more=self.topic_settings,
+            )
+        )
+        child = self.children.start(
+            *("proxy", "--settings", settings, "--nameserver", self.brokers.nameserver),
+            *("--thrift-port", 0, "--http-port", 0, *self._history()),
+        )
+        ready = child.ready()
+        return ProxyProcess(child, ready["thrift"], ready["http"])
+
+    def start_worker(self, proxies: Sequence[ProxyProcess], *more: object) -> Worker:
+        """A consumer of the group that asks *proxies*, the first one first."""
+        where = ("--proxy", ",".join(proxy.thrift for proxy in proxies), "--group", self.name)
+        module = "bench.worker"
+        return Worker(self.children.start_module(module, *where, *more, *self._history()))
+
+    def start_producer(self, proxies: Sequence[ProxyProcess], *, rate: float, keys: int) -> Child:
+        """Sends *rate* messages a second until SIGTERM."""
+        where = ("--proxy", ",".join(proxy.thrift for proxy in proxies))
+        load = ("--count", 10**9, "--rate", rate, "--keys", keys)
+        return self.children.start("produce", self.name, *where, *load, *self._history())
+
+    def preload(self, backlog: Backlog) -> float:
+        """Store *backlog*; returns how many seconds it took."""
+        began = time.monotonic()
+        place = Place(self.brokers.nameserver, self.name, self.queues)
+        folder = self.children.folder / HISTORY if self.histories else None
+        asyncio.run(backlog.store(place, history=folder))
+        return time.monotonic() - began
+
+    def verdict(self) -> Report:
+        """What the checker says of the histories. Raises HistoryError."""
+        return verify(sorted((self.children.folder / HISTORY).glob("*.jsonl")))
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        """Events of these kinds in the histories, by time."""
+        found = []
+        for path in (self.children.folder / HISTORY).glob("*.jsonl"):
+            with path.open("rb") as lines:
+                events = (orjson.loads(line) for line in lines if line.endswith(b"\n"))
+                found += [event for event in events if event["e"] in kinds]
+        return sorted(found, key=lambda event: event["t_ns"])
+
+    def _history(self) -> tuple[object, ...]:
+        return ("--history", HISTORY) if self.histories else ()
+
+
+@contextmanager
+def open_site(
+    brokers: Brokers, folder: Path, name: str, *, queues: int, histories: bool, more: str = ""
+) -> Iterator[Site]:
+    """A run named *name*; its processes are killed at the end."""
+    brokers.create_topic(name, queues=queues)
+    with Children(folder) as children:
+        if histories and brokers.kind != EMBEDDED:
+            # Says whose brokers these are: they take commits of former owners.
+            HistoryWriter(folder / HISTORY, "rocketmq", parts=("rocketmq",)).close()
+        yield Site(brokers, children, name, queues, more, histories)
+
+
+def wait_for_queues(proxies: Iterable[ProxyProcess], counts: Sequence[int]) -> None:
+    """Wait until each of *proxies* owns so many queues."""
+    wait_until(
+        lambda: [len(proxy.queues()) for proxy in proxies] == list(counts),
+        within_s=150,
+        what=f"{' and '.join(map(str, counts))} queues owned",
+    )

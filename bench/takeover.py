@@ -1,0 +1,255 @@
+"""Shape B7, failover: how long do queues stand still when the proxy that owns them ends?
+
+Two proxies share the queues, a consumer at each, a producer at work. One proxy is stopped by
+SIGTERM, killed by ``kill -9``, or stopped by SIGSTOP and awakened later. For each of its queues the
+*gap* is the time between the last hand-out of the old owner and the first of the new one, taken
+from the histories, which the checker has to find clean.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bench.preload import Backlog
+from bench.report import shown, spread, write_result
+from bench.site import (
+    Brokers,
+    ProxyProcess,
+    Site,
+    Worker,
+    open_site,
+    running_brokers,
+    wait_for_queues,
+)
+from broker_core.clock import now_ns
+from proxy.errors import OrderlaneError
+from tests.support.processes import wait_until
+
+ENDS = ("SIGTERM", "SIGKILL", "SIGSTOP")
+COLUMNS = ("end", "gap s, worst queue", "gap s, median queue", "again", "duplicates", "violations")
+_KEYS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured. *stop_s*: how long SIGSTOP lasts."""
+
+    broker: str
+    ends: tuple[str, ...] = ENDS
+    rounds: int = 3
+    queues: int = 8
+    rate: float = 400.0
+    work_ms: float = 3.0
+    stop_s: float = 20.0
+    before_s: float = 3.0
+    spilled: int = 0
+    seed: int = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One end of one proxy. *again*: hand-outs of messages that were handed out before."""
+
+    end: str
+    round: int
+    gap_worst_s: float
+    gap_median_s: float
+    owned_again_s: float
+    again: int
+    duplicates: int
+    violations: int
+    sent: int
+
+
+def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) -> list[Any]:
+    """All rounds of *plan*; writes the result to *out* and returns the rows of the table."""
+    chooser = random.Random(plan.seed)
+    runs: list[Run] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="orderlane-bench-") as temporary,
+        running_brokers(plan.broker, Path(temporary) / "broker") as brokers,
+    ):
+        for number in range(plan.rounds):
+            # Interleaved, so that a slow minute of the machine meets all alike.
+            for end in chooser.sample(plan.ends, len(plan.ends)):
+                run = _measure_one(plan, brokers, Path(temporary), end, number)
+                runs.append(run)
+                say(f"{end}: worst gap {run.gap_worst_s:.2f} s, {run.again} messages again")
+    summary = [_summary(end, [run for run in runs if run.end == end]) for end in plan.ends]
+    write_result(
+        out,
+        "takeover",
+        command=command,
+        options=asdict(plan),
+        summary=summary,
+        runs=[asdict(run) for run in runs],
+    )
+    return rows(summary)
+
+
+def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The printed table."""
+    return [
+        dict(
+            zip(
+                COLUMNS,
+                (
+                    each["end"],
+                    shown(each["gap_worst_s"]),
+                    shown(each["gap_median_s"]),
+                    shown(each["again"], digits=0),
+                    shown(each["duplicates"], digits=0),
+                    each["violations"],
+                ),
+                strict=True,
+            )
+        )
+        for each in summary
+    ]
+
+
+def _summary(end: str, runs: list[Run]) -> dict[str, Any]:
+    return {
+        "end": end,
+        "gap_worst_s": spread([run.gap_worst_s for run in runs]),
+        "gap_median_s": spread([run.gap_median_s for run in runs]),
+        "owned_again_s": spread([run.owned_again_s for run in runs]),
+        "again": spread([run.again for run in runs]),
+        "duplicates": spread([run.duplicates for run in runs]),
+        "violations": sum(run.violations for run in runs),
+    }
+
+
+def _measure_one(plan: Plan, brokers: Brokers, folder: Path, end: str, number: int) -> Run:
+    name = f"{end.lower()}-{number}"
+    with open_site(brokers, folder / name, name, queues=plan.queues, histories=True) as site:
+        if plan.spilled:
+            backlog = Backlog(plan.spilled, 0, 0, _KEYS, plan.seed, settled=False)
+            site.preload(backlog)
+        victim, survivor = site.start_proxy(), site.start_proxy()
+        workers = _start_workers(plan, site, victim, survivor)
+        producer = site.start_producer([survivor, victim], rate=plan.rate, keys=_KEYS)
+        _wait_for_load(plan, workers)
+        ended_ns = _end(plan, end, victim, survivor)
+        _wait_for_progress(workers)
+        producer.terminate()
+        sent = producer.ended_with["sent"]
+        wait_until(
+            lambda: sum(worker.counts()["others"] for worker in workers) >= sent,
+            within_s=120,
+            what="everything handled",
+        )
+        for worker in workers:
+            worker.child.terminate()
+        for proxy in (victim, survivor):
+            if proxy.child.running:
+                proxy.child.terminate(within_s=60)
+        return _judge(site, victim, end=end, number=number, ended_ns=ended_ns, sent=sent)
+
+
+def _start_workers(
+    plan: Plan, site: Site, victim: ProxyProcess, survivor: ProxyProcess
+) -> list[Worker]:
+    options = ("--work-ms", plan.work_ms, "--concurrency", 64, "--fail")
+    workers = [
+        site.start_worker([victim, survivor], *options),
+        site.start_worker([survivor, victim], *options),
+    ]
+    half = plan.queues // 2
+    wait_for_queues([victim, survivor], [half, plan.queues - half])
+    if plan.spilled:
+        wait_until(
+            lambda: all(
+                queue["position"] >= queue["end"] for queue in victim.queues() + survivor.queues()
+            ),
+            within_s=300,
+            what=f"{plan.spilled} messages read",
+        )
+    return workers
+
+
+def _wait_for_load(plan: Plan, workers: list[Worker]) -> None:
+    enough = plan.rate * plan.before_s
+    wait_until(
+        lambda: sum(worker.counts()["others"] for worker in workers) >= enough,
+        within_s=60 + plan.before_s,
+        what="the load under way",
+    )
+
+
+def _end(plan: Plan, end: str, victim: ProxyProcess, survivor: ProxyProcess) -> int:
+    """End the proxy; returns when, once the other has all queues, or both share them again."""
+    ended_ns = now_ns()
+    if end == "SIGTERM":
+        victim.child.process.terminate()
+    elif end == "SIGKILL":
+        victim.child.kill()
+    elif end == "SIGSTOP":
+        victim.child.pause()
+        time.sleep(plan.stop_s)
+        victim.child.resume()
+        half = plan.queues // 2
+        wait_for_queues([victim, survivor], [half, plan.queues - half])
+        return ended_ns
+    else:
+        raise OrderlaneError(f"--end {end!r} is none of {', '.join(ENDS)}")
+    wait_for_queues([survivor], [plan.queues])
+    return ended_ns
+
+
+def _wait_for_progress(workers: list[Worker]) -> None:
+    """Two seconds under load, so that each queue has been served again."""
+    before = sum(worker.counts()["others"] for worker in workers)
+    time.sleep(2)
+    wait_until(
+        lambda: sum(worker.counts()["others"] for worker in workers) > before,
+        within_s=60,
+        what="messages handled after the take-over",
+    )
+
+
+def _judge(
+    site: Site, victim: ProxyProcess, *, end: str, number: int, ended_ns: int, sent: int
+) -> Run:
+    report = site.verdict()
+    deliveries = site.events("deliver")
+    gaps = sorted(_gaps(deliveries, victim.node, ended_ns=ended_ns))
+    places = {(each["queue"], each["offset"]) for each in deliveries}
+    taken = [each["t_ns"] for each in site.events("own+") if each["t_ns"] > ended_ns]
+    return Run(
+        end=end,
+        round=number,
+        gap_worst_s=round(gaps[-1], 3),
+        gap_median_s=round(statistics.median(gaps), 3),
+        owned_again_s=round((min(taken) - ended_ns) / 1e9, 3),
+        again=len(deliveries) - len(places),
+        duplicates=report.counts.duplicates,
+        violations=sum(each.count for each in report.violations.values()),
+        sent=sent,
+    )
+
+
+def _gaps(deliveries: list[dict[str, Any]], victim: str, *, ended_ns: int) -> Iterator[float]:
+    """Seconds that each queue of *victim* stood still, by the hand-outs of two periods."""
+    lasts: dict[str, tuple[int, int]] = {}  # of the period in which the proxy ended: epoch, time
+    for each in deliveries:
+        if each["node"] == victim and each["t_ns"] <= ended_ns:
+            lasts[each["queue"]] = each["epoch"], each["t_ns"]
+    for queue, (epoch, _) in lasts.items():
+        of_queue = [each for each in deliveries if each["queue"] == queue]
+        last_ns = max(each["t_ns"] for each in of_queue if each["epoch"] == epoch)
+        first_ns = min((each["t_ns"] for each in of_queue if each["epoch"] > epoch), default=None)
+        if first_ns is None:
+            # A stopped proxy that nobody replaced: it went on itself, in the same period.
+            times = sorted(each["t_ns"] for each in of_queue if each["epoch"] == epoch)
+            yield max(later - earlier for earlier, later in pairwise(times)) / 1e9
+        else:
+            yield (first_ns - last_ns) / 1e9

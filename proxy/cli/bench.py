@@ -1,0 +1,83 @@
+"""``orderlane bench``: measures whole installations. The cases stand in the source tree."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proxy.cli.output import OutputFormat, print_rows, say
+from proxy.errors import OrderlaneError
+
+ROOT = Path(__file__).parents[2]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Benchmarks of whole installations, with processes of their own (source tree needed).",
+)
+
+Out = Annotated[
+    Path | None, typer.Option("--out", help="file of the result (default: in bench/results)")
+]
+Rounds = Annotated[int, typer.Option(min=1, help="runs of each arm, interleaved")]
+Seed = Annotated[int, typer.Option(help="of the order of arms, and of keys")]
+Broker = Annotated[
+    str, typer.Option(help="embedded, or a version of Apache RocketMQ: 5.3.3 or 4.9.7")
+]
+
+
+@app.command()
+def takeover(
+    broker: Broker = "embedded",
+    end: Annotated[
+        list[str] | None, typer.Option(help="SIGTERM, SIGKILL or SIGSTOP (default: all)")
+    ] = None,
+    rounds: Rounds = 3,
+    queues: Annotated[int, typer.Option(min=2)] = 8,
+    rate: Annotated[float, typer.Option(min=1, help="messages a second")] = 400.0,
+    stop_s: Annotated[float, typer.Option(min=1, help="how long SIGSTOP lasts")] = 20.0,
+    spilled: Annotated[
+        int, typer.Option(min=0, help="messages that wait behind one stuck key a queue")
+    ] = 0,
+    seed: Seed = 7,
+    out: Out = None,
+) -> None:
+    """How long queues stand still when the proxy that owns them ends, and what comes twice."""
+    _find_cases()
+    from bench import takeover as case
+    from bench.report import RESULTS
+    from bench.site import KINDS
+
+    if broker not in KINDS:
+        raise OrderlaneError(f"--broker {broker!r} is none of {', '.join(KINDS)}")
+    ends = tuple(end or case.ENDS)
+    if unknown := [each for each in ends if each not in case.ENDS]:
+        raise OrderlaneError(f"--end {unknown[0]!r} is none of {', '.join(case.ENDS)}")
+    plan = case.Plan(
+        broker, ends, rounds, queues=queues, rate=rate, stop_s=stop_s, spilled=spilled, seed=seed
+    )
+    name = f"takeover-{broker}{f'-spilled-{spilled}' if spilled else ''}.json"
+    try:
+        rows = case.measure(plan, out or RESULTS / name, command=_command(), say=say)
+    except AssertionError as error:
+        raise OrderlaneError(f"bench takeover: {error}") from None
+    print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
+
+
+def _find_cases() -> None:
+    """Make the package ``bench`` importable. Raises OrderlaneError outside a source tree."""
+    if not (ROOT / "bench" / "site.py").exists():
+        raise OrderlaneError(
+            "orderlane bench needs the source tree, whose folder bench/ is not installed: clone"
+            " the repository, run make setup there, and use its .venv/bin/orderlane"
+        )
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+
+
+def _command() -> str:
+    """What was called, to be called again."""
+    return shlex.join(["orderlane", *sys.argv[1:]])
