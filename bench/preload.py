@@ -102,6 +102,11 @@ class Backlog:
             properties={UNIQ_KEY: new_message_id()},
         )
 
+    @staticmethod
+    def is_stuck(key: str) -> bool:
+        """Whether *key* is one of those that get stuck."""
+        return key.startswith(STUCK)
+
     @property
     def sent(self) -> dict[str, int]:
         """How many messages of each key were stored."""

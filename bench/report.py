@@ -15,7 +15,6 @@ from typing import Any
 import orjson
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "bench" / "results"
 
 
 def spread(values: Sequence[float], *, digits: int = 3) -> dict[str, float]:

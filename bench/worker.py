@@ -84,6 +84,7 @@ def main(
     work_ms: Annotated[float, typer.Option()] = 0.0,
     exact: Annotated[bool, typer.Option("--exact")] = False,
     fail: Annotated[bool, typer.Option("--fail")] = False,
+    released: Annotated[bool, typer.Option("--released")] = False,
     history: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
     """Consume until SIGTERM."""
@@ -94,6 +95,8 @@ def main(
 
         async def run() -> None:
             handler = _Handler(work_ms=work_ms, exact=exact, fail=fail)
+            if released:
+                handler.free.set()
             consumer = AsyncConsumer(
                 proxy, group=group, concurrency=concurrency, client_id=name, observer=observer
             )

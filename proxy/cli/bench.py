@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,7 @@ from proxy.cli.output import OutputFormat, print_rows, say
 from proxy.errors import OrderlaneError
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,13 +49,9 @@ def takeover(
     out: Out = None,
 ) -> None:
     """How long queues stand still when the proxy that owns them ends, and what comes twice."""
-    _find_cases()
+    _find_cases(broker)
     from bench import takeover as case
-    from bench.report import RESULTS
-    from bench.site import KINDS
 
-    if broker not in KINDS:
-        raise OrderlaneError(f"--broker {broker!r} is none of {', '.join(KINDS)}")
     ends = tuple(end or case.ENDS)
     if unknown := [each for each in ends if each not in case.ENDS]:
         raise OrderlaneError(f"--end {unknown[0]!r} is none of {', '.join(case.ENDS)}")
@@ -60,15 +59,63 @@ def takeover(
         broker, ends, rounds, queues=queues, rate=rate, stop_s=stop_s, spilled=spilled, seed=seed
     )
     name = f"takeover-{broker}{f'-spilled-{spilled}' if spilled else ''}.json"
-    try:
+    with _failing_in_words("takeover"):
         rows = case.measure(plan, out or RESULTS / name, command=_command(), say=say)
-    except AssertionError as error:
-        raise OrderlaneError(f"bench takeover: {error}") from None
     print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
 
 
-def _find_cases() -> None:
-    """Make the package ``bench`` importable. Raises OrderlaneError outside a source tree."""
+@app.command()
+def blackout(
+    broker: Broker = "embedded",
+    stuck_messages: Annotated[
+        int, typer.Option(min=0, help="messages of stuck keys before the traffic; 1000000 in full")
+    ] = 100_000,
+    traffic: Annotated[int, typer.Option(min=100, help="messages, 10 % of stuck keys")] = 100_000,
+    rounds: Rounds = 3,
+    queues: Annotated[int, typer.Option(min=1)] = 4,
+    release_s: Annotated[
+        float, typer.Option(min=0, help="how long to follow the keys once they are released")
+    ] = 20.0,
+    history: Annotated[
+        bool, typer.Option("--history", help="judge histories as well: slower")
+    ] = False,
+    seed: Seed = 7,
+    out: Out = None,
+) -> None:
+    """What keys that are stuck, one in each queue, cost the other keys: throughput and memory."""
+    _find_cases(broker)
+    from bench import blackout as case
+
+    plan = case.Plan(
+        broker,
+        stuck=stuck_messages,
+        traffic=traffic,
+        rounds=rounds,
+        queues=queues,
+        release_s=release_s,
+        histories=history,
+        seed=seed,
+    )
+    path = out or RESULTS / f"blackout-{broker}-{stuck_messages}.json"
+    with _failing_in_words("blackout"):
+        rows = case.measure(plan, path, command=_command(), say=say)
+    print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
+
+
+@contextmanager
+def _failing_in_words(case: str) -> Iterator[None]:
+    """What did not come true in time is one sentence."""
+    try:
+        yield
+    except AssertionError as error:
+        raise OrderlaneError(f"bench {case}: {error}") from None
+
+
+def _find_cases(broker: str) -> None:
+    """Make the package ``bench`` importable, and check that it knows *broker*.
+
+    Raises OrderlaneError outside a source tree, and for another broker.
+    """
     if not (ROOT / "bench" / "site.py").exists():
         raise OrderlaneError(
             "orderlane bench needs the source tree, whose folder bench/ is not installed: clone"
@@ -76,6 +123,10 @@ def _find_cases() -> None:
         )
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
+    from bench.site import KINDS
+
+    if broker not in KINDS:
+        raise OrderlaneError(f"--broker {broker!r} is none of {', '.join(KINDS)}")
 
 
 def _command() -> str:

@@ -1,0 +1,280 @@
+"""Shape B5, blackout: what do stuck keys cost the others?
+
+In each queue one key gets stuck: its first message is handed out and never handled. It has 10 % of
+the traffic, and before the traffic come ``stuck`` messages of such keys alone, through which the
+proxy has to read. Everything stands in the queues before the consumer comes, so throughput is what
+the proxy can do, not what a producer sends. Three arms, interleaved:
+
+- ``free``: the traffic, and no key gets stuck;
+- ``stuck``: the same traffic, one key a queue stuck;
+- ``deep``: as ``stuck``, behind the backlog of stuck messages.
+
+Throughput is that of the other keys, from their first handling to their last, without a tenth at
+both ends. A *blackout* is a second or more in which none of them is handled. Then the keys are
+released, and the consumer, which gets all messages, counts those of a key that come early or twice.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bench.preload import Backlog
+from bench.report import shown, spread, write_result
+from bench.site import Brokers, ProxyProcess, Site, Worker, open_site, running_brokers
+from broker_core.clock import now_ns
+
+ARMS = ("free", "stuck", "deep")
+COLUMNS = (
+    *("arm", "others/s", "of free", "blackout s", "memory MB", "read past s", "released in order"),
+    "faults",
+)
+_BLACKOUT_S = 1.0
+_MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured. *give_up_s*: how long an arm may stand still before it counts as stuck."""
+
+    broker: str
+    stuck: int = 100_000
+    traffic: int = 100_000
+    share: float = 0.1
+    keys: int = 1_000
+    queues: int = 4
+    rounds: int = 3
+    release_s: float = 20.0
+    give_up_s: float = 20.0
+    histories: bool = False
+    seed: int = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One arm. *finished*: all messages of other keys came. Memory: the proxy's peak above its
+    start; *read_past_s*: until the first of the others was handled.
+    """
+
+    arm: str
+    round: int
+    finished: bool
+    others_per_s: float
+    blackout_s: float
+    memory_mb: float
+    read_past_s: float
+    released: int
+    stuck: int
+    faults: int
+    violations: int | None
+
+
+def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) -> list[Any]:
+    """All rounds of *plan*; writes the result to *out* and returns the rows of the table."""
+    chooser = random.Random(plan.seed)
+    runs: list[Run] = []
+    for number in range(plan.rounds):
+        for arm in chooser.sample(ARMS, len(ARMS)):
+            run = _measure_one(plan, arm, number)
+            runs.append(run)
+            say(
+                f"{arm}: {run.others_per_s:,.0f} others/s, blackout {run.blackout_s:.1f} s,"
+                f" memory {run.memory_mb:.0f} MB, {run.released} released in order"
+            )
+    summary = _summaries(runs)
+    write_result(
+        out,
+        "blackout",
+        command=command,
+        options=asdict(plan),
+        summary=summary,
+        runs=[asdict(run) for run in runs],
+    )
+    return rows(summary)
+
+
+def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The printed table."""
+    return [
+        {
+            "arm": each["arm"],
+            "others/s": shown(each["others_per_s"], digits=0),
+            "of free": "" if each["arm"] == "free" else shown(each["ratio"]),
+            "blackout s": _blackout(each),
+            "memory MB": shown(each["memory_mb"], digits=0),
+            "read past s": shown(each["read_past_s"]),
+            "released in order": shown(each["released"], digits=0),
+            "faults": each["faults"],
+        }
+        for each in summary
+    ]
+
+
+def _blackout(summary: dict[str, Any]) -> str:
+    if not summary["finished"]:
+        return "for good"
+    longest = summary["blackout_s"]["max"]
+    return "none" if longest < _BLACKOUT_S else f"{longest:.1f}"
+
+
+def _summaries(runs: list[Run]) -> list[dict[str, Any]]:
+    free = {run.round: run.others_per_s for run in runs if run.arm == "free"}
+    summaries = []
+    for arm in ARMS:
+        of_arm = [run for run in runs if run.arm == arm]
+        summaries.append(
+            {
+                "arm": arm,
+                "finished": all(run.finished for run in of_arm),
+                "others_per_s": spread([run.others_per_s for run in of_arm], digits=0),
+                "ratio": spread([run.others_per_s / free[run.round] for run in of_arm]),
+                "blackout_s": spread([run.blackout_s for run in of_arm]),
+                "memory_mb": spread([run.memory_mb for run in of_arm], digits=0),
+                "read_past_s": spread([run.read_past_s for run in of_arm]),
+                "released": spread([run.released for run in of_arm], digits=0),
+                "faults": sum(run.faults for run in of_arm),
+                "violations": sum(run.violations or 0 for run in of_arm),
+            }
+        )
+    return summaries
+
+
+def _measure_one(plan: Plan, arm: str, number: int) -> Run:
+    """An arm has a broker of its own: what earlier arms stored must not cost it page cache."""
+    name = f"{arm}-{number}"
+    deep = plan.stuck if arm == "deep" else 0
+    backlog = Backlog(deep, plan.traffic, plan.share, plan.keys, plan.seed)
+    with (
+        tempfile.TemporaryDirectory(prefix="orderlane-bench-") as temporary,
+        running_brokers(plan.broker, Path(temporary) / "broker", flush="async") as brokers,
+        _open(plan, brokers, Path(temporary) / name, name) as site,
+    ):
+        site.preload(backlog)
+        return _consume(plan, site, backlog, arm, number)
+
+
+def _open(plan: Plan, brokers: Brokers, folder: Path, name: str) -> Any:
+    return open_site(brokers, folder, name, queues=plan.queues, histories=plan.histories)
+
+
+def _consume(plan: Plan, site: Site, backlog: Backlog, arm: str, number: int) -> Run:
+    proxy = site.start_proxy()
+    sent = backlog.sent
+    stuck = sum(count for key, count in sent.items() if backlog.is_stuck(key))
+    others = sum(sent.values()) - stuck
+    with _memory(proxy) as memory:
+        began_s = now_ns() / 1e9
+        options = ("--exact", "--concurrency", 128)
+        worker = site.start_worker([proxy], *options, *(("--released",) if arm == "free" else ()))
+        finished = _wait_for_others(plan, worker, others)
+        before = worker.counts()
+        if arm != "free":
+            worker.release()
+        released = _wait_for_stuck(plan, worker, stuck)
+    samples = worker.samples()
+    worker.child.terminate(within_s=60)
+    faults = worker.counts()["faults"] + worker.counts()["repeated"]
+    proxy.child.terminate(within_s=60)
+    violations = None
+    if plan.histories:
+        violations = sum(each.count for each in site.verdict().violations.values())
+    window = [each for each in samples if each["t_s"] <= before["t_s"]]
+    return Run(
+        arm=arm,
+        round=number,
+        finished=finished,
+        others_per_s=round(_throughput(window, others)),
+        blackout_s=round(_longest_pause(window), 3),
+        memory_mb=round(memory.growth / _MB, 1),
+        read_past_s=round(_first_s(window) - began_s, 3),
+        released=released,
+        stuck=stuck,
+        faults=faults,
+        violations=violations,
+    )
+
+
+# ---- waiting -------------------------------------------------------------------------------------
+
+
+def _wait_for_others(plan: Plan, worker: Worker, others: int) -> bool:
+    """Until all messages of other keys are handled; False if they stand still for too long."""
+    handled, since_s = -1, time.monotonic()
+    while handled < others:
+        now = worker.counts()["others"]
+        if now != handled:
+            handled, since_s = now, time.monotonic()
+        elif time.monotonic() - since_s > plan.give_up_s:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _wait_for_stuck(plan: Plan, worker: Worker, stuck: int) -> int:
+    """How many messages of stuck keys came within the time for it."""
+    deadline_s = time.monotonic() + plan.release_s
+    while worker.counts()["stuck"] < stuck and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    return int(worker.counts()["stuck"])
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The proxy's resident memory: at its start, and the peak since."""
+
+    start: int
+    peak: int = 0
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def growth(self) -> int:
+        return max(0, self.peak - self.start)
+
+
+@contextmanager
+def _memory(proxy: ProxyProcess) -> Iterator[_Memory]:
+    memory = _Memory(proxy.resident_bytes())
+
+    def watch() -> None:
+        while not memory.ended.wait(0.1):
+            memory.peak = max(memory.peak, proxy.resident_bytes())
+
+    watching = threading.Thread(target=watch, name="memory", daemon=True)
+    watching.start()
+    try:
+        yield memory
+    finally:
+        memory.ended.set()
+        watching.join()
+
+
+# ---- figures -------------------------------------------------------------------------------------
+
+
+def _throughput(samples: list[dict[str, Any]], others: int) -> float:
+    """Messages of other keys a second, between a tenth and nine tenths of them."""
+    inside = [each for each in samples if others * 0.1 <= each["others"] <= others * 0.9]
+    if len(inside) < 2:
+        return 0.0
+    first, last = inside[0], inside[-1]
+    return float((last["others"] - first["others"]) / (last["t_s"] - first["t_s"]))
+
+
+def _longest_pause(samples: list[dict[str, Any]]) -> float:
+    """The longest time without one of them, from the first to the last."""
+    times = [
+        later["t_s"] for earlier, later in pairwise(samples) if later["others"] > earlier["others"]
+    ]
+    return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
+
+
+def _first_s(samples: list[dict[str, Any]]) -> float:
+    return next((float(each["t_s"]) for each in samples if each["others"]), samples[-1]["t_s"])
