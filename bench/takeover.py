@@ -12,6 +12,7 @@ import random
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -34,7 +35,10 @@ from proxy.errors import OrderlaneError
 from tests.support.processes import wait_until
 
 ENDS = ("SIGTERM", "SIGKILL", "SIGSTOP")
-COLUMNS = ("end", "gap s, worst queue", "gap s, median queue", "again", "duplicates", "violations")
+COLUMNS = (
+    *("end", "gap s, worst queue", "gap s, median queue", "longest pause s"),
+    *("again", "duplicates", "violations"),
+)
 _KEYS = 50
 
 
@@ -56,12 +60,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One end of one proxy. *again*: hand-outs of messages that were handed out before."""
+    """One end of one proxy. *pause_s*: the longest time without a hand-out in any queue, from the
+    end of the proxy on; *again*: hand-outs of messages that were handed out before.
+    """
 
     end: str
     round: int
     gap_worst_s: float
     gap_median_s: float
+    pause_s: float
     owned_again_s: float
     again: int
     duplicates: int
@@ -105,6 +112,7 @@ def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     each["end"],
                     shown(each["gap_worst_s"]),
                     shown(each["gap_median_s"]),
+                    shown(each["pause_s"]),
                     shown(each["again"], digits=0),
                     shown(each["duplicates"], digits=0),
                     each["violations"],
@@ -121,6 +129,7 @@ def _summary(end: str, runs: list[Run]) -> dict[str, Any]:
         "end": end,
         "gap_worst_s": spread([run.gap_worst_s for run in runs]),
         "gap_median_s": spread([run.gap_median_s for run in runs]),
+        "pause_s": spread([run.pause_s for run in runs]),
         "owned_again_s": spread([run.owned_again_s for run in runs]),
         "again": spread([run.again for run in runs]),
         "duplicates": spread([run.duplicates for run in runs]),
@@ -229,6 +238,7 @@ def _judge(
         round=number,
         gap_worst_s=round(gaps[-1], 3),
         gap_median_s=round(statistics.median(gaps), 3),
+        pause_s=round(_longest_pause(deliveries, ended_ns), 3),
         owned_again_s=round((min(taken) - ended_ns) / 1e9, 3),
         again=len(deliveries) - len(places),
         duplicates=report.counts.duplicates,
@@ -253,3 +263,17 @@ def _gaps(deliveries: list[dict[str, Any]], victim: str, *, ended_ns: int) -> It
             yield max(later - earlier for earlier, later in pairwise(times)) / 1e9
         else:
             yield (first_ns - last_ns) / 1e9
+
+
+def _longest_pause(deliveries: list[dict[str, Any]], ended_ns: int) -> float:
+    """Seconds; more than the gap if a queue stood still again, such as when a proxy woke up."""
+    times: defaultdict[str, list[int]] = defaultdict(list)
+    for each in deliveries:
+        times[each["queue"]].append(each["t_ns"])
+    pauses = (
+        later - earlier
+        for each in times.values()
+        for earlier, later in pairwise(each)
+        if later > ended_ns
+    )
+    return max(pauses, default=0) / 1e9

@@ -66,7 +66,8 @@ class Proxy:
         )
         self._context = UpstreamContext(
             client=self._client,
-            membership=Membership(self._client),
+            # Once its locks must have ended, a proxy that hangs is no member either.
+            membership=Membership(self._client, expiry_s=settings.lock.broker_lock_expiry_s),
             settings=settings,
             history=self._history,
             memory=Budget(settings.limits.memory_bytes),

@@ -128,6 +128,12 @@ class GroupLane:
             return True
         return bool(self._last_seen_ns) and now_ns() - self._last_seen_ns < leave_after_s * 1e9
 
+    def forget_clients(self) -> None:
+        """The process stood still: who was here before may have gone elsewhere, and what it sent
+        meanwhile says nothing. Pulls that still wait and leases count as before.
+        """
+        self._last_seen_ns = 0
+
     # ---- ownership; caller: upstream ------------------------------------------------------------
 
     def add(self, pipeline: QueuePipeline) -> None:

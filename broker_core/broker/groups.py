@@ -1,8 +1,8 @@
 """Consumer groups: who is a member, what the group wants, and who must hear of a change.
 
-A member is a client; it stays one for 120 s after its last heartbeat, or until it unregisters or
-the connection of that heartbeat closes. *connection* is whatever the shell sends notices on; it is
-only compared. The times are monotonic nanoseconds. Pure.
+A member is a client; it stays one for 120 s after its last heartbeat (less if that heartbeat says
+so), or until it unregisters or the connection of that heartbeat closes. *connection* is whatever
+the shell sends notices on; it is only compared. The times are monotonic nanoseconds. Pure.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from broker_core.names import Group, Topic
-from broker_core.remoting.bodies import ConsumerData, Subscription
+from broker_core.remoting.bodies import MEMBER_EXPIRY_MS, ConsumerData, Subscription
 
-EXPIRY_NS = 120 * 1_000_000_000
+EXPIRY_NS = MEMBER_EXPIRY_MS * 1_000_000
 
 C = TypeVar("C")
 
@@ -22,7 +22,7 @@ C = TypeVar("C")
 @dataclass(slots=True)
 class _Member(Generic[C]):
     connection: C
-    heard_ns: int
+    ends_ns: int
 
 
 @dataclass(slots=True)
@@ -38,16 +38,22 @@ class Groups(Generic[C]):
         self._groups: dict[Group, _Group[C]] = {}
 
     def heartbeat(
-        self, client_id: str, connection: C, consumers: Iterable[ConsumerData], *, now_ns: int
+        self,
+        client_id: str,
+        connection: C,
+        consumers: Iterable[ConsumerData],
+        *,
+        now_ns: int,
+        expiry_ns: int = EXPIRY_NS,
     ) -> set[Group]:
-        """Keep *client_id* a member of these groups."""
+        """Keep *client_id* a member of these groups, for *expiry_ns* if nothing is heard of it."""
         changed = set()
         for data in consumers:
             group = self._groups.setdefault(data.group, _Group())
             member = group.members.get(client_id)
             if member is None or member.connection != connection:
                 changed.add(data.group)
-            group.members[client_id] = _Member(connection, now_ns)
+            group.members[client_id] = _Member(connection, now_ns + expiry_ns)
             if _subscribe(group.subscriptions, data.subscriptions):
                 changed.add(data.group)
         return changed
@@ -61,8 +67,8 @@ class Groups(Generic[C]):
         return self._remove(lambda _, __, member: member.connection == connection)
 
     def expire(self, now_ns: int) -> set[Group]:
-        """End the memberships not heard of for 120 s."""
-        return self._remove(lambda _, __, member: now_ns - member.heard_ns > EXPIRY_NS)
+        """End the memberships not heard of for too long."""
+        return self._remove(lambda _, __, member: now_ns > member.ends_ns)
 
     def members(self, group: Group) -> list[str]:
         """Client ids, sorted; empty for an unknown group."""

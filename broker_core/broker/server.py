@@ -35,7 +35,7 @@ from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
 
 _SAVE_EVERY_S = 5.0  # committed offsets: what a crash may take back
-_SWEEP_EVERY_S = 5.0
+_SWEEP_EVERY_S = 0.5  # a member that hangs holds up its group until it is dropped
 _RETENTION_EVERY_S = 60.0
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
 

@@ -23,6 +23,9 @@ PASSIVELY = "CONSUME_PASSIVELY"  # a push consumer, as our proxy is one for Rock
 CLUSTERING = "CLUSTERING"  # members share the queues
 FROM_FIRST = "CONSUME_FROM_FIRST_OFFSET"
 
+#: How long a member is kept without a heartbeat.
+MEMBER_EXPIRY_MS = 120_000
+
 #: What a broker takes in one request; the names in it are kept while a member or lock lives.
 MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024
 MAX_HEARTBEAT_GROUPS = 4096
@@ -123,21 +126,26 @@ class ConsumerData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """Request 34: all groups in which a client takes part, to keep it a member for 120 s."""
+    """Request 34: all groups in which a client takes part, to keep it a member for 120 s.
+
+    *expiry_ms*: to keep it for so long only. Ours; Apache RocketMQ passes over it.
+    """
 
     client_id: str
     consumers: tuple[ConsumerData, ...] = ()
     producers: tuple[Group, ...] = ()
+    expiry_ms: int = MEMBER_EXPIRY_MS
 
     def to_json(self) -> bytes:
         """Return the body."""
-        return orjson.dumps(
-            {
-                "clientID": self.client_id,
-                "producerDataSet": [{"groupName": group} for group in self.producers],
-                "consumerDataSet": [item.to_fields() for item in self.consumers],
-            }
-        )
+        fields: dict[str, Any] = {
+            "clientID": self.client_id,
+            "producerDataSet": [{"groupName": group} for group in self.producers],
+            "consumerDataSet": [item.to_fields() for item in self.consumers],
+        }
+        if self.expiry_ms != MEMBER_EXPIRY_MS:
+            fields["heartbeatTimeoutMillis"] = self.expiry_ms
+        return orjson.dumps(fields)
 
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> Heartbeat:
@@ -149,8 +157,14 @@ class Heartbeat:
                 f"heartbeat.consumerDataSet has {len(groups)} groups: at most"
                 f" {MAX_HEARTBEAT_GROUPS} are taken"
             )
+        expiry_ms = fields.integer("heartbeatTimeoutMillis", MEMBER_EXPIRY_MS)
+        if not 1 <= expiry_ms <= MEMBER_EXPIRY_MS:
+            raise InvalidCommand(
+                f"heartbeat.heartbeatTimeoutMillis is {expiry_ms}: expected 1 to {MEMBER_EXPIRY_MS}"
+            )
         return cls(
             client_id=_client_id_of(fields, "clientID"),
+            expiry_ms=expiry_ms,
             consumers=tuple(ConsumerData.from_fields(item) for item in groups),
             producers=tuple(
                 Group(item.text("groupName")) for item in fields.objects("producerDataSet")

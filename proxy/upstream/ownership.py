@@ -31,6 +31,10 @@ _UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
 
 #: Seconds between two looks at members and routes; notices of the broker come in between.
 _SETTLED_S, _UNSETTLED_S = 5.0, 0.5
+#: A group is left once all its queues are handed over, or after that time.
+_LEAVE_WITHIN_S = 0.5
+#: After standing still: until all that came meanwhile must have been read.
+_ANEW_AFTER_S = 0.5
 
 
 class GroupOwnership:
@@ -163,10 +167,20 @@ class GroupOwnership:
             )
 
     async def _leave(self) -> None:
-        """Hand all queues over and leave; a client that comes meanwhile is served after it."""
+        """Hand all queues over and leave; a client that comes meanwhile is served after it.
+
+        Whoever leaves last tells the others when everything is theirs. But if a queue waits for
+        what is leased, they may have the rest before.
+        """
         if tasks := [owned.hand_over() for owned in self._queues.values()]:
-            await asyncio.wait(tasks)
+            _, waiting = await asyncio.wait(tasks, timeout=_LEAVE_WITHIN_S)
+            if waiting:
+                await self._leave_group()
+                await asyncio.wait(waiting)
         self._forget_gone()
+        await self._leave_group()
+
+    async def _leave_group(self) -> None:
         if self._lane.joined:
             self._lane.joined = False
             await self._context.membership.leave(self._lane.name)
@@ -192,11 +206,20 @@ class GroupOwnership:
     async def _renew(self) -> None:
         lock = self._context.settings.lock
         while True:
+            before_ns = now_ns()
             await asyncio.sleep(lock.renewal_s)
+            if now_ns() - before_ns > (lock.renewal_s + lock.trust_s) * 1e9:
+                # What arrived meanwhile is read first.
+                asyncio.get_running_loop().call_later(_ANEW_AFTER_S, self._begin_anew)
             try:
                 await self._renew_once(timeout_s=lock.request_timeout_s)
             except Exception as error:
                 self._complain("locks not renewed; trying again", error)
+
+    def _begin_anew(self) -> None:
+        """The process stood still for longer than its locks are trusted."""
+        self._lane.forget_clients()
+        self.wake()
 
     async def _renew_once(self, *, timeout_s: float) -> None:
         brokers = _by_broker(self._queues)

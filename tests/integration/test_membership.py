@@ -76,6 +76,16 @@ async def test_heartbeats_go_on_with_one_fixed_subscription_version(
     assert len({beat.consumers for beat in beats}) == 1
 
 
+async def test_who_wants_to_be_forgotten_soon_says_so_three_times_as_often(
+    broker: ScriptedBroker, client: BrokerClient
+) -> None:
+    membership = Membership(client, expiry_s=0.06)
+    await membership.join(GROUP, [ORDERS])
+    beats = await heartbeats(broker, 4)
+    await membership.close()
+    assert {beat.expiry_ms for beat in beats} == {60}
+
+
 async def test_a_broker_that_forgot_us_hears_from_us_on_the_next_connection(
     broker: ScriptedBroker, client: BrokerClient
 ) -> None:

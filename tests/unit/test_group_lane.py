@@ -286,6 +286,8 @@ async def test_a_group_is_wanted_while_somebody_is_there_or_was_of_late(bench: B
     lane.seen()
     assert lane.wanted(leave_after_s=60)
     assert not lane.wanted(leave_after_s=0)
+    lane.forget_clients()
+    assert not lane.wanted(leave_after_s=60)
     lane.waiting_pulls = 1
     assert lane.wanted(leave_after_s=0)
     lane.waiting_pulls = 0

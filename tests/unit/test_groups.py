@@ -51,6 +51,18 @@ def test_members_leave_by_word_by_silence_and_with_their_connection() -> None:
     assert groups.connections(GROUP) == []
 
 
+def test_a_member_may_ask_to_be_forgotten_sooner_each_heartbeat_anew() -> None:
+    groups: Groups[str] = Groups()
+    groups.heartbeat("one", "c", [data(ORDERS)], now_ns=0, expiry_ns=10)
+    assert groups.expire(10) == set()
+    groups.heartbeat("one", "c", [data(ORDERS)], now_ns=10, expiry_ns=10)
+    assert groups.expire(20) == set()
+    assert groups.expire(21) == {GROUP}
+    groups.heartbeat("one", "c", [data(ORDERS)], now_ns=21, expiry_ns=10)
+    groups.heartbeat("one", "c", [data(ORDERS)], now_ns=22)
+    assert groups.expire(EXPIRY_NS) == set()
+
+
 def test_an_old_connection_that_closes_does_not_end_a_newer_one() -> None:
     groups: Groups[str] = Groups()
     groups.heartbeat("one", "old", [data(ORDERS)], now_ns=0)

@@ -49,6 +49,18 @@ def test_a_java_heartbeat() -> None:
     assert Heartbeat.from_json(heartbeat.to_json()) == heartbeat
 
 
+def test_a_heartbeat_says_how_long_it_holds_only_if_that_is_not_as_long_as_ever() -> None:
+    short = Heartbeat(client_id="one", expiry_ms=10_000)
+    assert Heartbeat.from_json(short.to_json()) == short
+    assert b"Timeout" not in Heartbeat(client_id="one").to_json()
+
+
+@pytest.mark.parametrize("expiry", [b"0", b"-1", b"120001", b'"soon"', b"1.5"])
+def test_a_heartbeat_that_holds_for_no_time_or_for_ever_is_refused(expiry: bytes) -> None:
+    with pytest.raises(InvalidCommand, match="heartbeatTimeoutMillis"):
+        Heartbeat.from_json(b'{"clientID":"one","heartbeatTimeoutMillis":%s}' % expiry)
+
+
 @pytest.mark.parametrize("expression", ["*", " * ", "", None, "||"])
 def test_expressions_that_mean_everything(expression: str | None) -> None:
     subscription = Subscription.of_tags(T, expression)

@@ -47,7 +47,11 @@ class ClientProcessor:
         heartbeat = Heartbeat.from_json(request.body)
         self._tell(
             self._groups.heartbeat(
-                heartbeat.client_id, channel, heartbeat.consumers, now_ns=now_ns()
+                heartbeat.client_id,
+                channel,
+                heartbeat.consumers,
+                now_ns=now_ns(),
+                expiry_ns=heartbeat.expiry_ms * 1_000_000,
             )
         )
         for consumer in heartbeat.consumers:

@@ -1,0 +1,52 @@
+"""When a proxy leaves a group, and what others get then. Real upstream, brokers in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core import clock
+from broker_core.tasks import spawn
+from proxy.core.ids import LeaseId
+from proxy.group_lane import Verdicts
+from proxy.upstream import ownership as ownership_module
+from tests.support.eventually import eventually
+from tests.support.lanes import TOPIC
+from tests.support.memory_broker import MemoryBrokers
+from tests.support.upstreams import BILLING, QUICK, SECOND, one_queue, taking_part, upstream
+
+
+async def test_who_leaves_with_a_lease_alive_lets_others_have_the_other_queues() -> None:
+    """A group is left at last, so that one notice is enough, but never late for one long job."""
+    brokers = MemoryBrokers()
+    _, busy = brokers.add_topic(TOPIC, 2)
+    brokers.logs[busy] = [b"x"]
+    async with upstream(brokers, lock=QUICK) as us, taking_part(us) as ownership:
+        await eventually(lambda: len(us.lane.buffer) == 2 and us.ready(busy))
+        assert us.lease() == 1
+        leaving = spawn(ownership.close(), name="close")
+        await eventually(lambda: us.client.asked["leave"] == 1)
+        assert brokers.holders.keys() == {(BILLING, busy)}
+        assert not leaving.done()
+
+        qid = us.pipeline(busy).qid
+        us.lane.settle(Verdicts(TOPIC, qid, acked=[LeaseId(1)]), connection=1)
+        await leaving
+        assert not brokers.holders
+        assert us.client.asked["leave"] == 1
+
+
+async def test_a_proxy_that_stood_still_does_not_keep_queues_for_who_was_there_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its clients have gone elsewhere long ago; it must not wait for them once more."""
+    brokers, queue = one_queue()
+    stood_still_ns = 0
+    monkeypatch.setattr(ownership_module, "now_ns", lambda: clock.now_ns() + stood_still_ns)
+    async with upstream(brokers, lock=QUICK) as us, taking_part(us):
+        await eventually(lambda: us.lane.buffer.find(queue) is not None)
+        us.lane.seen()
+        stood_still_ns = 10 * SECOND
+        await eventually(lambda: not us.lane.joined)
+
+        assert us.client.asked["leave"] == 1
+        assert not brokers.holders
