@@ -46,6 +46,7 @@ class Plan:
     """What is measured. *give_up_s*: how long an arm may stand still before it counts as stuck."""
 
     broker: str
+    arms: tuple[str, ...] = ARMS
     stuck: int = 100_000
     traffic: int = 100_000
     share: float = 0.1
@@ -82,14 +83,14 @@ def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) 
     chooser = random.Random(plan.seed)
     runs: list[Run] = []
     for number in range(plan.rounds):
-        for arm in chooser.sample(ARMS, len(ARMS)):
+        for arm in chooser.sample(plan.arms, len(plan.arms)):
             run = _measure_one(plan, arm, number)
             runs.append(run)
             say(
                 f"{arm}: {run.others_per_s:,.0f} others/s, blackout {run.blackout_s:.1f} s,"
                 f" memory {run.memory_mb:.0f} MB, {run.released} released in order"
             )
-    summary = _summaries(runs)
+    summary = _summaries(plan, runs)
     write_result(
         out,
         "blackout",
@@ -107,7 +108,7 @@ def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {
             "arm": each["arm"],
             "others/s": shown(each["others_per_s"], digits=0),
-            "of free": "" if each["arm"] == "free" else shown(each["ratio"]),
+            "of free": "" if each["ratio"] is None else shown(each["ratio"]),
             "blackout s": _blackout(each),
             "memory MB": shown(each["memory_mb"], digits=0),
             "read past s": shown(each["read_past_s"]),
@@ -125,17 +126,17 @@ def _blackout(summary: dict[str, Any]) -> str:
     return "none" if longest < _BLACKOUT_S else f"{longest:.1f}"
 
 
-def _summaries(runs: list[Run]) -> list[dict[str, Any]]:
+def _summaries(plan: Plan, runs: list[Run]) -> list[dict[str, Any]]:
     free = {run.round: run.others_per_s for run in runs if run.arm == "free"}
     summaries = []
-    for arm in ARMS:
+    for arm in plan.arms:
         of_arm = [run for run in runs if run.arm == arm]
         summaries.append(
             {
                 "arm": arm,
                 "finished": all(run.finished for run in of_arm),
                 "others_per_s": spread([run.others_per_s for run in of_arm], digits=0),
-                "ratio": spread([run.others_per_s / free[run.round] for run in of_arm]),
+                "ratio": _ratio(of_arm, free),
                 "blackout_s": spread([run.blackout_s for run in of_arm]),
                 "memory_mb": spread([run.memory_mb for run in of_arm], digits=0),
                 "read_past_s": spread([run.read_past_s for run in of_arm]),
@@ -145,6 +146,13 @@ def _summaries(runs: list[Run]) -> list[dict[str, Any]]:
             }
         )
     return summaries
+
+
+def _ratio(runs: list[Run], free: dict[int, float]) -> dict[str, float] | None:
+    """To the free arm of the same round; None for that arm itself, or without it."""
+    if not free or runs[0].arm == "free":
+        return None
+    return spread([run.others_per_s / free[run.round] for run in runs])
 
 
 def _measure_one(plan: Plan, arm: str, number: int) -> Run:

@@ -44,7 +44,7 @@ _KEYS = 50
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured. *stop_s*: how long SIGSTOP lasts."""
+    """What is measured. *stop_s*: how long SIGSTOP lasts; *before_s*, *after_s*: under load."""
 
     broker: str
     ends: tuple[str, ...] = ENDS
@@ -54,6 +54,7 @@ class Plan:
     work_ms: float = 3.0
     stop_s: float = 20.0
     before_s: float = 3.0
+    after_s: float = 2.0
     spilled: int = 0
     seed: int = 7
 
@@ -148,7 +149,7 @@ def _measure_one(plan: Plan, brokers: Brokers, folder: Path, end: str, number: i
         producer = site.start_producer([survivor, victim], rate=plan.rate, keys=_KEYS)
         _wait_for_load(plan, workers)
         ended_ns = _end(plan, end, victim, survivor)
-        _wait_for_progress(workers)
+        _wait_for_progress(plan, workers)
         producer.terminate()
         sent = producer.ended_with["sent"]
         wait_until(
@@ -214,10 +215,10 @@ def _end(plan: Plan, end: str, victim: ProxyProcess, survivor: ProxyProcess) -> 
     return ended_ns
 
 
-def _wait_for_progress(workers: list[Worker]) -> None:
-    """Two seconds under load, so that each queue has been served again."""
+def _wait_for_progress(plan: Plan, workers: list[Worker]) -> None:
+    """A while under load, so that each queue has been served again."""
     before = sum(worker.counts()["others"] for worker in workers)
-    time.sleep(2)
+    time.sleep(plan.after_s)
     wait_until(
         lambda: sum(worker.counts()["others"] for worker in workers) > before,
         within_s=60,

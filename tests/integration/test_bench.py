@@ -1,0 +1,81 @@
+"""The cases of ``orderlane bench`` at a tiny size: they run, are judged, and leave a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from bench import blackout, takeover
+from bench.site import EMBEDDED
+from proxy.cli import bench as command
+from tests.support.command_line import CommandLine, command_line
+
+
+@pytest.fixture
+def cli(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    with command_line(monkeypatch, capsys) as cli:
+        yield cli
+
+
+def silent(_sentence: str) -> None:
+    """Nobody watches."""
+
+
+def result_at(path: Path) -> dict[str, Any]:
+    result: dict[str, Any] = orjson.loads(path.read_bytes())
+    assert result["command"] == "orderlane bench"
+    assert "Python" in result["machine"]
+    return result
+
+
+@pytest.mark.slow
+def test_take_over(tmp_path: Path) -> None:
+    plan = takeover.Plan(
+        EMBEDDED, ("SIGTERM",), rounds=1, queues=2, rate=200, before_s=0.2, after_s=0.2
+    )
+    path = tmp_path / "takeover.json"
+    (row,) = takeover.measure(plan, path, command="orderlane bench", say=silent)
+    (run,) = result_at(path)["runs"]
+
+    assert (run["duplicates"], run["again"], run["violations"]) == (0, 0, 0)
+    assert 0 < run["gap_median_s"] <= run["gap_worst_s"] <= run["pause_s"]
+    assert set(row) == set(takeover.COLUMNS)
+
+
+@pytest.mark.slow
+def test_blackout(tmp_path: Path) -> None:
+    """One arm, with histories: behind stuck messages others are served, then those in order."""
+    plan = blackout.Plan(EMBEDDED, ("deep",), 200, 400, rounds=1, queues=2, histories=True)
+    path = tmp_path / "blackout.json"
+    (row,) = blackout.measure(plan, path, command="orderlane bench", say=silent)
+    (run,) = result_at(path)["runs"]
+
+    assert (run["finished"], run["faults"], run["violations"]) == (True, 0, 0)
+    assert run["released"] == run["stuck"] > 200
+    assert set(row) == set(blackout.COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("takeover", "--end", "SIGHUP"), "--end 'SIGHUP' is none of SIGTERM, SIGKILL, SIGSTOP"),
+        (("blackout", "--broker", "3.2"), "--broker '3.2' is none of embedded, 5.3.3, 4.9.7"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    cli: CommandLine, arguments: tuple[str, ...], reason: str
+) -> None:
+    assert cli.problem("bench", *arguments) == reason
+
+
+def test_without_its_source_tree_there_is_nothing_to_run(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    assert "needs the source tree" in cli.problem("bench", "takeover")
