@@ -20,6 +20,7 @@ import pytest
 import structlog
 import uvloop
 
+from tests.chaos.consumer import KINDS
 from tests.chaos.report import markdown
 from tests.chaos.run import Result, run, say
 from tests.chaos.schedule import TIMES, plan
@@ -30,6 +31,7 @@ from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
 
 _OUT = ROOT / "build/chaos"
+_CLIENTS = "thin,ddmq-java,blocking,thin,ddmq-go"
 
 
 def _options() -> argparse.Namespace:
@@ -42,7 +44,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--times", choices=sorted(TIMES), help="of locks and leases")
     parser.add_argument("--on-exhausted", choices=("dead_letter", "block"))
     parser.add_argument("--proxies", type=int, default=3)
-    parser.add_argument("--clients", default="thin,thin,thin,thin", help="kind of each")
+    parser.add_argument("--clients", default=_CLIENTS, help=f"kind of each; of {', '.join(KINDS)}")
     parser.add_argument("--keys", type=int, default=16)
     parser.add_argument("--rate", type=float, default=120, help="messages a second")
     parser.add_argument(

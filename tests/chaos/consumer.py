@@ -5,39 +5,100 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from proxy.cli.observing import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.history.record import HistoryWriter
-from tests.chaos.workload import GROUP, fails
-from thin_client import AsyncConsumer, Message, Retry
+from tests.chaos.workload import GROUP, fails, work_s
+from tests.support.ddmq_client import MODES, DdmqClient, DdmqMessage
+from thin_client import AsyncConsumer, Consumer, Message, Retry
+
+_CONCURRENCY = 8
 
 
-async def _run_thin(options: argparse.Namespace, history: HistoryWriter) -> None:
+def _options_of(options: argparse.Namespace, history: HistoryWriter) -> dict[str, Any]:
+    observer = HistoryObserver(history, group=GROUP, consumer=options.name)
+    return {"concurrency": _CONCURRENCY, "client_id": options.name, "observer": observer}
+
+
+def _run_thin(options: argparse.Namespace, history: HistoryWriter) -> int:
     async def handle(message: Message) -> None:
-        body = message.json()
-        await asyncio.sleep(body["work_ms"] / 1000)
-        if fails(body, attempt=message.attempt, cured=options.cured.exists()):
+        body, cured = message.json(), options.cured.exists()
+        await asyncio.sleep(work_s(body, cured=cured))
+        if fails(body, attempt=message.attempt, cured=cured):
             raise Retry
 
-    consumer = AsyncConsumer(
-        options.proxies.split(","),
-        group=GROUP,
-        concurrency=8,
-        client_id=options.name,
-        observer=HistoryObserver(history, group=GROUP, consumer=options.name),
-    )
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
+    async def run() -> None:
+        servers, more = options.proxies.split(","), _options_of(options, history)
+        consumer = AsyncConsumer(servers, group=GROUP, **more)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
+        print_json({"ready": True})
+        await consumer.run(handle, handle_signals=False)
+
+    asyncio.run(run())
+    return 0
+
+
+def _run_blocking(options: argparse.Namespace, history: HistoryWriter) -> int:
+    def handle(message: Message) -> None:
+        body, cured = message.json(), options.cured.exists()
+        time.sleep(work_s(body, cured=cured))
+        if fails(body, attempt=message.attempt, cured=cured):
+            raise Retry
+
+    servers, more = options.proxies.split(","), _options_of(options, history)
+    consumer = Consumer(servers, group=GROUP, **more)
+    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
     print_json({"ready": True})
-    await consumer.run(handle, handle_signals=False)
+    consumer.run(handle, handle_signals=False)
+    return 0
+
+
+def _run_ddmq(options: argparse.Namespace, history: HistoryWriter, *, mode: str) -> int:
+    """Its report is what it prints last; 1 if a proxy did what none may do to such a client."""
+    attempts: Counter[tuple[str, int]] = Counter()
+
+    async def handle(message: DdmqMessage) -> bool:
+        place = (message.qid.partition("#")[0], message.offset)
+        attempts[place] += 1
+        body, cured = orjson.loads(message.value), options.cured.exists()
+        await asyncio.sleep(work_s(body, cured=cured))
+        return not fails(body, attempt=attempts[place], cured=cured)
+
+    client = DdmqClient(
+        options.proxies.split(","), GROUP, MODES[mode], name=options.name, history=history
+    )
+
+    async def run() -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, client.stop)
+        print_json({"ready": True})
+        await client.run(handle)
+
+    asyncio.run(run())
+    print_json(client.report())
+    for violation in client.violations:
+        sys.stderr.write(f"violation: {violation}\n")
+    return 1 if client.violations else 0
 
 
 #: By what a client calls itself.
-KINDS = {"thin": _run_thin}
+KINDS: dict[str, Callable[[argparse.Namespace, HistoryWriter], int]] = {
+    "thin": _run_thin,
+    "blocking": _run_blocking,
+    **{f"ddmq-{mode}": partial(_run_ddmq, mode=mode) for mode in MODES},
+}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", choices=sorted(KINDS), default="thin")
     parser.add_argument("--proxies", required=True, help="host:port, separated by commas")
@@ -46,9 +107,10 @@ def main() -> None:
     parser.add_argument("--cured", type=Path, required=True, help="while it exists nothing fails")
     options = parser.parse_args()
     history = HistoryWriter(options.history, options.name, parts=("consumer",))
-    asyncio.run(KINDS[options.kind](options, history))
+    code = KINDS[options.kind](options, history)
     history.close()
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

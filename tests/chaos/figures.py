@@ -26,7 +26,6 @@ class Figures:
     """Seconds from the fault to the first hand-out by the next owner, by kind of fault."""
     _delivered_ns: int = 0
     _ended_by: dict[tuple[Lane, int], tuple[int, str]] = field(default_factory=dict)
-    _leased: dict[tuple[Lane, int, int], tuple[Lane, int]] = field(default_factory=dict)
     _handled: set[tuple[Lane, int]] = field(default_factory=set)
     _owner: dict[Lane, str] = field(default_factory=dict)  # node
     _under_attack: dict[Lane, tuple[str, int, str]] = field(default_factory=dict)
@@ -39,9 +38,9 @@ class Figures:
             case "ack_ok":
                 self._ended_by[_place(event)] = (event["epoch"], str(event["outcome"]))
             case "expire":
-                lease = (_lane(event), event["epoch"], event["lease"])
-                if (place := self._leased.pop(lease, None)) is not None:
-                    self._ended_by[place] = (event["epoch"], "lease ended")
+                self._ended_by[_place(event)] = (event["epoch"], "lease ended")
+            case "unsent":
+                self._ended_by[_place(event)] = (event["epoch"], "answer not written")
             case "handle_end" if event["outcome"] == "ok":
                 self._handled.add(_place(event))
             case "own+":
@@ -88,8 +87,7 @@ class Figures:
             self.repeats[cause] += 1
             if place in self._handled:
                 self.duplicates[cause] += 1
-        self._ended_by[place] = (event["epoch"], "answer lost")
-        self._leased[lane, event["epoch"], event["lease"]] = place
+        self._ended_by[place] = (event["epoch"], "nothing known")
 
 
 def figures_of(events: Iterable[Event]) -> Figures:

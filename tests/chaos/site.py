@@ -232,12 +232,13 @@ class Site:
         return child
 
     def start_client(self, number: int) -> Child:
-        """A new client; its first proxy is not everybody's."""
+        """A new client. Each proxy has one of its own, so that it always takes part; others roam."""
         self._starts += 1
         kind = self.shape.clients[number]
+        proxies = 1 if number < self.shape.proxies else self.shape.proxies
         child = self._children.start_module(
             *("tests.chaos.consumer", "--kind", kind, "--name", f"{kind}-{number}-{self._starts}"),
-            *("--proxies", self._proxies_of(f"client {number}", first=number)),
+            *("--proxies", self._proxies_of(f"client {number}", first=number, of=proxies)),
             *("--history", self.histories, "--cured", self.cured),
         )
         child.ready(within_s=60)
@@ -248,8 +249,8 @@ class Site:
         shape = self.shape
         child = self._children.start_module(
             *("tests.chaos.producer", "--name", "producer", "--seed", shape.seed),
-            *("--proxies", self._proxies_of("producer", first=0), "--history", self.histories),
-            *("--keys", shape.keys, "--rate", shape.rate),
+            *("--proxies", self._proxies_of("producer", first=0, of=shape.proxies)),
+            *("--history", self.histories, "--keys", shape.keys, "--rate", shape.rate),
         )
         child.ready(within_s=60)
         return child
@@ -265,9 +266,8 @@ class Site:
             return {"violations": 1, "by_id": {}, "failed": judged.err.strip()}
         return dict(judged.json)
 
-    def _proxies_of(self, near: str, *, first: int) -> str:
-        count = self.shape.proxies
-        order = [(first + step) % count for step in range(count)]
+    def _proxies_of(self, near: str, *, first: int, of: int) -> str:
+        order = [(first + step) % self.shape.proxies for step in range(of)]
         return ",".join(self.links[f"{near} to proxy {proxy}"].address for proxy in order)
 
     # ---- how far it is --------------------------------------------------------------------------

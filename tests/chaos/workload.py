@@ -55,6 +55,12 @@ def _behaviour(chooser: random.Random, key: str) -> dict[str, Any]:
     return {"plan": "ok", "work_ms": chooser.choice((0, 0, 1, 5, 20))}
 
 
+def work_s(body: dict[str, Any], *, cured: bool) -> float:
+    """How long its handler works. DDMQ's clients cannot extend a lease: cured, none needs to."""
+    work_ms: int = body["work_ms"]
+    return min(work_ms, 20 if cured else work_ms) / 1000
+
+
 def fails(body: dict[str, Any], *, attempt: int, cured: bool) -> bool:
     """Whether the handler fails. *cured*: the poison has lost its power."""
     if body["plan"] == "poison":
