@@ -28,19 +28,21 @@ class Nemesis:
     """How often each kind was injected, and undone again."""
 
     async def run(self, faults: Sequence[Fault]) -> None:
-        """All *faults*, each at its time; returns when the last is undone."""
-        began = asyncio.get_running_loop().time()
+        """All *faults*; returns when the last is undone."""
         lanes = [
-            spawn(self._lane([each for each in faults if each.role in roles], began), name=roles[0])
+            spawn(self._lane([each for each in faults if each.role in roles]), name=roles[0])
             for roles in (("proxy", "broker-link"), ("broker",), ("client", "client-link"))
         ]
         await asyncio.gather(*lanes)
 
-    async def _lane(self, faults: Sequence[Fault], began: float) -> None:
-        """One after the other; where a restart takes long the rest is late."""
+    async def _lane(self, faults: Sequence[Fault]) -> None:
+        """One after the other, with the pauses of the plan between: a broker may take long to start
+        and to stop, and has to work a while before the next fault.
+        """
+        planned_s = 0.0
         for fault in faults:
-            now = asyncio.get_running_loop().time()
-            await asyncio.sleep(max(0.0, began + fault.at_s - now))
+            await asyncio.sleep(max(0.0, fault.at_s - planned_s))
+            planned_s = fault.at_s + fault.for_s
             self._write(fault, "begin")
             await self._inject(fault)
             self._write(fault, "end")

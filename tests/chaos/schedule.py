@@ -87,8 +87,10 @@ def plan(seed: int, *, seconds: float, times: Times, proxies: int, clients: int)
             for_s = _length_s(chooser, kind, times)
             if count >= len(kinds) and at_s + for_s > seconds:
                 break
-            proxy = chooser.choice((-1, *range(proxies))) if "client-link" in kind else -1
             target = chooser.randrange(targets)
+            proxy = chooser.choice((-1, *range(proxies)))
+            if "client-link" not in kind or target < proxies:  # such a client knows one proxy
+                proxy = -1
             faults.append(
                 Fault(at_s=round(at_s, 2), kind=kind, target=target, proxy=proxy, for_s=for_s)
             )

@@ -232,7 +232,7 @@ class Site:
         return child
 
     def start_client(self, number: int) -> Child:
-        """A new client. Each proxy has one of its own, so that it always takes part; others roam."""
+        """A new client. Each proxy has one of its own, so that it always takes part; more roam."""
         self._starts += 1
         kind = self.shape.clients[number]
         proxies = 1 if number < self.shape.proxies else self.shape.proxies
