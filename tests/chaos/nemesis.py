@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,16 @@ from tests.support.processes import Child
 _ENDS_WITHIN_S = 90
 
 
+def ended_badly(child: Child) -> str | None:
+    """SIGTERM, and what was wrong with its end; afterwards it has ended. Blocks."""
+    try:
+        code = child.terminate(within_s=_ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return f"it did not end within {_ENDS_WITHIN_S} s"
+    return f"it ended with {code}: {child.err[-1000:].strip()}" if code else None
+
+
 @dataclass(slots=True)
 class Nemesis:
     """One run of a schedule."""
@@ -26,6 +37,8 @@ class Nemesis:
     history: History
     done: Counter[str] = field(default_factory=Counter)
     """How often each kind was injected, and undone again."""
+    problems: list[str] = field(default_factory=list)
+    """Processes that did not end as they should when they were told to."""
 
     async def run(self, faults: Sequence[Fault]) -> None:
         """All *faults*; returns when the last is undone."""
@@ -99,9 +112,8 @@ class Nemesis:
             return
         if fault.action == "kill":
             await asyncio.to_thread(child.kill)
-        else:
-            code = await asyncio.to_thread(child.terminate, within_s=_ENDS_WITHIN_S)
-            assert code == 0, f"{fault.kind}: ended with {code}: {child.err[-2000:]}"
+        elif problem := await asyncio.to_thread(ended_badly, child):
+            self.problems.append(f"{fault.kind} of {fault.role} {fault.target}: {problem}")
         await asyncio.sleep(fault.for_s)
         start = self.site.start_proxy if fault.role == "proxy" else self.site.start_client
         processes[fault.target] = await asyncio.to_thread(start, fault.target)
@@ -113,6 +125,9 @@ class Nemesis:
             await asyncio.sleep(fault.for_s)
             site.resume_broker()
             return
-        await asyncio.to_thread(site.stop_broker, crash=fault.action == "kill")
+        if fault.action == "kill" or site.official is not None:
+            await asyncio.to_thread(site.stop_broker, crash=fault.action == "kill")
+        elif problem := await asyncio.to_thread(ended_badly, site.embedded):
+            self.problems.append(f"{fault.kind}: {problem}")
         await asyncio.sleep(fault.for_s)
         await asyncio.to_thread(site.start_broker)

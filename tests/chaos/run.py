@@ -13,14 +13,14 @@ from broker_core.clock import now_ns
 from proxy.history.reader import HistoryReader
 from proxy.history.record import HistoryWriter
 from tests.chaos.figures import figures_of
-from tests.chaos.nemesis import Nemesis
+from tests.chaos.nemesis import Nemesis, ended_badly
 from tests.chaos.schedule import KINDS, Fault
 from tests.chaos.site import Shape, Site
+from tests.support.processes import Child
 
 #: How long everything may take to be handled and committed once the last fault is undone: a broker
 #: that was killed last costs trust, lock and leases of those before, and a busy machine its part.
 _DRAINS_WITHIN_S = 150
-_ENDS_WITHIN_S = 90
 _LOOK_S = 0.5
 
 
@@ -71,10 +71,8 @@ async def run(shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: f
         nemesis = Nemesis(site, history)
         producer = await asyncio.to_thread(site.start_producer)
         say(f"{shape.broker}: {len(faults)} faults in {seconds:.0f} s, seed {shape.seed}")
-        try:
-            await nemesis.run(faults)
-        except AssertionError as error:
-            result.problems.append(str(error))
+        await nemesis.run(faults)
+        result.problems += nemesis.problems
         result.faults = {kind: nemesis.done[kind] for kind in KINDS}
         site.cured.touch()
         await _stop(producer, result, "producer")
@@ -93,15 +91,10 @@ async def run(shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: f
     return result
 
 
-async def _stop(child: Any, result: Result, name: str) -> None:
-    """SIGTERM; whoever had no fault lately ends by itself, with 0."""
-    try:
-        code = await asyncio.to_thread(child.terminate, within_s=_ENDS_WITHIN_S)
-    except Exception as error:
-        result.problems.append(f"{name} does not end: {error}")
-        return
-    if code:
-        result.problems.append(f"{name} ended with {code}: {child.err[-500:]}")
+async def _stop(child: Child, result: Result, name: str) -> None:
+    """SIGTERM; it has to end by itself, and well."""
+    if problem := await asyncio.to_thread(ended_badly, child):
+        result.problems.append(f"{name}: {problem}")
 
 
 async def _drain(site: Site, result: Result) -> None:
