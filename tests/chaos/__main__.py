@@ -41,7 +41,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--broker", action="append", help="embedded or a version of Apache RocketMQ, repeatable"
     )
-    parser.add_argument("--times", choices=sorted(TIMES), help="of locks and leases")
+    parser.add_argument(
+        "--times", choices=sorted(TIMES), default="default", help="of locks and leases"
+    )
     parser.add_argument("--on-exhausted", choices=("dead_letter", "block"))
     parser.add_argument("--proxies", type=int, default=3)
     parser.add_argument("--clients", default=_CLIENTS, help=f"kind of each; of {', '.join(KINDS)}")
@@ -54,10 +56,10 @@ def _options() -> argparse.Namespace:
 
 
 def _shape(options: argparse.Namespace, broker: str) -> Shape:
-    """Where the options say nothing the seed chooses, for each kind of broker otherwise."""
-    odd = options.seed + (broker != EMBEDDED)
-    times = TIMES[options.times or ("short", "default")[odd % 2]]
-    policy = options.on_exhausted or ("dead_letter", "block")[odd // 2 % 2]
+    """What becomes of messages that fail again and again is the seed's choice, if nobody else's."""
+    times = TIMES[options.times]
+    odd = (options.seed + (broker != EMBEDDED)) % 2
+    policy = options.on_exhausted or ("block", "dead_letter")[odd]
     return Shape(
         broker=broker,
         seed=options.seed,
@@ -115,10 +117,14 @@ def main() -> int:
         say(str(missing))
         return 1
     failed = False
-    for broker in brokers:
-        result = uvloop.run(_run(options, _shape(options, broker)))
-        print(markdown(result))
-        failed = failed or bool(result.problems)
+    try:
+        for broker in brokers:
+            result = uvloop.run(_run(options, _shape(options, broker)))
+            print(markdown(result))
+            failed = failed or bool(result.problems)
+    except KeyboardInterrupt:
+        say("interrupted; all processes are ended")
+        return 130
     if failed:
         say(f"failed; the same faults again: --seed {options.seed}; see {_OUT.relative_to(ROOT)}")
     return int(failed)

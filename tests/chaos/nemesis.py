@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from broker_core.tasks import spawn
 from proxy.history.record import History
 from tests.chaos.links import Link
-from tests.chaos.schedule import Fault
+from tests.chaos.schedule import LANES, Fault
 from tests.chaos.site import Site
 from tests.support.processes import Child
 
@@ -44,7 +44,7 @@ class Nemesis:
         """All *faults*; returns when the last is undone."""
         lanes = [
             spawn(self._lane([each for each in faults if each.role in roles]), name=roles[0])
-            for roles in (("proxy", "broker-link"), ("broker",), ("client", "client-link"))
+            for roles in LANES
         ]
         await asyncio.gather(*lanes)
 

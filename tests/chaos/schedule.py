@@ -1,8 +1,8 @@
 """What goes wrong, when, and for how long: a plan made from a seed. Pure.
 
-Three lanes of faults run beside each other: those of proxies and of their links to the broker,
-those of the broker, those of clients and of their links to proxies. Within a lane one follows the
-other. Every kind of a lane comes once before any comes again, so one round has them all.
+Four lanes of faults run beside each other: those of proxies, of their links to the broker, of the
+broker, of clients and their links to proxies. Within a lane one follows the other. Every kind of a
+lane comes once before any comes again, so one round has them all.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 #: What can happen to a link; ``tests/chaos/links.py`` does it.
 LINK_ACTIONS = ("reset", "hold", "hold-requests", "hold-answers", "lose-answers", "delay")
 
-PROXY_KINDS = (
-    *("proxy.kill", "proxy.stop", "proxy.sleep", "proxy.restart"),
-    *(f"broker-link.{action}" for action in LINK_ACTIONS),
-)
+PROXY_KINDS = ("proxy.kill", "proxy.stop", "proxy.sleep", "proxy.restart")
+BROKER_LINK_KINDS = tuple(f"broker-link.{action}" for action in LINK_ACTIONS)
 BROKER_KINDS = ("broker.kill", "broker.stop", "broker.restart")
 CLIENT_KINDS = (
     *("client.kill", "client.stop", "client.restart"),
     *(f"client-link.{action}" for action in LINK_ACTIONS),
 )
-KINDS = (*PROXY_KINDS, *BROKER_KINDS, *CLIENT_KINDS)
+KINDS = (*PROXY_KINDS, *BROKER_LINK_KINDS, *BROKER_KINDS, *CLIENT_KINDS)
+#: Who is attacked in one lane.
+LANES = (("proxy",), ("broker-link",), ("broker",), ("client", "client-link"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,8 @@ def plan(seed: int, *, seconds: float, times: Times, proxies: int, clients: int)
     each lane has its first round whole, however long that takes. The same arguments, the same plan.
     """
     lanes = (
-        (PROXY_KINDS, proxies, (0.3, 1.5)),
+        (PROXY_KINDS, proxies, (times.trust_s, 1.5 * times.trust_s)),
+        (BROKER_LINK_KINDS, proxies, (0.3, 1.5)),
         (BROKER_KINDS, 1, (1.5 * times.trust_s, 3 * times.trust_s)),
         (CLIENT_KINDS, clients, (0.3, 2.0)),
     )
