@@ -1,8 +1,9 @@
 """The history checker: does what the processes wrote down keep the promises?
 
 It reads the events of all files in the order of time and judges them as they pass. The ids are
-those of the invariants, described in ``docs/history.md``: O1 O2 O3 O3b of the order inside a key,
-L1 L2 of the log, C1 C2 of commits, W1 W2 W3 of ownership and fencing, D1 of loss.
+those of the invariants, described in ``docs/history.md``: O1 to O4 of the order inside a key, L1 L2
+of the log, W1 W2 W3 of ownership and fencing, C1 C2 C3 of commits, D1 to D5 of loss and repetition,
+R1 R2 R3 of retries, leases and parking, N1 to N4 of isolation and progress, X1 of lost answers.
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from proxy.history.deliveries import Deliveries
+from proxy.history.answers import Answers
+from proxy.history.calm import Calm
 from proxy.history.facts import LaneFacts
 from proxy.history.findings import Counts, Findings, Report
-from proxy.history.handlings import Handlings
-from proxy.history.ownership import Ownership
+from proxy.history.lanes import Lane
+from proxy.history.limits import Limits, ns
+from proxy.history.parking import is_twin, origin_of
 from proxy.history.reader import Event, HistoryError, HistoryReader
 from proxy.history.sends import Sends
+from proxy.history.waiting import Sites
 
 
-def verify(files: Iterable[Path]) -> Report:
-    """Judge the histories in *files* together.
+def verify(files: Iterable[Path], *, limits: Limits | None = None) -> Report:
+    """Judge the histories in *files* together; *limits* are those of the timed invariants.
 
     Raises HistoryError if one is unreadable, or if there is no send or no delivery in all of them:
     an empty history proves nothing.
     """
     reader = HistoryReader(tuple(files))
-    checker = HistoryChecker()
+    checker = HistoryChecker(limits=limits)
     for event in reader.events():
         checker.on_event(event)
     return checker.report(torn=reader.torn)
@@ -35,12 +39,17 @@ def verify(files: Iterable[Path]) -> Report:
 class HistoryChecker:
     """Takes events in the order of time; ``report`` ends the check."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
         self._findings = Findings()
         self._sends = Sends(self._findings)
-        self._lanes: dict[tuple[str, str, str], _Lane] = {}
+        self._sites = Sites()
+        self._answers = Answers()
+        self._calm = Calm(ns(self._limits.settle_s))
+        self._lanes: dict[tuple[str, str, str], Lane] = {}
         self._events = self._deliveries = self._handled = 0
         self._brokers: set[str] = set()  # nodes with a running broker
+        self._broker_starts = 0
         self._commits_fenced = True  # Apache RocketMQ takes those of former owners, too
         self._actions: dict[str, Callable[[Event], None]] = {
             "send": self._sends.send,
@@ -48,26 +57,35 @@ class HistoryChecker:
             "send_info": self._sends.send_info,
             "own+": lambda event: self._lane(event).ownership.own(event),
             "own-": lambda event: self._lane(event).ownership.disown(event),
+            "drain": lambda event: self._lane(event).ownership.drain(event),
+            "record": lambda event: self._lane(event).record(event),
+            "window": lambda event: self._lane(event).window(event),
             "deliver": self._deliver,
+            "replay": lambda event: self._lane(event).replay(event),
             "handle_start": self._handle_start,
             "handle_end": lambda event: self._lane(event).handlings.end(event),
-            "ack_ok": lambda event: self._lane(event).deliveries.ack_ok(event),
-            "expire": lambda event: self._lane(event).deliveries.expire(event),
-            "unsent": lambda event: self._lane(event).deliveries.expire(event),
-            "finish": self._finish,
+            "finish": lambda event: self._lane(event).finish(event),
             "commit": self._commit,
+            "park": lambda event: self._lane(event).parking.park(event),
+            "unpark": lambda event: self._lane(event).parking.unpark(event),
+            "redrive": lambda event: self._lane(event).parking.redrive(event),
+            "pull_wait": lambda event: self._pull(event, 1),
+            "pull_end": lambda event: self._pull(event, -1),
+            "nemesis": self._nemesis,
             "start": self._start,
             "stop": lambda event: self._brokers.discard(event["node"]),
         }
+        for what in ("ack_ok", "expire", "unsent", "extend"):
+            self._actions[what] = lambda event: self._lane(event).lease(event)
 
     def on_event(self, event: Event) -> None:
         """Judge one event, pass over unknown ones. Raises HistoryError if a field is wrong."""
         self._events += 1
-        action = self._actions.get(event["e"])
-        if action is None:
-            return
         try:
-            action(event)
+            self._sites.seen(event["node"], event["t_ns"])
+            action = self._actions.get(event["e"])
+            if action is not None:
+                action(event)
         except KeyError as error:
             raise HistoryError(f"{_where(event)} has no field {error}") from None
         except (TypeError, AttributeError) as error:
@@ -80,7 +98,9 @@ class HistoryChecker:
         if not self._deliveries + self._handled:
             raise HistoryError("these histories hold no delivery: there is nothing to judge")
         lanes = self._lanes.values()
-        self._sends.judge({name: lane.facts for name, lane in self._lanes.items()})
+        for lane in lanes:
+            lane.ownership.judge_end()
+        self._sends.judge(self._lanes, self._sites)
         side = "handlings" if self._handled else "deliveries"
         counts = Counts(
             events=self._events,
@@ -93,39 +113,55 @@ class HistoryChecker:
             duplicates=sum(getattr(lane, side).duplicates for lane in lanes),
             late=sum(lane.handlings.late for lane in lanes),
             lost=self._sends.lost,
+            void=sum(lane.ownership.void for lane in lanes),
+            changed=sum(lane.deliveries.changed for lane in lanes),
         )
         return Report(counts, self._findings.by_id)
 
-    def _lane(self, event: Event) -> _Lane:
-        name = (event["group"], event["topic"], event["queue"])
-        lane = self._lanes.get(name)
+    def _lane(self, event: Event) -> Lane:
+        return self._lane_of(event["group"], event["topic"], event["queue"])
+
+    def _lane_of(self, group: str, topic: str, queue: str) -> Lane:
+        lane = self._lanes.get((group, topic, queue))
         if lane is None:
-            lane = self._lanes[name] = _Lane(LaneFacts(*name, self._findings))
+            twin = is_twin(queue)
+            origin = self._lane_of(group, topic, origin_of(queue)) if twin else None
+            facts = LaneFacts(
+                group,
+                topic,
+                queue,
+                self._findings,
+                self._limits,
+                self._calm,
+                self._sends.times(topic, queue),
+            )
+            lane = Lane(facts, self._sites, self._answers, origin=origin)
+            self._lanes[group, topic, queue] = lane
         return lane
 
     def _deliver(self, event: Event) -> None:
         self._deliveries += 1
         self._sends.saw(event)
-        lane = self._lane(event)
-        if not lane.ownership.fenced(event):
-            lane.deliveries.deliver(event)
-
-    def _finish(self, event: Event) -> None:
-        lane = self._lane(event)
-        if not lane.ownership.fenced(event):
-            lane.deliveries.finish(event)
+        self._lane(event).deliver(event)
 
     def _commit(self, event: Event) -> None:
-        lane = self._lane(event)
-        if not self._commits_fenced and lane.ownership.took_late_commit(event):
-            return
-        if not lane.ownership.fenced(event):
-            lane.ownership.commit(event)
+        self._lane(event).commit(event, fenced=self._commits_fenced)
 
     def _handle_start(self, event: Event) -> None:
         self._handled += 1
         self._sends.saw(event)
         self._lane(event).handlings.start(event)
+
+    def _pull(self, event: Event, change: int) -> None:
+        site = self._sites.of(event["node"], event["group"])
+        site.pulls(event["topics"], change, event["t_ns"])
+
+    def _nemesis(self, event: Event) -> None:
+        what, target = event["what"], str(event.get("target"))
+        if event["phase"] == "begin":
+            self._calm.begin(what, target)
+        else:
+            self._calm.end(what, target, t_ns=event["t_ns"])
 
     def _start(self, event: Event) -> None:
         parts = event.get("parts", ())
@@ -133,22 +169,13 @@ class HistoryChecker:
             self._commits_fenced = False
         elif "broker" not in parts:
             return
+        self._broker_starts += 1
+        if self._broker_starts > 1:
+            self._calm.disturbed(event["t_ns"])
         if self._brokers:  # one that never stopped: it was killed, and this is it again
             for lane in self._lanes.values():
                 lane.ownership.forget_commits()
         self._brokers = {event["node"]}
-
-
-class _Lane:
-    """The checks of one queue and group."""
-
-    __slots__ = ("deliveries", "facts", "handlings", "ownership")
-
-    def __init__(self, facts: LaneFacts) -> None:
-        self.facts = facts
-        self.deliveries = Deliveries(facts)
-        self.ownership = Ownership(facts, self.deliveries)
-        self.handlings = Handlings(facts)
 
 
 def _where(event: Event) -> str:

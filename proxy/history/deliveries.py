@@ -1,32 +1,51 @@
-"""O1, O2, O3, W3 and the half of D1 that concerns hand-outs: what the proxies did."""
+"""O1, O2, O4, D2 to D5 and the half of D1 that concerns hand-outs: what the proxies did."""
 
 from __future__ import annotations
 
-from proxy.history.facts import DELIVERED, FINISHED, LaneFacts, OffsetFlags, lower
+from proxy.history.attempts import Attempts, Unfinished
+from proxy.history.durability import Durability
+from proxy.history.facts import (
+    DELIVERED,
+    DURABLE,
+    FINISHED,
+    LaneFacts,
+    OffsetFlags,
+    Slot,
+    lower,
+    name_of,
+    outcome_in,
+)
+from proxy.history.leases import Lease, Leases
+from proxy.history.limits import ns
+from proxy.history.progress import Progress
 from proxy.history.reader import Event
-
-#: What must be in order: an order key's text, or for an unordered message its own offset.
-Slot = str | int
 
 
 class Deliveries:
     """Hand-outs, leases and finishes of one queue and group.
 
-    A finish is volatile until a commit covers it: the owner after a crash may hand such a message
-    out again. Then it is unfinished again, and so everything is judged once more within that
-    ownership period.
+    A finish is volatile until a commit or an ownership record covers it: the owner after a crash
+    may hand such a message out again. Then it is unfinished again, and so everything is judged once
+    more within that ownership period.
     """
 
     def __init__(self, facts: LaneFacts) -> None:
         self._facts = facts
         self.duplicates = 0
+        self.changed = 0
+        self.leases = Leases(facts)
+        self.durability = Durability(facts)
+        self._attempts = Attempts(facts)
         self._open: dict[Slot, set[int]] = {}  # offsets handed out and not finished
-        self._slot_of: dict[int, Slot] = {}  # the same, by offset
-        self._live: dict[int, tuple[int, Slot]] = {}  # lease → offset, slot
-        self._lease_of: dict[Slot, int] = {}
+        self._unfinished: dict[int, Unfinished] = {}  # the same, by offset
+        self._first_out: dict[int, int] = {}  # the same: when that was for the first time
+        self.progress = Progress(facts, self._first_out)
+        self._acked: set[int] = set()  # accepted verdicts whose finish is to come
         self._highest: dict[str, int] = {}  # of each key, handed out in this period
         self._highest_before: dict[str, int] = {}  # in periods before
         self._finished_now = OffsetFlags()  # in this period
+        self._handed_over = False  # the period before ended so, in peace
+        self._clean = False  # and no lease was alive then
 
     @property
     def keys(self) -> set[str]:
@@ -36,113 +55,204 @@ class Deliveries:
     @property
     def lowest_open(self) -> int | None:
         """The lowest offset handed out and not finished. O(unfinished)."""
-        return min(self._slot_of, default=None)
+        return min(self._unfinished, default=None)
 
-    def new_period(self) -> None:
-        """Another owner, or the same again: no lease outlives its period."""
-        self.end_all_leases()
+    def unfinished(self, offset: int) -> Unfinished | None:
+        """The message there, if it was handed out and did not finish."""
+        return self._unfinished.get(offset)
+
+    def settled(self, offset: int) -> bool:
+        """True if the present owner need not finish it any more."""
+        return bool(self._finished_now.get(offset) or self._facts.flags.get(offset) & DURABLE)
+
+    def new_period(self, t_ns: int, *, handed_over: bool, leased: bool) -> None:
+        """Another owner, or the same again: no lease outlives its period. *handed_over*: the period
+        before ended so, and nothing disturbed; *leased*: with leases alive.
+        """
+        self.end_all_leases(t_ns)
+        self._handed_over, self._clean = handed_over, handed_over and not leased
+        self.durability.new_period(self._facts.epoch)
         for key, offset in self._highest.items():
             self._highest_before[key] = max(offset, self._highest_before.get(key, -1))
         self._highest = {}
+        self._acked.clear()
         self._finished_now = OffsetFlags()
+        slots = {offset: each.slot for offset, each in self._unfinished.items()}
+        self.progress.new_period(slots, self._facts.serves_from_ns)
 
-    def end_all_leases(self) -> None:
-        """The queue was given up."""
-        self._facts.excused.update((offset, lease) for lease, (offset, _) in self._live.items())
-        self._live.clear()
-        self._lease_of.clear()
+    def end_all_leases(self, t_ns: int) -> bool:
+        """The queue was given up; True if a lease was alive."""
+        ended = self.leases.clear(t_ns)
+        self._facts.excused.update((lease.offset, lease.number) for lease in ended)
+        return bool(ended)
+
+    # ---- hand-outs ------------------------------------------------------------------------------
 
     def deliver(self, event: Event) -> None:
         """A job was handed out."""
-        offset, order, lease = event["offset"], event["order"], event["lease"]
+        offset, order, t_ns = event["offset"], event["order"], event["t_ns"]
         slot: Slot = offset if order is None else order
         flags = self._facts.flags.get(offset)
-        self._judge_durable(offset, flags)
-        if (other := self._lease_of.get(slot)) is not None:
-            self._facts.violation(
-                "O3",
-                f"{_name(slot)}: offset {offset} was handed out as lease {lease} while lease"
-                f" {other} (offset {self._live[other][0]}) was alive",
-            )
-            del self._live[other]
+        self._judge_again(offset, flags)
+        head = self.leases.grant(event, slot)
         if order is not None:
-            self._judge_order(offset, order, flags)
-        self._live[lease] = (offset, slot)
-        self._lease_of[slot] = lease
-        self._open.setdefault(slot, set()).add(offset)
-        self._slot_of[offset] = slot
+            run = event.get("run")
+            together = self.leases.ahead(order, event["lease"] if run is None else run)
+            self._judge_order(offset, order, flags, together)
+        message = self._unfinished.get(offset)
+        if message is None:
+            message = self._unfinished[offset] = Unfinished(slot, origin=event.get("origin_offset"))
+            self._first_out[offset] = t_ns
+            self._open.setdefault(slot, set()).add(offset)
+            most = self._facts.rules.max_jobs
+            if most is not None and len(self._unfinished) > most:
+                self._facts.violation(
+                    "N2",
+                    f"offset {offset} is unfinished number {len(self._unfinished)}, {most} may be"
+                    " in memory",
+                )
+        self._attempts.handed_out(
+            offset,
+            message,
+            event["attempt"],
+            crashed=not self._clean,
+            finished=bool(flags & FINISHED),
+        )
+        self.progress.handed_out(
+            offset,
+            slot,
+            first=head and not flags & DELIVERED,
+            t_ns=t_ns,
+            at_ns=event.get("at_ns") or t_ns + ns(self._facts.limits.early_s),
+        )
         self.duplicates += bool(flags & FINISHED)
         self._facts.flags.add(offset, DELIVERED)
 
-    def _judge_durable(self, offset: int, flags: int) -> None:
+    def _judge_again(self, offset: int, flags: int) -> None:
+        """It may have finished, and its owner may have had to know."""
+        facts = self._facts
         if self._finished_now.get(offset):
-            self._facts.violation(
-                "D1", f"offset {offset} was handed out again after it had finished"
-            )
-        elif offset < self._facts.committed:
+            facts.violation("D1", f"offset {offset} was handed out again after it had finished")
+        elif offset < facts.committed:
             known = "finished and committed" if flags & FINISHED else "committed unfinished"
             invariant = "D1" if flags & FINISHED else "C2"
-            self._facts.violation(
-                invariant, f"offset {offset} was handed out after it had been {known}"
+            facts.violation(invariant, f"offset {offset} was handed out after it had been {known}")
+        elif flags & FINISHED and self._handed_over:
+            facts.violation(
+                "D5", f"offset {offset} had finished, and was handed out again after a clean end"
+            )
+        elif flags & FINISHED and flags & DURABLE:
+            facts.violation(
+                "D4", f"offset {offset} was handed out again; that it finished was written down"
             )
 
-    def _judge_order(self, offset: int, key: str, flags: int) -> None:
+    def _judge_order(self, offset: int, key: str, flags: int, together: set[int]) -> None:
         open_offsets = self._open.get(key)
         for unfinished in lower(open_offsets, offset):
-            self._facts.violation(
-                "O2", f"{_name(key)}: offset {offset} was handed out before {unfinished} finished"
-            )
+            if unfinished not in together:
+                self._facts.violation(
+                    "O2",
+                    f"{name_of(key)}: offset {offset} was handed out before {unfinished} finished",
+                )
         now = self._highest.get(key, -1)
         before = -1 if flags & DELIVERED else self._highest_before.get(key, -1)
         if offset < max(now, before) and not (open_offsets and offset in open_offsets):
-            self._facts.violation(
-                "O1", f"{_name(key)}: offset {offset} was handed out after {max(now, before)}"
-            )
+            if not flags & DELIVERED:
+                self._facts.violation(
+                    "O1", f"{name_of(key)}: offset {offset} was handed out after {max(now, before)}"
+                )
+            elif not self._finished_now.get(offset):  # that is a matter of D1
+                self._facts.violation(
+                    "O4", f"{name_of(key)}: offset {offset} was repeated after {now}"
+                )
         if offset > now:
             self._highest[key] = offset
 
+    # ---- ends -----------------------------------------------------------------------------------
+
     def finish(self, event: Event) -> None:
         """A job came to its end."""
-        offset = event["offset"]
-        slot = self._slot_of.pop(offset, None)
-        if slot is not None:
-            open_offsets = self._open[slot]
+        offset, outcome, t_ns = event["offset"], event["outcome"], event["t_ns"]
+        self._judge_outcome(offset, outcome)
+        message = self._unfinished.pop(offset, None)
+        if message is not None:
+            self._first_out.pop(offset, None)
+            open_offsets = self._open[message.slot]
             open_offsets.discard(offset)
             if not open_offsets:
-                del self._open[slot]
-            lease = self._lease_of.get(slot)
-            if lease is not None and self._live[lease][0] == offset:
-                self._end(lease)
-        if self._finished_now.get(offset):
-            self._facts.violation("D1", f"offset {offset} finished twice")
-        elif offset < self._facts.committed and not self._facts.flags.get(offset) & FINISHED:
-            self._facts.violation("C2", f"offset {offset} was committed before it finished")
+                del self._open[message.slot]
+            if (lease := self.leases.at(offset)) is not None:
+                self.leases.end(offset, lease.number, t_ns)
+            self.progress.finished(offset, message.slot, last_of_key=not open_offsets, t_ns=t_ns)
         self._finished_now.add(offset, 1)
-        self._facts.flags.add(offset, FINISHED)
+        self._facts.flags.finish(offset, outcome)
+        self.durability.finished(offset, t_ns)
+
+    def _judge_outcome(self, offset: int, outcome: str) -> None:
+        facts, flags = self._facts, self._facts.flags.get(offset)
+        former = outcome_in(flags)
+        differs = bool(former) and former != outcome
+        if self._finished_now.get(offset):
+            if differs:
+                facts.violation("D3", f"offset {offset} finished as {former}, then as {outcome}")
+            else:
+                facts.violation("D1", f"offset {offset} finished twice")
+            return
+        if offset < facts.committed and not flags & FINISHED:
+            facts.violation("C2", f"offset {offset} was committed before it finished")
+        if differs and (flags & DURABLE or offset < facts.committed):
+            facts.violation(
+                "D3", f"offset {offset} durably finished as {former}, then as {outcome}"
+            )
+        elif differs:
+            self.changed += 1
+        if outcome == "ok":
+            if offset not in self._acked:
+                facts.violation("D2", f"offset {offset} finished without an accepted ack")
+            self._acked.discard(offset)
 
     def ack_ok(self, event: Event) -> None:
         """A verdict was accepted."""
-        if self._end(event["lease"]) is None:
+        offset, number, outcome = event["offset"], event["lease"], event["outcome"]
+        if outcome == "ok":
+            self._acked.add(offset)
+        lease = self.leases.end(offset, number, event["t_ns"])
+        if lease is None:
             self._facts.violation(
-                "W3", f"a verdict was accepted for lease {event['lease']}, which was not alive"
+                "W3", f"a verdict was accepted for lease {number}, which was not alive"
             )
+        elif outcome == "defer":
+            self._free(lease, event["t_ns"])
+        elif outcome == "retry":
+            self._failed(lease, event)
+
+    def _failed(self, lease: Lease, event: Event) -> None:
+        message, intervals = self._unfinished.get(lease.offset), self._facts.rules.retry_ms
+        delay_ms = event.get("after_ms")
+        if delay_ms is None and message is not None and intervals:
+            delay_ms = intervals[min(max(message.shown, 1), len(intervals)) - 1]
+        if delay_ms is not None:
+            decided_ns = event.get("at_ns") or event["t_ns"]
+            self.progress.retry_at(lease.offset, lease.slot, decided_ns + delay_ms * 1_000_000)
 
     def expire(self, event: Event) -> None:
         """A lease ended without its client's doing."""
-        lease = event["lease"]
-        offset = self._end(lease)
-        if offset is not None:
-            self._facts.excused.add((offset, lease))
+        if (lease := self.leases.expire(event)) is not None:
+            self._facts.excused.add((lease.offset, lease.number))
+            self.progress.ended(lease.offset, lease.slot, event["t_ns"])
 
-    def _end(self, lease: int) -> int | None:
-        """End *lease*; its offset, or None if it was not alive."""
-        if (held := self._live.pop(lease, None)) is None:
-            return None
-        offset, slot = held
-        if self._lease_of.get(slot) == lease:
-            del self._lease_of[slot]
-        return offset
+    def unsent(self, event: Event) -> None:
+        """An answer was never written: its leases end, and are no attempts."""
+        lease = self.leases.end(event["offset"], event["lease"], event["t_ns"])
+        if lease is not None:
+            self._free(lease, event["t_ns"])
 
+    def _free(self, lease: Lease, t_ns: int) -> None:
+        if (message := self._unfinished.get(lease.offset)) is not None:
+            self._attempts.refunded(message)
+        self.progress.ended(lease.offset, lease.slot, t_ns)
 
-def _name(slot: Slot) -> str:
-    return f"key {slot!r}" if isinstance(slot, str) else "without a key"
+    def judge_end(self, t_ns: int) -> None:
+        """The histories end; *t_ns* is the owner's last event."""
+        self.leases.judge_end(t_ns)
+        self.progress.end(t_ns)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from proxy.history.calm import Calm
 from proxy.history.findings import Findings
+from proxy.history.limits import Limits, ns
+from proxy.history.reader import Event
+from proxy.history.waiting import Site, WaitClock
 
-#: Flags of a message.
-DELIVERED, FINISHED, STARTED, HANDLED = 1, 2, 4, 8
+#: Flags of a message. Durable: an ownership record says that it finished.
+DELIVERED, FINISHED, STARTED, HANDLED, DURABLE = 1, 2, 4, 8, 16
+_OUTCOME_SHIFT = 5
+_OUTCOMES = ("", "ok", "filtered", "dlq", "skipped", "parked", "deleted", "superseded")
+
+#: What must be in order: an order key's text, or for an unordered message its own offset.
+Slot = str | int
 
 _PAGE = 1024  # offsets
+_SAMPLE_NS = 250_000_000
 
 
 class OffsetFlags:
@@ -33,6 +44,68 @@ class OffsetFlags:
             page = self._pages[offset // _PAGE] = bytearray(_PAGE)
         page[offset % _PAGE] |= flags
 
+    def finish(self, offset: int, outcome: str) -> None:
+        """It finished so, anew: whether that is durable is not known yet."""
+        code = _OUTCOMES.index(outcome) if outcome in _OUTCOMES else len(_OUTCOMES) - 1
+        self.add(offset, FINISHED)
+        page = self._pages[offset // _PAGE]
+        kept = page[offset % _PAGE] & (DURABLE - 1)
+        page[offset % _PAGE] = kept | code << _OUTCOME_SHIFT
+
+
+def outcome_in(flags: int) -> str:
+    """How a message with these *flags* ended last; empty if it did not."""
+    return _OUTCOMES[flags >> _OUTCOME_SHIFT]
+
+
+@dataclass(slots=True)
+class SentTimes:
+    """When the sends of one queue were answered, to a quarter of a second. O(1) a send."""
+
+    last: int = -1  # highest offset answered
+    _last_ns: int = 0
+    _offsets: list[int] = field(default_factory=list)
+    _times: list[int] = field(default_factory=list)
+
+    def sent(self, offset: int, t_ns: int) -> None:
+        """The send of the message at *offset* was answered."""
+        if offset <= self.last:
+            return
+        if not self._times or t_ns - self._times[-1] >= _SAMPLE_NS:
+            self._offsets.append(offset)
+            self._times.append(t_ns)
+        self.last, self._last_ns = offset, t_ns
+
+    def of(self, offset: int) -> int | None:
+        """When at the latest the message at *offset* was there; None if nobody knows."""
+        place = bisect_left(self._offsets, offset)
+        if place < len(self._offsets):
+            return self._times[place]
+        return self._last_ns if offset <= self.last else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the newest ``own+`` says that the group wants of the topic; None where it does not."""
+
+    order_key: str | None = None
+    visibility_ns: int | None = None
+    retry_ms: tuple[int, ...] = ()
+    max_deliveries: int | None = None
+    max_jobs: int | None = None
+
+    @classmethod
+    def of(cls, event: Event) -> Rules:
+        """The rules in an ``own+``."""
+        visibility_ms = event.get("visibility_ms")
+        return cls(
+            event.get("order_key"),
+            None if visibility_ms is None else visibility_ms * 1_000_000,
+            tuple(event.get("retry_ms") or ()),
+            event.get("max_deliveries"),
+            event.get("max_jobs"),
+        )
+
 
 @dataclass(slots=True, eq=False)
 class LaneFacts:
@@ -42,8 +115,20 @@ class LaneFacts:
     topic: str
     queue: str
     findings: Findings
+    limits: Limits = field(default_factory=Limits)
+    calm: Calm = field(default_factory=lambda: Calm(ns(Limits().settle_s)))
+    sent: SentTimes = field(default_factory=SentTimes)
     epoch: int = -1
     """Newest ownership period."""
+    rules: Rules = field(default_factory=Rules)
+    site: Site | None = None
+    """Where it is owned."""
+    clock: WaitClock | None = None
+    """How long pulls waited there."""
+    serves_from_ns: int = 0
+    """Since when its owner may hand out."""
+    draining: bool = False
+    """Its owner hands out nothing more: it drains the queue, or has given it up."""
     judged_by_proxy: bool = False
     """A proxy's events of this queue are in the histories; else handlers are all we have."""
     begin: int = 0
@@ -66,3 +151,8 @@ class LaneFacts:
 def lower(offsets: set[int] | None, than: int) -> Iterator[int]:
     """Those of *offsets* below *than*, lowest first."""
     return iter(sorted(offset for offset in offsets or () if offset < than))
+
+
+def name_of(slot: Slot) -> str:
+    """*slot* in a sentence."""
+    return f"key {slot!r}" if isinstance(slot, str) else "without a key"

@@ -57,6 +57,11 @@ class Counts:
     """Handlers started, or still running, after their lease had ended."""
     lost: int
     """Acknowledged messages that came to no end in a group."""
+    void: int = 0
+    """Verdicts that an owner accepted after another one had been granted its queue: without effect,
+    as that one hands the message out again."""
+    changed: int = 0
+    """Messages that ended once more after a crash, and otherwise than before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.history.deliveries import Slot
-from proxy.history.facts import HANDLED, STARTED, LaneFacts, lower
+from proxy.history.facts import HANDLED, STARTED, LaneFacts, Slot, lower
 from proxy.history.reader import Event
 
 #: Ends of a handler after which its message needs no other. A rejected one goes the way that its

@@ -1,51 +1,120 @@
-"""W1, W2, C1 and C2: who owned a queue, and what was committed."""
+"""W1, W2, C1, C2 and C3: who owned a queue, and what was committed.
+
+Periods are told apart by their epochs, not by the order of events: a process may be stopped for
+long between a grant and its event. What an owner decided before the next epoch was granted, and
+wrote down later, is no violation; it takes no effect.
+"""
 
 from __future__ import annotations
 
 from proxy.history.deliveries import Deliveries
-from proxy.history.facts import LaneFacts
+from proxy.history.facts import LaneFacts, Rules
+from proxy.history.freshness import Freshness
 from proxy.history.reader import Event
+from proxy.history.waiting import Sites
+
+#: Ends by which an owner that lost its queue unawares finishes nothing for anybody else.
+_HARMLESS = frozenset({"filtered", "deleted"})
 
 
 class Ownership:
     """Ownership periods and commits of one queue and group."""
 
-    def __init__(self, facts: LaneFacts, deliveries: Deliveries) -> None:
+    def __init__(self, facts: LaneFacts, deliveries: Deliveries, sites: Sites) -> None:
         self._facts = facts
         self._deliveries = deliveries
-        self._given_up = False
+        self._sites = sites
+        self._freshness = Freshness(facts, deliveries.settled)
+        self.node: str | None = None
+        self._granted_ns = 0  # when the newest epoch was granted, at the latest
+        self._handed_over_ns: int | None = None  # when its predecessor was
+        self._leased_then = False
+        self.void = 0
 
     def own(self, event: Event) -> None:
         """A proxy began to own the queue."""
         facts, epoch = self._facts, event["epoch"]
         if epoch <= facts.epoch:
-            facts.violation(
-                "W1", f"{event.get('owner')} became owner with epoch {epoch} after {facts.epoch}"
-            )
+            if epoch == facts.epoch or _when(event, "asked_ns") > self._granted_ns:
+                facts.violation(
+                    "W1",
+                    f"{event.get('owner')} became owner with epoch {epoch} after {facts.epoch}",
+                )
+            if epoch < facts.epoch:
+                return  # granted before the newest, its owner being slow to say so, or wrongly
         if facts.epoch < 0:
             facts.begin = event.get("begin", 0)
-        self._enter(epoch)
+        self._enter(event)
+        facts.rules = Rules.of(event)
+        if facts.site is not None:
+            facts.site.max_leased = event.get("max_leased")
+
+    def drain(self, event: Event) -> None:
+        """The owner hands out nothing more."""
+        if event["epoch"] == self._facts.epoch:
+            self._facts.draining = True
 
     def disown(self, event: Event) -> None:
         """The owner gave the queue up."""
-        if event["epoch"] == self._facts.epoch:
-            self._given_up = True
-            self._deliveries.end_all_leases()
+        if event["epoch"] != self._facts.epoch:
+            return
+        self._facts.draining = True
+        self.node = None
+        self._leased_then = self._deliveries.end_all_leases(event["t_ns"])
+        if event.get("reason") == "handed over":
+            self._handed_over_ns = event["t_ns"]
+        elif event.get("reason") == "reset":
+            self._facts.committed = 0
 
     def fenced(self, event: Event) -> bool:
-        """True, and a W2 violation, if *event* comes from a period that has ended."""
+        """True if *event* comes from a period that has ended; a W2 violation if it had an effect
+        that was decided later than that.
+        """
         facts, epoch, what = self._facts, event["epoch"], event["e"]
         if epoch > facts.epoch:
-            self._enter(epoch)  # its own+ is in a history that we were not given
+            self._enter(event)  # its own+ is in a history that we were not given
         elif epoch < facts.epoch:
-            facts.violation(
-                "W2",
-                f"{what} of offset {event['offset']} with epoch {epoch} after {facts.epoch} began",
-            )
+            if self._takes_effect(event):
+                facts.violation(
+                    "W2",
+                    f"{what} of offset {event['offset']} with epoch {epoch} after {facts.epoch}"
+                    " began",
+                )
             return True
-        elif self._given_up and what == "deliver":
+        elif self.node is None and what == "deliver":
             facts.violation("W2", f"offset {event['offset']} was handed out by nobody's right")
+        elif what == "deliver" and event["node"] != self.node:
+            facts.violation(
+                "W1",
+                f"{event['node']} handed out offset {event['offset']} in epoch {epoch} of"
+                f" {self.node}",
+            )
         return False
+
+    def late(self, event: Event) -> bool:
+        """True if *event* is the end or extension of a lease of a period that has ended."""
+        if event["epoch"] >= self._facts.epoch:
+            return False
+        self.void += event["e"] == "ack_ok"
+        return True
+
+    def _takes_effect(self, event: Event) -> bool:
+        match event["e"]:
+            case "deliver":
+                if _when(event, "at_ns") <= self._granted_ns:
+                    self._facts.excused.add((event["offset"], event["lease"]))
+                    return False
+            case "commit":
+                return _when(event, "asked_ns") > self._granted_ns
+            case "finish":  # of what the new owner offers again: it was nobody's loss
+                open_still = self._deliveries.unfinished(event["offset"]) is not None
+                return not open_still and event["outcome"] not in _HARMLESS
+        return True
+
+    def finish(self, event: Event) -> None:
+        """A job came to its end, and nobody owned the queue since."""
+        self._deliveries.finish(event)
+        self._freshness.finished(event["t_ns"])
 
     def commit(self, event: Event) -> None:
         """The broker stored a committed offset."""
@@ -56,6 +125,8 @@ class Ownership:
         if lowest is not None and lowest < offset:
             facts.violation("C2", f"offset {offset} was committed while {lowest} was unfinished")
         facts.committed = offset
+        self._deliveries.durability.committed(offset, event["t_ns"])
+        self._freshness.committed(event["t_ns"])
 
     def took_late_commit(self, event: Event) -> bool:
         """True if *event* is a commit of a period that has ended; the broker may have stored it.
@@ -75,8 +146,33 @@ class Ownership:
         """
         self._facts.committed = 0
 
-    def _enter(self, epoch: int) -> None:
-        self._facts.epoch = max(epoch, self._facts.epoch)
-        self._facts.judged_by_proxy = True
-        self._given_up = False
-        self._deliveries.new_period()
+    def judge_end(self) -> None:
+        """The histories end: the last owner is judged until its own last event."""
+        if self.node is not None:
+            t_ns = self._sites.last_ns(self.node)
+            self._deliveries.judge_end(t_ns)
+            if not self._facts.draining:
+                self._freshness.judge(t_ns)
+
+    def _enter(self, event: Event) -> None:
+        facts, t_ns = self._facts, event["t_ns"]
+        handed_over_ns, self._handed_over_ns = self._handed_over_ns, None
+        leased = self._deliveries.end_all_leases(t_ns) or self._leased_then
+        self._leased_then = False
+        facts.epoch = max(event["epoch"], facts.epoch)
+        facts.judged_by_proxy = True
+        facts.draining = False
+        facts.serves_from_ns = max(t_ns, event.get("hold_until_ns") or 0)
+        facts.site = self._sites.of(event["node"], facts.group)
+        facts.clock = facts.site.clock(facts.topic, t_ns)
+        self.node = event["node"]
+        self._granted_ns = t_ns
+        peace = handed_over_ns is not None and facts.calm.during(handed_over_ns)
+        self._deliveries.new_period(t_ns, handed_over=peace, leased=leased)
+        self._freshness.new_period()
+
+
+def _when(event: Event, field: str) -> int:
+    """When it was decided, if *field* says so."""
+    t_ns: int = event["t_ns"] if event.get(field) is None else event[field]
+    return t_ns

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from proxy.history.facts import LaneFacts
+from proxy.history.facts import SentTimes
 from proxy.history.findings import Findings
+from proxy.history.lanes import Lane
+from proxy.history.parking import is_twin
 from proxy.history.reader import Event
+from proxy.history.waiting import Sites
 
 Place = tuple[str, int]  # queue, offset
-Lanes = Mapping[tuple[str, str, str], LaneFacts]  # by group, topic, queue
+Lanes = Mapping[tuple[str, str, str], Lane]  # by group, topic, queue
 
 
 @dataclass(slots=True, eq=False)
 class _Message:
     topic: str
+    key: str | None = None
     sent: bool = False
     acknowledged: bool = False
     outcome_unknown: bool = False
@@ -39,7 +43,8 @@ class Sends:
         self._messages: dict[str, _Message] = {}
         self._further_places: dict[str, set[Place]] = {}  # of messages stored more than once
         self._logs: dict[tuple[str, str], _Log] = {}
-        self._topics: dict[str, str] = {}
+        self._times: dict[tuple[str, str], SentTimes] = {}
+        self._names: dict[str, str] = {}  # one object for all messages of a topic or key
         self.lost = 0
 
     @property
@@ -54,7 +59,10 @@ class Sends:
 
     def send(self, event: Event) -> None:
         """A send began."""
-        self._of(event).sent = True
+        message = self._of(event)
+        message.sent = True
+        if (key := event.get("key")) is not None:
+            message.key = self._names.setdefault(key, key)
 
     def send_ok(self, event: Event) -> None:
         """A send was answered OK, perhaps with the place where the message stands."""
@@ -62,6 +70,15 @@ class Sends:
         message.sent = message.acknowledged = True
         if event.get("queue") is not None and event.get("offset") is not None:
             self._place(message, event)
+            times = self.times(message.topic, event["queue"])
+            times.sent(event["offset"], event["t_ns"])
+
+    def times(self, topic: str, queue: str) -> SentTimes:
+        """When the messages of one queue were sent."""
+        times = self._times.get((topic, queue))
+        if times is None:
+            times = self._times[topic, queue] = SentTimes()
+        return times
 
     def send_info(self, event: Event) -> None:
         """Nobody knows what came of a send: a retry may store the message twice."""
@@ -70,9 +87,11 @@ class Sends:
     def saw(self, event: Event) -> None:
         """A message was handed out or handled: this is where it stands."""
         if event.get("msg") is not None:
-            self._place(self._of(event), event)
+            message = self._of(event)
+            if not is_twin(event["queue"]):  # that is where a copy of it stands
+                self._place(message, event)
 
-    def judge(self, lanes: Lanes) -> None:
+    def judge(self, lanes: Lanes, sites: Sites) -> None:
         """At the end: L1, L2, D1 and what C2 cannot see while the history runs."""
         groups: dict[str, list[str]] = {}
         for group, topic in {(group, topic): None for group, topic, _ in lanes}:
@@ -87,32 +106,34 @@ class Sends:
                 self._findings.add("L2", f"message {name} of {message.topic} was never sent")
             if message.acknowledged:
                 for group in groups.get(message.topic, ()):
-                    self._judge_end(name, message, places, group, lanes)
+                    known = [
+                        (lane, offset)
+                        for queue, offset in places
+                        if (lane := lanes.get((group, message.topic, queue))) is not None
+                    ]
+                    self._judge_end(name, message, group, known, sites)
 
     def _judge_end(
-        self, name: str, message: _Message, places: list[Place], group: str, lanes: Lanes
+        self, name: str, message: _Message, group: str, known: list[tuple[Lane, int]], sites: Sites
     ) -> None:
-        known = [
-            (lane, offset)
-            for queue, offset in places
-            if (lane := lanes.get((group, message.topic, queue))) is not None
-        ]
         if any(lane.done(offset) for lane, offset in known):
             return
         self.lost += 1
-        where = ", ".join(f"{queue} at {offset}" for queue, offset in places) or "a place unknown"
+        places = [f"{queue} at {offset}" for queue, offset in self._places(name, message)]
+        where = ", ".join(places) or "a place unknown"
         self._findings.add(
             "D1", f"group {group}: message {name} of {message.topic} ({where}) came to no end"
         )
         for lane, offset in known:
-            if offset < lane.committed:
-                lane.violation("C2", f"offset {offset} was committed and never finished")
+            if offset < lane.facts.committed and not lane.facts.done(offset):
+                lane.facts.violation("C2", f"offset {offset} was committed and never finished")
+            lane.never_came(offset, message.key, sites)
 
     def _of(self, event: Event) -> _Message:
         message = self._messages.get(event["msg"])
         if message is None:
             topic = event["topic"]
-            message = _Message(self._topics.setdefault(topic, topic))
+            message = _Message(self._names.setdefault(topic, topic))
             self._messages[event["msg"]] = message
         return message
 

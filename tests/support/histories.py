@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import orjson
 
 from proxy.history.check import HistoryChecker
 from proxy.history.findings import Report
+from proxy.history.limits import Limits
 
 QUEUE = {"topic": "orders", "queue": "broker-a_0"}
 LANE = {"group": "billing", **QUEUE}
@@ -21,18 +23,33 @@ class Story:
         self.events: list[dict[str, Any]] = []
         self.epoch = 1
         self._lease = 0
+        self._attempts: Counter[int] = Counter()  # by offset
+        self.now_ns = 0
 
     def add(self, event: str, **fields: Any) -> Story:
         """One event of any kind."""
-        time = len(self.events) + 1
-        self.events.append({"e": event, "t_ns": time, "wall_ms": 0, "node": "n", **fields})
+        self.now_ns += 1
+        self.events.append({"e": event, "t_ns": self.now_ns, "wall_ms": 0, "node": "n", **fields})
         return self
 
-    def sent(self, offset: int, *, msg: str | None = None, placed: bool = True) -> Story:
+    def wait(self, seconds: float) -> Story:
+        """Nothing is written for so long."""
+        self.now_ns += int(seconds * 1e9)
+        return self
+
+    def sent(
+        self,
+        offset: int,
+        *,
+        msg: str | None = None,
+        placed: bool = True,
+        key: str = "k",
+        queue: str = QUEUE["queue"],
+    ) -> Story:
         """A message that stands at *offset*, its send answered OK; *placed*: with that place."""
         msg = msg or f"m{offset}"
-        self.add("send", msg=msg, topic="orders", key="k")
-        place = {**QUEUE, "offset": offset} if placed else {"topic": "orders"}
+        self.add("send", msg=msg, topic="orders", key=key)
+        place = {**QUEUE, "queue": queue, "offset": offset} if placed else {"topic": "orders"}
         return self.add("send_ok", msg=msg, **place)
 
     def own(self, epoch: int, **fields: Any) -> Story:
@@ -43,6 +60,7 @@ class Story:
     def deliver(self, offset: int, *, order: str | None = "k", **fields: Any) -> int:
         """A hand-out; returns its lease."""
         self._lease += 1
+        self._attempts[offset] += 1
         self.add(
             "deliver",
             **{
@@ -50,7 +68,7 @@ class Story:
                 "offset": offset,
                 "msg": f"m{offset}",
                 "order": order,
-                "attempt": 1,
+                "attempt": self._attempts[offset],
                 "lease": self._lease,
                 "epoch": self.epoch,
                 "consumer": "c",
@@ -63,10 +81,12 @@ class Story:
         """An accepted verdict; ``ok`` also finishes the job."""
         lane = {**LANE, "epoch": self.epoch}
         self.add("ack_ok", **lane, lease=lease, offset=offset, outcome=outcome)
+        self._attempts[offset] -= outcome == "defer"
         return self.finish(offset) if outcome == "ok" else self
 
     def finish(self, offset: int, *, outcome: str = "ok", **fields: Any) -> Story:
         """The end of a job."""
+        del self._attempts[offset]
         return self.add(
             "finish",
             **{**LANE, "epoch": self.epoch, "offset": offset, "outcome": outcome, **fields},
@@ -102,9 +122,9 @@ class Story:
             self.handle_start(offset, order=order).handle_end(offset, order=order)
         return self
 
-    def report(self) -> Report:
+    def report(self, limits: Limits | None = None) -> Report:
         """The checker's verdict."""
-        checker = HistoryChecker()
+        checker = HistoryChecker(limits=limits)
         for event in self.events:
             checker.on_event(event)
         return checker.report()

@@ -1,0 +1,98 @@
+"""The checks of one queue and group together, and which event goes to which of them."""
+
+from __future__ import annotations
+
+from proxy.history.answers import Answers
+from proxy.history.deliveries import Deliveries
+from proxy.history.facts import LaneFacts
+from proxy.history.handlings import Handlings
+from proxy.history.ownership import Ownership
+from proxy.history.parking import Parking
+from proxy.history.reader import Event
+from proxy.history.waiting import Sites
+
+
+class Lane:
+    """One queue as one group sees it. *origin* is the lane whose parked messages it holds."""
+
+    __slots__ = ("_answers", "_origin", "deliveries", "facts", "handlings", "ownership", "parking")
+
+    def __init__(
+        self, facts: LaneFacts, sites: Sites, answers: Answers, *, origin: Lane | None
+    ) -> None:
+        self.facts = facts
+        self.deliveries = Deliveries(facts)
+        self.ownership = Ownership(facts, self.deliveries, sites)
+        self.handlings = Handlings(facts)
+        self.parking = Parking(facts)
+        self._answers = answers
+        self._origin = origin
+
+    def deliver(self, event: Event) -> None:
+        """A job was handed out."""
+        if self.ownership.fenced(event):
+            return
+        if self._origin is None:
+            self.parking.handed_out(event)
+        elif event.get("origin_offset") is not None:
+            self._origin.parking.copy_handed_out(event)
+        self._answers.handed_out(event, self.facts, self.deliveries.leases)
+        self.deliveries.deliver(event)
+
+    def replay(self, event: Event) -> None:
+        """A lease was given once more to the pull that got it."""
+        self._answers.replayed(event, self.facts, self.deliveries.leases)
+
+    def finish(self, event: Event) -> None:
+        """A job came to its end."""
+        if self.ownership.fenced(event):
+            return
+        message = self.deliveries.unfinished(event["offset"])
+        if self._origin is None:
+            slot = None if message is None else message.slot
+            self.parking.finished(event, slot if isinstance(slot, str) else None)
+        elif message is not None:
+            self._origin.parking.copy_finished(message.origin)
+        self.ownership.finish(event)
+
+    def lease(self, event: Event) -> None:
+        """A lease ended by a verdict or otherwise, or was extended."""
+        if self.ownership.late(event):
+            return
+        match event["e"]:
+            case "ack_ok":
+                self.deliveries.ack_ok(event)
+            case "expire":
+                self.deliveries.expire(event)
+            case "unsent":
+                self.deliveries.unsent(event)
+            case "extend":
+                self.deliveries.leases.extend(event)
+
+    def commit(self, event: Event, *, fenced: bool) -> None:
+        """An offset was committed; *fenced*: the broker takes none of former owners."""
+        if not fenced and self.ownership.took_late_commit(event):
+            return
+        if not self.ownership.fenced(event):
+            self.ownership.commit(event)
+
+    def record(self, event: Event) -> None:
+        """An ownership record was stored; one of a former owner counts for nothing."""
+        if event["epoch"] == self.facts.epoch:
+            self.deliveries.durability.recorded(event)
+
+    def window(self, event: Event) -> None:
+        """So many jobs are in memory."""
+        if event["jobs"] > event["limit"]:
+            self.facts.violation(
+                "N2", f"{event['jobs']} messages were in memory, {event['limit']} may be"
+            )
+
+    def done(self, offset: int) -> bool:
+        """At the end: True if the message came to its end, or waits for a redrive."""
+        return self.facts.done(offset) and not self.parking.lost(offset)
+
+    def never_came(self, offset: int, key: str | None, sites: Sites) -> None:
+        """At the end: the message came to no end. *key* is that of its send."""
+        if self.ownership.node is not None and self.deliveries.unfinished(offset) is None:
+            self.deliveries.progress.never_came(offset, key, sites.last_ns(self.ownership.node))

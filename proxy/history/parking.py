@@ -1,0 +1,113 @@
+"""R3: while a key is parked none of its messages is handed out but as a copy, and those in order.
+
+The copies of a queue's parked messages stand in its twin: the queue's name with a ``p`` behind.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from proxy.history.facts import LaneFacts
+from proxy.history.reader import Event
+
+_TWIN = "p"
+
+
+def is_twin(queue: str) -> bool:
+    """True if *queue* holds copies of parked messages."""
+    return queue.endswith(_TWIN) and queue[-2:-1].isdigit()
+
+
+def origin_of(queue: str) -> str:
+    """The queue whose twin *queue* is."""
+    return queue.removesuffix(_TWIN)
+
+
+class Parking:
+    """Parked keys of one queue and group, and those of their messages that are not redriven yet."""
+
+    def __init__(self, facts: LaneFacts) -> None:
+        self._facts = facts
+        self._keys: set[str] = set()  # parked now
+        self._redriven: set[str | None] = set()  # keys that may be redriven; None: all
+        self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
+        self._waiting: dict[str, deque[int]] = {}  # the same by key, rising; ended ones leave late
+
+    def park(self, event: Event) -> None:
+        """*order* is parked from now on."""
+        self._keys.add(event["order"])
+
+    def redrive(self, event: Event) -> None:
+        """The copies of *order* (null: of all) are handed out from now on, or no longer."""
+        if event.get("state", "started") == "started":
+            self._redriven.add(event.get("order"))
+
+    def unpark(self, event: Event) -> None:
+        """The twin holds none of *order*: its later messages may be handed out again."""
+        order = event["order"]
+        if left := self._left(order):
+            self._facts.violation(
+                "R3", f"key {order!r} was unparked before its parked offset {left[0]} had finished"
+            )
+        self._keys.discard(order)
+        self._redriven.discard(order)
+
+    def handed_out(self, event: Event) -> None:
+        """A message itself was handed out, no copy."""
+        order = event["order"]
+        if order in self._keys:
+            self._facts.violation(
+                "R3",
+                f"key {order!r}: offset {event['offset']} was handed out although its key is"
+                " parked",
+            )
+
+    def finished(self, event: Event, key: str | None) -> None:
+        """A message came to its end; that of a parked one is its copy's."""
+        if event["outcome"] != "parked":
+            return
+        offset = event["offset"]
+        key = event.get("order", key)
+        self._copies[offset] = key
+        if key is not None:
+            self._waiting.setdefault(key, deque()).append(offset)
+            if key not in self._keys:
+                self._facts.violation(
+                    "R3", f"key {key!r}: offset {offset} was parked while its key was not"
+                )
+
+    def copy_handed_out(self, event: Event) -> None:
+        """A copy was handed out."""
+        order, origin = event["order"], event["origin_offset"]
+        if order is None:
+            return
+        if not self._redriven & {order, None}:
+            self._facts.violation(
+                "R3", f"key {order!r}: the copy of offset {origin} was handed out, not redriven"
+            )
+        if (left := self._left(order)) and left[0] < origin:
+            self._facts.violation(
+                "R3",
+                f"key {order!r}: the copy of offset {origin} was handed out before that of"
+                f" {left[0]} had finished",
+            )
+
+    def copy_finished(self, origin: int | None) -> None:
+        """A copy came to its end, and with it the message."""
+        if origin is not None:
+            self._copies.pop(origin, None)
+
+    def lost(self, offset: int) -> bool:
+        """At the end: True if the message was parked, its copy is not finished, and waits for no
+        redrive.
+        """
+        if offset not in self._copies:
+            return False
+        key = self._copies[offset]
+        return not self._keys if key is None else key not in self._keys
+
+    def _left(self, key: str) -> deque[int]:
+        left = self._waiting.get(key, deque())
+        while left and left[0] not in self._copies:
+            left.popleft()
+        return left

@@ -1,0 +1,143 @@
+"""N1, N3, N4 and R1: what is ready comes soon while somebody waits for it, and no retry too soon.
+
+All but "too soon" is timed: judged while no fault is at work, by the time that pulls waited at the
+queue's owner, for without a pull nothing can be handed out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.history.facts import LaneFacts, Slot, name_of
+from proxy.history.limits import NS, ns
+
+
+@dataclass(slots=True)
+class _Due:
+    """A message handed out before, not in hand now, and since when it is ready."""
+
+    invariant: str
+    ready_ns: int
+    slot: Slot
+    early_ns: int = 0  # no hand-out before
+
+
+class Progress:
+    """Ready messages of one queue and group."""
+
+    def __init__(self, facts: LaneFacts, first_out: dict[int, int]) -> None:
+        """*first_out*: since when each unfinished message that was handed out is known."""
+        self._facts = facts
+        self._first_out = first_out
+        self._due: dict[int, _Due] = {}
+        self._idle: dict[str, tuple[int, int]] = {}  # key → since when, highest offset sent then
+
+    def new_period(self, unfinished: dict[int, Slot], t_ns: int) -> None:
+        """Another owner offers what is *unfinished*."""
+        self._idle.clear()
+        self._due = {offset: _Due("N3", t_ns, slot) for offset, slot in unfinished.items()}
+
+    def ended(self, offset: int, slot: Slot, t_ns: int) -> None:
+        """A lease ended and left the message unfinished: it is ready again."""
+        self._due[offset] = _Due("N3", t_ns, slot)
+
+    def retry_at(self, offset: int, slot: Slot, due_ns: int) -> None:
+        """It failed: it is ready again at *due_ns*, and not before."""
+        self._due[offset] = _Due("R1", due_ns, slot, due_ns)
+
+    def finished(self, offset: int, slot: Slot, *, last_of_key: bool, t_ns: int) -> None:
+        """It came to its end."""
+        self._due.pop(offset, None)
+        if last_of_key and isinstance(slot, str):
+            self._idle[slot] = (t_ns, self._facts.sent.last)
+
+    def handed_out(self, offset: int, slot: Slot, *, first: bool, t_ns: int, at_ns: int) -> None:
+        """It is in hand; *at_ns* is when that was decided."""
+        due = self._due.pop(offset, None)
+        if due is not None:
+            if at_ns < due.early_ns:
+                self._facts.violation(
+                    "R1",
+                    f"{name_of(slot)}: offset {offset} was handed out"
+                    f" {_seconds(due.early_ns - at_ns)} before its retry was due",
+                )
+            self._judge(due.invariant, offset, slot, since_ns=due.ready_ns, t_ns=t_ns)
+        elif first:
+            self._judge_first(offset, slot, t_ns)
+        if isinstance(slot, str):
+            self._idle.pop(slot, None)
+
+    def never_came(self, offset: int, key: str | None, t_ns: int) -> None:
+        """At the end: the message was never handed out. *key* is that of its send."""
+        if self._facts.draining:
+            return
+        open_slots = {due.slot for due in self._due.values()}
+        if self._facts.rules.order_key == "KEY" and key is not None:
+            if key not in open_slots:
+                self._judge_first(offset, key, t_ns)
+        elif not open_slots and not self._first_out:
+            self._judge_first(offset, offset, t_ns)
+
+    def end(self, t_ns: int) -> None:
+        """The histories end: what is still due?"""
+        if not self._facts.draining:
+            for offset, due in self._due.items():
+                self._judge(due.invariant, offset, due.slot, since_ns=due.ready_ns, t_ns=t_ns)
+
+    def _judge_first(self, offset: int, slot: Slot, t_ns: int) -> None:
+        sent_ns = self._facts.sent.of(offset)
+        if sent_ns is None:
+            return
+        idle = self._idle.get(slot) if isinstance(slot, str) else None
+        if idle is not None and offset <= idle[1]:
+            self._judge("N4", offset, slot, since_ns=idle[0], t_ns=t_ns)
+        else:
+            since_ns = sent_ns if idle is None else max(sent_ns, idle[0])
+            self._judge("N3", offset, slot, since_ns=since_ns, t_ns=t_ns)
+
+    def _judge(self, invariant: str, offset: int, slot: Slot, *, since_ns: int, t_ns: int) -> None:
+        facts = self._facts
+        calm_ns = facts.calm.since
+        if calm_ns is None or facts.clock is None:
+            return
+        since_ns = max(since_ns, calm_ns, facts.serves_from_ns)
+        limits = facts.limits
+        limit_ns = ns(_LIMITS[invariant](limits))
+        shortest_ns = min(limit_ns, ns(limits.isolation_s))
+        if t_ns - since_ns <= shortest_ns:
+            return
+        waited_ns = facts.clock.at(t_ns) - facts.clock.at(since_ns)
+        if waited_ns <= shortest_ns:
+            return
+        isolation_ns = ns(limits.isolation_s)
+        stuck = self._stuck(offset, t_ns - isolation_ns)
+        if stuck is not None and waited_ns > isolation_ns:
+            facts.violation(
+                "N1",
+                f"{name_of(slot)}: offset {offset} was ready for {_seconds(waited_ns)} while pulls"
+                f" waited, and offset {stuck} of another key was stuck",
+            )
+        elif waited_ns > limit_ns:
+            facts.violation(
+                invariant,
+                f"{name_of(slot)}: offset {offset} was ready for {_seconds(waited_ns)} while pulls"
+                " waited",
+            )
+
+    def _stuck(self, offset: int, since_ns: int) -> int | None:
+        """Another message that was handed out before and is unfinished still."""
+        first_out = self._first_out.items()
+        return next(
+            (each for each, out_ns in first_out if each != offset and out_ns <= since_ns), None
+        )
+
+
+_LIMITS = {
+    "N3": lambda limits: limits.delivery_s,
+    "N4": lambda limits: limits.successor_s,
+    "R1": lambda limits: limits.retry_s,
+}
+
+
+def _seconds(span_ns: int) -> str:
+    return f"{span_ns / NS:.1f} s"

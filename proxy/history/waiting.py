@@ -1,0 +1,110 @@
+"""Pulls that wait: a clock for each group and topic at a proxy that runs only while one does.
+
+Whether a message that is ready is handed out soon can only be judged while somebody wants one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
+
+#: Distance of two notes of the clock, ns: what a reading of the past may be wrong by.
+_STEP_NS = 250_000_000
+
+
+@dataclass(slots=True)
+class WaitClock:
+    """Nanoseconds in which at least one pull waited and could have been served."""
+
+    running: bool = False
+    _since: int = 0
+    _total: int = 0
+    _times: list[int] = field(default_factory=list)
+    _totals: list[int] = field(default_factory=list)
+
+    def run(self, running: bool, t_ns: int) -> None:
+        """From *t_ns* on it runs, or stands."""
+        if running == self.running:
+            return
+        if self.running:
+            self._total += t_ns - self._since
+        self.running, self._since = running, t_ns
+        if not self._times or t_ns - self._times[-1] >= _STEP_NS:
+            self._times.append(t_ns)
+            self._totals.append(self._total)
+
+    def at(self, t_ns: int) -> int:
+        """What it showed at *t_ns*; of the past at most a step more."""
+        if t_ns >= self._since:
+            return self._total + (t_ns - self._since if self.running else 0)
+        place = bisect_right(self._times, t_ns)
+        following = self._totals[place] if place < len(self._times) else self._total
+        if not place:
+            return 0
+        return min(following, self._totals[place - 1] + t_ns - self._times[place - 1])
+
+
+@dataclass(slots=True)
+class Site:
+    """One group at one proxy: its waiting pulls, and how many leases it has out."""
+
+    leased: int = 0
+    max_leased: int | None = None
+    _pulls: Counter[str | None] = field(default_factory=Counter)  # by topic; None: any
+    _clocks: dict[str, WaitClock] = field(default_factory=dict)
+
+    def clock(self, topic: str, t_ns: int) -> WaitClock:
+        """The clock of *topic*; a new one begins at *t_ns*."""
+        clock = self._clocks.get(topic)
+        if clock is None:
+            clock = self._clocks[topic] = WaitClock()
+            clock.run(self._wanted(topic), t_ns)
+        return clock
+
+    def pulls(self, topics: list[str] | None, change: int, t_ns: int) -> None:
+        """A pull for *topics* (None: any) began (1) or ended (-1) to wait."""
+        for topic in (None,) if topics is None else topics:
+            self._pulls[topic] = max(0, self._pulls[topic] + change)
+        self._set(t_ns)
+
+    def leases(self, change: int, t_ns: int) -> None:
+        """So many leases more, or (negative) fewer. With all that a group may have, none is due."""
+        full = self._full
+        self.leased += change
+        if self._full is not full:
+            self._set(t_ns)
+
+    @property
+    def _full(self) -> bool:
+        return self.max_leased is not None and self.leased >= self.max_leased
+
+    def _wanted(self, topic: str) -> bool:
+        return not self._full and bool(self._pulls[None] or self._pulls[topic])
+
+    def _set(self, t_ns: int) -> None:
+        for topic, clock in self._clocks.items():
+            clock.run(self._wanted(topic), t_ns)
+
+
+@dataclass(slots=True)
+class Sites:
+    """All of them, by node and group."""
+
+    _sites: dict[tuple[str, str], Site] = field(default_factory=dict)
+    _last: dict[str, int] = field(default_factory=dict)  # last event of each node
+
+    def seen(self, node: str, t_ns: int) -> None:
+        """*node* lives."""
+        self._last[node] = t_ns
+
+    def last_ns(self, node: str) -> int:
+        """The last event of *node*."""
+        return self._last.get(node, 0)
+
+    def of(self, node: str, group: str) -> Site:
+        """The site of *group* at *node*."""
+        site = self._sites.get((node, group))
+        if site is None:
+            site = self._sites[node, group] = Site()
+        return site
