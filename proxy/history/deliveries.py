@@ -39,7 +39,7 @@ class Deliveries:
         self._open: dict[Slot, set[int]] = {}  # offsets handed out and not finished
         self._unfinished: dict[int, Unfinished] = {}  # the same, by offset
         self._first_out: dict[int, int] = {}  # the same: when that was for the first time
-        self.progress = Progress(facts, self._first_out)
+        self.progress = Progress(facts, self._first_out, self._open)
         self._acked: set[int] = set()  # accepted verdicts whose finish is to come
         self._highest: dict[str, int] = {}  # of each key, handed out in this period
         self._highest_before: dict[str, int] = {}  # in periods before
@@ -183,7 +183,7 @@ class Deliveries:
                 del self._open[message.slot]
             if (lease := self.leases.at(offset)) is not None:
                 self.leases.end(offset, lease.number, t_ns)
-            self.progress.finished(offset, message.slot, last_of_key=not open_offsets, t_ns=t_ns)
+            self.progress.finished(offset, message.slot, t_ns)
         self._finished_now.add(offset, 1)
         self._facts.flags.finish(offset, outcome)
         self.durability.finished(offset, t_ns)

@@ -25,10 +25,13 @@ class _Due:
 class Progress:
     """Ready messages of one queue and group."""
 
-    def __init__(self, facts: LaneFacts, first_out: dict[int, int]) -> None:
-        """*first_out*: since when each unfinished message that was handed out is known."""
+    def __init__(
+        self, facts: LaneFacts, first_out: dict[int, int], by_slot: dict[Slot, set[int]]
+    ) -> None:
+        """The unfinished messages that were handed out: when that was first, and by their slots."""
         self._facts = facts
         self._first_out = first_out
+        self._by_slot = by_slot
         self._due: dict[int, _Due] = {}
         self._idle: dict[str, tuple[int, int]] = {}  # key → since when, highest offset sent then
 
@@ -45,10 +48,14 @@ class Progress:
         """It failed: it is ready again at *due_ns*, and not before."""
         self._due[offset] = _Due("R1", due_ns, slot, due_ns)
 
-    def finished(self, offset: int, slot: Slot, *, last_of_key: bool, t_ns: int) -> None:
-        """It came to its end."""
+    def finished(self, offset: int, slot: Slot, t_ns: int) -> None:
+        """It came to its end: whatever waits behind it has its turn."""
         self._due.pop(offset, None)
-        if last_of_key and isinstance(slot, str):
+        behind = self._by_slot.get(slot)
+        for each in behind or ():
+            if (due := self._due.get(each)) is not None:
+                due.ready_ns = max(due.ready_ns, t_ns)
+        if not behind and isinstance(slot, str):
             self._idle[slot] = (t_ns, self._facts.sent.last)
 
     def handed_out(self, offset: int, slot: Slot, *, first: bool, t_ns: int, at_ns: int) -> None:
@@ -82,7 +89,8 @@ class Progress:
         """The histories end: what is still due?"""
         if not self._facts.draining:
             for offset, due in self._due.items():
-                self._judge(due.invariant, offset, due.slot, since_ns=due.ready_ns, t_ns=t_ns)
+                if offset == min(self._by_slot[due.slot]):
+                    self._judge(due.invariant, offset, due.slot, since_ns=due.ready_ns, t_ns=t_ns)
 
     def _judge_first(self, offset: int, slot: Slot, t_ns: int) -> None:
         sent_ns = self._facts.sent.of(offset)
