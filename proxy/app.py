@@ -20,6 +20,7 @@ from proxy.admin.http import AdminHttp
 from proxy.admin.snapshots import groups_view
 from proxy.core.flow_window import Budget
 from proxy.core.job_chains import Job
+from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.downstream.bulk_service import BulkService
 from proxy.downstream.consumer_service import ConsumerService
@@ -36,6 +37,8 @@ from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters import DeadLetters
 from proxy.upstream.ownership import GroupOwnership
 from proxy.upstream.ownership_log import OwnershipLog
+from proxy.upstream.recorder import Recorder
+from proxy.upstream.refills import Refills
 
 _log = structlog.get_logger("proxy")
 
@@ -64,6 +67,7 @@ class Proxy:
             on_consumers_changed=self._on_consumers_changed,
             on_broker_lost=self._on_broker_lost,
         )
+        log = OwnershipLog(self._client)
         self._context = UpstreamContext(
             client=self._client,
             # Once its locks must have ended, a proxy that hangs is no member either.
@@ -71,10 +75,12 @@ class Proxy:
             settings=settings,
             history=self._history,
             memory=Budget(settings.limits.memory_bytes),
-            log=OwnershipLog(self._client),
+            log=log,
+            recorder=Recorder(log),
         )
         self._committer = Committer(self._context)
         self._dead_letters = DeadLetters(self._context)
+        self._refills = Refills(self._context)
         self._ownerships: dict[Group, GroupOwnership] = {}
         self._lanes = Lanes(self._make_lane, auto_create=settings.auto_create_groups)
         self._consumers = ConsumerService(self._lanes, settings.limits)
@@ -103,7 +109,13 @@ class Proxy:
         await self._client.start()
         for group in self.settings.groups:
             self._lanes.add(group)
-        self._committing = spawn(self._committer.run(self._lanes), name="committer")
+        recording = self._context.recorder.run(
+            self._lanes, every_s=self.settings.ownership.record_every_s
+        )
+        self._regular = [
+            spawn(self._committer.run(self._lanes), name="committer"),
+            spawn(recording, name="recorder"),
+        ]
         listen = self.settings.listen
         thrift = await self._listen("listen.thrift", listen.thrift, self._thrift.listen)
         producer = None
@@ -123,7 +135,7 @@ class Proxy:
         self._thrift.stop_listening()
         self._consumers.close()
         await asyncio.gather(*(ownership.close() for ownership in self._ownerships.values()))
-        await cancel_and_wait(self._committing, *self._dead_letters.tasks())
+        await cancel_and_wait(*self._regular, *self._dead_letters.tasks(), *self._refills.tasks())
         for lane in self._lanes:
             lane.close()
         await self._thrift.close()
@@ -143,6 +155,10 @@ class Proxy:
     def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
         """A job is given up."""
         self._dead_letters.store(lane, pipeline, job)
+
+    def on_refill(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
+        """Spilled messages have to be read again."""
+        self._refills.read(lane, pipeline, refill)
 
     def on_wanted(self, lane: GroupLane) -> None:
         """A client came to a group that this proxy takes no part in."""

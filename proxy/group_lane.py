@@ -20,7 +20,9 @@ from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
+from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.starvation import READ_AHEAD, Starvation
 from proxy.history.record import History
 from proxy.lane_history import LaneHistory
 from proxy.settings import GroupSettings
@@ -70,6 +72,9 @@ class LaneListener(Protocol):
     def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
         """*job* is given up: store its copy, then call ``lane.dead_lettered``."""
 
+    def on_refill(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
+        """Read the spilled messages of *refill*, then call ``lane.refilled``."""
+
     def on_wanted(self, lane: GroupLane) -> None:
         """A client came while this proxy takes no part in the group."""
 
@@ -91,6 +96,7 @@ class GroupLane:
     joined: bool = False  # kept by upstream: this proxy takes part in the group
     auto_created: bool = False  # made on the fly: further topics may join it
     _last_seen_ns: int = 0
+    _starvation: Starvation = field(default_factory=Starvation)
     _leases: Budget = field(init=False)
     buffer: GroupBuffer = field(init=False)
     _notes: LaneHistory = field(init=False)
@@ -134,13 +140,19 @@ class GroupLane:
         """
         self._last_seen_ns = 0
 
+    def starves(self, pipeline: QueuePipeline) -> bool:
+        """True if clients wait, or waited a moment ago, and *pipeline* has little for them."""
+        if self.waiting_pulls and not self.buffer.has_ready:
+            self._starvation.note(now_ns())
+        return pipeline.ready < READ_AHEAD and self._starvation.lately(now_ns())
+
     # ---- ownership; caller: upstream ------------------------------------------------------------
 
     def add(self, pipeline: QueuePipeline) -> None:
         """A queue was acquired."""
         self.buffer.add(pipeline)
         self._owned[pipeline.queue.topic, pipeline.qid] = pipeline
-        self._after(pipeline)
+        self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
 
     def remove(self, pipeline: QueuePipeline) -> None:
         """A queue was lost or handed over."""
@@ -165,6 +177,13 @@ class GroupLane:
         """Messages of an owned queue were read."""
         effects = pipeline.on_messages(messages, next_offset=next_offset)
         self._apply(pipeline, effects)
+
+    def refilled(
+        self, pipeline: QueuePipeline, refill: Refill, messages: Iterable[StoredMessage]
+    ) -> None:
+        """Spilled messages of an owned queue were read again; nothing happens if it was lost."""
+        if not pipeline.closed:
+            self._apply(pipeline, pipeline.refilled(refill, messages))
 
     def deleted_unread(self, pipeline: QueuePipeline, messages: int) -> None:
         """Retention deleted *messages* of an owned queue before they were read."""
@@ -191,6 +210,8 @@ class GroupLane:
         """A pull with nothing to get begins to wait."""
         self.waiting_pulls += 1
         self._notes.pull("pull_wait", wish)
+        if not self.buffer.has_ready and self._starvation.note(now_ns()):
+            self.listener.on_settled()  # paused queues may be read on for it
 
     def pull_ends(self, wish: PullWish) -> None:
         """It waits no longer: something is there for it, its time is over, or it was lost."""
@@ -285,9 +306,12 @@ class GroupLane:
             for _, outcome in effects.finished:
                 counts.filtered += outcome is Outcome.FILTERED
                 counts.dead_lettered += outcome is Outcome.DEAD_LETTERED
+                counts.deleted_unread += outcome is Outcome.DELETED
         self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
         for job in effects.dead_letters:
             self.listener.on_dead_letter(self, pipeline, job)
+        for refill in effects.refills:
+            self.listener.on_refill(self, pipeline, refill)
         self._after(pipeline)
         if effects.finished or effects.nacked or effects.released or effects.expired:
             self.listener.on_settled()

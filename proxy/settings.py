@@ -197,13 +197,14 @@ class LockSettings(SettingsGroup):
 class OwnershipSettings(SettingsGroup):
     """When a proxy takes part in a group, and how it hands a queue over."""
 
-    later = frozenset({"record_every_s"})
-
     leave_after_s: Seconds = 15.0
     """Seconds after the last puller of a group until the proxy gives the group's queues back. Long
     enough that a restarted client finds them in place."""
     drain_s: Seconds = 30.0
     """Seconds that a hand-over waits for leased jobs to finish, before it goes on without them."""
+    record_every_s: Seconds = 1.0
+    """Seconds between two ownership records of a queue in which something changed: what a crash of
+    the proxy may repeat. Shorter costs the broker a small message a queue each time."""
 
 
 class LimitSettings(SettingsGroup):
@@ -225,7 +226,7 @@ class LimitSettings(SettingsGroup):
 class TopicSettings(SettingsGroup):
     """How one group consumes one topic."""
 
-    later = frozenset({"max_jobs_per_key_in_memory", "retention_margin_s"})
+    later = frozenset({"retention_margin_s"})
 
     name: TopicName
     """The topic."""
@@ -261,7 +262,11 @@ class TopicSettings(SettingsGroup):
     max_pull_batch: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 256
     """Messages in one answer, where the client asks for no fewer."""
     max_jobs_in_memory: Count = 20_000
-    """Unfinished messages held of one queue; reading of that queue pauses above."""
+    """Unfinished messages held of one queue. Half of them are read ahead for whoever comes; past
+    that a queue is read on only while clients wait for something that they can have."""
+    max_jobs_per_key_in_memory: Count = 64
+    """Unfinished messages held of one key once a queue is read past half of its limit. Of the rest
+    of a chain only the places are kept, and the messages are read again when their turn comes."""
     max_rate: Annotated[None, _not_yet(None, "rate limits")] = None
     """Messages a second. Rate limits come in a later version: only null is taken."""
     actions: Annotated[tuple[()], _not_yet([], "actions")] = ()

@@ -25,4 +25,5 @@ def rules_of(topic: TopicSettings) -> TopicRules:
         ),
         max_pull_batch=topic.max_pull_batch,
         max_jobs=topic.max_jobs_in_memory,
+        max_jobs_per_key=topic.max_jobs_per_key_in_memory,
     )

@@ -9,6 +9,7 @@ from broker_core.names import QueueName
 from proxy.core.ids import Epoch, LeaseId
 from proxy.core.job_chains import Job
 from proxy.core.pull_buffer import Lease
+from proxy.core.queue_jobs import Refill
 
 
 class Outcome(Enum):
@@ -17,6 +18,7 @@ class Outcome(Enum):
     OK = "ok"
     FILTERED = "filtered"
     DEAD_LETTERED = "dlq"
+    DELETED = "deleted"  # by the broker's retention, before it could be read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Effects:
     """What one event led to; the shell writes histories, counts, and stores the dead letters.
 
     A job in ``dead_letters`` stays running, its key waiting, until ``dead_lettered`` confirms that
-    its copy is stored.
+    its copy is stored. The messages of ``refills`` are to be read again, for ``refilled``.
     """
 
     finished: list[tuple[int, Outcome]] = field(default_factory=list)  # offsets
@@ -44,6 +46,7 @@ class Effects:
     expired: list[Lease] = field(default_factory=list)
     fenced: list[int] = field(default_factory=list)  # lease ids (offsets from DDMQ's clients)
     dead_letters: list[Job] = field(default_factory=list)
+    refills: list[Refill] = field(default_factory=list)
     missing_keys: int = 0
 
 
@@ -59,9 +62,16 @@ class PipelineStatistics:
     retrying: int
     blocked: int
     keys: int
+    spilled: int
     body_bytes: int
     base: int
     committed: int
     position: int
     end: int
     draining: bool
+
+    def __str__(self) -> str:
+        return (
+            f"{self.queue} epoch={self.epoch} ready={self.ready} leased={self.leased}"
+            f" blocked={self.blocked} committed={self.committed}"
+        )

@@ -1,17 +1,23 @@
-"""How much a queue may hold in memory before its reading pauses. Pure.
+"""How much a queue may hold in memory, and when reading it pauses. Pure.
 
 All unfinished jobs count, chained ones too: back-pressure on the ready ones alone lets the chains
 of a blocked key grow without bound.
+
+Up to half of its jobs the window fills whoever wants them. Beyond that a queue is read on only for
+the sake of waiting clients: what they could have lies behind jobs that nobody can have now. Then
+long chains are spilled (``spilled_chains``), so that the rest of the window is left for others.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from proxy.core.spilled_chains import OFFSET_BYTES
+
 
 @dataclass(slots=True)
 class Budget:
-    """A limit that several queues share: body bytes of a process, live leases of a group."""
+    """A limit that several queues share: bytes of a process, live leases of a group."""
 
     limit: int
     used: int = 0
@@ -24,42 +30,60 @@ class Budget:
 
 @dataclass(slots=True)
 class FlowWindow:
-    """The window of one queue. ``jobs`` and ``used_bytes`` (of bodies) are what it holds now;
-    ``memory`` counts the bytes of the whole process.
+    """The window of one queue. ``jobs`` are in memory, ``spilled`` ones are not; ``used_bytes`` (of
+    bodies, and of spilled offsets) is what both hold. ``memory`` counts the whole process.
     """
 
     max_jobs: int
     memory: Budget
     jobs: int = 0
+    spilled: int = 0
     used_bytes: int = 0
-    _full: bool = False  # once full, reading waits for a quarter of the window: no reads of one
+    _full: bool = False  # once full, reading waits for a quarter of it: no reads of one
 
-    @property
-    def room(self) -> int:
-        """How many more messages may be read now.
+    def room(self, *, demand: bool) -> int:
+        """How many more messages may be read now; *demand*: clients wait for want of ready jobs.
 
         An empty window always has room, or queues that hold nothing would wait for others' memory.
         """
-        if self._full or (self.jobs and not self.memory.left):
+        if self.jobs and not self.memory.left:
             return 0
-        return max(0, self.max_jobs - self.jobs)
+        if demand:
+            return max(0, self.max_jobs - self.jobs)
+        return 0 if self._full else max(0, self._half - self.jobs - self.spilled)
+
+    @property
+    def pressed(self) -> bool:
+        """True beyond the half that fills whoever wants it: long chains have to be spilled."""
+        return self.jobs + self.spilled >= self._half
+
+    @property
+    def _half(self) -> int:
+        return -(-self.max_jobs // 2)
 
     def admit(self, body_bytes: int) -> None:
-        """A message entered memory."""
+        """A job entered memory."""
         self.jobs += 1
-        self._full = self._full or self.jobs >= self.max_jobs
-        self.used_bytes += body_bytes
-        self.memory.used += body_bytes
+        self._changed(body_bytes)
 
     def leave(self, body_bytes: int) -> None:
-        """A message left memory."""
+        """A job left memory."""
         self.jobs -= 1
-        self._full = self._full and (self.max_jobs - self.jobs) * 4 < self.max_jobs
-        self.used_bytes -= body_bytes
-        self.memory.used -= body_bytes
+        self._changed(-body_bytes)
+
+    def spill(self, jobs: int) -> None:
+        """So many jobs more (or, negative, fewer) are spilled."""
+        self.spilled += jobs
+        self._changed(jobs * OFFSET_BYTES)
+
+    def _changed(self, held_bytes: int) -> None:
+        self.used_bytes += held_bytes
+        self.memory.used += held_bytes
+        left = self._half - self.jobs - self.spilled
+        self._full = left <= 0 or (self._full and left * 4 < self._half)
 
     def clear(self) -> None:
         """The queue was dropped with all it held."""
         self.memory.used -= self.used_bytes
-        self.jobs = self.used_bytes = 0
+        self.jobs = self.spilled = self.used_bytes = 0
         self._full = False

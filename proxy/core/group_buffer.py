@@ -70,7 +70,7 @@ class GroupBuffer:
     def refresh(self, pipeline: QueuePipeline) -> None:
         """Note whether *pipeline* has ready jobs. Caller: the group lane, after every event."""
         turns = self._ready.setdefault(pipeline.queue.topic, {})
-        if pipeline.has_ready and not pipeline.closed:
+        if pipeline.ready and not pipeline.closed:
             turns.setdefault(pipeline)
         else:
             turns.pop(pipeline, None)
@@ -104,7 +104,7 @@ class GroupBuffer:
                     now_ns=now_ns,
                     holder=wish.holder,
                 )
-                if pipeline.has_ready:
+                if pipeline.ready:
                     turns[pipeline] = None  # behind the others
                 if leases:
                     self._ready[topic] = self._ready.pop(topic)  # behind the other topics

@@ -8,6 +8,7 @@ newly submitted ones, the *reactivation queue* for those whose predecessor has j
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -41,6 +42,7 @@ class Job:
     last_failure_ns: int = 0
     reason: str = ""
     sole_connection: int = 0  # 0: never leased
+    refilled: bool = False  # it was spilled, and read again
     state: JobState = JobState.NEW
     successor: Job | None = field(default=None, repr=False)
 
@@ -52,10 +54,19 @@ class Job:
 
 
 @dataclass(slots=True)
+class _Chain:
+    """The jobs of one key, linked from head to tail."""
+
+    head: Job
+    tail: Job
+    jobs: int = 1
+
+
+@dataclass(slots=True)
 class JobChains:
     """Says which job may run next. Owned by one task, so it needs no lock."""
 
-    _tails: dict[bytes, Job] = field(default_factory=dict)  # last job of each key
+    _chains: dict[bytes, _Chain] = field(default_factory=dict)
     _main: deque[Job] = field(default_factory=deque)
     _reactivated: deque[Job] = field(default_factory=deque)
     _burst: int = 0  # reactivated jobs polled since the main queue's last turn
@@ -66,21 +77,39 @@ class JobChains:
         return len(self._main) + len(self._reactivated)
 
     @property
-    def keys(self) -> int:
-        """Order keys with at least one unfinished job."""
-        return len(self._tails)
+    def keys(self) -> Collection[bytes]:
+        """Order keys with at least one unfinished job here."""
+        return self._chains.keys()
 
-    def submit(self, job: Job) -> bool:
-        """Admit *job*: True if ready, False if chained. Raises JobStateError if not NEW."""
-        tail = None if job.key is None else self._tails.get(job.key)
-        job.move(JobState.NEW, JobState.READY if tail is None else JobState.CHAINED)
-        if tail is None:
-            self._main.append(job)
-        else:
-            tail.successor = job
+    def jobs_of(self, key: bytes) -> int:
+        """How many unfinished jobs of *key* are here."""
+        chain = self._chains.get(key)
+        return 0 if chain is None else chain.jobs
+
+    def jobs(self, key: bytes) -> Iterator[Job]:
+        """The unfinished jobs of *key* that are here, in order."""
+        chain = self._chains.get(key)
+        job = None if chain is None else chain.head
+        while job is not None:
+            yield job
+            job = job.successor
+
+    def submit(self, job: Job, *, reactivated: bool = False) -> bool:
+        """Admit *job*: True if ready, False if chained. Raises JobStateError if not NEW.
+
+        *reactivated*: its predecessor has finished, but was not here any more to be followed.
+        """
+        chain = None if job.key is None else self._chains.get(job.key)
+        job.move(JobState.NEW, JobState.READY if chain is None else JobState.CHAINED)
+        if chain is not None:
+            chain.tail.successor = job
+            chain.tail = job
+            chain.jobs += 1
+            return False
+        (self._reactivated if reactivated else self._main).append(job)
         if job.key is not None:
-            self._tails[job.key] = job
-        return tail is None
+            self._chains[job.key] = _Chain(job, job)
+        return True
 
     def poll(self) -> Job | None:
         """Take the next ready job, reactivated first (see REACTIVATION_BURST); None if none."""
@@ -102,6 +131,27 @@ class JobChains:
         if successor is not None:
             successor.move(JobState.CHAINED, JobState.READY)
             self._reactivated.append(successor)
-        elif job.key is not None:
-            del self._tails[job.key]
+        if job.key is not None and (chain := self._chains.get(job.key)) is not None:
+            if successor is None:
+                del self._chains[job.key]
+            else:
+                chain.head = successor
+                chain.jobs -= 1
         return successor
+
+    def cut(self, key: bytes, *, keep: int) -> list[Job]:
+        """Take the chained jobs of *key* behind the first *keep* (at least 1) out, in order."""
+        chain = self._chains[key]
+        if chain.jobs <= keep:
+            return []
+        last = chain.head
+        for _ in range(keep - 1):
+            assert last.successor is not None
+            last = last.successor
+        cut = []
+        following, last.successor = last.successor, None
+        while following is not None:
+            cut.append(following)
+            following.successor, following = None, following.successor
+        chain.tail, chain.jobs = last, keep
+        return cut

@@ -51,6 +51,11 @@ class OrderKey:
     text: str | None
     of: Callable[[StoredMessage], bytes | None]
 
+    @property
+    def has_many_keys(self) -> bool:
+        """False where all messages of a queue have one key, by rule."""
+        return self.text != "QID"
+
 
 def compile_order_key(text: str | None) -> OrderKey:
     """Compile ``QID``, ``KEY``, a JSON path, or None (every message unordered).

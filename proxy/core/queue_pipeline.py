@@ -6,22 +6,21 @@ so nothing of an old period can leak into a new one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 
 from broker_core.names import QueueName
 from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
+from proxy.core.failures import Failures
 from proxy.core.flow_window import Budget, FlowWindow
 from proxy.core.ids import Epoch, LeaseId, qid_text
-from proxy.core.job_chains import REACTIVATION_BURST, Job, JobChains, JobState
-from proxy.core.offset_tracker import OffsetTracker
+from proxy.core.job_chains import REACTIVATION_BURST, Job, JobState
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.ownership_record import Snapshot
 from proxy.core.pull_buffer import Holder, Lease, PullBuffer
-from proxy.core.retry_policy import MS, OnExhausted
+from proxy.core.queue_jobs import QueueJobs, Refill
+from proxy.core.retry_policy import MS
 from proxy.core.rules import TopicRules
-
-__all__ = ["Effects", "Nack", "Outcome", "PipelineStatistics", "QueuePipeline"]
 
 
 class QueuePipeline:
@@ -42,11 +41,8 @@ class QueuePipeline:
         hold_until_ns: int = 0,
         resume: Snapshot | None = None,
     ) -> None:
-        """*resume* is what the ownership records say of earlier owners, whether or not the last one
-        ended cleanly; nothing is handed out before *hold*.
-        """
-        self.queue = queue
-        self.epoch = epoch
+        """*resume* is what the ownership records say; nothing is handed out before *hold*."""
+        self.queue, self.epoch = queue, epoch
         self.qid = qid_text(queue, period)
         self.rules = rules
         self.committed = committed
@@ -57,14 +53,15 @@ class QueuePipeline:
         self.draining = False
         self.extensions_refused = False
         self.closed = False
-        self._chains = JobChains()
         self._buffer = PullBuffer(leases_of_group)
-        self._tracker = OffsetTracker(start_offset)
-        self._window = FlowWindow(rules.max_jobs, memory)
+        self.jobs = QueueJobs(
+            start_offset,
+            window=FlowWindow(rules.max_jobs, memory),
+            max_jobs_per_key=rules.max_jobs_per_key,
+            resume=resume,
+        )
         self._dead_lettering: set[int] = set()  # offsets whose copies are being stored
-        # Hand-outs of the unfinished jobs that failed at least once, also in earlier periods.
-        self._attempts = dict(resume.attempts) if resume else {}
-        self._resume = resume
+        self._failures = Failures(rules.retry, {} if resume is None else resume.attempts)
         self._offered_in_a_row = 0
 
     # ---- reading; caller: queue reader ---------------------------------------------------------
@@ -72,12 +69,16 @@ class QueuePipeline:
     @property
     def position(self) -> int:
         """The next offset to read."""
-        return self._tracker.position
+        return self.jobs.position
 
-    @property
-    def room(self) -> int:
-        """How many more messages may be read now; 0 pauses reading."""
-        return 0 if self.draining or self.closed else self._window.room
+    def room(self, *, demand: bool = False) -> int:
+        """How many more messages may be read now; 0 pauses reading.
+
+        *demand*: clients wait, and for them reading goes on past jobs that nobody can have now.
+        """
+        if self.draining or self.closed:
+            return 0
+        return self.jobs.room(demand=demand and self.rules.order_key.has_many_keys)
 
     def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
         """Messages were read; the next read starts at *next_offset*. Re-read ones are passed over,
@@ -90,34 +91,54 @@ class QueuePipeline:
             return effects
         for message in messages:
             offset = message.queue_offset
-            if offset < self._tracker.position:
+            if offset < self.jobs.position:
                 continue
-            if self._resume is not None and self._resume.finished(offset):
-                self._tracker.advance(offset + 1)
+            if self.jobs.knows(offset):
+                self.jobs.pass_over(offset)
             elif self.rules.tags is not None and message.tag not in self.rules.tags:
-                self._tracker.advance(offset + 1)
+                self.jobs.pass_over(offset)
                 effects.finished.append((offset, Outcome.FILTERED))
             else:
                 self._admit(message, effects)
-        self._tracker.advance(next_offset)
-        return effects
+        self.jobs.advance(next_offset)
+        return self._with_refills(effects)
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
-        offset = message.queue_offset
-        job = Job(offset, self.rules.order_key.of(message), message, len(message.body))
-        job.attempts = self._attempts.get(offset, 0)
-        self._tracker.start(offset)
-        self._window.admit(job.body_bytes)
+        job = self._job(message)
         if job.key is None and self.rules.order_key.text is not None:
             effects.missing_keys += 1
             if self.rules.missing_key is MissingKey.DEAD_LETTER:
+                self.jobs.hold(job)
                 job.move(JobState.NEW, JobState.RUNNING)  # it never was ready: nobody may poll it
                 job.reason = f"no order key at {self.rules.order_key.text}"
                 self._give_up(job, effects)
                 return
             if self.rules.missing_key is MissingKey.BY_QUEUE:
                 job.key = QUEUE_CHAIN
-        self._chains.submit(job)
+        self.jobs.admit(job)
+
+    def _job(self, message: StoredMessage) -> Job:
+        offset = message.queue_offset
+        job = Job(offset, self.rules.order_key.of(message), message, len(message.body))
+        job.attempts = self.attempts.get(offset, 0)
+        return job
+
+    def refilled(self, refill: Refill, messages: Iterable[StoredMessage]) -> Effects:
+        """Spilled messages were read again; those that are not there any more are finished."""
+        if self.closed:
+            return Effects()
+        effects = Effects()
+        jobs = {message.queue_offset: self._job(message) for message in messages}
+        for job in jobs.values():
+            job.key = refill.key  # the policy for missing keys has spoken
+        self.jobs.refilled(refill, [jobs[each] for each in refill.offsets if each in jobs])
+        gone = (offset for offset in refill.offsets if offset not in jobs)
+        effects.finished += [(offset, Outcome.DELETED) for offset in gone]
+        return self._with_refills(effects)
+
+    def _with_refills(self, effects: Effects) -> Effects:
+        effects.refills += self.jobs.take_refills()
+        return effects
 
     # ---- handing out; caller: group buffer ------------------------------------------------------
 
@@ -129,9 +150,9 @@ class QueuePipeline:
         )
 
     @property
-    def has_ready(self) -> bool:
-        """True if ``lease`` would give something, were handing out allowed."""
-        return bool(self._buffer.offered or self._chains.ready)
+    def ready(self) -> int:
+        """Jobs that ``lease`` would give, were handing out allowed."""
+        return self._buffer.offered + self.jobs.ready
 
     def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
         """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
@@ -156,12 +177,12 @@ class QueuePipeline:
         at once would starve all other keys.
         """
         if self._buffer.offered and (
-            self._offered_in_a_row < REACTIVATION_BURST or not self._chains.ready
+            self._offered_in_a_row < REACTIVATION_BURST or not self.jobs.ready
         ):
             self._offered_in_a_row += 1
             return self._buffer.take_offered()
         self._offered_in_a_row = 0
-        return self._chains.poll()
+        return self.jobs.poll()
 
     # ---- verdicts; caller: group lane -----------------------------------------------------------
 
@@ -196,7 +217,7 @@ class QueuePipeline:
                 job = self._buffer.end(lease)
                 job.attempts -= 1  # handed back unhandled: it does not count
                 self._buffer.offer(job)
-        return effects
+        return self._with_refills(effects)
 
     def settle_by_offset(
         self,
@@ -226,7 +247,7 @@ class QueuePipeline:
             else:
                 effects.nacked.append(lease)
                 self._failed(self._buffer.end(lease), nack=nack, now_ns=now_ns, effects=effects)
-        return effects
+        return self._with_refills(effects)
 
     def extend(self, lease_ids: Iterable[LeaseId], *, ms: int, now_ns: int) -> list[LeaseId]:
         """Let leases run *ms* from now, one visibility timeout at most; returns those not held.
@@ -261,7 +282,7 @@ class QueuePipeline:
             return effects
         self._dead_lettering.remove(job.offset)
         self._finish(job, Outcome.DEAD_LETTERED, effects)
-        return effects
+        return self._with_refills(effects)
 
     # ---- time; caller: group lane ---------------------------------------------------------------
 
@@ -275,7 +296,7 @@ class QueuePipeline:
             effects.expired.append(lease)
             self._failed(lease.job, nack=None, now_ns=now_ns, effects=effects)
         self._buffer.offer_due(now_ns)
-        return effects
+        return self._with_refills(effects)
 
     def next_due_ns(self, now_ns: int) -> int | None:
         """When ``on_time`` has something to do, or a waiting take-over may begin to hand out."""
@@ -289,7 +310,7 @@ class QueuePipeline:
     @property
     def committable(self) -> int:
         """The next offset that the group needs: never above the lowest unfinished one."""
-        return self._tracker.committable
+        return self.jobs.committable
 
     def drain(self) -> None:
         """Read and hand out nothing more; verdicts on what is leased still count."""
@@ -311,31 +332,24 @@ class QueuePipeline:
         """True once the queue may be unlocked and no dead letter is on its way."""
         return self.may_unlock(now_ns) and not self._dead_lettering
 
-    def snapshot(self) -> Snapshot:
-        """What the next owner must know to repeat nothing that is finished.
+    @property
+    def attempts(self) -> Mapping[int, int]:
+        """Hand-outs by offset of the unfinished jobs that failed at least once."""
+        return self._failures.attempts
 
-        Of what the predecessor had read and this owner has not come to, its word still holds.
-        """
-        position, read = self.position, self.position
-        unfinished = self._tracker.unfinished()
-        attempts = {offset: n for offset, n in self._attempts.items() if offset in self._tracker}
-        before = self._resume
-        if before is not None and before.base <= position < before.read:
-            read = before.read
-            unfinished += [offset for offset in before.unfinished if offset >= position]
-            attempts |= {o: n for o, n in before.attempts.items() if o >= position}
-        return Snapshot(self.epoch, self.committable, read, tuple(unfinished), attempts)
+    def snapshot(self) -> Snapshot:
+        """What the next owner must know to repeat nothing that is finished."""
+        return self.jobs.snapshot(self.epoch, self.attempts)
 
     def close(self) -> None:
         """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""
         self.closed = True
-        self._window.clear()
+        self.jobs.window.clear()
         self._buffer.clear()
 
     def statistics(self) -> PipelineStatistics:
         """A frozen record of this moment."""
-        unfinished = len(self._tracker)
-        ready = self._chains.ready + self._buffer.offered
+        unfinished, ready = self.jobs.unfinished, self.ready
         leased, retrying = self._buffer.leased, self._buffer.waiting
         return PipelineStatistics(
             queue=self.queue,
@@ -345,8 +359,9 @@ class QueuePipeline:
             leased=leased,
             retrying=retrying,
             blocked=unfinished - ready - leased - retrying - len(self._dead_lettering),
-            keys=self._chains.keys,
-            body_bytes=self._window.used_bytes,
+            keys=self.jobs.keys,
+            spilled=self.jobs.spilled,
+            body_bytes=self.jobs.window.used_bytes,
             base=self.committable,
             committed=self.committed,
             position=self.position,
@@ -357,44 +372,29 @@ class QueuePipeline:
     # ---- inside ----------------------------------------------------------------------------------
 
     def _live(self, lease_id: LeaseId, effects: Effects) -> Lease | None:
-        lease = self._buffer.live(lease_id)
-        if lease is None:
+        if (lease := self._buffer.live(lease_id)) is None:
             effects.fenced.append(lease_id)
         return lease
 
     def _finish(self, job: Job, outcome: Outcome, effects: Effects) -> None:
-        self._chains.finish(job)
-        self._tracker.finish(job.offset)
-        self._window.leave(job.body_bytes)
-        if self._attempts:
-            self._attempts.pop(job.offset, None)
+        self.jobs.finish(job)
+        self._failures.forget(job.offset)
         job.message = None  # whoever still holds the job must not hold the body
         effects.finished.append((job.offset, outcome))
 
     def _failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
         """A hand-out of *job* failed: by its client's *nack*, or (None) by its lease's expiry."""
-        job.first_failure_ns = job.first_failure_ns or now_ns
-        job.last_failure_ns = now_ns
-        job.reason = (nack.reason or "failed by its client") if nack else "lease expired"
-        self._attempts[job.offset] = job.attempts
-        retry = self.rules.retry
-        rejected = nack is not None and nack.reject and retry.on_exhausted is not OnExhausted.BLOCK
-        if rejected or retry.gives_up(job.attempts):
+        next_try_ns = self._failures.next_try_ns(job, nack, now_ns=now_ns)
+        if next_try_ns is None:
             self._give_up(job, effects)
         elif nack is None:
             self._buffer.offer(job)
-        elif nack.retry_after_ms is not None:
-            self._buffer.retry_at(job, now_ns + nack.retry_after_ms * MS)
         else:
-            self._buffer.retry_at(job, now_ns + retry.delay_ns(job.attempts))
+            self._buffer.retry_at(job, next_try_ns)
 
     def _give_up(self, job: Job, effects: Effects) -> None:
         self._dead_lettering.add(job.offset)
         effects.dead_letters.append(job)
 
     def __repr__(self) -> str:
-        s = self.statistics()
-        return (
-            f"<QueuePipeline {self.queue} epoch={self.epoch} ready={s.ready} leased={s.leased}"
-            f" blocked={s.blocked} committed={self.committed}>"
-        )
+        return f"<QueuePipeline {self.statistics()}>"

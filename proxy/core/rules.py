@@ -19,6 +19,7 @@ class TopicRules:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     max_pull_batch: int = 256
     max_jobs: int = 20000
+    max_jobs_per_key: int = 64
 
     @property
     def tag_expression(self) -> str:

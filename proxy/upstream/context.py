@@ -9,6 +9,7 @@ from proxy.core.flow_window import Budget
 from proxy.history.record import History
 from proxy.settings import Settings
 from proxy.upstream.ownership_log import OwnershipLog
+from proxy.upstream.recorder import Recorder
 from proxy.wakeup import Signal
 
 
@@ -22,4 +23,5 @@ class UpstreamContext:
     history: History
     memory: Budget
     log: OwnershipLog
+    recorder: Recorder
     settled: Signal = field(default_factory=Signal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import structlog
@@ -12,7 +13,8 @@ from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, LastOwner, Own, Snapshot
+from proxy.core.ownership_record import Clean, Own, Snapshot, parts
+from proxy.core.ownership_replay import LastOwner
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.rules import TopicRules
 from proxy.group_lane import GroupLane
@@ -28,6 +30,17 @@ from proxy.upstream.start_offsets import start_offset
 QueueState = Enum("QueueState", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
 
 _LOOK_AGAIN_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """An ownership period that has just begun. ``last``: what the records below its own say."""
+
+    own: Own
+    epoch: Epoch
+    last: LastOwner | None
+    committed: int
+    start_offset: int
 
 
 class OwnedQueue:
@@ -110,7 +123,7 @@ class OwnedQueue:
                 log, group = self._context.log, self._lane.name
                 # Written first, for what is below it is surely seen; and the next owner has use
                 # for it.
-                written = await log.append(group, self.queue, pipeline.snapshot())
+                written = await self._context.recorder.record(self._lane, pipeline, whole=True)
                 last, _ = await log.last(group, self.queue, before=written)
                 break
             except RemotingError as error:
@@ -161,11 +174,31 @@ class OwnedQueue:
         )
 
     async def _take_over(self) -> QueuePipeline:
-        context, group = self._context, self._lane.name
+        context = self._context
         settings = self._lane.settings.topic(self.queue.topic)
         if settings is None:
-            raise RuntimeError(f"{group} was granted {self.queue}, a topic that it does not have")
+            raise RuntimeError(f"{self._lane.name} does not have the topic of {self.queue}")
         rules = rules_of(settings)
+        begun = await self._begin_period(rules)
+        pipeline = QueuePipeline(
+            queue=self.queue,
+            epoch=begun.epoch,
+            period=begun.own.period,
+            rules=rules,
+            start_offset=begun.start_offset,
+            committed=begun.committed,
+            trusted_until_ns=self._trusted_until_ns,
+            memory=context.memory,
+            leases_of_group=self._lane.leases_of_group,
+            hold_until_ns=self.hold_until_ns,
+            resume=None if begun.last is None else begun.last.snapshot,
+        )
+        context.recorder.begin(pipeline, begun.last)
+        return pipeline
+
+    async def _begin_period(self, rules: TopicRules) -> _Begun:
+        """Write the record that makes us the owner."""
+        context, group = self._context, self._lane.name
         held_ns = self.hold_until_ns
         while True:
             broker_start_ms = await context.client.broker_start_ms(self.queue.broker)
@@ -175,32 +208,19 @@ class OwnedQueue:
             )
             own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
             self._hold(self._wait_ns(own, last, end))
-            epoch = Epoch(await context.log.append(group, self.queue, own))
+            epoch = Epoch((await context.log.append(group, self.queue, own))[0])
+            begun = _Begun(own, epoch, last, committed, start)
             if epoch == end:
-                break
+                return begun
             seen, (last, _) = last, await context.log.last(group, self.queue, before=epoch)
             if seen is not None and last is not None and seen.epoch == last.epoch:
                 # The last words of that owner were not to be seen yet.
                 self.hold_until_ns = held_ns
                 self._hold(self._wait_ns(own, last, end))
-                break
+                return replace(begun, last=last)
             # Someone wrote after we had read: an owner of whom we know nothing yet.
             self._hold(_longest_ns(own))
             held_ns = self.hold_until_ns
-        resume = None if last is None else last.snapshot
-        return QueuePipeline(
-            queue=self.queue,
-            epoch=epoch,
-            period=own.period,
-            rules=rules,
-            start_offset=max(start, resume.base if resume else 0),
-            committed=committed,
-            trusted_until_ns=self._trusted_until_ns,
-            memory=context.memory,
-            leases_of_group=self._lane.leases_of_group,
-            hold_until_ns=self.hold_until_ns,
-            resume=resume,
-        )
 
     def _own_record(
         self, rules: TopicRules, last: LastOwner | None, end: int, *, broker_start_ms: int
@@ -255,10 +275,10 @@ class OwnedQueue:
 
     async def _restart_at(self, offset: int) -> None:
         pipeline = self._owned()
-        empty = Snapshot(pipeline.epoch, offset, offset)
+        empty = parts(Snapshot(pipeline.epoch, offset, offset))
         while now_ns() < self._trusted_until_ns:
             try:
-                await self._context.log.append(self._lane.name, self.queue, empty)
+                await self._context.log.append(self._lane.name, self.queue, *empty)
                 await self._context.client.commit_offset(
                     self._lane.name, self.queue, offset, epoch=pipeline.epoch
                 )
@@ -296,7 +316,7 @@ class OwnedQueue:
         """What is finished, and that the end was clean, if it was."""
         log, group = self._context.log, self._lane.name
         try:
-            await log.append(group, self.queue, pipeline.snapshot())
+            await self._context.recorder.record(self._lane, pipeline, whole=True)
             if pipeline.may_unlock(now_ns()):
                 await log.append(group, self.queue, Clean(pipeline.epoch))
         except RemotingError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import structlog
@@ -15,18 +15,21 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from proxy.core.ownership_record import (
-    LastOwner,
+    Clean,
+    Own,
     Record,
+    SnapshotPart,
     decode,
     encode,
     ownership_topic,
-    replay,
 )
+from proxy.core.ownership_replay import LastOwner, replay
 
 _log = structlog.get_logger("ownership")
 
-#: Records read at once from the tail; an ownership period writes three of them.
+#: Records looked at first, from the tail; one of them says where to begin.
 _TAIL = 32
+_AT_ONCE = 256
 #: How long a stored record may take to be shown.
 _SHOWN_WITHIN_NS = 3_000_000_000
 _LOOK_AGAIN_S = 0.01
@@ -39,11 +42,19 @@ class OwnershipLog:
         self._client = client
         self._known: set[QueueName] = set()  # twins that are in the route
 
-    async def append(self, group: Group, queue: QueueName, record: Record) -> int:
-        """Write *record*; returns its queue offset. Raises RemotingError; it may be stored then."""
+    async def append(self, group: Group, queue: QueueName, *records: Record) -> tuple[int, int]:
+        """Write *records* in order; returns the queue offset of the first, and their bytes in all.
+
+        Raises RemotingError; any of them may be stored then.
+        """
+        first = size = 0
         async with self._twin(group, queue) as twin:
-            message = OutgoingMessage(topic=twin.topic, body=encode(record))
-            return (await self._client.send(twin, message)).offset
+            for number, record in enumerate(records):
+                body = encode(record)
+                sent = await self._client.send(twin, OutgoingMessage(topic=twin.topic, body=body))
+                first = first if number else sent.offset
+                size += len(body)
+        return first, size
 
     async def last(
         self, group: Group, queue: QueueName, *, before: int | None = None
@@ -61,8 +72,13 @@ class OwnershipLog:
             span = _TAIL
             while True:
                 start = max(lowest, end - span)
-                found = replay(await self._read(group, twin, start=start, end=end))
-                # Owners that crashed write no snapshot: the one that counts may be far behind.
+                records = await self._read(group, twin, start=start, end=end)
+                found = _replayed(twin, records)
+                at = None if found is None else found.snapshot_at
+                if found is not None and found.snapshot is None and at is not None and at >= lowest:
+                    records = await self._read(group, twin, start=at, end=start) + records
+                    found = _replayed(twin, records)
+                # Owners that crashed early wrote nothing: the one that counts may be far behind.
                 if start == lowest or (found is not None and found.snapshot is not None):
                     return found, end
                 span *= 8
@@ -82,7 +98,7 @@ class OwnershipLog:
         deadline_ns = now_ns() + _SHOWN_WITHIN_NS
         while offset < end:
             result = await self._client.pull(
-                twin, group=group, offset=offset, max_messages=_TAIL, suspend_ms=0
+                twin, group=group, offset=offset, max_messages=_AT_ONCE, suspend_ms=0
             )
             for message in result.messages:
                 if message.queue_offset >= end:
@@ -136,3 +152,15 @@ class OwnershipLog:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return []
             raise
+
+
+def _replayed(twin: QueueName, records: Sequence[tuple[int, Record]]) -> LastOwner | None:
+    """What *records* say; if they begin with a snapshot, it counts."""
+    epoch = None
+    if records and isinstance(first := records[0][1], SnapshotPart) and first.number == 0:
+        epoch = first.epoch
+    try:
+        return replay(records, epoch_before=epoch)
+    except ValueError as error:
+        _log.error("ownership records do not add up", twin=str(twin), reason=str(error))
+        return replay([each for each in records if isinstance(each[1], Own | Clean)])

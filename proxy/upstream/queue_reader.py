@@ -36,7 +36,7 @@ async def read_queue(
     log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
     while True:
-        room = pipeline.room
+        room = pipeline.room(demand=lane.starves(pipeline))
         if not room:
             await context.settled.wait(_LOOK_AGAIN_S)
             continue

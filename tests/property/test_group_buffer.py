@@ -103,7 +103,7 @@ class GroupBufferMachine(RuleBasedStateMachine):
 
     def _may_serve(self, here: QueuePipeline, wish: PullWish) -> bool:
         wanted = wish.topics is None or here.queue.topic in wish.topics
-        return wanted and here.has_ready and here.may_hand_out(1)
+        return wanted and bool(here.ready) and here.may_hand_out(1)
 
     def _within_limits(self, wish: PullWish, batches: list[Batch], *, left: int) -> None:
         leases = [lease for batch in batches for lease in batch.leases]
@@ -128,7 +128,7 @@ class GroupBufferMachine(RuleBasedStateMachine):
 
     @invariant()
     def topics_with_ready_jobs_are_known(self) -> None:
-        ready = {here.queue.topic for here in self.buffer if here.has_ready}
+        ready = {here.queue.topic for here in self.buffer if here.ready}
         assert set(self.buffer.ready_topics()) == ready
         assert self.buffer.has_ready is bool(ready)
 

@@ -105,14 +105,17 @@ class ChainsMachine(RuleBasedStateMachine):
     @invariant()
     def the_counts_agree(self) -> None:
         assert self.chains.ready == len(self.main) + len(self.reactivated)
-        assert self.chains.keys == len(self.unfinished) == len(self.chains._tails)
+        assert self.chains.keys == self.unfinished.keys()
+        for key, jobs in self.unfinished.items():
+            assert list(self.chains.jobs(key)) == jobs
+            assert self.chains.jobs_of(key) == len(jobs)
 
     def teardown(self) -> None:
         while (job := self.chains.poll()) is not None or self.running:
             if job is not None:
                 self._polled(job)
             self._finish(self.running.pop())
-        assert (self.unfinished, self.chains._tails, self.chains.ready) == ({}, {}, 0)
+        assert (self.unfinished, self.chains._chains, self.chains.ready) == ({}, {}, 0)
 
 
 ChainsMachine.TestCase.settings = settings(

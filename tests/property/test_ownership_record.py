@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import (
     Clean,
-    LastOwner,
+    Delta,
     Own,
     Record,
     Snapshot,
     decode,
     encode,
-    replay,
+    joined,
+    parts,
 )
+from proxy.core.ownership_replay import LastOwner, replay
+from proxy.core.spilled_chains import packed
 
 numbers = st.integers(0, 2**53)
 epochs = st.integers(0, 30).map(Epoch)
@@ -32,10 +35,20 @@ def snapshots(draw: st.DrawFn, epoch: st.SearchStrategy[Epoch] = epochs) -> Snap
     inside = st.integers(base, max(base, read - 1))
     unfinished = sorted(draw(st.sets(inside, max_size=20))) if read > base else []
     attempts = {offset: draw(st.integers(1, 20)) for offset in unfinished[::3]}
-    return Snapshot(draw(epoch), base, read, tuple(unfinished), attempts)
+    spilled = {b"a": packed(unfinished[::2]), draw(st.binary()): packed(unfinished[1::2])}
+    chains = {key: chain for key, chain in spilled.items() if chain}
+    return Snapshot(draw(epoch), base, read, tuple(unfinished[::4]), attempts, chains)
 
 
-records = st.one_of(owns, snapshots(), st.builds(Clean, epochs))
+rising = st.sets(st.integers(0, 2**60), max_size=20).map(lambda some: tuple(sorted(some)))
+chains = st.dictionaries(st.binary(max_size=9), rising.filter(len).map(packed), max_size=3)
+deltas = st.builds(
+    Delta, epochs, numbers, numbers, numbers, rising, rising,
+    st.dictionaries(numbers, numbers, max_size=3), chains,
+    st.dictionaries(st.binary(max_size=9), numbers | st.none(), max_size=3),
+)  # fmt: skip
+part = snapshots().map(lambda snapshot: parts(snapshot)[0])
+records = st.one_of(owns, part, deltas, st.builds(Clean, epochs))
 values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | numbers | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -51,10 +64,17 @@ def test_what_is_encoded_is_decoded(record: Record) -> None:
 
 @settings(deadline=None)
 @given(snapshots())
-def test_finished_is_all_that_was_read_save_the_unfinished(snapshot: Snapshot) -> None:
+def test_unread_is_all_but_the_finished_and_the_spilled(snapshot: Snapshot) -> None:
     span = range(snapshot.base - 2, snapshot.read + 2)
-    finished = set(range(snapshot.base, snapshot.read)) - set(snapshot.unfinished)
-    assert {offset for offset in span if snapshot.finished(offset)} == finished
+    known = set(range(snapshot.base, snapshot.read)) - set(snapshot.unfinished)
+    assert {offset for offset in span if not snapshot.unread(offset)} == known
+
+
+@settings(deadline=None)
+@given(snapshots())
+def test_the_parts_of_a_snapshot_add_up_to_it(snapshot: Snapshot) -> None:
+    written = [decode(encode(part)) for part in parts(snapshot)]
+    assert joined(written) == snapshot  # type: ignore[arg-type]
 
 
 def _decode_or_value_error(body: bytes) -> None:
@@ -100,7 +120,7 @@ def test_a_record_cut_short_is_a_value_error(record: Record, length: int) -> Non
 @given(st.lists(records, max_size=25))
 def test_only_the_highest_epoch_counts(said: list[Record]) -> None:
     """Against a plain search from the back, with records of any epoch in any order."""
-    log = list(enumerate(said))
+    log = list(enumerate(each for each in said if not isinstance(each, Delta)))
     owners = [(offset, record) for offset, record in log if isinstance(record, Own)]
     if not owners:
         assert replay(log) is None
@@ -112,13 +132,11 @@ def test_only_the_highest_epoch_counts(said: list[Record]) -> None:
         if not isinstance(record, Own)
         and record.epoch == max((at for at, _ in owners if at < offset), default=None)
     ]
-    written = [record for _, record in valid if isinstance(record, Snapshot)]
-    assert replay(log) == LastOwner(
-        Epoch(epoch),
-        own,
-        written[-1] if written else None,
-        any(isinstance(record, Clean) and record.epoch == epoch for _, record in valid),
-    )
+    last = replay(log)
+    assert last is not None
+    clean = any(isinstance(record, Clean) and record.epoch == epoch for _, record in valid)
+    assert (last.epoch, last.own, last.clean) == (epoch, own, clean)
+    assert last == replay([(at, record) for at, record in log if (at, record) in owners + valid])
 
 
 @settings(deadline=None)

@@ -9,113 +9,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker_core.remoting.message import StoredMessage
-from proxy.core.effects import Effects, Nack, Outcome
+from proxy.core.effects import Effects, Nack
 from proxy.core.ids import Epoch, LeaseId
 from proxy.core.job_chains import Job
-from proxy.core.ownership_record import Clean, LastOwner, Own, decode, encode, replay
+from proxy.core.ownership_record import Clean, Own, Record, encode
+from proxy.core.ownership_replay import LastOwner
 from proxy.core.pull_buffer import Lease
+from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.recording import Recording
 from proxy.core.retry_policy import RetryPolicy
+from tests.support.cluster_judge import (
+    EXPIRY_NS,
+    MS,
+    RENEWAL_NS,
+    SECOND,
+    TRUST_NS,
+    Broker,
+    Judge,
+    finished,
+)
 from tests.support.messages import keyed
 from tests.support.pipelines import Budgets, lease, pipeline, rules
-
-MS = 1_000_000
-SECOND = 1000 * MS
-TRUST_NS, EXPIRY_NS, RENEWAL_NS = 5 * SECOND, 10 * SECOND, 2 * SECOND
-
-
-@dataclass(slots=True)
-class Broker:
-    """One queue, its ownership records, its lock and its stored offset.
-
-    With *forgets_locks* it is like Apache RocketMQ: after a restart an owner that is still trusted
-    may commit once more behind the back of the next one, so there the stored offset may fall.
-    """
-
-    forgets_locks: bool
-    log: list[StoredMessage] = field(default_factory=list)
-    records: list[bytes] = field(default_factory=list)
-    start_ns: int = 0
-    locked_by: str = ""
-    lock_ends_ns: int = 0
-    committed: int = 0
-    committed_epoch: int = -1
-
-    def lock(self, client: str, now_ns: int) -> bool:
-        if self.locked_by not in ("", client) and now_ns < self.lock_ends_ns:
-            return False
-        self.locked_by, self.lock_ends_ns = client, now_ns + EXPIRY_NS
-        return True
-
-    def unlock(self, client: str) -> None:
-        if self.locked_by == client:
-            self.locked_by = ""
-
-    def commit(self, epoch: int, offset: int) -> None:
-        """Of an older epoch it is refused."""
-        if epoch >= self.committed_epoch:
-            assert offset >= self.committed or self.forgets_locks, "commits never fall"
-            self.committed, self.committed_epoch = offset, epoch
-
-    def last_owner(self) -> LastOwner | None:
-        return replay((offset, decode(body)) for offset, body in enumerate(self.records))
-
-    def restart(self, now_ns: int) -> None:
-        self.start_ns = now_ns
-        if self.forgets_locks:
-            self.locked_by = ""
-
-
-@dataclass(slots=True)
-class Judge:
-    """What was handed out and finished, by whomever."""
-
-    broker: Broker
-    live: dict[tuple[int, LeaseId], Lease] = field(default_factory=dict)  # by epoch and id
-    finished: dict[int, Outcome] = field(default_factory=dict)
-    first: dict[str, int] = field(default_factory=dict)  # highest offset of each key so far
-    deliveries: dict[int, int] = field(default_factory=dict)
-
-    def took_over(self, known: set[int]) -> None:
-        """A new owner passes over *known*."""
-        assert known <= self.finished.keys(), "nothing is lost"
-
-    def handed_out(self, epoch: int, given: Lease, *, known: set[int], now_ns: int) -> None:
-        """*known*: what this owner knows to be finished."""
-        offset, key = given.job.offset, self.key(given.job.offset)
-        for (other, _), held in self.live.items():
-            assert held.deadline_ns <= now_ns or self.key(held.job.offset) != key, (
-                f"two live leases of {key}: of epochs {epoch} and {other}"
-            )
-        for earlier in range(offset):
-            assert earlier in known or self.key(earlier) != key, "the one before is finished"
-        if offset not in self.deliveries:
-            assert self.first.get(key, -1) < offset, "first hand-outs of a key in queue order"
-            self.first[key] = offset
-        assert offset not in self.durable(), "what is finished and written down stays finished"
-        self.deliveries[offset] = self.deliveries.get(offset, 0) + 1
-        self.live[epoch, given.lease_id] = given
-
-    def saw(self, epoch: int, effects: Effects) -> None:
-        for each in (*effects.acked, *effects.nacked, *effects.released, *effects.expired):
-            del self.live[epoch, each.lease_id]
-        self.finished |= dict(effects.finished)
-
-    def durable(self) -> set[int]:
-        """Finished, and below the stored offset (if it is sure) or in the snapshot that counts."""
-        stored = 0 if self.broker.forgets_locks else self.broker.committed
-        last = self.broker.last_owner()
-        snapshot = last.snapshot if last else None
-        return {
-            offset
-            for offset in self.finished
-            if offset < stored
-            or (snapshot is not None and (offset < snapshot.base or snapshot.finished(offset)))
-        }
-
-    def key(self, offset: int) -> str:
-        return str(self.broker.log[offset].key)
 
 
 @dataclass(slots=True)
@@ -151,6 +66,9 @@ class Proxy:
     request: tuple[int, bool | None] | None = None  # a lock request: sent at, answer
     commits: list[tuple[int, int]] = field(default_factory=list)  # on their way
     copies: list[Job] = field(default_factory=list)
+    refills: list[Refill] = field(default_factory=list)
+    recording: Recording = field(init=False)
+    recorded_ns: int = 0
 
     @property
     def client(self) -> str:
@@ -162,7 +80,8 @@ class Proxy:
         self.life += 1
         self.pipeline = self.taking = self.request = None
         self.stopped = self.cut_off = self.slow = False
-        self.copies, self.known, self.trusted_until_ns, self.hold_until_ns = [], set(), 0, 0
+        self.copies, self.refills, self.known = [], [], set()
+        self.trusted_until_ns = self.hold_until_ns = 0
 
     # ---- what its clients do ------------------------------------------------------------------
 
@@ -210,6 +129,7 @@ class Proxy:
     def _saw(self, owned: QueuePipeline, effects: Effects) -> None:
         self.known |= {offset for offset, _ in effects.finished}
         self.copies += effects.dead_letters
+        self.refills += effects.refills
         self.judge.saw(owned.epoch, effects)
 
     # ---- what it does itself ------------------------------------------------------------------
@@ -276,7 +196,7 @@ class Proxy:
             self.hold_until_ns = max(self.hold_until_ns, self._leases_end_ns(self.pipeline))
             self.pipeline.close()
         self.pipeline = self.taking = self.request = None
-        self.copies, self.known, self.trusted_until_ns = [], set(), 0
+        self.copies, self.refills, self.known, self.trusted_until_ns = [], [], set(), 0
 
     def _take_over(self, taking: TakeOver, now_ns: int) -> None:
         if not taking.looked:
@@ -306,12 +226,17 @@ class Proxy:
         self.known = set(range(start)) | {
             offset
             for offset in range(len(self.broker.log))
-            if resume is not None and resume.finished(offset)
+            if resume is not None and finished(resume, offset)
         }
         self.judge.took_over(self.known)
-        self.taking = None
+        self.taking, self.recorded_ns = None, now_ns
         self.pipeline = pipeline(
-            rules(visibility_ns=self.visibility_ns, retry=RetryPolicy((500,), max_deliveries=3)),
+            rules(
+                visibility_ns=self.visibility_ns,
+                retry=RetryPolicy((500,), max_deliveries=3),
+                max_jobs=8,
+                max_jobs_per_key=2,
+            ),
             epoch=epoch,
             start=start,
             committed=self.broker.committed,
@@ -320,18 +245,36 @@ class Proxy:
             resume=resume,
             budgets=Budgets(),
         )
+        self.recording = Recording(self.pipeline, last)
+
+    def _record(self, now_ns: int, *, whole: bool = False) -> None:
+        records: list[Record] = self.recording.due(now_ns, whole=whole)
+        if records:
+            at = len(self.broker.records)
+            bodies = [encode(record) for record in records]
+            self.broker.records += bodies
+            self.recording.written(records, at=at, record_bytes=sum(map(len, bodies)))
 
     def _serve(self, owned: QueuePipeline, now_ns: int) -> None:
         position = owned.position
-        some = self.broker.log[position : position + min(owned.room, 8)]
+        some = self.broker.log[position : position + min(owned.room(demand=True), 8)]
         self._saw(owned, owned.on_messages(some, next_offset=position + len(some)))
-        while self.copies:
-            self._saw(owned, owned.dead_lettered(self.copies.pop()))
+        while self.copies or self.refills:
+            if self.copies:
+                self._saw(owned, owned.dead_lettered(self.copies.pop()))
+            else:
+                refill = self.refills.pop()
+                messages = [self.broker.log[offset] for offset in refill.offsets]
+                self._saw(owned, owned.refilled(refill, messages))
+        if now_ns - self.recorded_ns >= SECOND and now_ns < self.trusted_until_ns:
+            self.recorded_ns = now_ns
+            self._record(now_ns)
         if not self.wanted:
             owned.drain()
         if owned.draining and owned.drained(now_ns) and now_ns < self.trusted_until_ns:
             self.broker.commit(owned.epoch, owned.committable)
-            self.broker.records += [encode(owned.snapshot()), encode(Clean(Epoch(owned.epoch)))]
+            self._record(now_ns, whole=True)
+            self.broker.records.append(encode(Clean(Epoch(owned.epoch))))
             self.broker.unlock(self.client)
             self._lose()
 

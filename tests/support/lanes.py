@@ -8,6 +8,7 @@ from typing import Any
 
 from proxy.core.flow_window import Budget
 from proxy.core.job_chains import Job
+from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.history.record import History, NullHistory
@@ -35,6 +36,7 @@ class Listener:
     def __init__(self) -> None:
         self.told: Counter[str] = Counter()
         self.dead_letters: list[Job] = []
+        self.refills: list[Refill] = []
 
     def on_ready(self, lane: GroupLane) -> None:
         """Told only when it is true."""
@@ -44,6 +46,10 @@ class Listener:
     def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
         """Its copy is stored when the test says so."""
         self.dead_letters.append(job)
+
+    def on_refill(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
+        """Read when the test says so."""
+        self.refills.append(refill)
 
     def on_wanted(self, lane: GroupLane) -> None:
         """Counted."""

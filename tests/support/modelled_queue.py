@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from proxy.core.effects import Effects, Outcome
+from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
-from proxy.core.ownership_record import Snapshot
+from proxy.core.ownership_record import Own, Snapshot, decode, encode
+from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.pull_buffer import Holder, Lease
+from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
-from tests.support.naive_queue import MS, Facts, NaiveQueue
+from proxy.core.recording import Recording
+from tests.support.naive_queue import MS, Facts, NaiveJob, NaiveQueue
 from tests.support.pipelines import Budgets, lease, pipeline, queue, rules
 
 TRUST_NS = 60 * MS
@@ -26,14 +30,17 @@ class Modelled:
             tags=known.tags,
             visibility_ns=known.visibility_ns,
             retry=known.retry,
+            max_jobs=known.max_jobs,
+            max_jobs_per_key=known.max_jobs_per_key,
         )
         self.end = 0  # the offset of the next message sent
         self.epoch = 0
         self.committed = 0
-        self.record: Snapshot | None = None  # what the ownership topic holds
+        self.records: list[bytes] = []  # what the ownership topic holds
         self.recorded: dict[int, Outcome] = {}  # what was finished by then
         self.leases: list[Lease] = []
         self.copies: list[tuple[QueuePipeline, Job]] = []  # dead letters under way
+        self.refills: list[tuple[QueuePipeline, Refill]] = []  # reads under way
         self.begin(now_ns=0, hold_ns=0, resume=None)
 
     def begin(self, *, now_ns: int, hold_ns: int, resume: Snapshot | None) -> None:
@@ -56,13 +63,50 @@ class Modelled:
             resume=resume,
             budgets=self.budgets,
         )
+        last = None
+        if resume is None:
+            self.records = []
+        else:
+            last = self.last_owner()
+        self.recording = Recording(self.pipeline, last)
+        self.pipeline.epoch = Epoch(len(self.records))
+        self.records.append(encode(Own("us", 1, 1, 1, self.epoch)))
         self.old_leases, self.leases = self.leases, []
-        self.naive.begin(
-            start,
-            read_to=resume.read if resume else 0,
-            finished=known,
-            attempts=resume.attempts if resume else {},
-        )
+        self.naive.begin(start, resume=resume, finished=known)
+        self.saw(self.pipeline.on_time(now_ns=now_ns))
+
+    def last_owner(self) -> LastOwner | None:
+        """What the ownership topic says."""
+        return replay((offset, decode(body)) for offset, body in enumerate(self.records))
+
+    @property
+    def record(self) -> Snapshot | None:
+        """What the next owner resumes."""
+        last = self.last_owner()
+        return None if last is None else last.snapshot
+
+    def write_down(self, *, now_ns: int, whole: bool) -> None:
+        """Record what changed; all records together tell of what is unfinished, and no more."""
+        at = len(self.records)
+        due = self.recording.due(now_ns, whole=whole)
+        assert due or not whole
+        if due:
+            self.records += [encode(record) for record in due]
+            self.recording.written(due, at=at, record_bytes=1)
+        self.recorded = dict(self.naive.finished)
+        if (record := self.record) is not None:
+            self._tells_all(record, self.naive.snapshot(self.pipeline.epoch))
+
+    def _tells_all(self, record: Snapshot, naive: Snapshot) -> None:
+        spilled = {offset for chain in record.spilled.values() for offset in chain}
+        assert (record.base, record.read) == (naive.base, naive.read)
+        assert sorted({*record.unfinished, *spilled}) == list(naive.unfinished)
+        assert len(spilled) + len(record.unfinished) == len(naive.unfinished)
+        unfinished = set(naive.unfinished)
+        attempts = {offset: n for offset, n in record.attempts.items() if offset in unfinished}
+        assert attempts == naive.attempts
+        here = self.pipeline.snapshot()
+        assert (record.unfinished, record.spilled) == (here.unfinished, here.spilled)
 
     def may_hand_out(self, now_ns: int) -> bool:
         here = self.pipeline
@@ -70,10 +114,45 @@ class Modelled:
 
     def saw(self, effects: Effects) -> None:
         self.copies += [(self.pipeline, job) for job in effects.dead_letters]
+        self.refills += [(self.pipeline, refill) for refill in effects.refills]
+
+    def refill(self, index: int, *, gone: int = 0) -> None:
+        """A read of spilled messages is answered; retention took the first *gone* of them."""
+        owner, refill = self.refills.pop(index)
+        found = [self.naive.log[offset].stored() for offset in refill.offsets[gone:]]
+        effects = owner.refilled(refill, found)
+        if owner is not self.pipeline:
+            assert effects == Effects(), "nothing of an old period leaks into the new one"
+            return
+        for offset in refill.offsets[:gone]:
+            assert (offset, Outcome.DELETED) in effects.finished
+            self.naive.deleted(offset)
+        self.saw(effects)
+
+    @property
+    def elsewhere(self) -> set[int]:
+        """Offsets of unfinished jobs that are not in memory."""
+        return {
+            offset
+            for _, chain in self.pipeline.jobs._spilled
+            for offset in chain.offsets[chain.loaded :]
+        }
+
+    def ready(self) -> list[NaiveJob]:
+        """What a pull should get: heads of chains that are being read again come later, and spilled
+        ones once all that an earlier owner had in memory is read.
+        """
+        later = {
+            offset for owner, refill in self.refills if owner is self.pipeline
+            for offset in refill.offsets
+        }  # fmt: skip
+        if self.naive.position < self.naive.read_to:
+            later |= self.elsewhere
+        return [job for job in self.naive.ready() if job.sent.offset not in later]
 
     def pull(self, jobs: int, *, now_ns: int, connection: int) -> list[Lease]:
         """Lease and compare; every ready job is given, as far as *jobs* reaches."""
-        ready = len(self.naive.ready()) if self.may_hand_out(now_ns) else 0
+        ready = len(self.ready()) if self.may_hand_out(now_ns) else 0
         leases = lease(self.pipeline, jobs, now_ns=now_ns, holder=Holder(connection))
         for each in leases:
             self.naive.hand_out(each, now_ns=now_ns)

@@ -55,6 +55,8 @@ class Sent:
 class Facts:
     """The rules of the queue, as the model reads them."""
 
+    max_jobs: int
+    max_jobs_per_key: int
     order_key: str | None
     missing_key: MissingKey
     tags: frozenset[str] | None
@@ -131,13 +133,15 @@ class NaiveQueue:
     finished: dict[int, Outcome] = field(default_factory=dict)
     failed_attempts: dict[int, int] = field(default_factory=dict)
     first_handed: dict[str, int] = field(default_factory=dict)  # highest so far, of each chain
+    unread: set[int] = field(default_factory=set)  # unfinished below read_to, and not spilled
 
     # ---- what should be seen ----------------------------------------------------------------
 
     def ready(self) -> list[NaiveJob]:
         """Jobs that a pull should get: those that wait for a client, and for no other job."""
         leads: dict[str, NaiveJob] = {}
-        for job in self.jobs.values():  # rising offsets
+        self.jobs = dict(sorted(self.jobs.items()))
+        for job in self.jobs.values():
             if job.chain is not None:
                 leads.setdefault(job.chain, job)
         return [
@@ -166,7 +170,7 @@ class NaiveQueue:
 
     @property
     def committable(self) -> int:
-        return min(self.jobs, default=self.position)
+        return min([*self.jobs, self.position])
 
     def next_due_ns(self) -> int | None:
         times = [job.deadline_ns for job in self.leased()]
@@ -184,6 +188,12 @@ class NaiveQueue:
         read = max(self.position, self.read_to)
         return Snapshot(epoch, self.committable, read, tuple(unfinished), attempts)
 
+    def deleted(self, offset: int) -> Expected:
+        """Retention took the message before its turn came."""
+        expected = Expected()
+        self._finish(offset, Outcome.DELETED, expected)
+        return expected
+
     # ---- what happens -------------------------------------------------------------------------
 
     def read(self, sent: Iterable[Sent], next_offset: int) -> Expected:
@@ -192,7 +202,7 @@ class NaiveQueue:
             if each.offset < self.position:
                 continue
             self.position = each.offset + 1
-            if each.offset in self.finished:
+            if each.offset in self.finished or each.offset in self.jobs:
                 continue
             if self.facts.tags is not None and each.tag not in self.facts.tags:
                 self._finish(each.offset, Outcome.FILTERED, expected)
@@ -206,8 +216,13 @@ class NaiveQueue:
                 if self.facts.missing_key is MissingKey.DEAD_LETTER:
                     self._give_up(job, expected)
         self.position = max(self.position, next_offset)
+        self._pass_over_what_is_known()
         self.read_to = max(self.read_to, self.position)
         return expected
+
+    def _pass_over_what_is_known(self) -> None:
+        while self.position < self.read_to and self.position not in self.unread:
+            self.position += 1
 
     def hand_out(self, lease: Lease, *, now_ns: int) -> None:
         """The pipeline leased a job: may it?"""
@@ -296,13 +311,21 @@ class NaiveQueue:
                 job.state = "waiting"
         return expected
 
-    def begin(
-        self, start: int, *, read_to: int, finished: dict[int, Outcome], attempts: dict[int, int]
-    ) -> None:
+    def begin(self, start: int, *, resume: Snapshot | None, finished: dict[int, Outcome]) -> None:
         """A new owner that knows no more than this."""
-        self.position, self.read_to = start, max(start, read_to)
-        self.finished, self.failed_attempts = dict(finished), dict(attempts)
-        self.jobs, self.first_handed = {}, {}
+        self.finished, self.first_handed = dict(finished), {}
+        self.jobs, self.unread, self.failed_attempts = {}, set(), {}
+        self.position = self.read_to = start
+        if resume is not None:
+            self.read_to = max(start, resume.read)
+            self.failed_attempts = dict(resume.attempts)
+            self.unread = set(resume.unfinished)
+            for offset in sorted(o for chain in resume.spilled.values() for o in chain):
+                if offset >= start:
+                    sent = self.log[offset]
+                    attempts = self.failed_attempts.get(offset, 0)
+                    self.jobs[offset] = NaiveJob(sent, self.facts.chain_of(sent), attempts)
+            self._pass_over_what_is_known()
 
     # ---- inside -------------------------------------------------------------------------------
 

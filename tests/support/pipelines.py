@@ -68,7 +68,8 @@ def pipeline(
         hold_until_ns=hold_until_ns,
         resume=resume,
     )
-    made.on_messages(messages, next_offset=0)
+    if messages:
+        made.on_messages(messages, next_offset=0)
     return made
 
 

@@ -24,6 +24,7 @@ from proxy.upstream.context import UpstreamContext
 from proxy.upstream.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.ownership import GroupOwnership
 from proxy.upstream.ownership_log import OwnershipLog
+from proxy.upstream.recorder import Recorder
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, TOPIC, Notes, group_settings, make_lane
 from tests.support.memory_broker import MemoryBrokers, MemoryClient
@@ -47,13 +48,15 @@ class Upstream:
     def __post_init__(self) -> None:
         self.client: Any = MemoryClient(self.brokers, self.client_id)
         self.history = Notes()
+        log = OwnershipLog(self.client)
         self.context = UpstreamContext(
             client=self.client,
             membership=self.client,
             settings=Settings.model_validate({"lock": self.lock, "commit_every_s": 0.01}),
             history=self.history,
             memory=Budget(1 << 30),
-            log=OwnershipLog(self.client),
+            log=log,
+            recorder=Recorder(log),
         )
         self.committer = Committer(self.context)
         self.lane = make_lane(

@@ -37,7 +37,7 @@ def test_keys_do_not_wait_for_each_other() -> None:
 def test_unordered_jobs_never_wait_and_are_no_key() -> None:
     chains = JobChains()
     jobs = submitted(chains, None, None)
-    assert (chains.ready, chains.keys) == (2, 0)
+    assert (chains.ready, len(chains.keys)) == (2, 0)
     assert [chains.poll() for _ in jobs] == jobs
     assert chains.finish(jobs[0]) is None
 
@@ -45,23 +45,23 @@ def test_unordered_jobs_never_wait_and_are_no_key() -> None:
 def test_empty_bytes_are_a_key_like_any_other() -> None:
     chains = JobChains()
     submitted(chains, b"", b"")
-    assert (chains.ready, chains.keys) == (1, 1)
+    assert (chains.ready, len(chains.keys)) == (1, 1)
 
 
 def test_keys_are_compared_whole() -> None:
     """257 keys have 257 chains, though any 8-bit hash of them collides."""
     chains = JobChains()
     submitted(chains, *(b"key-%d" % number for number in range(257)))
-    assert (chains.ready, chains.keys) == (257, 257)
+    assert (chains.ready, len(chains.keys)) == (257, 257)
 
 
 def test_a_key_without_unfinished_jobs_is_forgotten() -> None:
     chains = JobChains()
     submitted(chains, b"k", b"k")
     chains.finish(poll(chains))
-    assert chains.keys == 1
+    assert len(chains.keys) == 1
     chains.finish(poll(chains))
-    assert (chains.keys, chains._tails) == (0, {})
+    assert chains._chains == {}
     assert chains.submit(Job(2, b"k"))
 
 

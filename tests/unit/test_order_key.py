@@ -6,7 +6,8 @@ import orjson
 import pytest
 
 from proxy.core.order_key import QUEUE_CHAIN, canonical, compile_order_key, key_text
-from tests.support.messages import json_message, message
+from tests.support.messages import json_message, keyed, message
+from tests.support.pipelines import lease, pipeline
 
 
 def key_of(rule: str, document: Any) -> bytes | None:
@@ -157,3 +158,9 @@ def test_people_read_a_key_as_text_or_as_hex() -> None:
     assert key_text(QUEUE_CHAIN) == "0xff"
     assert key_text(b"") == ""
     assert key_text(None) is None
+
+
+def test_claim_1_keys_are_compared_whole_whatever_the_rule() -> None:
+    """300 keys have 300 lanes: any hash of 8 bits would join some of them."""
+    here = pipeline(messages=[keyed(n, f"key-{n}") for n in range(300)])
+    assert len(lease(here)) == here.statistics().keys == 300

@@ -6,15 +6,19 @@ from broker_core.names import Group, Topic, check_name
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import (
     Clean,
-    LastOwner,
+    Delta,
     Own,
     Record,
     Snapshot,
+    SnapshotPart,
     decode,
     encode,
+    joined,
     ownership_topic,
-    replay,
+    parts,
 )
+from proxy.core.ownership_replay import LastOwner, replay
+from proxy.core.spilled_chains import packed
 
 SECOND = 1_000_000_000
 
@@ -23,6 +27,11 @@ def own(
     *, trust_s: float = 5, longest_lease_s: float = 5, broker_start_ms: int = 1, period: int = 1
 ) -> Own:
     return Own("client", int(trust_s * 1000), int(longest_lease_s * 1000), broker_start_ms, period)
+
+
+def whole(snapshot: Snapshot) -> Record:
+    (part,) = parts(snapshot)
+    return part
 
 
 # ---- the topic ----------------------------------------------------------------------------------
@@ -39,6 +48,12 @@ def test_group_and_topic_do_not_run_into_each_other() -> None:
     assert ownership_topic(Group("a"), Topic("bc")) != ownership_topic(Group("ab"), Topic("c"))
 
 
+SNAPSHOT = (
+    b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"base":1,"read":5,"unfinished":[],'
+    b'"attempts":[],"spilled":%s}'
+)
+
+
 # ---- one record ---------------------------------------------------------------------------------
 
 
@@ -51,9 +66,30 @@ def test_group_and_topic_do_not_run_into_each_other() -> None:
             b'"broker_start_ms":77,"period":3}',
         ),
         (
-            Snapshot(Epoch(4), 10, 20, (10, 13, 19), {19: 2, 10: 1}),
-            b'{"v":1,"kind":"snapshot","epoch":4,"base":10,"read":20,"unfinished":[0,3,6],'
-            b'"attempts":[[10,1],[19,2]]}',
+            SnapshotPart(0, 2, Snapshot(Epoch(4), 10, 20, (10, 13, 19), {19: 2, 10: 1})),
+            b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":2,"base":10,"read":20,'
+            b'"unfinished":[0,3,6],"attempts":[[10,1],[19,2]],"spilled":[]}',
+        ),
+        (
+            SnapshotPart(0, 1, Snapshot(Epoch(4), 2, 300, spilled={b"key": packed((2, 4, 270))})),
+            b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":1,"base":2,"read":300,'
+            b'"unfinished":[],"attempts":[],"spilled":[["a2V5","2:AgACAAoB"]]}',
+        ),
+        (
+            Delta(
+                Epoch(4),
+                3,
+                10,
+                20,
+                left=(10, 12),
+                unfinished=(19,),
+                attempts={13: 3},
+                spilled={b"key": packed((14, 18))},
+                heads={b"key": 11, b"\0": None},
+            ),
+            b'{"v":1,"kind":"delta","epoch":4,"snapshot":3,"base":10,"read":20,"left":[10,2],'
+            b'"unfinished":[9],"attempts":[[13,3]],"spilled":[["a2V5","1:DgQ="]],'
+            b'"heads":[["a2V5",11],["AA==",null]]}',
         ),
         (Clean(Epoch(4)), b'{"v":1,"kind":"clean","epoch":4}'),
     ],
@@ -70,19 +106,27 @@ def test_a_record_is_one_json_object_and_read_back(record: Record, body: bytes) 
         (b"[]", "TypeError"),
         (b"{}", "'v'"),
         (b'{"v":2,"kind":"own"}', "its version is 2, not 1"),
-        (b'{"v":1,"kind":"delta"}', "its kind is delta, not own, snapshot or clean"),
+        (b'{"v":1,"kind":"x"}', "its kind is x, not own, snapshot, delta or clean"),
+        (b'{"v":1,"kind":"delta"}', "'base'"),
         (b'{"v":1,"kind":"clean"}', "'epoch'"),
         (b'{"v":1,"kind":"clean","epoch":"x"}', "invalid literal"),
-        (b'{"v":1,"kind":"snapshot","epoch":1,"base":9,"read":5,"unfinished":[],"attempts":[]}',
-         "unfinished offsets of a snapshot must rise from 9 to below 5"),
-        (b'{"v":1,"kind":"snapshot","epoch":1,"base":1,"read":5,"unfinished":[1,0],"attempts":[]}',
+        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"base":9,"read":5,"unfinished":[],"attempts":[]}',
+         "offsets of a snapshot must rise from 9 to below 5"),
+        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"base":1,"read":5,"unfinished":[1,0],"attempts":[]}',
          "must rise from 1 to below 5"),
-        (b'{"v":1,"kind":"snapshot","epoch":1,"base":1,"read":5,"unfinished":[-1],"attempts":[]}',
+        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"base":1,"read":5,"unfinished":[-1],"attempts":[]}',
          "must rise"),
-        (b'{"v":1,"kind":"snapshot","epoch":1,"base":1,"read":5,"unfinished":[4],"attempts":[]}',
+        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"base":1,"read":5,"unfinished":[4],"attempts":[]}',
          "must rise"),
-        (b'{"v":1,"kind":"snapshot","epoch":1,"base":1,"read":5,"unfinished":[],"attempts":[1]}',
+        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"base":1,"read":5,"unfinished":[],"attempts":[1]}',
          "TypeError"),
+        (SNAPSHOT % b'[["a2V5","1:BAE="]]', "must rise from 1 to below 5"),
+        (SNAPSHOT % b'[["a2V5","3:BAE="]]', "offsets are not packed in '3' bytes"),
+        (SNAPSHOT % b'[["a2V5","2:BA=="]]', "bytes length not a multiple of item size"),
+        (SNAPSHOT % b'[["a2V5","8://////////8="]]', "OverflowError"),
+        (SNAPSHOT % b'[["a2V5","1:B?=="]]', "base64|padding"),
+        (SNAPSHOT % b'[["a2V5","1"]]', "a spilled chain without offsets"),
+        (SNAPSHOT.replace(b'"of":1', b'"of":0') % b"[]", "it is part 0 of 0"),
         (b'{"v":1,"kind":"own","owner":' + b"[" * 1020 + b"]" * 1020 + b"}",
          "Recursion|'trust_ms'"),
     ],
@@ -95,9 +139,21 @@ def test_what_is_no_record_is_a_value_error_that_says_why(body: bytes, why: str)
 # ---- what was finished --------------------------------------------------------------------------
 
 
-def test_finished_is_what_was_read_save_the_unfinished() -> None:
-    snapshot = Snapshot(Epoch(1), 10, 15, (10, 13))
-    assert [offset for offset in range(20) if snapshot.finished(offset)] == [11, 12, 14]
+def test_unread_is_what_the_next_owner_has_to_read() -> None:
+    snapshot = Snapshot(Epoch(1), 10, 15, (10, 13), spilled={b"k": packed((12,))})
+    assert [offset for offset in range(8, 17) if snapshot.unread(offset)] == [8, 9, 10, 13, 15, 16]
+
+
+def test_a_long_snapshot_is_written_in_parts_that_add_up() -> None:
+    """A stuck key may have millions of messages, and a broker refuses messages above 4 MiB."""
+    spilled = {b"stuck": packed(range(1, 200_000, 3)), b"other": packed(range(2, 3000, 3))}
+    unfinished = tuple(range(3, 60_000, 3))
+    attempts = dict.fromkeys(unfinished[:20000], 2)
+    whole = Snapshot(Epoch(1), 1, 200_000, unfinished, attempts, spilled)
+    written = [encode(part) for part in parts(whole)]
+    assert len(written) > 5
+    assert max(map(len, written)) <= 262_144
+    assert joined([decode(body) for body in written]) == whole  # type: ignore[misc]
 
 
 # ---- many records -------------------------------------------------------------------------------
@@ -105,18 +161,19 @@ def test_finished_is_what_was_read_save_the_unfinished() -> None:
 
 def test_no_own_record_is_no_owner() -> None:
     assert replay([]) is None
-    assert replay([(3, Clean(Epoch(1))), (4, Snapshot(Epoch(1), 0, 0))]) is None
+    assert replay([(3, Clean(Epoch(1))), (4, whole(Snapshot(Epoch(1), 0, 0)))]) is None
 
 
 def test_the_epoch_is_the_offset_of_the_own_record() -> None:
     snapshot = Snapshot(Epoch(7), 1, 2)
-    last = replay([(7, own()), (8, Snapshot(Epoch(7), 0, 1)), (9, snapshot), (10, Clean(Epoch(7)))])
-    assert last == LastOwner(Epoch(7), own(), snapshot, clean=True)
+    first = whole(Snapshot(Epoch(7), 0, 1))
+    last = replay([(7, own()), (8, first), (9, whole(snapshot)), (10, Clean(Epoch(7)))])
+    assert last == LastOwner(Epoch(7), own(), snapshot, clean=True, snapshot_at=9)
 
 
 def test_late_records_of_a_zombie_are_ignored() -> None:
     last = replay(
-        [(1, own()), (5, own(period=2)), (6, Snapshot(Epoch(1), 0, 9)), (7, Clean(Epoch(1)))]
+        [(1, own()), (5, own(period=2)), (6, whole(Snapshot(Epoch(1), 0, 9))), (7, Clean(Epoch(1)))]
     )
     assert last == LastOwner(Epoch(5), own(period=2), None, clean=False)
 
@@ -130,8 +187,39 @@ def test_a_new_owner_is_not_clean_because_the_one_before_was() -> None:
 def test_what_was_finished_once_stays_finished_over_a_crash() -> None:
     """A crash of the next owner must not bring back what a clean one had written down."""
     snapshot = Snapshot(Epoch(1), 2, 9, (2, 5))
-    last = replay([(1, own()), (2, snapshot), (3, Clean(Epoch(1))), (4, own(period=2))])
-    assert last == LastOwner(Epoch(4), own(period=2), snapshot, clean=False)
+    last = replay([(1, own()), (2, whole(snapshot)), (3, Clean(Epoch(1))), (4, own(period=2))])
+    assert last == LastOwner(Epoch(4), own(period=2), snapshot, clean=False, snapshot_at=2)
+
+
+def test_half_a_snapshot_changes_nothing() -> None:
+    """Its writer was killed between two parts."""
+    before = Snapshot(Epoch(1), 2, 9, (2, 5))
+    cut = SnapshotPart(0, 2, Snapshot(Epoch(4), 5, 9, (5,)))
+    last = replay([(1, own()), (2, whole(before)), (4, own(period=2)), (5, cut)])
+    assert last is not None
+    assert last.snapshot == before
+
+
+def test_deltas_add_up_over_owners_and_only_on_the_snapshot_they_name() -> None:
+    first = Delta(Epoch(1), 2, 5, 12, left=(2,), unfinished=(10,), attempts={5: 3})
+    spilled = Delta(Epoch(4), 2, 5, 20, spilled={b"k": packed((12, 15))})
+    head = Delta(Epoch(4), 2, 10, 20, left=(5,), heads={b"k": 15})
+    zombie = Delta(Epoch(1), 2, 99, 99, left=(10,))
+    records: list[tuple[int, Record]] = [
+        (1, own()), (2, whole(Snapshot(Epoch(1), 2, 9, (2, 5)))), (3, first), (4, own(period=2)),
+        (5, spilled), (6, zombie), (7, head),
+    ]  # fmt: skip
+    state = Snapshot(Epoch(4), 10, 20, (10,), {}, {b"k": packed((15,))})
+    assert replay(records) == LastOwner(Epoch(4), own(period=2), state, clean=False, snapshot_at=2)
+    # Of the records' tail the deltas say where they begin; from there it is the same.
+    tail = replay(records[3:])
+    assert tail == LastOwner(Epoch(4), own(period=2), None, clean=False, snapshot_at=2)
+    assert replay(records[1:], epoch_before=Epoch(1)) == replay(records)
+
+
+def test_a_delta_on_a_snapshot_that_is_not_there_makes_no_state() -> None:
+    last = replay([(1, own()), (5, Delta(Epoch(1), 4, 5, 12))])
+    assert last == LastOwner(Epoch(1), own(), None, clean=False, snapshot_at=4)
 
 
 # ---- the wait -----------------------------------------------------------------------------------

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from proxy.core.effects import Nack, Outcome
 from proxy.core.ids import Epoch, LeaseId
 from proxy.core.job_chains import REACTIVATION_BURST
 from proxy.core.order_key import MissingKey
 from proxy.core.ownership_record import Snapshot
 from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import Nack, Outcome, QueuePipeline
+from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from tests.support.messages import keyed, message
 from tests.support.pipelines import HOLDER, MS, Budgets, lease, offsets, pipeline, rules
@@ -85,14 +86,20 @@ def test_a_group_without_order_misses_no_keys() -> None:
     assert offsets(lease(queue)) == [0, 1]
 
 
-def test_reading_pauses_while_the_window_is_full_and_while_draining() -> None:
-    queue = pipeline(rules(max_jobs=2), messages=[keyed(0, "a"), keyed(1, "a")])
-    assert queue.room == 0
+def test_reading_pauses_while_half_the_window_is_full_and_while_draining() -> None:
+    queue = pipeline(rules(max_jobs=4), messages=[keyed(0, "a"), keyed(1, "a")])
+    assert queue.room() == 0
+    assert queue.room(demand=True) == 2, "clients that wait may have the other half"
     (first,) = lease(queue)
     queue.settle(acked=[first.lease_id], now_ns=0)
-    assert queue.room == 1
+    assert queue.room() == 1
     queue.drain()
-    assert queue.room == 0
+    assert (queue.room(), queue.room(demand=True)) == (0, 0)
+
+
+def test_a_queue_of_one_chain_is_never_read_ahead_for_want_of_other_keys() -> None:
+    queue = pipeline(rules("QID", max_jobs=4), messages=[keyed(0, "a"), keyed(1, "b")])
+    assert queue.room(demand=True) == 0
 
 
 @pytest.mark.parametrize("end", ["drain", "close"])
@@ -361,15 +368,17 @@ def test_what_an_owner_has_not_come_to_it_passes_on_unchanged() -> None:
     (each,) = lease(second)
     second.settle(acked=[each.lease_id], now_ns=0)
     after = second.snapshot()
-    assert after == Snapshot(Epoch(2), base=3, read=9, unfinished=(4, 7), attempts={4: 2, 7: 3})
-    third = pipeline(start=3, resume=after, messages=[keyed(n, "k") for n in range(3, 9)])
+    assert after == Snapshot(Epoch(2), base=4, read=9, unfinished=(4, 7), attempts={4: 2, 7: 3})
+    third = pipeline(resume=after, messages=[keyed(n, "k") for n in range(4, 9)])
     assert (third.statistics().unfinished, lease(third)[0].job.offset) == (2, 4)
 
 
-def test_an_owner_that_began_below_the_record_claims_nothing_it_did_not_read() -> None:
+def test_an_owner_begins_at_the_base_of_the_record_if_the_stored_offset_is_below_it() -> None:
+    """A lost commit: what was finished is finished."""
     before = Snapshot(Epoch(1), base=5, read=9, unfinished=(7,))
-    second = pipeline(epoch=2, start=0, resume=before, messages=[keyed(0, "a")])
-    assert second.snapshot() == Snapshot(Epoch(2), base=0, read=1, unfinished=(0,))
+    second = pipeline(epoch=2, start=0, resume=before, messages=[keyed(0, "a"), keyed(7, "b")])
+    assert offsets(lease(second)) == [7]
+    assert second.snapshot() == Snapshot(Epoch(2), base=7, read=9, unfinished=(7,))
 
 
 def test_a_closed_queue_gives_back_what_it_held_and_hands_nothing_out() -> None:
@@ -377,7 +386,7 @@ def test_a_closed_queue_gives_back_what_it_held_and_hands_nothing_out() -> None:
     queue = pipeline(budgets=budgets, messages=[keyed(0, "a"), keyed(1, "b"), keyed(2, "c")])
     (each,) = lease(queue, 1)
     queue.close()
-    assert (budgets.memory.used, budgets.leases.used, queue.room) == (0, 0, 0)
+    assert (budgets.memory.used, budgets.leases.used, queue.room()) == (0, 0, 0)
     assert lease(queue) == []
     assert queue.settle(acked=[each.lease_id], now_ns=0).fenced == [each.lease_id]
     assert queue.extend([each.lease_id], ms=1, now_ns=0) == [each.lease_id]

@@ -14,7 +14,7 @@ WHOLE = """
 nameserver: 10.0.0.1:9876, 10.0.0.2:9876
 listen: {thrift: 0.0.0.0:9713, producer: 127.0.0.1:9613, http: "[::1]:9714"}
 lock: {renewal_s: 2, trust_s: 5.0, broker_lock_expiry_s: 60, request_timeout_s: 0.5}
-ownership: {leave_after_s: 15, drain_s: 30}
+ownership: {leave_after_s: 15, drain_s: 30, record_every_s: 1}
 commit_every_s: 5
 limits:
   max_frame_bytes: 5000000
@@ -158,7 +158,6 @@ def test_a_variable_below_a_plain_value_is_named(tmp_path: Path) -> None:
         ("max_rate: 100", "max_rate is 100: rate limits come in a later version: leave it out"),
         ("actions: [filter]", "actions: actions come in a later version: leave it out"),
         ("retention_margin_s: 60", "retention_margin_s: comes in a later version: leave it out"),
-        ("max_jobs_per_key_in_memory: 64", "comes in a later version: leave it out"),
     ],
 )
 def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sentence: str) -> None:
@@ -175,7 +174,6 @@ def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sen
         ("nameserver: 'ns:0'", "should name the port that the server listens on, not 0"),
         ("listn: {}", "listn: unknown; did you mean listen?"),
         ("frobnicate: 1", "frobnicate: unknown; known are auto_create_groups, commit_every_s,"),
-        ("ownership: {record_every_s: 1}", "record_every_s: comes in a later version"),
         ("2: 3", "the name of a setting should be text"),
         ("groups: [{name: g}]", "groups[0].topics is missing: every group needs it"),
         ("groups: [g]", "groups[0] is 'g': should be a group of settings, each with its name"),

@@ -1,0 +1,46 @@
+"""Hand-outs that failed: how often for each job, and whether it is handed out again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proxy.core.effects import Nack
+from proxy.core.job_chains import Job
+from proxy.core.retry_policy import MS, OnExhausted, RetryPolicy
+
+
+class Failures:
+    """The failed hand-outs of one queue's unfinished jobs."""
+
+    def __init__(self, policy: RetryPolicy, attempts: Mapping[int, int]) -> None:
+        """*attempts* are those of earlier periods, by offset."""
+        self._policy = policy
+        self._attempts = dict(attempts)
+
+    @property
+    def attempts(self) -> Mapping[int, int]:
+        """Hand-outs by offset of the unfinished jobs that failed at least once."""
+        return self._attempts
+
+    def next_try_ns(self, job: Job, nack: Nack | None, *, now_ns: int) -> int | None:
+        """Note that a hand-out of *job* failed, by its client's *nack* or (None) by its lease's
+        expiry. When it is offered again; None if it is given up.
+        """
+        job.first_failure_ns = job.first_failure_ns or now_ns
+        job.last_failure_ns = now_ns
+        job.reason = (nack.reason or "failed by its client") if nack else "lease expired"
+        self._attempts[job.offset] = job.attempts
+        rejected = nack is not None and nack.reject
+        if (rejected and self._policy.on_exhausted is not OnExhausted.BLOCK) or (
+            self._policy.gives_up(job.attempts)
+        ):
+            return None
+        if nack is None:
+            return now_ns
+        if nack.retry_after_ms is not None:
+            return now_ns + nack.retry_after_ms * MS
+        return now_ns + self._policy.delay_ns(job.attempts)
+
+    def forget(self, offset: int) -> None:
+        """The job there is finished."""
+        self._attempts.pop(offset, None)

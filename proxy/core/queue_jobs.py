@@ -1,0 +1,269 @@
+"""The unfinished jobs of one queue, in memory or spilled, and what of it is finished. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from proxy.core.flow_window import FlowWindow
+from proxy.core.ids import Epoch
+from proxy.core.job_chains import Job, JobChains
+from proxy.core.offset_tracker import OffsetTracker
+from proxy.core.ownership_record import Snapshot
+from proxy.core.spilled_chains import SpilledChain, SpilledChains
+
+#: Jobs of a spilled chain that are read again at once.
+_REFILL = 32
+#: Jobs of a longer order key (in bytes) stay in memory: an ownership record would be too long.
+_LONGEST_KEY = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """Spilled jobs whose turn comes: read the messages at these rising *offsets* again."""
+
+    key: bytes
+    offsets: tuple[int, ...]
+
+
+class QueueJobs:
+    """Chains, spilled chains, offsets and window of one ownership period, kept in step.
+
+    Of a key that has spilled jobs, later ones are spilled behind them: its order never depends on
+    what is in memory.
+    """
+
+    def __init__(
+        self,
+        start_offset: int,
+        *,
+        window: FlowWindow,
+        max_jobs_per_key: int,
+        resume: Snapshot | None = None,
+    ) -> None:
+        """*resume* says what earlier owners had finished, and which chains were spilled; all below
+        its base is finished, even if *start_offset*, the stored one, is lower.
+        """
+        if resume is not None:
+            start_offset = max(start_offset, resume.base)
+        self.window = window
+        self._max_jobs_per_key = max_jobs_per_key
+        self._chains = JobChains()
+        self._spilled = SpilledChains()
+        self._tracker = OffsetTracker(start_offset)
+        self._resume = resume
+        self._shortened = False  # all chains, since the window is pressed
+        self._refills: list[Refill] = []  # not yet told
+        if resume is not None:
+            for key, offsets in resume.spilled.items():
+                if offsets := offsets[bisect_left(offsets, start_offset) :]:  # not before a reset
+                    self._spill(key, offsets)
+            self.advance(start_offset)
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """The next offset to read."""
+        return self._tracker.position
+
+    def room(self, *, demand: bool) -> int:
+        """How many more messages may be read now.
+
+        Reading on for clients that wait begins with spilling what long chains have in memory.
+        """
+        if demand and self.window.pressed and not self._shortened:
+            self._shortened = True
+            for key in list(self._chains.keys):
+                self._shorten(key)
+        elif not self.window.pressed:
+            self._shortened = False
+        return self.window.room(demand=demand)
+
+    def knows(self, offset: int) -> bool:
+        """True if the message there needs no reading: finished by an earlier owner, or spilled."""
+        return self._resume is not None and not self._resume.unread(offset)
+
+    def pass_over(self, offset: int) -> None:
+        """The message there is finished, or spilled already."""
+        self._tracker.advance(offset + 1)
+
+    def advance(self, next_offset: int) -> None:
+        """The next read starts there, or behind what an earlier owner had finished."""
+        self._tracker.advance(next_offset)
+        if self._resume is not None:
+            self._tracker.advance(self._resume.next_unread(self._tracker.position))
+            if self._tracker.position >= self._resume.read:
+                self._resume = None
+                for key in list(self._spilled.keys):
+                    self._refill(key)
+
+    def hold(self, job: Job) -> None:
+        """*job* is unfinished, and belongs to no chain."""
+        self._tracker.start(job.offset)
+        self.window.admit(job.body_bytes)
+
+    def admit(self, job: Job) -> None:
+        """A job was read: into its chain, or spilled behind it."""
+        key = job.key
+        if key is not None and self._spills(key, job.offset):
+            self._tracker.advance(job.offset + 1)
+            self._spill_one(key, job.offset)
+        else:
+            self.hold(job)
+            self._chains.submit(job)
+
+    def _spills(self, key: bytes, offset: int) -> bool:
+        if len(key) > _LONGEST_KEY:
+            return False
+        chain = self._spilled.of(key)
+        if chain is not None and chain.waiting:
+            return offset > chain.offsets[chain.head]  # else an earlier owner had it in memory
+        return self.window.pressed and self._chains.jobs_of(key) >= self._max_jobs_per_key
+
+    # ---- running --------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> int:
+        """Jobs that ``poll`` would give now."""
+        return self._chains.ready
+
+    def poll(self) -> Job | None:
+        """The next job to hand out; None if none is ready."""
+        return self._chains.poll()
+
+    def finish(self, job: Job) -> None:
+        """End a running job; its successor becomes ready, or is read again."""
+        self._chains.finish(job)
+        self.window.leave(job.body_bytes)
+        key = job.key
+        if not job.refilled:
+            self._tracker.finish(job.offset)
+        elif key is not None:
+            self._spilled.finish(key)
+        if key is not None and self._spilled.keys:
+            self._refill(key)
+
+    # ---- refilling ------------------------------------------------------------------------------
+
+    def take_refills(self) -> list[Refill]:
+        """What is to be read again, each told once."""
+        refills, self._refills = self._refills, []
+        return refills
+
+    def refilled(self, refill: Refill, jobs: Iterable[Job]) -> None:
+        """The messages of *refill* were read: *jobs* for those that are still there, in order."""
+        jobs = list(jobs)
+        self._spilled.load(refill.key, [job.offset for job in jobs])
+        self.window.spill(-len(refill.offsets))
+        for job in jobs:
+            job.refilled = True
+            self.window.admit(job.body_bytes)
+            self._chains.submit(job, reactivated=True)
+        self._refill(refill.key)
+
+    def _refill(self, key: bytes) -> None:
+        chain = self._spilled.of(key)
+        if chain is None or not chain.waiting or self._resume is not None:
+            return  # of what an earlier owner had in memory, some may stand ahead of it
+        in_memory = self._chains.jobs_of(key)
+        if in_memory * 2 > self._max_jobs_per_key:
+            return
+        jobs = min(_REFILL, self._max_jobs_per_key - in_memory)
+        if offsets := self._spilled.want(key, max(1, jobs)):
+            self._refills.append(Refill(key, tuple(offsets)))
+
+    # ---- spilling -------------------------------------------------------------------------------
+
+    def _spill(self, key: bytes, offsets: Iterable[int]) -> None:
+        before = self._spilled.waiting
+        self._spilled.append(key, offsets)
+        self.window.spill(self._spilled.waiting - before)
+
+    def _spill_one(self, key: bytes, offset: int) -> None:
+        """A job that was read; an earlier owner may have had it between spilled ones."""
+        chain = self._spilled.of(key)
+        if chain is not None and offset < chain.offsets[-1]:
+            self._spilled.insert(key, offset)
+            self.window.spill(1)
+        else:
+            self._spill(key, [offset])
+
+    def _shorten(self, key: bytes) -> None:
+        """Spill what the chain of *key* has in memory beyond its limit."""
+        if self._chains.jobs_of(key) <= self._max_jobs_per_key or len(key) > _LONGEST_KEY:
+            return
+        chain = self._spilled.of(key)
+        if chain is not None and chain.wanted > chain.loaded:
+            return  # what is being read now follows the tail
+        cut = self._chains.cut(key, keep=self._max_jobs_per_key)
+        for job in cut:
+            self.window.leave(job.body_bytes)
+            if not job.refilled:
+                self._tracker.finish(job.offset)
+        again = sum(job.refilled for job in cut)
+        self._spilled.put_back(key, [job.offset for job in cut], again=again)
+        self.window.spill(len(cut))
+
+    # ---- offsets --------------------------------------------------------------------------------
+
+    @property
+    def committable(self) -> int:
+        """The next offset that the group needs: never above the lowest unfinished one."""
+        lowest = self._spilled.lowest
+        committable = self._tracker.committable
+        return committable if lowest is None else min(committable, lowest)
+
+    @property
+    def unfinished(self) -> int:
+        """How many jobs are unfinished."""
+        return len(self._tracker) + sum(chain.unfinished for _, chain in self._spilled)
+
+    @property
+    def keys(self) -> int:
+        """Order keys with unfinished jobs. O(spilled keys)."""
+        here, spilled = self._chains.keys, self._spilled.keys
+        return len(here) + sum(key not in here for key in spilled)
+
+    @property
+    def spilled(self) -> int:
+        """Jobs that are not in memory."""
+        return self._spilled.waiting
+
+    @property
+    def spilled_keys(self) -> Collection[bytes]:
+        """Order keys with a spilled chain."""
+        return self._spilled.keys
+
+    @property
+    def rewritten_chains(self) -> set[bytes]:
+        """Keys of chains that changed otherwise than at their ends, until it is cleared."""
+        return self._spilled.rewritten
+
+    def spilled_chains(self) -> Iterator[tuple[bytes, SpilledChain]]:
+        """By order key."""
+        return iter(self._spilled)
+
+    def snapshot(self, epoch: Epoch, attempts: Mapping[int, int]) -> Snapshot:
+        """What the next owner must know to repeat nothing that is finished. O(unfinished).
+
+        Of what the predecessor had read and this owner has not come to, its word still holds.
+        """
+        base = self.committable
+        attempts = {offset: count for offset, count in attempts.items() if offset >= base}
+        spilled = {key: chain.offsets[chain.head :] for key, chain in self._spilled}
+        return Snapshot(epoch, base, self.read, tuple(self.unspilled()), attempts, spilled)
+
+    @property
+    def read(self) -> int:
+        """The read position; an earlier owner's if this one has not come to it yet."""
+        return self.position if self._resume is None else self._resume.read
+
+    def unspilled(self) -> list[int]:
+        """Rising offsets of the unfinished jobs that were never spilled, read or not."""
+        unfinished = self._tracker.unfinished()
+        if self._resume is not None:
+            theirs = self._resume.unfinished
+            unfinished += theirs[bisect_left(theirs, self.position) :]
+        return unfinished

@@ -1,0 +1,121 @@
+"""What an owner writes down of its queue: a delta, a snapshot now and then, or nothing. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from proxy.core.ownership_record import Delta, Record, Snapshot, parts
+from proxy.core.ownership_replay import LastOwner
+from proxy.core.queue_pipeline import QueuePipeline
+
+#: A snapshot is written once the deltas since the last one are longer than it (or than so many
+#: bytes), or so many, or so old: a new owner has to read them all.
+_MIN_BYTES = 65_536
+_MAX_DELTAS = 256
+_MAX_AGE_NS = 3600 * 1_000_000_000
+
+
+class Recording:
+    """The records of one ownership period. After each ``due`` either ``written`` or ``failed`` has
+    to be told, before the next.
+    """
+
+    def __init__(self, pipeline: QueuePipeline, last: LastOwner | None) -> None:
+        """*last*: the owner before, whose snapshot *pipeline* resumed."""
+        self._pipeline = pipeline
+        self._snapshot_at: int | None = None  # where the deltas begin; None: a snapshot comes next
+        self._snapshot_bytes = self._delta_bytes = self._deltas = self._since_ns = 0
+        # What the records say by now.
+        self._base = self._read = 0
+        self._unfinished: set[int] = set()
+        self._attempts: dict[int, int] = {}
+        self._spilled: dict[bytes, tuple[int, int]] = {}  # first and last offset
+        if last is not None and last.snapshot is not None:
+            self._snapshot_at = last.snapshot_at
+            self._tell(last.snapshot)
+
+    def due(self, now_ns: int, *, whole: bool = False) -> list[Record]:
+        """What is to be written now; *whole*: a snapshot in any case."""
+        self._since_ns = self._since_ns or now_ns
+        if not whole and self._snapshot_at is not None:
+            delta = self._delta(self._snapshot_at)
+            if delta is None:
+                return []
+            if not self._outgrown(now_ns):
+                return [delta]
+        self._snapshot_at = None
+        snapshot = self._pipeline.snapshot()
+        self._tell(snapshot)
+        self._since_ns = now_ns
+        return [*parts(snapshot)]
+
+    def written(self, records: Sequence[Record], *, at: int, record_bytes: int) -> None:
+        """The *records* that were due are stored, the first one at offset *at*."""
+        if isinstance(records[0], Delta):
+            self._delta_bytes += record_bytes
+            self._deltas += 1
+        else:
+            self._snapshot_at = at
+            self._snapshot_bytes, self._delta_bytes, self._deltas = record_bytes, 0, 0
+
+    def failed(self) -> None:
+        """Nobody knows whether they are stored."""
+        self._snapshot_at = None
+
+    def _outgrown(self, now_ns: int) -> bool:
+        return (
+            self._delta_bytes > max(_MIN_BYTES, self._snapshot_bytes)
+            or self._deltas >= _MAX_DELTAS
+            or now_ns - self._since_ns >= _MAX_AGE_NS
+        )
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        self._base, self._read = snapshot.base, snapshot.read
+        self._unfinished = set(snapshot.unfinished)
+        self._attempts = dict(snapshot.attempts)
+        self._spilled = {key: (chain[0], chain[-1]) for key, chain in snapshot.spilled.items()}
+        self._pipeline.jobs.rewritten_chains.clear()
+
+    def _delta(self, snapshot_at: int) -> Delta | None:
+        jobs = self._pipeline.jobs
+        base, read, unfinished = jobs.committable, jobs.read, set(jobs.unspilled())
+        attempts = dict(self._pipeline.attempts)
+        spilled: dict[bytes, array[int]] = {}
+        heads: dict[bytes, int | None] = dict.fromkeys(self._spilled.keys() - jobs.spilled_keys)
+        ends: dict[bytes, tuple[int, int]] = {}
+        for key, chain in jobs.spilled_chains():
+            first, last = self._spilled.get(key, (-1, -1))
+            ends[key] = chain.offsets[chain.head], chain.offsets[-1]
+            if key in jobs.rewritten_chains:  # as if the old one were finished
+                heads[key], spilled[key] = None, chain.offsets[chain.head :]
+                continue
+            if ends[key] == (first, last):
+                continue
+            if key in self._spilled and ends[key][0] > first:
+                heads[key] = ends[key][0]
+            if added := chain.offsets[max(chain.head, bisect_right(chain.offsets, last)) :]:
+                spilled[key] = added
+        delta = Delta(
+            self._pipeline.epoch,
+            snapshot_at,
+            base,
+            read,
+            left=tuple(sorted(self._unfinished - unfinished)),
+            unfinished=tuple(sorted(unfinished - self._unfinished)),
+            attempts={
+                offset: count
+                for offset, count in attempts.items()
+                if offset >= base and self._attempts.get(offset) != count
+            },
+            spilled=spilled,
+            heads=heads,
+        )
+        lists = (delta.left, delta.unfinished, delta.attempts, delta.spilled, delta.heads)
+        if (base, read) == (self._base, self._read) and not any(lists):
+            return None
+        self._base, self._read, self._unfinished = base, read, unfinished
+        self._attempts, self._spilled = attempts, ends
+        jobs.rewritten_chains.clear()
+        return delta

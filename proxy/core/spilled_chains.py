@@ -1,0 +1,161 @@
+"""Chains too long for memory: of most of their jobs only the offset is kept. Pure.
+
+A spilled offset costs eight bytes; its message is read again when its turn comes. One that was read
+again stays here until its job has finished: jobs of a key finish in order, so the unfinished ones
+are always the rest of the array.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+OFFSET_BYTES = 8
+#: Finished offsets that may stay at the front of an array.
+_SLACK = 1024
+
+
+def packed(offsets: Iterable[int] = ()) -> array[int]:
+    """Rising queue offsets, eight bytes each."""
+    return array("q", offsets)
+
+
+@dataclass(slots=True)
+class SpilledChain:
+    """The spilled jobs of one key, by rising offset.
+
+    ``offsets[head:loaded]`` are in memory as jobs again, ``offsets[loaded:wanted]`` are being read.
+    """
+
+    offsets: array[int] = field(default_factory=packed)
+    head: int = 0
+    loaded: int = 0
+    wanted: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs of it that have not finished, in memory or not."""
+        return len(self.offsets) - self.head
+
+    @property
+    def waiting(self) -> int:
+        """Jobs of it that are not in memory."""
+        return len(self.offsets) - self.loaded
+
+    def finish_first(self) -> None:
+        """The job of the lowest offset has finished."""
+        self.head += 1
+        if self.head > _SLACK and self.head * 2 > len(self.offsets):
+            del self.offsets[: self.head]
+            self.loaded -= self.head
+            self.wanted -= self.head
+            self.head = 0
+
+
+@dataclass(slots=True)
+class SpilledChains:
+    """All spilled chains of one queue; ``waiting`` counts jobs that are not in memory."""
+
+    waiting: int = 0
+    # Keys whose chains changed otherwise than at their ends; whoever writes them down clears it.
+    rewritten: set[bytes] = field(default_factory=set)
+    _chains: dict[bytes, SpilledChain] = field(default_factory=dict)
+    # First unfinished offset of each chain; stale entries are left in.
+    _firsts: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[tuple[bytes, SpilledChain]]:
+        return iter(self._chains.items())
+
+    @property
+    def keys(self) -> Collection[bytes]:
+        """Order keys with a spilled chain."""
+        return self._chains.keys()
+
+    def of(self, key: bytes) -> SpilledChain | None:
+        """The spilled chain of *key*."""
+        return self._chains.get(key)
+
+    @property
+    def lowest(self) -> int | None:
+        """The lowest unfinished offset of all; None without any."""
+        while self._firsts:
+            offset, key = self._firsts[0]
+            chain = self._chains.get(key)
+            if chain is not None and chain.offsets[chain.head] == offset:
+                return offset
+            heapq.heappop(self._firsts)
+        return None
+
+    def append(self, key: bytes, offsets: Iterable[int]) -> None:
+        """Spill jobs behind all that *key* has; *offsets* rise and are not empty."""
+        chain = self._chains.get(key)
+        if chain is None:
+            chain = self._chains[key] = SpilledChain()
+        before = len(chain.offsets)
+        chain.offsets.extend(offsets)
+        self.waiting += len(chain.offsets) - before
+        if chain.head == before:
+            self._watch(key, chain)
+
+    def insert(self, key: bytes, offset: int) -> None:
+        """Spill a job that stands between spilled ones of *key*, none of which is in memory."""
+        chain = self._chains[key]
+        chain.offsets.insert(bisect_left(chain.offsets, offset, chain.loaded), offset)
+        self.waiting += 1
+        self.rewritten.add(key)
+
+    def put_back(self, key: bytes, offsets: Iterable[int], *, again: int) -> None:
+        """Spill the last jobs of *key* that are in memory, *again* of which were spilled before.
+
+        All jobs of it that are not in memory come behind them; none may be being read.
+        """
+        chain = self._chains.get(key)
+        if chain is None:
+            self.append(key, offsets)
+            return
+        before = len(chain.offsets)
+        chain.loaded -= again
+        chain.wanted = chain.loaded
+        chain.offsets[chain.loaded : chain.loaded + again] = packed(offsets)
+        self.waiting += len(chain.offsets) - before + again
+        self.rewritten.add(key)
+        self._watch(key, chain)
+
+    def want(self, key: bytes, jobs: int) -> list[int]:
+        """Begin to read the next jobs of *key* again; empty while others are being read."""
+        chain = self._chains[key]
+        if chain.wanted > chain.loaded:
+            return []
+        chain.wanted = min(chain.loaded + jobs, len(chain.offsets))
+        return chain.offsets[chain.loaded : chain.wanted].tolist()
+
+    def load(self, key: bytes, offsets: Collection[int]) -> None:
+        """What was wanted of *key* was read: *offsets* are in memory, any others are gone."""
+        chain = self._chains[key]
+        self.waiting -= chain.wanted - chain.loaded
+        if len(offsets) < chain.wanted - chain.loaded:
+            chain.offsets[chain.loaded : chain.wanted] = packed(offsets)
+            self.rewritten.add(key)
+        chain.loaded = chain.wanted = chain.loaded + len(offsets)
+        self._moved(key, chain)
+
+    def finish(self, key: bytes) -> None:
+        """The first unfinished job of *key*, which was in memory, has finished."""
+        chain = self._chains[key]
+        chain.finish_first()
+        self._moved(key, chain)
+
+    def _moved(self, key: bytes, chain: SpilledChain) -> None:
+        if chain.head == len(chain.offsets):
+            del self._chains[key]
+        else:
+            self._watch(key, chain)
+
+    def _watch(self, key: bytes, chain: SpilledChain) -> None:
+        heapq.heappush(self._firsts, (chain.offsets[chain.head], key))
+        if len(self._firsts) > 2 * len(self._chains) + _SLACK:
+            self._firsts = [(each.offsets[each.head], key) for key, each in self]
+            heapq.heapify(self._firsts)

@@ -1,0 +1,91 @@
+"""Writes the ownership records of owned queues: what changed, every ``record_every_s``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from proxy.core.ownership_replay import LastOwner
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.recording import Recording
+from proxy.group_lane import GroupLane
+from proxy.logs import NoisyLog
+from proxy.upstream.ownership_log import OwnershipLog
+
+_noisy = NoisyLog(structlog.get_logger("recorder"))
+
+
+@dataclass(slots=True)
+class _Written:
+    """What one pipeline has written; one record after the other."""
+
+    recording: Recording
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Recorder:
+    """The records of all pipelines of this proxy."""
+
+    def __init__(self, log: OwnershipLog) -> None:
+        self._log = log
+        self._written: WeakKeyDictionary[QueuePipeline, _Written] = WeakKeyDictionary()
+
+    def begin(self, pipeline: QueuePipeline, last: LastOwner | None) -> None:
+        """A period begins: *pipeline* resumed what *last* says."""
+        self._written[pipeline] = _Written(Recording(pipeline, last))
+
+    async def run(self, lanes: Iterable[GroupLane], *, every_s: float) -> None:
+        """Record until cancelled. *lanes* is iterated anew each time."""
+        while True:
+            await asyncio.sleep(every_s)
+            results = await asyncio.gather(
+                *(
+                    self._record_regularly(lane, pipeline)
+                    for lane in lanes
+                    for pipeline in list(lane.buffer)
+                    if not pipeline.draining  # its hand-over records it
+                ),
+                return_exceptions=True,  # a bug with one queue must not end the others' records
+            )
+            for result in results:
+                if isinstance(result, Exception):
+                    _noisy.warning("bug", "record failed", reason=str(result), exc_info=result)
+
+    async def _record_regularly(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        if pipeline.closed or pipeline.doubtful or pipeline.trusted_until_ns <= now_ns():
+            return
+        try:
+            await self.record(lane, pipeline)
+        except RemotingError as error:
+            _noisy.warning(
+                f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
+                "ownership record not written; the next one makes up for it",
+                group=lane.name,
+                queue=str(pipeline.queue),
+                reason=str(error),
+            )
+
+    async def record(
+        self, lane: GroupLane, pipeline: QueuePipeline, *, whole: bool = False
+    ) -> int | None:
+        """Write what changed, or (*whole*) a snapshot. Returns the offset of the first record, None
+        if there is nothing to say. Raises RemotingError.
+        """
+        written = self._written[pipeline]
+        async with written.turn:
+            records = written.recording.due(now_ns(), whole=whole)
+            if not records:
+                return None
+            try:
+                at, record_bytes = await self._log.append(lane.name, pipeline.queue, *records)
+            except BaseException:
+                written.recording.failed()
+                raise
+            written.recording.written(records, at=at, record_bytes=record_bytes)
+            return at
