@@ -90,6 +90,12 @@ class Snapshot:
                     f"offsets of a snapshot must rise from {self.base} to below {self.read}"
                 )
 
+    @property
+    def size(self) -> int:
+        """How many offsets it lists."""
+        lists = (self.unfinished, self.attempts, *self.spilled.values())
+        return sum(map(len, lists))
+
     def unread(self, offset: int) -> bool:
         """True if that message has to be read by the next owner. O(log n).
 
@@ -136,6 +142,12 @@ class Delta:
     attempts: Mapping[int, int] = field(default_factory=dict)
     spilled: Mapping[bytes, array[int]] = field(default_factory=dict)
     heads: Mapping[bytes, int | None] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """How many offsets it lists."""
+        lists = (self.left, self.unfinished, self.attempts, self.heads, *self.spilled.values())
+        return sum(map(len, lists))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from proxy.core.ownership_record import Delta, Record, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.queue_pipeline import QueuePipeline
 
-#: A snapshot is written once the deltas since the last one are longer than it (or than so many
-#: bytes), or so many, or so old: a new owner has to read them all.
-_MIN_BYTES = 65_536
+#: A snapshot is written once the deltas since the last one list more offsets than it (and than so
+#: many), or are so many, or so old: a new owner has to read them all.
+_MIN_OFFSETS = 16_384
 _MAX_DELTAS = 256
 _MAX_AGE_NS = 3600 * 1_000_000_000
 
@@ -26,7 +26,7 @@ class Recording:
         """*last*: the owner before, whose snapshot *pipeline* resumed."""
         self._pipeline = pipeline
         self._snapshot_at: int | None = None  # where the deltas begin; None: a snapshot comes next
-        self._snapshot_bytes = self._delta_bytes = self._deltas = self._since_ns = 0
+        self._in_snapshot = self._in_deltas = self._deltas = self._since_ns = 0
         # What the records say by now.
         self._base = self._read = 0
         self._unfinished: set[int] = set()
@@ -51,14 +51,14 @@ class Recording:
         self._since_ns = now_ns
         return [*parts(snapshot)]
 
-    def written(self, records: Sequence[Record], *, at: int, record_bytes: int) -> None:
+    def written(self, records: Sequence[Record], *, at: int) -> None:
         """The *records* that were due are stored, the first one at offset *at*."""
         if isinstance(records[0], Delta):
-            self._delta_bytes += record_bytes
+            self._in_deltas += records[0].size
             self._deltas += 1
         else:
             self._snapshot_at = at
-            self._snapshot_bytes, self._delta_bytes, self._deltas = record_bytes, 0, 0
+            self._in_deltas = self._deltas = 0
 
     def failed(self) -> None:
         """Nobody knows whether they are stored."""
@@ -66,13 +66,13 @@ class Recording:
 
     def _outgrown(self, now_ns: int) -> bool:
         return (
-            self._delta_bytes > max(_MIN_BYTES, self._snapshot_bytes)
+            self._in_deltas > max(_MIN_OFFSETS, self._in_snapshot)
             or self._deltas >= _MAX_DELTAS
             or now_ns - self._since_ns >= _MAX_AGE_NS
         )
 
     def _tell(self, snapshot: Snapshot) -> None:
-        self._base, self._read = snapshot.base, snapshot.read
+        self._base, self._read, self._in_snapshot = snapshot.base, snapshot.read, snapshot.size
         self._unfinished = set(snapshot.unfinished)
         self._attempts = dict(snapshot.attempts)
         self._spilled = {key: (chain[0], chain[-1]) for key, chain in snapshot.spilled.items()}

@@ -208,7 +208,7 @@ class OwnedQueue:
             )
             own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
             self._hold(self._wait_ns(own, last, end))
-            epoch = Epoch((await context.log.append(group, self.queue, own))[0])
+            epoch = Epoch(await context.log.append(group, self.queue, own))
             begun = _Begun(own, epoch, last, committed, start)
             if epoch == end:
                 return begun

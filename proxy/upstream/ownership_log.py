@@ -42,19 +42,18 @@ class OwnershipLog:
         self._client = client
         self._known: set[QueueName] = set()  # twins that are in the route
 
-    async def append(self, group: Group, queue: QueueName, *records: Record) -> tuple[int, int]:
-        """Write *records* in order; returns the queue offset of the first, and their bytes in all.
+    async def append(self, group: Group, queue: QueueName, *records: Record) -> int:
+        """Write *records* in order; returns the queue offset of the first.
 
         Raises RemotingError; any of them may be stored then.
         """
-        first = size = 0
+        first = 0
         async with self._twin(group, queue) as twin:
             for number, record in enumerate(records):
                 body = encode(record)
                 sent = await self._client.send(twin, OutgoingMessage(topic=twin.topic, body=body))
                 first = first if number else sent.offset
-                size += len(body)
-        return first, size
+        return first
 
     async def last(
         self, group: Group, queue: QueueName, *, before: int | None = None

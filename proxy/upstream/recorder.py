@@ -83,9 +83,9 @@ class Recorder:
             if not records:
                 return None
             try:
-                at, record_bytes = await self._log.append(lane.name, pipeline.queue, *records)
+                at = await self._log.append(lane.name, pipeline.queue, *records)
             except BaseException:
                 written.recording.failed()
                 raise
-            written.recording.written(records, at=at, record_bytes=record_bytes)
+            written.recording.written(records, at=at)
             return at

@@ -18,7 +18,7 @@ from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName
 from proxy.app import Proxy
 from proxy.core.effects import PipelineStatistics
-from proxy.core.ownership_record import Clean, Own, Snapshot
+from proxy.core.ownership_record import Clean, Own, Snapshot, parts
 from proxy.group_lane import GroupLane
 from proxy.upstream.ownership_log import OwnershipLog
 from tests.support.brokers import Brokers
@@ -231,7 +231,7 @@ async def test_a_new_owner_passes_over_what_a_snapshot_says_is_finished(
             gateway.group, queue, Own("gone@1#1", 5000, 5000, broker_start_ms=start, period=1)
         )
         snapshot = Snapshot(epoch, base=1, read=5, unfinished=(1, 3))  # type: ignore[arg-type]
-        await log.append(gateway.group, queue, snapshot)
+        await log.append(gateway.group, queue, *parts(snapshot))
         await log.append(gateway.group, queue, Clean(epoch))  # type: ignore[arg-type]
         await gateway.send([f"k{number}" for number in range(7)])
         _, at = await gateway.start_proxy()

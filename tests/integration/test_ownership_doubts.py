@@ -13,7 +13,7 @@ import pytest
 from broker_core.clock import now_ns
 from broker_core.names import QueueName
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Own, Snapshot
+from proxy.core.ownership_record import Clean, Own, Snapshot, parts
 from proxy.group_lane import Verdicts
 from proxy.upstream.owned_queue import QueueState
 from tests.support.eventually import eventually
@@ -34,7 +34,7 @@ async def test_last_words_of_an_owner_that_are_not_shown_yet_are_heard() -> None
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     own = Own("rival@1#1", 5000, 60_000, broker_start_ms=1, period=1)
-    write(brokers, queue, own, Snapshot(Epoch(0), 3, 7, (3, 5)), Clean(Epoch(0)))
+    write(brokers, queue, own, *parts(Snapshot(Epoch(0), 3, 7, (3, 5))), Clean(Epoch(0)))
     async with upstream(brokers) as us:
         us.client.max_offset = showing(us, twin_of(brokers, queue), 1)
         _, pipeline = await us.owned(queue)

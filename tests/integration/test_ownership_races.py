@@ -17,7 +17,7 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Own, Snapshot, ownership_topic
+from proxy.core.ownership_record import Clean, Own, Snapshot, ownership_topic, parts
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.upstream.owned_queue import QueueState
 from proxy.upstream.ownership_log import OwnershipLog
@@ -60,7 +60,7 @@ async def test_what_came_between_the_look_and_the_record_is_heeded() -> None:
     brokers.logs[queue] = [b"x"] * 9
 
     def rival_works(*_: Any) -> None:
-        write(brokers, queue, rival(), Snapshot(Epoch(0), 3, 7, (3, 5)), Clean(Epoch(0)))
+        write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 3, 7, (3, 5))), Clean(Epoch(0)))
         brokers.committed[BILLING, queue] = 3
 
     async with upstream(brokers) as us:
@@ -115,7 +115,7 @@ async def test_a_crash_loop_does_not_hide_what_a_clean_owner_wrote_down() -> Non
     """P5: owners that crash write that they own the queue, and no more."""
     brokers, queue = one_queue()
     snapshot = Snapshot(Epoch(0), 3, 7, (3, 5))
-    write(brokers, queue, rival(), snapshot, Clean(Epoch(0)))
+    write(brokers, queue, rival(), *parts(snapshot), Clean(Epoch(0)))
     write(brokers, queue, *(rival(period) for period in range(2, 90)))
     last, end = await OwnershipLog(MemoryClient(brokers)).last(BILLING, queue)  # type: ignore[arg-type]
 
@@ -225,7 +225,7 @@ async def test_a_queue_that_lost_its_tail_begins_anew_whatever_fails_meanwhile()
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     brokers.committed[BILLING, queue] = 8
-    write(brokers, queue, rival(), Snapshot(Epoch(0), 8, 8), Clean(Epoch(0)))
+    write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 8, 8)), Clean(Epoch(0)))
     async with upstream(brokers) as us:
         brokers.logs[queue] = [b"x"] * 5
 

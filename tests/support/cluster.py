@@ -253,7 +253,7 @@ class Proxy:
             at = len(self.broker.records)
             bodies = [encode(record) for record in records]
             self.broker.records += bodies
-            self.recording.written(records, at=at, record_bytes=sum(map(len, bodies)))
+            self.recording.written(records, at=at)
 
     def _serve(self, owned: QueuePipeline, now_ns: int) -> None:
         position = owned.position

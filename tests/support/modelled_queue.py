@@ -92,7 +92,7 @@ class Modelled:
         assert due or not whole
         if due:
             self.records += [encode(record) for record in due]
-            self.recording.written(due, at=at, record_bytes=1)
+            self.recording.written(due, at=at)
         self.recorded = dict(self.naive.finished)
         if (record := self.record) is not None:
             self._tells_all(record, self.naive.snapshot(self.pipeline.epoch))

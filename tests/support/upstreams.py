@@ -91,7 +91,7 @@ class Upstream:
     def ready(self, queue: QueueName) -> bool:
         """It is owned, and something could be handed out but for times."""
         found = self.lane.buffer.find(queue)
-        return found is not None and found.has_ready
+        return found is not None and found.ready > 0
 
     def lease(self) -> int:
         """One client takes what there is; returns how many messages."""
