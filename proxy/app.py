@@ -100,6 +100,11 @@ class Proxy:
         self._served = self._draining = False
 
     @property
+    def lanes(self) -> Lanes:
+        """Its groups."""
+        return self._lanes
+
+    @property
     def client_id(self) -> str:
         """Name of this process among the members of its groups; new in every process."""
         return self._client.client_id

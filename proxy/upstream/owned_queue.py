@@ -305,7 +305,8 @@ class OwnedQueue:
         pipeline = self._pipeline
         pipeline.drain()
         self._history("drain")
-        await cancel_and_wait(self._reader)
+        # A check that waits for its broker would hold up the last record.
+        await cancel_and_wait(self._reader, self._checking)
         await self._drained(pipeline)
         if not await self._committer.commit(self._lane, pipeline):
             self._log.warning("the last commit failed; the ownership record makes up for it")

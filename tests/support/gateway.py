@@ -16,6 +16,7 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import OutgoingMessage
 from proxy.app import Addresses, Proxy
+from proxy.core.effects import PipelineStatistics
 from proxy.history.check import verify
 from proxy.history.findings import Report
 from proxy.history.record import HistoryWriter
@@ -49,6 +50,11 @@ class Gateway:
     @property
     def dead_letter_topic(self) -> Topic:
         return Topic(f"%DLQ%{self.group}")
+
+    def statistics(self) -> list[PipelineStatistics]:
+        """Of all queues that a proxy here owns."""
+        running = [proxy for proxy in self._proxies if proxy is not None]
+        return [each for proxy in running for lane in proxy.lanes for each in lane.statistics()]
 
     def queue(self, number: int) -> QueueName:
         return QueueName(self.topic, self.cluster.broker_name, number)

@@ -1,0 +1,98 @@
+"""Keys that are stuck, with more messages behind them than memory may hold: nobody else waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from pathlib import Path
+
+from tests.support.consumers import consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+from thin_client import Message
+
+STUCK = ["stuck-0", "stuck-1", "stuck-2"]
+OTHERS = [f"key-{number}" for number in range(40)]
+SMALL = {"max_jobs_in_memory": 60, "max_jobs_per_key_in_memory": 4, "visibility_timeout_s": 2}
+
+
+class Desk:
+    """A handler that holds stuck keys until they are released, and notes all that it finished."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+        self.done: dict[str, list[int]] = defaultdict(list)
+        self.others = 0
+
+    @property
+    def total(self) -> int:
+        """Messages finished."""
+        return sum(map(len, self.done.values()))
+
+    async def __call__(self, message: Message) -> None:
+        key = str(message.key)
+        if key in STUCK:
+            await self.released.wait()
+        else:
+            self.others += 1
+        self.done[key].append(message.offset)
+
+
+def spilled(gateway: Gateway) -> int:
+    """Jobs of all queues that are not in memory."""
+    return sum(each.spilled for each in gateway.statistics())
+
+
+def sends(rounds: int) -> list[str | None]:
+    """Stuck ones and others by turns, three to one."""
+    keys: list[str | None] = []
+    for number in range(rounds):
+        keys += [*STUCK, OTHERS[number % len(OTHERS)]]
+    return keys
+
+
+async def test_others_go_on_while_keys_are_stuck_and_released_ones_come_in_order(
+    tmp_path: Path,
+) -> None:
+    """P7, on one queue: 600 messages behind stuck keys, of which 60 in all may be in memory."""
+    desk = Desk()
+    async with run_gateway(tmp_path, queues=1, topic=SMALL) as gateway:
+        _, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk, concurrency=16):
+            await gateway.send(sends(200))
+            await eventually(lambda: desk.others == 200, within_s=30)
+            assert not any(desk.done[key] for key in STUCK)
+            assert spilled(gateway) > 500
+            desk.released.set()
+            await eventually(lambda: desk.total == 800, within_s=30)
+        assert spilled(gateway) == 0
+    assert all(offsets == sorted(offsets) for offsets in desk.done.values())
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_the_next_owner_holds_spilled_keys_back_and_goes_on_with_the_others(
+    tmp_path: Path,
+) -> None:
+    """It reads the messages behind the stuck ones from the records, not from the queue again."""
+    desk = Desk()
+    async with run_gateway(tmp_path, queues=1, topic=SMALL) as gateway:
+        first, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "first", handle=desk, concurrency=16):
+            await gateway.send(sends(100))
+            await eventually(lambda: desk.others == 100, within_s=30)
+            (before,) = gateway.statistics()
+            assert before.spilled > 200
+            await gateway.close_proxy(first)
+        _, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "second", handle=desk, concurrency=16):
+            await gateway.send(sends(50))
+            await eventually(lambda: desk.others == 150, within_s=30)
+            (after,) = gateway.statistics()
+            assert after.spilled > before.spilled
+            assert not any(desk.done[key] for key in STUCK)
+            desk.released.set()
+            await eventually(lambda: desk.total == 600, within_s=30)
+    assert all(offsets == sorted(offsets) for offsets in desk.done.values())
+    report = gateway.verify()
+    assert report.clean, report.violations
