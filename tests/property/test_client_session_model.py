@@ -218,9 +218,9 @@ class SessionMachine(RuleBasedStateMachine):
                 assert carried
                 self.under_way[home] = (request, self.now, carried)
             elif request is not None:
-                named = {self.given[ref.leaseId] for ref in request.leases}
-                assert named == {e for e in self.given.values() if self.alive(e, home)}
-                self.under_way[home] = (request, self.now, list(named))
+                named = [self.given[ref.leaseId] for ref in request.leases]
+                assert set(named) == {e for e in self.given.values() if self.alive(e, home)}
+                self.under_way[home] = (request, self.now, named)
 
     def alive(self, each: Given, home: Home) -> bool:
         return each.home == home.address and each.outcome is None and not each.lost
