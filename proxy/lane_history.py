@@ -155,4 +155,5 @@ def _delivery(lease: Lease) -> dict[str, object]:
         "lease": lease.lease_id,
         "consumer": lease.holder.client,
         "req": lease.holder.request,
+        "run": lease.run[0].lease_id if lease.run else None,
     }

@@ -48,6 +48,7 @@ class Consumer:
         topics: Sequence[str] | None = None,
         concurrency: int = 8,
         prefetch: int | None = None,
+        max_run: int = 1,
         client_id: str | None = None,
         observer: Observer | None = None,
         timing: Timing | None = None,
@@ -59,6 +60,7 @@ class Consumer:
             topics=topics,
             concurrency=concurrency,
             prefetch=prefetch,
+            max_run=max_run,
             client_id=client_id,
             timing=self._timing,
         )

@@ -54,6 +54,8 @@ class Lease:
     #: Messages of one key are handled one after the other; None: in no order.
     key: tuple[str, bytes] | None
     length_ns: int
+    #: The same object for all that came together and have to be handled in sequence.
+    run: object
     is_open: bool = False  # with a handler
 
     @property
@@ -126,6 +128,22 @@ class Leases:
         self._remove(lease)
         return lease
 
+    def has(self, key: tuple[str, bytes] | None) -> bool:
+        """True if a message of *key* is here; False without a key."""
+        return key in self._chains
+
+    def drop_rest(self, message: Message) -> list[Lease]:
+        """Forget and return what waits behind *message*, which is with a handler, in its run."""
+        lease = self._held.get(name_of(message))
+        if lease is None or lease.key is None:
+            return []
+        chain = self._chains[lease.key]
+        rest = [each for each in chain if each.run is lease.run]
+        for each in rest:
+            chain.remove(each)
+            del self._held[name_of(each.message)]
+        return rest
+
     def drop(self, lease: Lease) -> None:
         """Forget a lease that is not open; O(n)."""
         if lease in self._ready:
@@ -166,6 +184,7 @@ def read_leases(
     topic, queue, length_ms = context.topic or "", context.qid or "", part.leaseMs or length_ms
     if not (topic and queue and length_ms > 0):
         raise ProtocolError("a pull was answered with messages, but without topic, qid or leaseMs")
+    runs: dict[bytes, object] = {}
     for each in part.messages:
         if each.leaseId is None or each.value is None or each.offset is None:
             raise ProtocolError(f"a message of {topic}/{queue} came without body, offset or lease")
@@ -184,8 +203,11 @@ def read_leases(
             lease_id=each.leaseId,
             deadline_ns=sent_ns + length_ms * _MS,
         )
-        key = None if each.orderKey is None else (topic, each.orderKey)
-        yield Lease(message, context, home, key, length_ms * _MS)
+        if each.orderKey is None:
+            yield Lease(message, context, home, None, length_ms * _MS, object())
+        else:
+            run = runs.setdefault(each.orderKey, object())
+            yield Lease(message, context, home, (topic, each.orderKey), length_ms * _MS, run)
 
 
 def name_in(reference: consumer.LeaseRef) -> LeaseName:

@@ -64,6 +64,7 @@ def session_options(
     topics: Sequence[str] | None,
     concurrency: int,
     prefetch: int | None,
+    max_run: int,
     client_id: str | None,
     timing: Timing,
 ) -> SessionOptions:
@@ -78,13 +79,18 @@ def session_options(
         raise ValueError(f"concurrency is {concurrency}: expected at least 1")
     if prefetch is not None and prefetch < 0:
         raise ValueError(f"prefetch is {prefetch}: expected 0 or more")
+    if max_run < 1:
+        raise ValueError(f"max_run is {max_run}: expected at least 1")
+    if prefetch is None:  # with runs: one at work, and room for the next
+        prefetch = concurrency if max_run == 1 else max(concurrency, 2 * max_run)
     return SessionOptions(
         group=group,
         topics=topics,
         client_id=client_id or default_client_id(),
         version=client_version(),
         concurrency=concurrency,
-        prefetch=concurrency if prefetch is None else prefetch,
+        prefetch=prefetch,
+        max_run=max_run,
         ack_linger_ns=int(timing.ack_linger_s * 1e9),
         request_prefix=secrets.token_hex(4) + "-",
     )

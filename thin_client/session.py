@@ -9,7 +9,8 @@ Rules; tests name them:
 S1  A verdict rides on the next pull to the proxy that holds its lease.
 S2  A verdict waits for the next pull, ``ack_linger_ns`` at most. But what it releases may be just
     what a pull at the proxy waits for: it is sent at once if no message waits here meanwhile, and
-    otherwise once that pull has not been answered for 3 ms. While some are under way others gather.
+    otherwise once that pull has not been answered for 3 ms. (One whose key goes on here releases
+    nothing.) While some are under way others gather.
 S3  A verdict is sent again until an answer confirms it or its lease cannot be alive, and never
     after that.
 S4  A lease runs from the moment its pull was *sent*. A message whose lease has run out goes to a
@@ -20,6 +21,8 @@ S7  At most ``concurrency`` messages are with handlers, and ``prefetch`` more wa
 S8  After ``stop`` no message goes to a handler: what waits, and what still arrives, is given back.
 S9  A pull that failed is repeated under the same id: its answer may be lost, and its proxy gives it
     again. Its leases run from the *first* sending. Once they must be over a pull has a new id.
+S10 What came together of one order key is a run: at the first of it that does not end well, those
+    behind it are given back with the verdict.
 """
 
 from __future__ import annotations
@@ -74,6 +77,8 @@ class SessionOptions:
     #: Messages that wait here beside them at most.
     prefetch: int
     ack_linger_ns: int = 20 * _MS
+    #: Consecutive messages of an order key that may come together.
+    max_run: int = 1
     #: Makes the ids of pulls unique: processes may share a client id, one after the other.
     request_prefix: str = ""
 
@@ -145,7 +150,12 @@ class Session:
 
     def settle(self, message: Message, outcome: Outcome, now_ns: int) -> None:
         """A handler is done with *message*. Raises KeyError if it was not with one."""
-        self._judge(self._leases.close(message), outcome, now_ns)
+        rest = [] if outcome is None else self._leases.drop_rest(message)
+        lease = self._leases.close(message)
+        releases = outcome is not None or not self._leases.has(lease.key)
+        self._judge(lease, outcome, now_ns, hurry=releases)
+        for each in rest:
+            self._judge(each, Defer(), now_ns)
 
     def stop(self, now_ns: int) -> None:
         """Pull no more, and give back what waits (S8)."""
@@ -153,7 +163,7 @@ class Session:
         for lease in self._leases.drop_waiting():
             self._judge(lease, Defer(), now_ns)
 
-    def _judge(self, lease: Lease, outcome: Outcome, now_ns: int) -> None:
+    def _judge(self, lease: Lease, outcome: Outcome, now_ns: int, *, hurry: bool = True) -> None:
         lease.home.verdicts.add(
             lease.context,
             lease.message.lease_id,
@@ -161,6 +171,7 @@ class Session:
             deadline_ns=lease.message.deadline_ns,
             now_ns=now_ns,
         )
+        lease.home.verdicts.hurry |= hurry
 
     # ---- pulling --------------------------------------------------------------------------------
 
@@ -194,6 +205,7 @@ class Session:
             manyQueues=True,
             acks=verdicts.batches() or None,
             requestId=request_id,
+            maxRun=self.options.max_run if self.options.max_run > 1 else None,
         )
 
     def _next_id(self, now_ns: int) -> tuple[str, int]:
@@ -319,10 +331,11 @@ class Session:
         since = home.verdicts.since_ns
         if since is None:
             return None
-        if self.stopping or (self._pull is not None and not self._leases.ready):
+        hurry = home.verdicts.hurry and self._pull is not None
+        if self.stopping or (hurry and not self._leases.ready):
             return since
         last = since + self.options.ack_linger_ns
-        if self._pull is None:
+        if self._pull is None or not hurry:
             return last
         return min(last, max(since, self._pull.sent_ns + _ANSWER_DUE_NS))
 

@@ -20,6 +20,8 @@ class Verdicts:
     since_ns: int | None = None
     #: After this no lease among them can be alive.
     useful_until_ns: int = 0
+    #: Whether they may release what a pull waits for.
+    hurry: bool = False
     _batches: dict[tuple[str, str], consumer.AckBatch] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -71,6 +73,7 @@ class Verdicts:
         if other.since_ns is not None:
             self.since_ns = min(other.since_ns, self.since_ns or other.since_ns)
         self.useful_until_ns = max(self.useful_until_ns, other.useful_until_ns)
+        self.hurry |= other.hurry
 
 
 def _nack(lease_id: int, outcome: BaseException) -> consumer.Nack:

@@ -107,7 +107,12 @@ struct PullRequest {
     71: optional string requestId,
     /** Names the client on the operator's pages; any text up to 256 bytes. */
     72: optional string clientId,
-    /** Consecutive messages of one order key in a batch at most. Default 1; more is for a later version and refused clearly until then. */
+    /**
+     * Consecutive messages of one order key in a batch at most. Default 1. More is for clients that
+     * handle such a run in sequence and stop at its first failure, which they nack, releasing the rest
+     * in the same request. A run is extended, ends and is given back as one; an ack inside it counts
+     * once those ahead of it are finished. Only messages that never failed come in runs.
+     */
     73: optional i32 maxRun,
     /** True: the answer may hold batches of several queues, maxBatchSize counting over all. Default false. */
     74: optional bool manyQueues,

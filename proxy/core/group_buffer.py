@@ -1,7 +1,9 @@
 """All owned queues of one group: which of them answers the next pull. Pure.
 
 Queues with ready jobs take turns, so a full queue does not hold up the others; O(1) a batch,
-whatever the number of queues.
+whatever the number of queues. The bound (P8): of n queues of a topic with ready jobs each is in the
+next n batches of that topic; and in its queue a ready job is handed out before (burst + 1)² others
+for each job that was ready when it became so (``HandOuts``). Followers in runs are not among them.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ class PullWish:
     max_jobs: int
     max_bytes: int
     many_queues: bool = False
+    max_run: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,36 @@ class GroupBuffer:
         return [topic for topic, turns in self._ready.items() if turns]
 
     def lease(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
-        """The answer to a pull: batches of one queue, or of several if the client takes them."""
+        """The answer to a pull: batches of one queue, or of several if the client takes them.
+
+        Runs get the places that are left when every ready key has had its own, and of those that
+        the group has left no more than half: they keep no other key waiting.
+        """
+        batches = self._firsts(wish, now_ns=now_ns)
+        if wish.max_run <= 1:
+            return batches
+        jobs = sum(len(batch.leases) for batch in batches)
+        body_bytes = sum(lease.job.body_bytes for batch in batches for lease in batch.leases)
+        longer = []
+        for batch in batches:
+            leases = batch.pipeline.lengthen(
+                batch.leases,
+                max_run=wish.max_run,
+                max_jobs=min(
+                    wish.max_jobs - jobs,
+                    self.leases.left // 2,
+                    batch.pipeline.rules.max_pull_batch - len(batch.leases),
+                ),
+                max_bytes=wish.max_bytes - body_bytes,
+            )
+            jobs += len(leases) - len(batch.leases)
+            body_bytes += sum(lease.job.body_bytes for lease in leases)
+            body_bytes -= sum(lease.job.body_bytes for lease in batch.leases)
+            longer.append(Batch(batch.pipeline, leases))
+        return longer
+
+    def _firsts(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
+        """One job of each key."""
         batches: list[Batch] = []
         jobs_left = min(wish.max_jobs, self.leases.left)
         bytes_left = wish.max_bytes

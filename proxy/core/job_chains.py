@@ -1,7 +1,8 @@
 """Per-key ordering of one queue's jobs; no I/O, clock, log or asyncio; every method O(1).
 
-Of one key's jobs at most one is READY or RUNNING (retries included); they run in submit order; a
-key with no unfinished job occupies no memory. Ready jobs wait in two queues: the *main queue* for
+Of one key's jobs at most one is READY or RUNNING (retries included), but for runs: those behind a
+running one may follow it to the same client. They run in submit order; a key with no unfinished job
+occupies no memory. Ready jobs wait in two queues: the *main queue* for
 newly submitted ones, the *reactivation queue* for those whose predecessor has just finished.
 """
 
@@ -15,7 +16,8 @@ from enum import Enum
 from broker_core.remoting.message import StoredMessage
 from proxy.errors import JobStateError
 
-JobState = Enum("JobState", "NEW CHAINED READY RUNNING FINISHED")  # only moves rightwards
+#: Only moves rightwards, but that a run which ends early puts its rest back into the chain.
+JobState = Enum("JobState", "NEW CHAINED READY RUNNING FINISHED")
 
 #: Reactivated jobs polled in a row before one of the main queue gets its turn: priority that keeps
 #: a busy key moving, and no monopoly that starves the keys not yet begun.
@@ -124,11 +126,21 @@ class JobChains:
         job.move(JobState.READY, JobState.RUNNING)
         return job
 
+    def follow(self, job: Job) -> Job | None:
+        """Let the successor of *job*, which is running, run behind it; None if there is none."""
+        if (successor := job.successor) is not None:
+            successor.move(JobState.CHAINED, JobState.RUNNING)
+        return successor
+
+    def unfollow(self, job: Job) -> None:
+        """Put a job that ran behind another back into its chain: the last of them first."""
+        job.move(JobState.RUNNING, JobState.CHAINED)
+
     def finish(self, job: Job) -> Job | None:
         """End *job*; return the successor made ready. Raises JobStateError on a second finish."""
         job.move(JobState.RUNNING, JobState.FINISHED)
         successor, job.successor = job.successor, None  # or an old job would hold the whole chain
-        if successor is not None:
+        if successor is not None and successor.state is not JobState.RUNNING:  # not in its run
             successor.move(JobState.CHAINED, JobState.READY)
             self._reactivated.append(successor)
         if job.key is not None and (chain := self._chains.get(job.key)) is not None:
@@ -140,18 +152,20 @@ class JobChains:
         return successor
 
     def cut(self, key: bytes, *, keep: int) -> list[Job]:
-        """Take the chained jobs of *key* behind the first *keep* (at least 1) out, in order."""
+        """Take the chained jobs of *key* behind the first *keep* (at least 1) out, in order.
+
+        Of a run that is longer all stay: clients have them.
+        """
         chain = self._chains[key]
-        if chain.jobs <= keep:
-            return []
-        last = chain.head
-        for _ in range(keep - 1):
-            assert last.successor is not None
-            last = last.successor
+        last, kept = chain.head, 1
+        while last.successor is not None and (
+            kept < keep or last.successor.state is JobState.RUNNING
+        ):
+            last, kept = last.successor, kept + 1
         cut = []
         following, last.successor = last.successor, None
         while following is not None:
             cut.append(following)
             following.successor, following = None, following.successor
-        chain.tail, chain.jobs = last, keep
+        chain.tail, chain.jobs = last, kept
         return cut

@@ -9,15 +9,27 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
 
 from proxy.core.flow_window import Budget
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import SEVERAL_CONNECTIONS, Job
 
+if TYPE_CHECKING:
+    from proxy.core.effects import Nack
+
 #: Stale deadlines that may stay, beside as many as there are live leases.
 _SLACK = 1024
+
+
+class Plain(Enum):
+    """A verdict that says no more than itself."""
+
+    ACK = "ack"
+    RELEASE = "release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,10 @@ class Lease:
     job: Job
     holder: Holder
     deadline_ns: int
+    #: All live leases of its run, itself included, in order; None if it was handed out alone.
+    run: deque[Lease] | None = None
+    #: What was said of it while one ahead of it in its run was open.
+    verdict: Plain | Nack | None = None
 
     def held_by(self, holder: Holder) -> None:
         """*holder* has it now: at the hand-out, and when its answer goes to another connection."""
@@ -50,10 +66,21 @@ class Lease:
 
     def may_be_settled_on(self, connection: int, open_connections: Container[int]) -> bool:
         """Whether a verdict without a lease id counts: see ``QueuePipeline.settle_by_offset``."""
+        if self.run is not None:
+            return False  # who asks for runs has lease ids
         sole = self.job.sole_connection
         if self.holder.connection == connection:
             return True
         return sole != SEVERAL_CONNECTIONS and sole not in open_connections
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A lease that has ended, by *verdict*; with it end those *behind* it, unhandled."""
+
+    lease: Lease
+    verdict: Plain | Nack
+    behind: list[Lease] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -108,18 +135,57 @@ class PullBuffer:
         self._watch(lease)
         return lease
 
-    def extend(self, lease: Lease, deadline_ns: int) -> None:
-        """Move a live lease's deadline; it never moves back."""
-        if deadline_ns > lease.deadline_ns:
-            lease.deadline_ns = deadline_ns
-            self._watch(lease)
+    def follow(self, ahead: Lease, job: Job) -> Lease:
+        """Lease the job behind that of *ahead*, the last of its run, to the same client."""
+        lease = self.grant(job, holder=ahead.holder, deadline_ns=ahead.deadline_ns)
+        if ahead.run is None:
+            ahead.run = deque([ahead])
+        ahead.run.append(lease)
+        lease.run = ahead.run
+        return lease
 
-    def end(self, lease: Lease) -> Job:
-        """End a live lease and return its job, still running. Raises KeyError if it is not live."""
+    def extend(self, lease: Lease, deadline_ns: int) -> None:
+        """Move a live lease's deadline, and its run's; it never moves back."""
+        if deadline_ns > lease.deadline_ns:
+            for each in lease.run or (lease,):
+                each.deadline_ns = deadline_ns
+                self._watch(each)
+
+    def judge(self, lease: Lease, verdict: Plain | Nack) -> Iterator[Judged]:
+        """End the live leases that a verdict decides, in order: none while one ahead of *lease* in
+        its run is open, and with it those behind it that were judged before. The first verdict on
+        a lease counts.
+        """
+        if lease.run is None:
+            self._end(lease)
+            yield Judged(lease, verdict)
+            return
+        run = lease.run
+        lease.verdict = lease.verdict or verdict
+        while run and (decided := run[0].verdict) is not None:
+            if decided is Plain.ACK:
+                yield Judged(self._end(run[0]), decided)
+            else:
+                first, *behind = self.end(run[0])
+                yield Judged(first, decided, behind)
+
+    def end(self, lease: Lease) -> list[Lease]:
+        """End a live lease, and those behind it in its run; their jobs are running still."""
+        run = lease.run
+        if run is None:
+            return [self._end(lease)]
+        behind = [run.pop() for _ in range(len(run) - run.index(lease) - 1)]
+        return [self._end(each) for each in (lease, *reversed(behind))]
+
+    def _end(self, lease: Lease) -> Lease:
         del self._leases[lease.lease_id]
         del self._by_offset[lease.job.offset]
         self.leases_of_group.used -= 1
-        return lease.job
+        if lease.run and lease.run[0] is lease:
+            lease.run.popleft()
+        elif lease.run and lease.run[-1] is lease:
+            lease.run.pop()
+        return lease
 
     def offer(self, job: Job) -> None:
         """Hand *job* out again, before anything new."""
@@ -133,15 +199,14 @@ class PullBuffer:
         """The next job to hand out again, or None."""
         return self._offered.popleft() if self._offered else None
 
-    def expired(self, now_ns: int) -> list[Lease]:
-        """End the leases whose deadline has come, and return them."""
+    def expired(self, now_ns: int) -> list[list[Lease]]:
+        """End the leases whose deadline has come, each with those behind it in its run."""
         ended = []
         while self._deadlines and self._deadlines[0][0] <= now_ns:
             deadline_ns, lease_id = heapq.heappop(self._deadlines)
             lease = self._leases.get(lease_id)
             if lease is not None and lease.deadline_ns == deadline_ns:
-                self.end(lease)
-                ended.append(lease)
+                ended.append(self.end(lease.run[0] if lease.run else lease))
         return ended
 
     def offer_due(self, now_ns: int) -> int:

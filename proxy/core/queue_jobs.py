@@ -133,6 +133,14 @@ class QueueJobs:
         """The next job to hand out; None if none is ready."""
         return self._chains.poll()
 
+    def follow(self, job: Job) -> Job | None:
+        """Let the job behind *job*, which is running, run with it; None if none is in memory."""
+        return self._chains.follow(job)
+
+    def unfollow(self, job: Job) -> None:
+        """Put a job that ran behind another back into its chain."""
+        self._chains.unfollow(job)
+
     def finish(self, job: Job) -> None:
         """End a running job; its successor becomes ready, or is read again."""
         self._chains.finish(job)

@@ -22,8 +22,8 @@ from proxy.downstream.requests import (
     linger_ms,
     pull_response,
     refusal,
+    refuse_contradictions,
     refuse_floods,
-    refuse_later_fields,
     request_name,
     uses_our_fields,
     verdicts_of_acks,
@@ -97,7 +97,7 @@ class ConsumerService:
                 self._apply(verdicts_of_result(request.result), connection)
             if request.acks:
                 self._apply(verdicts_of_acks(request.acks), connection)
-            refuse_later_fields(request)
+            refuse_contradictions(request)
             name = request_name(request)
             lane = self._lanes.require(request.groupId, wanted_topics(request))
         except OrderlaneError as error:

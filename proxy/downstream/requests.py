@@ -61,10 +61,8 @@ def uses_our_fields(request: Any) -> bool:
     return any(getattr(request, name) is not None for name in _OUR_FIELDS)
 
 
-def refuse_later_fields(request: Any) -> None:
-    """Raises Refused for fields of a PullRequest that this version does not serve yet."""
-    if request.maxRun is not None and request.maxRun > 1:
-        raise Refused("maxRun above 1 is not served by this version: leave it out")
+def refuse_contradictions(request: Any) -> None:
+    """Raises Refused for a PullRequest that says two things at once."""
     if request.topic is not None and request.topics is not None:
         raise Refused("a pull has either topic or topics: leave one of them out")
 
@@ -112,6 +110,7 @@ def wish_of(
         max_jobs=jobs,
         max_bytes=max_bytes,
         many_queues=bool(request.manyQueues),
+        max_run=request.maxRun or 1,
     )
 
 

@@ -263,7 +263,6 @@ async def test_an_extended_lease_lives_on_and_its_end_is_told() -> None:
         ({"groupId": ""}, 404, "the request names no group"),
         ({"topic": "odrers"}, 404, "group 'billing' has no topic 'odrers'; its topics: orders"),
         ({"topics": [TOPIC, "x" * 999]}, 404, "has no topic 'x{127}…'; its topics: orders"),
-        ({"maxRun": 2}, 400, "maxRun above 1 is not served by this version"),
         ({"topic": TOPIC, "topics": [TOPIC]}, 400, "either topic or topics"),
     ],
 )

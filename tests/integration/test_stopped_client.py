@@ -8,25 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from broker_core.clock import now_ns
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
+from tests.support.gateway import run_gateway
 from tests.support.processes import ROOT
 from tests.support.thin_process import FORMS
 
 KEYS = 8
-
-
-def events(gateway: Gateway, node: str, kind: str) -> list[dict[str, Any]]:
-    path = gateway.histories / f"{node}.jsonl"
-    if not path.exists():
-        return []
-    lines = [line for line in path.read_bytes().split(b"\n") if line]
-    return [each for each in map(orjson.loads, lines) if each["e"] == kind]
 
 
 def lease_of(event: dict[str, Any]) -> tuple[str, int, int]:
@@ -49,18 +40,18 @@ async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_tha
             await gateway.send([f"key-{number % KEYS}" for number in range(40)])
             # In its hands: handlers at work, and prefetched messages that wait for one.
             await eventually(
-                lambda: len(events(gateway, "zombie", "handle_start")) > 4, within_s=20
+                lambda: len(gateway.events("handle_start", node="zombie")) > 4, within_s=20
             )
             zombie.send_signal(signal.SIGSTOP)
             async with consuming(gateway, at.thrift, "other") as other:
-                await eventually(lambda: _all_finished(gateway), within_s=20)
+                await eventually(gateway.all_finished, within_s=20)
                 assert other.handled > 0
-            ended = {lease_of(each) for each in events(gateway, "proxy-0", "expire")}
+            ended = {lease_of(each) for each in gateway.events("expire", node="proxy-0")}
             assert len(ended) >= 2
             await gateway.send([f"key-{number % KEYS}" for number in range(8)])
             woken_ns = now_ns()
             zombie.send_signal(signal.SIGCONT)
-            await eventually(lambda: _all_finished(gateway), within_s=20)
+            await eventually(gateway.all_finished, within_s=20)
             zombie.terminate()
             await asyncio.wait_for(zombie.wait(), 20)
         finally:
@@ -68,18 +59,13 @@ async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_tha
                 zombie.kill()
                 await zombie.wait()
 
-        starts = events(gateway, "zombie", "handle_start")
+        starts = gateway.events("handle_start", node="zombie")
         after = [each for each in starts if each["t_ns"] > woken_ns]
         assert after, "it goes on with what is new"
         assert not ended & {lease_of(each) for each in after}
-        fenced = {each["lease"] for each in events(gateway, "proxy-0", "ack_fenced")}
+        fenced = {each["lease"] for each in gateway.events("ack_fenced", node="proxy-0")}
         at_work = ended & {lease_of(each) for each in starts}
         assert {lease for _, lease, _ in at_work} <= fenced, "the acks of its zombie handlers"
         report = gateway.verify()
         assert report.clean, report.violations
         assert report.counts.lost == 0
-
-
-def _all_finished(gateway: Gateway) -> bool:
-    finished = {(e["queue"], e["offset"]) for e in events(gateway, "proxy-0", "finish")}
-    return len(finished) == len(events(gateway, "sender", "send_ok"))

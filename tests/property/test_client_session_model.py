@@ -37,6 +37,8 @@ class Given:
     confirmed: bool = False
     #: Refused, or out of time at a silent proxy: need not be handled, its verdict may be dropped.
     lost: bool = False
+    run: object = None
+    hurry: bool = True  # its verdict may release what a pull waits for
 
 
 class SessionMachine(RuleBasedStateMachine):
@@ -123,6 +125,11 @@ class SessionMachine(RuleBasedStateMachine):
         each = data.draw(st.sampled_from(self.open()))
         self.session.settle(each.message, outcome, self.now)
         each.outcome, each.settled_ns = outcome_name(outcome), self.now
+        same_key = [other for other in self.held() if other.key == each.key is not None]
+        each.hurry = outcome is not None or not same_key
+        for other in same_key if outcome is not None else ():
+            if other.run is each.run:
+                other.outcome, other.settled_ns = "defer", self.now  # S10
 
     @rule(ms=st.sampled_from([1, 2, 7, 20, 90, 400, 1200]))
     def time_passes(self, ms: int) -> None:
@@ -174,10 +181,12 @@ class SessionMachine(RuleBasedStateMachine):
         request, _, carried = self.pull
         sent_ns = self.ids[request.requestId]
         messages = []
+        runs = [{key: object() for key in keys} for _ in range(2)]
         for key in keys[: request.maxBatchSize]:
             number = len(self.given) + 1
             deadline_ns = sent_ns + length_ms * MS
             each = Given(number, key, self.home, deadline_ns, length_ms * MS)
+            each.run = runs[len(messages) >= 2][key]
             if self.session.stopping:
                 each.outcome, each.settled_ns = "defer", self.now
             self.given[number] = each
@@ -285,17 +294,18 @@ class SessionMachine(RuleBasedStateMachine):
             if home in self.under_way:
                 assert self.session.control_at(home) is None
                 continue
-            limits = [self.flush_limit(e.settled_ns) for e in pending]
+            hurry = any(each.hurry for each in pending)
+            limits = [self.flush_limit(e.settled_ns, hurry=hurry) for e in pending]
             limits += [e.deadline_ns - 2 * e.length_ns // 3 for e in leases]
             at = self.session.control_at(home)
             assert at is not None
             assert at <= max(min(limits), self.failed.get(address, (0, 0))[1])
 
-    def flush_limit(self, settled_ns: int) -> int:
-        if self.session.stopping or (self.pull is not None and not self.free()):
+    def flush_limit(self, settled_ns: int, *, hurry: bool) -> int:
+        if self.session.stopping or (self.pull is not None and hurry and not self.free()):
             return settled_ns
         linger_end_ns = settled_ns + LINGER_NS
-        if self.pull is None:
+        if self.pull is None or not hurry:
             return linger_end_ns
         return min(linger_end_ns, max(settled_ns, self.pull[1] + ANSWER_DUE_NS))
 

@@ -20,7 +20,7 @@ from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.spilled_chains import OFFSET_BYTES
 from tests.support.messages import keyed
 from tests.support.modelled_queue import TRUST_NS, Modelled
-from tests.support.naive_queue import BODIES, MS, Facts, Sent
+from tests.support.naive_facts import BODIES, MS, Facts, Sent
 from tests.support.pipelines import Budgets, lease, offsets, pipeline
 
 CONNECTIONS = st.integers(1, 4)
@@ -29,15 +29,15 @@ QUEUES = st.integers(0, 1)
 facts = st.builds(
     Facts,
     max_jobs=st.sampled_from([2, 8, 1000]),
-    max_jobs_per_key=st.sampled_from([1, 2, 4]),
-    order_key=st.sampled_from(["$.id", "KEY", "$..id", "QID", None]),
+    max_jobs_per_key=st.sampled_from([1, 2, 4, 8, 8]),
+    order_key=st.sampled_from(["$.id", "KEY", "KEY", "$..id", "QID", "QID", None]),
     missing_key=st.sampled_from(MissingKey),
     tags=st.sampled_from([None, None, frozenset({"a"})]),
     visibility_ns=st.just(20 * MS),
     retry=st.builds(
         RetryPolicy,
         intervals_ms=st.just((5, 15)),
-        max_deliveries=st.sampled_from([1, 2, 3]),
+        max_deliveries=st.sampled_from([1, 2, 3, 3]),
         on_exhausted=st.sampled_from(
             [OnExhausted.DEAD_LETTER, OnExhausted.DEAD_LETTER, OnExhausted.BLOCK]
         ),
@@ -108,12 +108,15 @@ class PipelineMachine(RuleBasedStateMachine):
     # ---- clients --------------------------------------------------------------------------------
 
     @precondition(lambda self: any(here.ready() for here in self.queues))
-    @rule(jobs=st.integers(1, 8), connection=CONNECTIONS)
-    def pull(self, jobs: int, connection: int) -> None:
+    @rule(jobs=st.integers(1, 8), connection=CONNECTIONS, max_run=st.sampled_from([1, 3, 9, 9]),
+          places=st.integers(1, 9))  # fmt: skip
+    def pull(self, jobs: int, connection: int, max_run: int = 1, places: int = 9) -> None:
         self.open_connections.add(connection)
         self.served += 1
         for here in self.queues:
-            here.pull(jobs, now_ns=self.now_ns, connection=connection)
+            here.pull(
+                jobs, now_ns=self.now_ns, connection=connection, max_run=max_run, places=places
+            )
 
     pull_more = pull  # what clients do most
 

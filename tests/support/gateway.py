@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from broker_core.client import BrokerClient, SendReceipt
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.key_hash import java_hash
@@ -119,6 +121,21 @@ class Gateway:
         self.sends.write_many("send", about)
         self.sends.write_many("send_ok", about)
         return receipts
+
+    def events(self, kind: str, *, node: str = "*") -> list[dict[str, Any]]:
+        """The events of one kind in the histories of *node* (a pattern of names)."""
+        lines = [
+            line
+            for path in sorted(self.histories.glob(f"{node}.jsonl"))
+            for line in path.read_bytes().split(b"\n")
+            if line.startswith(b'{"e":"%s"' % kind.encode())
+        ]
+        return [orjson.loads(line) for line in lines]
+
+    def all_finished(self) -> bool:
+        """True if every message that was sent has come to an end."""
+        finished = {(each["queue"], each["offset"]) for each in self.events("finish")}
+        return {(each["queue"], each["offset"]) for each in self.events("send_ok")} <= finished
 
     def verify(self) -> Report:
         """Judge all histories so far."""

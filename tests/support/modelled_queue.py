@@ -11,8 +11,9 @@ from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
-from tests.support.naive_queue import MS, Facts, NaiveJob, NaiveQueue
-from tests.support.pipelines import Budgets, lease, pipeline, queue, rules
+from tests.support.naive_facts import MS, Facts
+from tests.support.naive_queue import NaiveJob, NaiveQueue
+from tests.support.pipelines import Budgets, lease, offsets, pipeline, queue, rules
 
 TRUST_NS = 60 * MS
 
@@ -150,13 +151,26 @@ class Modelled:
             later |= self.elsewhere
         return [job for job in self.naive.ready() if job.sent.offset not in later]
 
-    def pull(self, jobs: int, *, now_ns: int, connection: int) -> list[Lease]:
-        """Lease and compare; every ready job is given, as far as *jobs* reaches."""
+    def pull(
+        self, jobs: int, *, now_ns: int, connection: int, max_run: int = 1, places: int = 0
+    ) -> list[Lease]:
+        """Lease and compare; every ready job is given, as far as *jobs* reaches, and as many as
+        *places* behind them in runs.
+        """
         ready = len(self.ready()) if self.may_hand_out(now_ns) else 0
-        leases = lease(self.pipeline, jobs, now_ns=now_ns, holder=Holder(connection))
+        heads = lease(self.pipeline, jobs, now_ns=now_ns, holder=Holder(connection))
+        assert len(heads) == min(jobs, ready)
+        runs = self.naive.runs(
+            offsets(heads), max_run=max_run, places=places, elsewhere=self.elsewhere
+        )
+        leases = self.pipeline.lengthen(heads, max_run=max_run, max_jobs=places, max_bytes=1 << 60)
+        assert offsets(leases) == [offset for run in runs for offset in run]
+        first = set(offsets(heads))
+        ahead: Lease | None = None
         for each in leases:
-            self.naive.hand_out(each, now_ns=now_ns)
-        assert len(leases) == min(jobs, ready)
+            in_run = each.job.offset not in first
+            self.naive.hand_out(each, now_ns=now_ns, ahead=ahead if in_run else None)
+            ahead = each
         self.leases += leases
         return leases
 

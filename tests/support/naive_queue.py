@@ -10,77 +10,12 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack, Outcome
 from proxy.core.order_key import MissingKey
 from proxy.core.ownership_record import Snapshot
 from proxy.core.pull_buffer import Lease
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
-from tests.support.messages import message
-
-MS = 1_000_000
-
-#: JSON bodies, and the key that each has under ``$.id``: written down here, not computed.
-BODIES: list[tuple[bytes, str | None]] = [
-    (b'{"id":1}', "1"),
-    (b'{"id":1.0,"n":2}', "1"),
-    (b'{"id":"1"}', "1"),
-    (b'{"id":2}', "2"),
-    (b'{"id":"x"}', "x"),
-    (b'{"id":null}', None),
-    (b"{}", None),
-    (b'{"id":', None),
-    (b'{"id":' + b"[" * 500 + b"]" * 500 + b"}", None),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A message in the log. ``body`` is an index into BODIES."""
-
-    offset: int
-    body: int
-    key: str | None
-    tag: str | None
-
-    def stored(self) -> StoredMessage:
-        return message(self.offset, body=self.body_bytes, key=self.key, tag=self.tag)
-
-    @property
-    def body_bytes(self) -> bytes:
-        return BODIES[self.body][0]
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The rules of the queue, as the model reads them."""
-
-    max_jobs: int
-    max_jobs_per_key: int
-    order_key: str | None
-    missing_key: MissingKey
-    tags: frozenset[str] | None
-    visibility_ns: int
-    retry: RetryPolicy
-
-    def key_of(self, sent: Sent) -> str | None:
-        """The order key; None without, and for a group without order."""
-        match self.order_key:
-            case None:
-                return None
-            case "QID":
-                return "the queue"
-            case "KEY":
-                return sent.key
-            case _:
-                return BODIES[sent.body][1]
-
-    def chain_of(self, sent: Sent) -> str | None:
-        """The chain: None if the message waits for no other."""
-        key = self.key_of(sent)
-        if key is None and self.order_key and self.missing_key is MissingKey.BY_QUEUE:
-            return "the queue"
-        return key
+from proxy.core.retry_policy import OnExhausted
+from tests.support.naive_facts import MS, Facts, Sent
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +28,9 @@ class NaiveJob:
     deadline_ns: int = 0
     due_ns: int = 0
     connections: list[int] = field(default_factory=list)
+    run: list[NaiveJob] = field(default_factory=list)  # those leased with it, in order
+    verdict: Nack | str | None = None  # "ack", "release"
+    in_run: bool = False
 
 
 @dataclass(slots=True)
@@ -224,16 +162,48 @@ class NaiveQueue:
         while self.position < self.read_to and self.position not in self.unread:
             self.position += 1
 
-    def hand_out(self, lease: Lease, *, now_ns: int) -> None:
-        """The pipeline leased a job: may it?"""
+    def runs(
+        self, heads: list[int], *, max_run: int, places: int, elsewhere: set[int]
+    ) -> list[list[int]]:
+        """Offsets of the runs that begin with *heads*: each grows by one, as long as one can."""
+        runs = [[self.jobs[head]] for head in heads]
+        longest = max_run
+        retry = self.facts.retry
+        if retry.max_deliveries == 1 and retry.on_exhausted is not OnExhausted.BLOCK:
+            longest = 1
+        grown = True
+        while grown:
+            grown = False
+            for run in runs:
+                chain = [job for job in self.jobs.values() if job.chain == run[0].chain is not None]
+                behind = chain[len(run) :]
+                fresh = behind and not (behind[0].attempts or run[0].attempts)
+                in_memory = behind and behind[0].sent.offset not in elsewhere
+                if fresh and in_memory and len(run) < longest and places > 0:
+                    run.append(behind[0])
+                    places -= 1
+                    grown = True
+        return [[job.sent.offset for job in run] for run in runs]
+
+    def hand_out(self, lease: Lease, *, now_ns: int, ahead: Lease | None = None) -> None:
+        """The pipeline leased a job, or one that follows *ahead* in a run: may it?"""
         job = self.jobs[lease.job.offset]
         assert job.state == "waiting", "claim 3: at most one live lease"
-        assert job in self.ready(), "claim 1: of a key one is ready or running"
+        if ahead is None:
+            assert job in self.ready(), "claim 1: of a key one is ready or running"
+            job.run = [job]
+        else:
+            job.run = self.jobs[ahead.job.offset].run
+            assert job.run[-1].lease == ahead.lease_id
+            assert job.run[-1].connections[-1] == lease.holder.connection
+            job.run.append(job)
+            job.in_run = job.run[0].in_run = True
         offset, chain = job.sent.offset, job.chain
         if chain is not None:
             for earlier in self.log.values():
                 if earlier.offset < offset and self.facts.chain_of(earlier) == chain:
-                    assert earlier.offset in self.finished, "claim 2: the one before is finished"
+                    in_its_run = earlier.offset in [other.sent.offset for other in job.run]
+                    assert in_its_run or earlier.offset in self.finished, "claim 2"
             if job.attempts == 0 and not job.connections:
                 assert self.first_handed.get(chain, -1) < offset, "claim 2: in queue order"
                 self.first_handed[chain] = offset
@@ -247,17 +217,45 @@ class NaiveQueue:
         self, *, acked: list[int], nacked: list[Nack], released: list[int], now_ns: int
     ) -> Expected:
         expected = self.pass_time(now_ns)
+        gone: list[int] = []
         for lease in acked:
-            if job := self._held(lease, expected):
-                self._acked(job, expected)
+            gone += self._judge(lease, "ack", expected, now_ns=now_ns)
         for nack in nacked:
-            if job := self._held(nack.lease_id, expected):
-                self._nacked(job, nack, expected, now_ns=now_ns)
+            gone += self._judge(nack.lease_id, nack, expected, now_ns=now_ns)
         for lease in released:
-            if job := self._held(lease, expected):
-                expected.released.append(job.sent.offset)
-                self.hand_back(job)
+            if lease not in gone:
+                gone += self._judge(lease, "release", expected, now_ns=now_ns)
         return expected
+
+    def _judge(
+        self, lease: int, verdict: Nack | str, expected: Expected, *, now_ns: int
+    ) -> list[int]:
+        """In its run a verdict waits its turn; returns the leases that went back with one."""
+        job = self._held(lease, expected)
+        if job is None:
+            return []
+        job.verdict = job.verdict or verdict
+        run, gone = job.run, []
+        while run and (said := run[0].verdict):
+            first = run[0]
+            if said == "ack":
+                self._acked(first, expected)
+                continue
+            rest = run[1:]
+            if isinstance(said, Nack):
+                self._nacked(first, said, expected, now_ns=now_ns)
+            else:
+                expected.released.append(first.sent.offset)
+                self.hand_back(first)
+            expected.released += [other.sent.offset for other in rest]
+            gone += [other.lease for other in rest]
+        return gone
+
+    def _leave(self, job: NaiveJob) -> None:
+        """Its lease ended."""
+        if job in job.run:
+            job.run.remove(job)
+        job.run, job.verdict, job.in_run = [], None, False
 
     def settle_by_offset(
         self, *, success: list[int], failed: list[int], connection: int,
@@ -272,7 +270,7 @@ class NaiveQueue:
             came_back = (
                 len(set(job.connections)) == 1 and job.connections[0] not in open_connections
             )
-            if job.connections[-1] != connection and not came_back:
+            if job.in_run or (job.connections[-1] != connection and not came_back):
                 expected.fenced.append(offset)
             elif offset in success:
                 self._acked(job, expected)
@@ -285,14 +283,17 @@ class NaiveQueue:
         held = {lease for lease in leases if (job := self.by_lease(lease)) and not refused
                 and job.deadline_ns > now_ns}  # fmt: skip
         for job in self.leased():
-            if job.lease in held:
+            if held & {other.lease for other in job.run}:
                 until_ns = now_ns + min(ms * MS, self.facts.visibility_ns)
                 job.deadline_ns = max(job.deadline_ns, until_ns)
         return [lease for lease in leases if lease not in held]
 
     def hand_back(self, job: NaiveJob) -> None:
-        job.state = "waiting"
-        job.attempts -= 1
+        """Unhandled, and with it those behind it in its run."""
+        for each in job.run[job.run.index(job) :]:
+            each.state = "waiting"
+            each.attempts -= 1
+            self._leave(each)
 
     def stored_copy(self, offset: int) -> Expected:
         expected = Expected()
@@ -303,9 +304,16 @@ class NaiveQueue:
     def pass_time(self, now_ns: int) -> Expected:
         expected = Expected()
         ended = [job for job in self.leased() if job.deadline_ns <= now_ns]
-        for job in sorted(ended, key=lambda job: (job.deadline_ns, job.lease)):
-            expected.expired.append(job.sent.offset)
-            self._failed(job, None, expected, now_ns=now_ns)
+        runs = {min(each.lease for each in job.run): job.run for job in ended}
+        for run in sorted(runs.values(), key=lambda run: (run[0].deadline_ns, run[0].lease)):
+            first, *behind = list(run)
+            for job in (first, *behind):
+                expected.expired.append(job.sent.offset)
+            for job in behind:  # unhandled perhaps, but nobody knows: it counts
+                self._leave(job)
+                job.state = "waiting"
+                self.failed_attempts[job.sent.offset] = job.attempts
+            self._failed(first, None, expected, now_ns=now_ns)
         for job in self.jobs.values():
             if job.state == "retrying" and job.due_ns <= now_ns:
                 job.state = "waiting"
@@ -336,6 +344,7 @@ class NaiveQueue:
         return job
 
     def _acked(self, job: NaiveJob, expected: Expected) -> None:
+        self._leave(job)
         expected.acked.append(job.sent.offset)
         self._finish(job.sent.offset, Outcome.OK, expected)
 
@@ -345,6 +354,12 @@ class NaiveQueue:
 
     def _failed(self, job: NaiveJob, nack: Nack | None, expected: Expected, *, now_ns: int) -> None:
         retry = self.facts.retry
+        behind = job.run[1:]
+        self._leave(job)
+        for each in behind:
+            each.state = "waiting"
+            each.attempts -= 1
+            self._leave(each)
         self.failed_attempts[job.sent.offset] = job.attempts
         used_up = job.attempts >= retry.max_deliveries or (nack is not None and nack.reject)
         if used_up and retry.on_exhausted is not OnExhausted.BLOCK:

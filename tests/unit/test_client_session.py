@@ -290,3 +290,53 @@ def test_repr_is_a_status_line() -> None:
 
 def test_a_long_outage_is_logged_less_and_less() -> None:
     assert [number for number in range(1, 100) if is_news(number)] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def run_of(*numbers: int, key: bytes = b"k") -> consumer.PullResponse:
+    """An answer with consecutive messages of one key."""
+    response = answer(*numbers)
+    for message in response.messages:
+        message.orderKey = key
+    return response
+
+
+def test_s10_a_run_is_handled_in_sequence_and_ends_at_the_first_failure() -> None:
+    """The verdict on the failed one and the rest go together."""
+    session = session_with(concurrency=4, prefetch=8)
+    session.begin_pull(START)
+    session.pull_answered(run_of(1, 2, 3, 4), START)
+    first = session.take(START)
+    assert session.take(START) is None
+    session.settle(first, None, START)
+    second = session.take(START)
+    session.settle(second, ValueError("no"), START)
+
+    assert session.take(START) is None
+    (batch,) = session.begin_pull(START).acks
+    assert batch.acked == [1]
+    assert [(nack.leaseId, nack.reason) for nack in batch.nacked] == [(2, "ValueError: no")]
+    assert batch.released == [3, 4]
+
+
+def test_s10_another_answers_messages_of_the_key_are_no_part_of_the_run() -> None:
+    session = session_with(concurrency=4, prefetch=8)
+    for numbers in ((1, 2), (3,)):
+        session.begin_pull(START)
+        session.pull_answered(run_of(*numbers), START)
+    session.settle(session.take(START), Defer(), START)
+
+    third = session.take(START)
+    assert third is not None
+    assert third.lease_id == 3
+
+
+def test_s2_a_verdict_inside_a_run_releases_nothing_and_does_not_hurry() -> None:
+    session = session_with(concurrency=1, prefetch=8)
+    session.begin_pull(START)
+    session.pull_answered(run_of(1, 2), START)
+    session.begin_pull(START)  # waits for the key's next messages
+    home = session.homes["a:1"]
+    session.settle(session.take(START), None, START + MS)
+    assert session.control_at(home) == START + 21 * MS
+    session.settle(session.take(START), None, START + 2 * MS)
+    assert session.control_at(home) == START + MS

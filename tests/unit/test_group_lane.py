@@ -126,6 +126,7 @@ async def test_the_life_of_a_lease_stands_in_the_history(bench: Bench) -> None:
         "lease": 1,
         "consumer": "client-1",
         "req": None,
+        "run": None,
         "at_ns": first["at_ns"],
     }
     assert 0 < first["at_ns"] <= second["at_ns"]

@@ -13,7 +13,7 @@ from proxy.downstream.requests import (
     linger_ms,
     pull_response,
     refusal,
-    refuse_later_fields,
+    refuse_contradictions,
     user_properties,
     uses_our_fields,
     verdicts_of_acks,
@@ -75,12 +75,16 @@ def test_a_pull_waits_within_bounds(asked: int | None, for_ours: int, for_ddmq: 
     assert linger_ms(request, ours=False) == for_ddmq
 
 
-def test_later_fields_are_refused_and_their_neutral_values_are_not() -> None:
-    for fields in ({"maxRun": 1}, {"maxRun": 0}, {"topics": ["a"]}, {"topic": "a"}):
-        refuse_later_fields(our_pull("g", **fields))
-    for fields in ({"maxRun": 2}, {"topic": "", "topics": []}):
-        with pytest.raises(Refused):
-            refuse_later_fields(our_pull("g", **fields))
+def test_topic_and_topics_exclude_each_other() -> None:
+    for fields in ({"topics": ["a"]}, {"topic": "a"}):
+        refuse_contradictions(our_pull("g", **fields))
+    with pytest.raises(Refused):
+        refuse_contradictions(our_pull("g", topic="", topics=[]))
+
+
+@pytest.mark.parametrize(("asked", "wanted"), [(None, 1), (0, 1), (1, 1), (2, 2), (10**6, 10**6)])
+def test_runs_are_given_to_whoever_asks_for_them(asked: int | None, wanted: int) -> None:
+    assert wish(our_pull("g", maxRun=asked)).max_run == wanted
 
 
 def test_topics_are_wanted_once_each_and_none_means_any() -> None:

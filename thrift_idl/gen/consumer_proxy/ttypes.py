@@ -693,7 +693,10 @@ class PullRequest(object):
     id again gets the same answer, as far as its leases are alive: a client repeats a pull whose
     answer was lost, and counts the leases from its first sending. The last 4 answers are kept.
      - clientId: Names the client on the operator's pages; any text up to 256 bytes.
-     - maxRun: Consecutive messages of one order key in a batch at most. Default 1; more is for a later version and refused clearly until then.
+     - maxRun: Consecutive messages of one order key in a batch at most. Default 1. More is for clients that
+    handle such a run in sequence and stop at its first failure, which they nack, releasing the rest
+    in the same request. A run is extended, ends and is given back as one; an ack inside it counts
+    once those ahead of it are finished. Only messages that never failed come in runs.
      - manyQueues: True: the answer may hold batches of several queues, maxBatchSize counting over all. Default false.
      - token: Who is asking.
      - topics: Messages of any of these topics; excludes field 2.
