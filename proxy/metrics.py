@@ -44,6 +44,9 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
     "blocked": MetricDefinition(
         "blocked_messages", "Messages that wait behind another of their key", _QUEUE
     ),
+    "spilled": MetricDefinition(
+        "spilled_messages", "Messages behind stuck keys that are held as offsets alone", _QUEUE
+    ),
     "keys": MetricDefinition("keys", "Order keys with unfinished messages", _QUEUE),
     "span": MetricDefinition(
         "span_messages", "Read position of the queue minus the committed offset", _QUEUE

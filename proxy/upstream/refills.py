@@ -78,8 +78,11 @@ class Refills:
                     max_messages=_together(offsets[at : at + _MAX_MESSAGES]),
                     suspend_ms=0,
                 )
-            except RemotingError as error:
-                log.warning("spilled messages not read; trying again", reason=str(error))
+            except Exception as error:  # whatever it is: no key may stand still in silence
+                bug = None if isinstance(error, RemotingError) else error
+                log.warning(
+                    "spilled messages not read; trying again", reason=str(error), exc_info=bug
+                )
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
                 continue

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from proxy.core import recording
+from proxy.core.ids import Epoch
+from proxy.core.ownership_record import Delta, Record, Snapshot, SnapshotPart
+from proxy.core.ownership_replay import LastOwner
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.recording import Recording
+from tests.support.messages import keyed
+from tests.support.pipelines import lease, pipeline
+from tests.unit.test_ownership_record import own
+
+HOUR_NS = 3600 * 1_000_000_000
+
+
+def ack_one(queue: QueuePipeline) -> None:
+    (each,) = lease(queue, 1)
+    queue.settle(acked=[each.lease_id], now_ns=0)
+
+
+def write(records: Recording, at: int, *, now_ns: int = 1) -> list[Record]:
+    """What is due, written at that offset."""
+    due = records.due(now_ns)
+    if due:
+        records.written(due, at=at)
+    return due
+
+
+def test_the_first_owner_begins_with_a_snapshot_and_goes_on_with_what_changed() -> None:
+    queue = pipeline(messages=[keyed(0, "a"), keyed(1, "b"), keyed(2, "c")])
+    records = Recording(queue, None)
+    first = Snapshot(Epoch(1), 0, 3, (0, 1, 2))
+    assert write(records, 7) == [SnapshotPart(0, 1, first)]
+    assert write(records, 8) == [], "nothing changed"
+    ack_one(queue)
+    assert write(records, 8) == [Delta(Epoch(1), 7, 1, 3, left=(0,))]
+    assert write(records, 9) == []
+
+
+def test_an_owner_goes_on_from_the_snapshot_that_it_resumed() -> None:
+    before = Snapshot(Epoch(1), 1, 4, (1, 3))
+    queue = pipeline(epoch=5, resume=before, messages=[keyed(1, "a")])
+    records = Recording(queue, LastOwner(Epoch(1), own(), before, clean=False, snapshot_at=2))
+    assert write(records, 6) == [], "it says no more than its predecessor"
+    ack_one(queue)
+    assert write(records, 6) == [Delta(Epoch(5), 2, 3, 4, left=(1,))]
+
+
+def test_after_a_record_that_may_be_lost_everything_is_said_again() -> None:
+    queue = pipeline(messages=[keyed(0, "a"), keyed(1, "b")])
+    records = Recording(queue, None)
+    write(records, 0)
+    ack_one(queue)
+    assert isinstance(records.due(1)[0], Delta)
+    records.failed()
+    assert records.due(1) == [SnapshotPart(0, 1, Snapshot(Epoch(1), 1, 2, (1,)))]
+
+
+def test_a_snapshot_is_written_in_any_case_if_it_is_asked_for() -> None:
+    queue = pipeline()
+    records = Recording(queue, None)
+    write(records, 0)
+    assert isinstance(records.due(1, whole=True)[0], SnapshotPart)
+
+
+def kinds(count: int, *, ns_each: int = 1, messages: int = 1) -> list[str]:
+    """What *count* rounds write, in each of which so many messages come and are finished."""
+    queue = pipeline()
+    records = Recording(queue, None)
+    found = []
+    for number in range(count):
+        start = number * messages
+        some = [keyed(n, f"k{n}") for n in range(start, start + messages)]
+        queue.on_messages(some, next_offset=start + messages)
+        for each in lease(queue, messages):
+            if number % 2:  # or every other round would say nothing but where it has come to
+                queue.settle(acked=[each.lease_id], now_ns=0)
+        due = write(records, number, now_ns=1 + number * ns_each)
+        found.append(type(due[0]).__name__)
+    return found
+
+
+def test_a_new_owner_never_has_too_many_records_to_read() -> None:
+    found = kinds(recording._MAX_DELTAS + 3)
+    last = found.index("SnapshotPart", 1)
+    assert last == recording._MAX_DELTAS + 1
+    assert set(found[1:last]) == {"Delta"}
+
+
+def test_a_snapshot_is_written_once_the_deltas_are_longer() -> None:
+    found = kinds(12, messages=4000)
+    assert "SnapshotPart" in found[3:]
+    assert found[1:4] == ["Delta"] * 3
+
+
+def test_a_snapshot_is_never_older_than_an_hour() -> None:
+    found = kinds(4, ns_each=HOUR_NS // 2)
+    assert found == ["SnapshotPart", "Delta", "SnapshotPart", "Delta"]

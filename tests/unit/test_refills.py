@@ -1,0 +1,112 @@
+"""Spilled messages are read again: in few reads, until they are there, gone, or nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker_core.client import PullResult, PullStatus
+from broker_core.errors import RemotingError
+from broker_core.remoting.message import StoredMessage
+from proxy.core.queue_jobs import Refill
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.upstream import refills
+from proxy.upstream.refills import Refills
+from tests.support.eventually import eventually
+from tests.support.messages import keyed
+from tests.support.pipelines import pipeline
+
+
+class Desk:
+    """A broker that has *there*, and the lane that is given what was read."""
+
+    name = "billing"
+
+    def __init__(self, there: range, *, before: Callable[[], None] = lambda: None) -> None:
+        self.there, self.before = there, before
+        self.asked: list[tuple[int, int]] = []  # offset, how many
+        self.given: list[tuple[Refill, list[int]]] = []
+        self.refills = Refills(SimpleNamespace(client=self))  # type: ignore[arg-type]
+        self.pipeline = pipeline()
+
+    async def pull(self, _queue: Any, *, offset: int, max_messages: int, **_: Any) -> PullResult:
+        self.asked.append((offset, max_messages))
+        self.before()
+        if offset < self.there.start:
+            status, messages, following = PullStatus.OFFSET_ILLEGAL, [], self.there.start
+        else:
+            found = range(offset, min(offset + max_messages, self.there.stop))
+            status = PullStatus.FOUND if found else PullStatus.NO_NEW_MSG
+            messages, following = [keyed(n, "k") for n in found], max(offset, found.stop)
+        return PullResult(
+            status=status,
+            messages=messages,
+            next_offset=following,
+            min_offset=self.there.start,
+            max_offset=self.there.stop,
+        )
+
+    def refilled(
+        self, _pipeline: QueuePipeline, refill: Refill, messages: list[StoredMessage]
+    ) -> None:
+        self.given.append((refill, [message.queue_offset for message in messages]))
+
+    async def read(self, *wanted: Refill) -> None:
+        for refill in wanted:
+            self.refills.read(self, self.pipeline, refill)  # type: ignore[arg-type]
+        await eventually(lambda: not self.refills.tasks())
+
+
+async def test_near_offsets_of_several_keys_are_read_together_and_far_ones_apart() -> None:
+    desk = Desk(range(2000))
+    one, other = Refill(b"a", (3, 5, 9)), Refill(b"b", (4, 1000))
+    await desk.read(one, other)
+    assert desk.asked == [(3, 7), (1000, 1)]
+    assert desk.given == [(one, [3, 5, 9]), (other, [4, 1000])]
+
+
+async def test_what_retention_deleted_meanwhile_is_not_given() -> None:
+    desk = Desk(range(8, 20))
+    refill = Refill(b"a", (2, 3, 9))
+    await desk.read(refill)
+    assert desk.given == [(refill, [9])]
+
+
+async def test_a_broker_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refills, "_FIRST_BACK_OFF_S", 0.001)
+    failures = [RemotingError("away"), RemotingError("away")]
+
+    def fail() -> None:
+        if failures:
+            raise failures.pop()
+
+    desk = Desk(range(20), before=fail)
+    refill = Refill(b"a", (3,))
+    await desk.read(refill)
+    assert (desk.asked, desk.given) == ([(3, 1)] * 3, [(refill, [3])])
+
+
+async def test_reading_ends_with_the_ownership_of_the_queue() -> None:
+    def fail() -> None:
+        desk.pipeline.close()
+        raise RemotingError("away")
+
+    desk = Desk(range(20), before=fail)
+    await desk.read(Refill(b"a", (3,)), Refill(b"b", (4,)))
+    assert desk.asked == [(3, 2)]
+
+
+async def test_what_is_wanted_while_others_are_read_comes_next() -> None:
+    late = Refill(b"b", (7,))
+
+    def want_more() -> None:
+        if len(desk.asked) == 1:
+            desk.refills.read(desk, desk.pipeline, late)  # type: ignore[arg-type]
+
+    desk = Desk(range(20), before=want_more)
+    first = Refill(b"a", (3,))
+    await desk.read(first)
+    assert desk.given == [(first, [3]), (late, [7])]
