@@ -222,6 +222,12 @@ class GroupLane:
         """The answer to a pull was given once more: its leases stay as they are."""
         self._notes.replayed(batches)
 
+    def await_replay(self, batches: Iterable[Batch], *, connection: int) -> None:
+        """An answer was never written to *connection*; it may be asked for until its leases end."""
+        for lease in (lease for batch in batches for lease in batch.leases):
+            if lease.holder.connection == connection:  # else it went to another meanwhile
+                lease.unsent = True
+
     def return_unsent(self, batches: Iterable[Batch]) -> None:
         """An answer was never written: its jobs are offered again, uncounted."""
         for pipeline, leases in ((batch.pipeline, batch.leases) for batch in batches):
@@ -313,7 +319,8 @@ class GroupLane:
         for refill in effects.refills:
             self.listener.on_refill(self, pipeline, refill)
         self._after(pipeline)
-        if effects.finished or effects.nacked or effects.released or effects.expired:
+        ended = effects.nacked or effects.released or effects.expired or effects.unsent
+        if effects.finished or ended:
             self.listener.on_settled()
 
     def _after(self, pipeline: QueuePipeline) -> None:

@@ -217,10 +217,16 @@ class HandOuts:
     def on_time(self, *, now_ns: int) -> Effects:
         """End the leases whose deadline has come; offer the jobs whose retry is due.
 
-        An expired job is offered again at once, or given up if its hand-outs are used up.
+        An expired job is offered again at once, or given up if its hand-outs are used up. One whose
+        answer was never written is offered uncounted.
         """
         effects = Effects()
         for first, *behind in self._buffer.expired(now_ns):
+            if first.unsent:
+                effects.unsent += [first, *behind]
+                self._take_back(first.job)
+                self._unfollow(behind)
+                continue
             effects.expired += [first, *behind]
             for lease in behind:
                 self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # it counts

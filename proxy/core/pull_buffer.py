@@ -55,10 +55,13 @@ class Lease:
     run: deque[Lease] | None = None
     #: What was said of it while one ahead of it in its run was open.
     verdict: Plain | Nack | None = None
+    #: Its answer was never written; it waits to be asked for again.
+    unsent: bool = False
 
     def held_by(self, holder: Holder) -> None:
         """*holder* has it now: at the hand-out, and when its answer goes to another connection."""
         self.holder = holder
+        self.unsent = False
         if self.job.sole_connection == 0:
             self.job.sole_connection = holder.connection
         elif self.job.sole_connection != holder.connection:

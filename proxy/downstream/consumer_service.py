@@ -229,18 +229,20 @@ class ConsumerService:
             self._waiting[name] = give_up
 
     def _answer(self, asked: _Asked, batches: list[Batch]) -> None:
-        lane, reply = asked.lane, asked.reply
-        reply.on_lost = None
-        if batches and asked.name is not None:  # if it is lost, its leases wait to be asked for
+        if batches and asked.name is not None:
             self._replays.keep(asked.name, batches, now_ns=now_ns())
-        elif batches:
-            reply.on_lost = lambda: lane.return_unsent(batches)
         self._send(asked, batches)
 
     def _send(self, asked: _Asked, batches: list[Batch]) -> None:
-        home = asked.reply.connection.home
-        response = pull_response(batches, group=asked.lane.name, ours=asked.ours, home=home)
-        asked.reply(consumer_service.pull_result(success=response))
+        lane, reply, connection = asked.lane, asked.reply, asked.reply.connection
+        reply.on_lost = None
+        if batches and asked.name is not None:  # if it is lost, its leases wait to be asked for
+            number = connection.connection_id
+            reply.on_lost = lambda: lane.await_replay(batches, connection=number)
+        elif batches:
+            reply.on_lost = lambda: lane.return_unsent(batches)
+        response = pull_response(batches, group=lane.name, ours=asked.ours, home=connection.home)
+        reply(consumer_service.pull_result(success=response))
 
     def _repeat(self, asked: _Asked, name: RequestName) -> bool:
         """Answer a pull that was answered before, if something of that answer is left.
@@ -253,7 +255,6 @@ class ConsumerService:
         batches = self._replays.find(name, lane.buffer.find, holder=holder, now_ns=now_ns())
         if batches:
             self.replayed += 1
-            asked.reply.on_lost = None
             lane.replayed(batches)
             self._send(asked, batches)
         return bool(batches)

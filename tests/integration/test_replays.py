@@ -80,6 +80,24 @@ async def test_leases_of_an_answer_that_never_left_wait_for_the_replay() -> None
             assert it.leased() == 5
 
 
+async def test_leases_of_an_answer_that_never_left_end_uncounted() -> None:
+    """Nobody had it: a client whose connections break must not use up a message's hand-outs."""
+    notes = Notes()
+    settings = group_settings(visibility_timeout_s=0.3, max_deliveries=1)
+    async with serving(settings, history=notes, limits={"max_answer_bytes": 2**26}) as it:
+        it.feed(it.own(), *(message(n, key="k", body=bytes(3_000_000)) for n in range(5)))
+        it.feed(it.own(1), *(message(n, key=f"{n}", body=bytes(3_000_000)) for n in range(5)))
+        async with connect(it.port, receive_buffer=4096) as slow, connect(it.port) as other:
+            slow.send("pull", our_pull(GROUP, requestId="1", manyQueues=True))
+            await eventually(lambda: it.leased() == 6)
+            slow.abort()
+            await eventually(lambda: it.leased() == 0)
+            got = await other.pull(GROUP, maxBatchSize=1)
+            assert [each.attempt for each in got.messages] == [1]
+        assert (len(notes.of("unsent")), notes.of("expire")) == (6, [])
+        assert it.listener.dead_letters == []
+
+
 async def test_leases_that_nobody_asks_for_again_end_at_their_deadline() -> None:
     async with serving(group_settings(visibility_timeout_s=0.2)) as it:
         it.feed(it.own(), keyed(0, "k"))

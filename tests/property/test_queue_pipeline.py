@@ -180,14 +180,10 @@ class PipelineMachine(RuleBasedStateMachine):
         assert not_held == expected
 
     @precondition(lambda self: self.budgets.leases.used)
-    @rule(which=QUEUES, last=st.integers(1, 3))
-    def answer_was_not_sent(self, which: int, last: int) -> None:
-        here = self.queues[which]
-        unsent = here.leases[-last:]
-        for each in unsent:
-            if job := here.naive.by_lease(each.lease_id):
-                here.naive.hand_back(job)
-        here.pipeline.return_unsent(unsent)
+    @rule(which=QUEUES, last=st.integers(1, 3), waits=st.booleans())
+    def answer_was_not_sent(self, which: int, last: int, waits: bool) -> None:
+        """It goes back at once, or waits for its client to ask again."""
+        self.queues[which].was_not_sent(last, waits=waits)
 
     @precondition(lambda self: any(here.copies for here in self.queues))
     @rule(data=st.data())

@@ -174,6 +174,17 @@ class Modelled:
         self.leases += leases
         return leases
 
+    def was_not_sent(self, last: int, *, waits: bool) -> None:
+        unsent = self.leases[-last:]
+        for each in unsent:
+            each.unsent = waits
+            if job := self.naive.by_lease(each.lease_id):
+                job.unsent = waits
+                if not waits:
+                    self.naive.hand_back(job)
+        if not waits:
+            self.pipeline.return_unsent(unsent)
+
     def commit(self) -> None:
         offset = self.pipeline.committable
         assert offset >= self.committed, "claim 4: never falls"

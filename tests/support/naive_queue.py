@@ -31,6 +31,7 @@ class NaiveJob:
     run: list[NaiveJob] = field(default_factory=list)  # those leased with it, in order
     verdict: Nack | str | None = None  # "ack", "release"
     in_run: bool = False
+    unsent: bool = False
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Expected:
     nacked: list[int] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     expired: list[int] = field(default_factory=list)
+    unsent: list[int] = field(default_factory=list)
     fenced: list[int] = field(default_factory=list)
     dead_letters: list[int] = field(default_factory=list)
     missing_keys: int = 0
@@ -51,7 +53,13 @@ class Expected:
             effects.finished,
             *(
                 [lease.job.offset for lease in leases]
-                for leases in (effects.acked, effects.nacked, effects.released, effects.expired)
+                for leases in (
+                    effects.acked,
+                    effects.nacked,
+                    effects.released,
+                    effects.expired,
+                    effects.unsent,
+                )
             ),
             effects.fenced,
             [job.offset for job in effects.dead_letters],
@@ -255,7 +263,7 @@ class NaiveQueue:
         """Its lease ended."""
         if job in job.run:
             job.run.remove(job)
-        job.run, job.verdict, job.in_run = [], None, False
+        job.run, job.verdict, job.in_run, job.unsent = [], None, False, False
 
     def settle_by_offset(
         self, *, success: list[int], failed: list[int], connection: int,
@@ -307,6 +315,10 @@ class NaiveQueue:
         runs = {min(each.lease for each in job.run): job.run for job in ended}
         for run in sorted(runs.values(), key=lambda run: (run[0].deadline_ns, run[0].lease)):
             first, *behind = list(run)
+            if first.unsent:
+                expected.unsent += [job.sent.offset for job in run]
+                self.hand_back(first)
+                continue
             for job in (first, *behind):
                 expected.expired.append(job.sent.offset)
             for job in behind:  # unhandled perhaps, but nobody knows: it counts
