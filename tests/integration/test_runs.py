@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from broker_core.tasks import spawn
+from proxy.core.ids import LeaseId
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -77,15 +78,18 @@ async def test_the_first_failure_gives_the_rest_back_uncounted_and_then_they_com
 
 
 async def test_a_run_is_extended_and_expires_as_one_and_comes_again_one_by_one() -> None:
-    async with serving(group_settings(visibility_timeout_s=1.0)) as it, connect(it.port) as client:
-        it.feed(it.own(), *(keyed(n, "k") for n in range(3)))
+    async with serving(group_settings(visibility_timeout_s=0.4)) as it, connect(it.port) as client:
+        pipeline = it.own()
+        it.feed(pipeline, *(keyed(n, "k") for n in range(3)))
         got = await client.pull(GROUP, maxRun=3)
-        for _ in range(2):
-            await asyncio.sleep(0.6)
-            reference = consumer.LeaseRef(context=got.context, leaseId=2)
-            request = consumer.ExtendRequest(groupId=GROUP, leases=[reference], ms=10_000)
-            assert (await client.call("extend", request)).notHeld == []
-        assert it.leased() == 3
+        leases = [pipeline.lease_of(LeaseId(number)) for number in (1, 2, 3)]
+        before = {lease.deadline_ns for lease in leases if lease}
+        reference = consumer.LeaseRef(context=got.context, leaseId=2)
+        request = consumer.ExtendRequest(groupId=GROUP, leases=[reference], ms=10_000)
+        assert (await client.call("extend", request)).notHeld == []
+        after = {lease.deadline_ns for lease in leases if lease}
+        assert len(before) == len(after) == 1
+        assert max(after) > max(before)
         await eventually(lambda: it.leased() == 0)
         assert it.lane().counts[TOPIC].expired == 3
         for offset in range(3):
