@@ -47,8 +47,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--on-exhausted", choices=("dead_letter", "block"))
     parser.add_argument("--proxies", type=int, default=3)
     parser.add_argument("--clients", default=_CLIENTS, help=f"kind of each; of {', '.join(KINDS)}")
-    parser.add_argument("--keys", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=120, help="messages a second")
+    parser.add_argument("--keys", type=int, default=10)
+    parser.add_argument("--rate", type=float, default=150, help="messages a second")
     parser.add_argument(
         "--lock-expiry-s", type=float, help="of an official broker (its own default is 60)"
     )

@@ -21,7 +21,7 @@ from tests.chaos.workload import TOPIC, Sender
 from thin_client import AsyncProducer, Outgoing, SendFailed, new_message_id
 from thin_client.delivery import UNIQUE_ID, Delivery
 
-_SENDERS = 12
+_MOST_SENDERS = 12
 #: Sends that were due in the last so many seconds are made up for.
 _CATCHES_UP_S = 1.0
 
@@ -74,7 +74,8 @@ async def _run(options: argparse.Namespace, history: HistoryWriter) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     print_json({"ready": True})
-    senders = [Sender(number, _SENDERS, options.keys) for number in range(_SENDERS)]
+    count = min(_MOST_SENDERS, options.keys - 2)  # each has a key of its own
+    senders = [Sender(number, count, options.keys) for number in range(count)]
     tasks = [
         spawn(_send(options, sender, history, stop), name=f"sender {sender.number}")
         for sender in senders
