@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from proxy.history.facts import LaneFacts, Slot, name_of
 
@@ -14,46 +15,58 @@ class Unfinished:
     slot: Slot
     handed_out: int = 0
     shown: int = 0  # what the last hand-out said
-    epoch: int = -1  # of the last hand-out
-    crashes: int = 0  # of owners since the first
+    sure: int = 0  # what its owner must know of them
     origin: int | None = None  # a copy's: where the message itself stands
+    base: int = 0  # what the owner must have known at the beginning of its period
+    out_ns: list[int] = field(default_factory=list)  # when, in this period
 
 
 class Attempts:
     """The ``attempt`` of each hand-out. Only one handed back unhandled, or never sent, is free.
 
-    A new owner after a crash may know fewer than there were, never more.
+    A new owner after a crash may know fewer than there were: it knows what a record says, and a
+    hand-out stands in one once it has failed.
     """
 
     def __init__(self, facts: LaneFacts) -> None:
         self._facts = facts
 
+    def new_period(self, messages: Iterable[Unfinished], *, clean: bool) -> None:
+        """Another owner, who knows what the facts say; O(unfinished)."""
+        for message in messages:
+            out = len(message.out_ns)
+            known = out if clean else sum(t_ns <= self._facts.known_ns for t_ns in message.out_ns)
+            if known:
+                failed = known if clean or known < out else known - 1
+                message.sure = max(message.base, message.shown - out + failed)
+            elif out:
+                message.sure = message.base
+            message.base = message.sure
+            message.out_ns.clear()
+
     def handed_out(
-        self, offset: int, message: Unfinished, attempt: int, *, crashed: bool, finished: bool
+        self, offset: int, message: Unfinished, attempt: int, *, t_ns: int, finished: bool
     ) -> None:
-        """*message* goes out; *crashed*: the owner before the present one ended uncleanly;
-        *finished*: the message had finished under it, and nobody knows any more how.
+        """*message* goes out; *finished*: it had finished under an owner before, and nobody knows
+        any more how.
         """
-        facts = self._facts
         message.handed_out += 1
-        same_owner = message.epoch == facts.epoch
-        if message.epoch >= 0 and not same_owner and crashed:
-            message.crashes += 1
-        fewest = 1 if crashed and not same_owner else message.shown + 1
         forgotten = finished and message.handed_out == 1
-        if not forgotten and not fewest <= attempt <= message.shown + 1:
-            self._wrong(offset, message, f"said attempt {attempt} after {message.shown}")
-        most = facts.rules.max_deliveries
-        if most is not None and message.handed_out > most + message.crashes:
-            self._wrong(
-                offset, message, f"was handed out {message.handed_out} times, {most} are allowed"
-            )
-        message.shown, message.epoch = attempt, facts.epoch
+        if not forgotten and not message.sure < attempt <= message.shown + 1:
+            known = "" if message.sure == message.shown else f", at least {message.sure} known"
+            self._wrong(offset, message, f"said attempt {attempt} after {message.shown}{known}")
+        most = self._facts.rules.max_deliveries
+        if most is not None and attempt > most:
+            self._wrong(offset, message, f"was handed out {attempt} times, {most} are allowed")
+        message.shown = message.sure = attempt
+        message.out_ns.append(t_ns)
 
     def refunded(self, message: Unfinished) -> None:
         """The hand-out does not count."""
         message.handed_out -= 1
         message.shown -= 1
+        message.sure -= 1
+        del message.out_ns[-1:]
 
     def _wrong(self, offset: int, message: Unfinished, what: str) -> None:
         self._facts.violation("D3b", f"{name_of(message.slot)}: offset {offset} {what}")

@@ -72,6 +72,7 @@ class Deliveries:
         self.end_all_leases(t_ns)
         self._handed_over, self._clean = handed_over, handed_over and not leased
         self.durability.new_period(self._facts.epoch)
+        self._attempts.new_period(self._unfinished.values(), clean=self._clean)
         for key, offset in self._highest.items():
             self._highest_before[key] = max(offset, self._highest_before.get(key, -1))
         self._highest = {}
@@ -112,11 +113,7 @@ class Deliveries:
                     " in memory",
                 )
         self._attempts.handed_out(
-            offset,
-            message,
-            event["attempt"],
-            crashed=not self._clean,
-            finished=bool(flags & FINISHED),
+            offset, message, event["attempt"], t_ns=t_ns, finished=bool(flags & FINISHED)
         )
         self.progress.handed_out(
             offset,

@@ -127,6 +127,8 @@ class LaneFacts:
     """How long pulls waited there."""
     serves_from_ns: int = 0
     """Since when its owner may hand out."""
+    known_ns: int = 0
+    """Until when its owner knows by records what the one before did."""
     draining: bool = False
     """Its owner hands out nothing more: it drains the queue, or has given it up."""
     judged_by_proxy: bool = False

@@ -49,6 +49,8 @@ groups:
         retry_intervals_ms: [100, 200, 400, 800]
         max_deliveries: {max_deliveries}
         on_exhausted: {on_exhausted}
+        max_jobs_in_memory: 100
+        max_jobs_per_key_in_memory: 8
 """
 _BROKER_SETTINGS = "{{lock_expiry_s: {times.expiry_s}, segment_bytes: 8388608}}"
 

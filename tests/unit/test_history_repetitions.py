@@ -96,6 +96,24 @@ def test_a_crash_may_forget_one_hand_out() -> None:
     assert story.ack(0, story.deliver(0, attempt=2)).found() == set()
 
 
+@pytest.mark.parametrize(("attempt", "found"), [(1, {"D3b"}), (2, set()), (3, set())])
+def test_d3b_a_crash_forgets_none_that_a_record_says(attempt: int, found: set[str]) -> None:
+    """The second was in nobody's record, the first had failed in one."""
+    story = owned(1)
+    story.expire(0, story.deliver(0))
+    story.deliver(0)
+    recorded(story, at=5).own(9)
+    assert story.ack(0, story.deliver(0, attempt=attempt)).found() == found
+
+
+def test_d3b_nor_do_two_crashes() -> None:
+    story = owned(1)
+    story.expire(0, story.deliver(0))
+    story.deliver(0)
+    recorded(story, at=5).own(9).own(12)
+    assert story.ack(0, story.deliver(0, attempt=1)).found() == {"D3b"}
+
+
 def test_d3b_a_clean_end_forgets_none() -> None:
     story = owned(1)
     story.expire(0, story.deliver(0))
