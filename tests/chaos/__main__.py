@@ -31,7 +31,7 @@ from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
 
 _OUT = ROOT / "build/chaos"
-_CLIENTS = "thin,ddmq-java,blocking,thin,ddmq-go"
+_CLIENTS = "runs,ddmq-java,blocking,thin,ddmq-go"
 
 
 def _options() -> argparse.Namespace:

@@ -30,7 +30,7 @@ def _options_of(options: argparse.Namespace, history: HistoryWriter) -> dict[str
     return {"concurrency": _CONCURRENCY, "client_id": options.name, "observer": observer}
 
 
-def _run_thin(options: argparse.Namespace, history: HistoryWriter) -> int:
+def _run_thin(options: argparse.Namespace, history: HistoryWriter, *, max_run: int = 1) -> int:
     async def handle(message: Message) -> None:
         body, cured = message.json(), options.cured.exists()
         await asyncio.sleep(work_s(body, cured=cured))
@@ -39,7 +39,7 @@ def _run_thin(options: argparse.Namespace, history: HistoryWriter) -> int:
 
     async def run() -> None:
         servers, more = options.proxies.split(","), _options_of(options, history)
-        consumer = AsyncConsumer(servers, group=GROUP, **more)
+        consumer = AsyncConsumer(servers, group=GROUP, max_run=max_run, **more)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
         print_json({"ready": True})
         await consumer.run(handle, handle_signals=False)
@@ -93,6 +93,7 @@ def _run_ddmq(options: argparse.Namespace, history: HistoryWriter, *, mode: str)
 #: By what a client calls itself.
 KINDS: dict[str, Callable[[argparse.Namespace, HistoryWriter], int]] = {
     "thin": _run_thin,
+    "runs": partial(_run_thin, max_run=8),
     "blocking": _run_blocking,
     **{f"ddmq-{mode}": partial(_run_ddmq, mode=mode) for mode in MODES},
 }
