@@ -5,8 +5,10 @@ Never here: I/O, a clock, a log, asyncio, metrics. The shells (``proxy.group_lan
 
 What always holds, each line tested by a property in ``tests/property/test_queue_pipeline.py``:
 
-1. Of the jobs of one order key at most one is ready or running; the rest wait in its chain.
-2. Jobs of a key are first handed out in queue order, each after its predecessor finished.
+1. Of the jobs of one order key at most one is ready or running, or one run; the rest wait in its
+   chain.
+2. Jobs of a key are first handed out in queue order, each after its predecessor finished, or behind
+   it in the same run to the same client.
 3. A job has at most one live lease; an ack for any other lease finishes nothing.
 4. The committable offset is the lowest unfinished one, or the read position if all is finished.
 5. A key without unfinished jobs costs no memory.

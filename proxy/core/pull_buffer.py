@@ -68,7 +68,7 @@ class Lease:
             self.job.sole_connection = SEVERAL_CONNECTIONS
 
     def may_be_settled_on(self, connection: int, open_connections: Container[int]) -> bool:
-        """Whether a verdict without a lease id counts: see ``QueuePipeline.settle_by_offset``."""
+        """Whether a verdict without a lease id counts: see ``HandOuts.settle_by_offset``."""
         if self.run is not None:
             return False  # who asks for runs has lease ids
         sole = self.job.sole_connection
