@@ -153,6 +153,51 @@ async def test_leases_are_extended_and_losses_told(proxy: ScriptedProxy) -> None
     assert [ref.leaseId for ref in proxy.of("extend")[0].argument.leases] == [1, 2]
 
 
+@pytest.mark.parametrize("still_held", [True, False])
+async def test_late_answers_are_confirmed_first(proxy: ScriptedProxy, still_held: bool) -> None:
+    """Messages of an answer later than the lease is long are handled only after an extend."""
+    proxy.lease_ms = 100
+    handled = []
+
+    async def late(request: Request) -> consumer.PullResponse:
+        await asyncio.sleep(0.15)
+        return proxy.batch(consumer.Message(value=b"", offset=0, leaseId=77, key="late"))
+
+    def handle(message: Message) -> None:
+        assert proxy.of("extend")
+        handled.append(message.key)
+
+    if not still_held:
+        proxy.not_held = {77}
+    proxy.script("pull", late)
+    async with Running(consumer_of(proxy), handle):
+        await proxy.until(lambda: bool(proxy.of("extend")))
+        await proxy.until(lambda: len(proxy.of("pull")) > 3)
+
+    assert handled == (["late"] if still_held else [])
+
+
+async def test_a_run_goes_back_with_its_first_failure(proxy: ScriptedProxy) -> None:
+    """In one request, and nothing of it is handled; the client asked for runs."""
+    handled = []
+
+    def handle(message: Message) -> None:
+        handled.append(message.lease_id)
+        if message.lease_id == 2:
+            raise Reject("worse")
+
+    await proxy.put(*"aaaa")
+    async with Running(consumer_of(proxy, max_run=4), handle):
+        await proxy.until(lambda: len(proxy.verdicts) == 4)
+
+    assert handled == [1, 2]
+    asked = [*proxy.of("pull"), *proxy.of("settle")]
+    (together,) = [each.verdicts for each in asked if (2, "reject") in each.verdicts]
+    assert together[-3:] == [(2, "reject"), (3, "defer"), (4, "defer")]
+    assert {each.argument.maxRun for each in proxy.of("pull")} == {4}
+    assert proxy.of("pull")[0].argument.maxBatchSize == 16
+
+
 async def test_unknown_group_is_one_sentence(proxy: ScriptedProxy) -> None:
     """What no retry can help ends both forms with the proxy's own sentence."""
 
