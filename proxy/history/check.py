@@ -100,7 +100,7 @@ class HistoryChecker:
         lanes = self._lanes.values()
         for lane in lanes:
             lane.ownership.judge_end()
-        self._sends.judge(self._lanes, self._sites)
+        self._sends.judge(self._lanes)
         side = "handlings" if self._handled else "deliveries"
         counts = Counts(
             events=self._events,

@@ -248,8 +248,3 @@ class Deliveries:
         if (message := self._unfinished.get(lease.offset)) is not None:
             self._attempts.refunded(message)
         self.progress.ended(lease.offset, lease.slot, t_ns)
-
-    def judge_end(self, t_ns: int) -> None:
-        """The histories end; *t_ns* is the owner's last event."""
-        self.leases.judge_end(t_ns)
-        self.progress.end(t_ns)

@@ -129,8 +129,8 @@ class LaneFacts:
     """Since when its owner may hand out."""
     known_ns: int = 0
     """Until when its owner knows by records what the one before did."""
-    draining: bool = False
-    """Its owner hands out nothing more: it drains the queue, or has given it up."""
+    served_until_ns: int | None = None
+    """When its owner began to drain it, or gave it up; None while it hands out."""
     judged_by_proxy: bool = False
     """A proxy's events of this queue are in the histories; else handlers are all we have."""
     begin: int = 0

@@ -92,7 +92,8 @@ class Lane:
         """At the end: True if the message came to its end, or waits for a redrive."""
         return self.facts.done(offset) and not self.parking.lost(offset)
 
-    def never_came(self, offset: int, key: str | None, sites: Sites) -> None:
+    def never_came(self, offset: int, key: str | None) -> None:
         """At the end: the message came to no end. *key* is that of its send."""
-        if self.ownership.node is not None and self.deliveries.unfinished(offset) is None:
-            self.deliveries.progress.never_came(offset, key, sites.last_ns(self.ownership.node))
+        until_ns = self.facts.served_until_ns
+        if until_ns is not None and self.deliveries.unfinished(offset) is None:
+            self.deliveries.progress.never_came(offset, key, until_ns)

@@ -52,13 +52,14 @@ class Ownership:
     def drain(self, event: Event) -> None:
         """The owner hands out nothing more."""
         if event["epoch"] == self._facts.epoch:
-            self._facts.draining = True
+            self._serves_no_more(event["t_ns"])
 
     def disown(self, event: Event) -> None:
         """The owner gave the queue up."""
         if event["epoch"] != self._facts.epoch:
             return
-        self._facts.draining = True
+        self._serves_no_more(event["t_ns"])
+        self._deliveries.leases.judge_end(event["t_ns"])
         self.node = None
         self._leased_then = self._deliveries.end_all_leases(event["t_ns"])
         if event.get("reason") == "handed over":
@@ -150,9 +151,15 @@ class Ownership:
         """The histories end: the last owner is judged until its own last event."""
         if self.node is not None:
             t_ns = self._sites.last_ns(self.node)
-            self._deliveries.judge_end(t_ns)
-            if not self._facts.draining:
-                self._freshness.judge(t_ns)
+            self._deliveries.leases.judge_end(t_ns)
+            self._serves_no_more(t_ns)
+
+    def _serves_no_more(self, t_ns: int) -> None:
+        facts = self._facts
+        if facts.served_until_ns is None:
+            facts.served_until_ns = t_ns
+            self._deliveries.progress.end(t_ns)
+            self._freshness.judge(t_ns)
 
     def _enter(self, event: Event) -> None:
         facts, t_ns = self._facts, event["t_ns"]
@@ -161,7 +168,7 @@ class Ownership:
         self._leased_then = False
         facts.epoch = max(event["epoch"], facts.epoch)
         facts.judged_by_proxy = True
-        facts.draining = False
+        facts.served_until_ns = None
         facts.serves_from_ns = max(t_ns, event.get("hold_until_ns") or 0)
         facts.site = self._sites.of(event["node"], facts.group)
         facts.clock = facts.site.clock(facts.topic, t_ns)

@@ -75,9 +75,7 @@ class Progress:
             self._idle.pop(slot, None)
 
     def never_came(self, offset: int, key: str | None, t_ns: int) -> None:
-        """At the end: the message was never handed out. *key* is that of its send."""
-        if self._facts.draining:
-            return
+        """The message was not handed out until *t_ns*, nor later. *key* is that of its send."""
         open_slots = {due.slot for due in self._due.values()}
         if self._facts.rules.order_key == "KEY" and key is not None:
             if key not in open_slots:
@@ -86,11 +84,10 @@ class Progress:
             self._judge_first(offset, offset, t_ns)
 
     def end(self, t_ns: int) -> None:
-        """The histories end: what is still due?"""
-        if not self._facts.draining:
-            for offset, due in self._due.items():
-                if offset == min(self._by_slot[due.slot]):
-                    self._judge(due.invariant, offset, due.slot, since_ns=due.ready_ns, t_ns=t_ns)
+        """The owner hands out no more: what is still due?"""
+        for offset, due in self._due.items():
+            if offset == min(self._by_slot[due.slot]):
+                self._judge(due.invariant, offset, due.slot, since_ns=due.ready_ns, t_ns=t_ns)
 
     def _judge_first(self, offset: int, slot: Slot, t_ns: int) -> None:
         sent_ns = self._facts.sent.of(offset)

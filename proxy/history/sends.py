@@ -10,7 +10,6 @@ from proxy.history.findings import Findings
 from proxy.history.lanes import Lane
 from proxy.history.parking import is_twin
 from proxy.history.reader import Event
-from proxy.history.waiting import Sites
 
 Place = tuple[str, int]  # queue, offset
 Lanes = Mapping[tuple[str, str, str], Lane]  # by group, topic, queue
@@ -91,7 +90,7 @@ class Sends:
             if not is_twin(event["queue"]):  # that is where a copy of it stands
                 self._place(message, event)
 
-    def judge(self, lanes: Lanes, sites: Sites) -> None:
+    def judge(self, lanes: Lanes) -> None:
         """At the end: L1, L2, D1 and what C2 cannot see while the history runs."""
         groups: dict[str, list[str]] = {}
         for group, topic in {(group, topic): None for group, topic, _ in lanes}:
@@ -111,10 +110,10 @@ class Sends:
                         for queue, offset in places
                         if (lane := lanes.get((group, message.topic, queue))) is not None
                     ]
-                    self._judge_end(name, message, group, known, sites)
+                    self._judge_end(name, message, group, known)
 
     def _judge_end(
-        self, name: str, message: _Message, group: str, known: list[tuple[Lane, int]], sites: Sites
+        self, name: str, message: _Message, group: str, known: list[tuple[Lane, int]]
     ) -> None:
         if any(lane.done(offset) for lane, offset in known):
             return
@@ -127,7 +126,7 @@ class Sends:
         for lane, offset in known:
             if offset < lane.facts.committed and not lane.facts.done(offset):
                 lane.facts.violation("C2", f"offset {offset} was committed and never finished")
-            lane.never_came(offset, message.key, sites)
+            lane.never_came(offset, message.key)
 
     def _of(self, event: Event) -> _Message:
         message = self._messages.get(event["msg"])
