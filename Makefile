@@ -4,6 +4,7 @@
 #   make test                 all tests; needs Python alone
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
 #   make check                lint, format, types, layers
+#   make mutants              a bug for each invariant, found by the history checker; seconds
 #   make chaos                whole processes under seeded attack; about 3 minutes
 #   make torture              logs torn at every byte, brokers killed 1,000 times; about 10 minutes
 #   make bench                the benchmarks
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test conformance-rocketmq check bench chaos torture
+.PHONY: help setup demo up test conformance-rocketmq check bench chaos mutants torture
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -60,6 +61,9 @@ bench: $(INSTALLED)
 	@for file in bench/bench_*.py; do $(BIN)/python $$file $(ARGS) || exit 1; done
 
 # Killed, stopped, cut off; on the embedded broker, and on Apache RocketMQ where there is Java.
+mutants: $(INSTALLED)
+	$(BIN)/python -m tests.mutants $(ARGS)
+
 chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos $(ARGS)
 

@@ -176,6 +176,7 @@ class GroupLane:
     ) -> None:
         """Messages of an owned queue were read."""
         effects = pipeline.on_messages(messages, next_offset=next_offset)
+        self._notes.read(pipeline, now_ns=now_ns())
         self._apply(pipeline, effects)
 
     def refilled(
@@ -193,6 +194,10 @@ class GroupLane:
         """The copy of *job* is stored; nothing happens if the queue was lost meanwhile."""
         if not pipeline.closed:
             self._apply(pipeline, pipeline.dead_lettered(job))
+
+    def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
+        """Its ownership record is stored at that place; it says what had finished at *made_ns*."""
+        self._notes.recorded(pipeline, at=at, made_ns=made_ns)
 
     # ---- clients; caller: downstream ------------------------------------------------------------
 

@@ -7,9 +7,9 @@ its events would seem to be later than those of whoever took over meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from broker_core.names import Group
+from broker_core.names import Group, QueueName
 from proxy.core.effects import Effects, Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
@@ -20,6 +20,9 @@ from proxy.core.retry_policy import MS, OnExhausted
 from proxy.core.rules import TopicRules
 from proxy.history.record import History
 
+#: How often the jobs in memory of a queue are noted; at once if they are more than they may be.
+_WINDOW_EVERY_NS = 1_000_000_000
+
 
 @dataclass(slots=True)
 class LaneHistory:
@@ -27,6 +30,7 @@ class LaneHistory:
 
     history: History
     group: Group
+    _noted_ns: dict[QueueName, int] = field(default_factory=dict)  # when a window was, last
 
     def delivered(self, batches: Iterable[Batch], *, at_ns: int) -> None:
         """The answer to one pull: events of one time, decided at *at_ns*."""
@@ -97,6 +101,19 @@ class LaneHistory:
         if self.history.enabled:
             place = {"group": self.group, "topic": topic, "queue": qid.partition("#")[0]}
             self.history.write_many("ack_fenced", [{**place, "lease": each} for each in numbers])
+
+    def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
+        """An ownership record is stored."""
+        self._record(pipeline, "record", [{"at": at, "made_ns": made_ns}])
+
+    def read(self, pipeline: QueuePipeline, *, now_ns: int) -> None:
+        """Messages came into memory."""
+        if not self.history.enabled:
+            return
+        jobs, limit = pipeline.jobs.window.jobs, pipeline.rules.max_jobs
+        if jobs > limit or now_ns - self._noted_ns.get(pipeline.queue, 0) >= _WINDOW_EVERY_NS:
+            self._noted_ns[pipeline.queue] = now_ns
+            self._record(pipeline, "window", [{"jobs": jobs, "limit": limit}])
 
     def pull(self, event: str, wish: PullWish) -> None:
         """A pull begins to wait (``pull_wait``), or waits no longer (``pull_end``)."""

@@ -141,8 +141,8 @@ class HistoryChecker:
 
     def _deliver(self, event: Event) -> None:
         self._deliveries += 1
-        self._sends.saw(event)
-        self._lane(event).deliver(event)
+        key = self._sends.saw(event)
+        self._lane(event).deliver(event, key)
 
     def _commit(self, event: Event) -> None:
         self._lane(event).commit(event, fenced=self._commits_fenced)

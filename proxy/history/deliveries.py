@@ -173,14 +173,14 @@ class Deliveries:
         self._judge_outcome(offset, outcome)
         message = self._unfinished.pop(offset, None)
         if message is not None:
-            self._first_out.pop(offset, None)
+            out_ns = self._first_out.pop(offset)
             open_offsets = self._open[message.slot]
             open_offsets.discard(offset)
             if not open_offsets:
                 del self._open[message.slot]
             if (lease := self.leases.at(offset)) is not None:
                 self.leases.end(offset, lease.number, t_ns)
-            self.progress.finished(offset, message.slot, t_ns)
+            self.progress.finished(offset, message.slot, out_ns=out_ns, t_ns=t_ns)
         self._finished_now.add(offset, 1)
         self._facts.flags.finish(offset, outcome)
         self.durability.finished(offset, t_ns)

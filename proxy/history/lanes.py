@@ -28,10 +28,16 @@ class Lane:
         self._answers = answers
         self._origin = origin
 
-    def deliver(self, event: Event) -> None:
-        """A job was handed out."""
+    def deliver(self, event: Event, key: str | None) -> None:
+        """A job was handed out. *key* is that of its send."""
         if self.ownership.fenced(event):
             return
+        if key is not None and self.facts.rules.order_key == "KEY" and event["order"] != key:
+            self.facts.violation(
+                "N1",
+                f"offset {event['offset']} of key {key!r} is kept in order as {event['order']!r}:"
+                " it waits for others' sake",
+            )
         if self._origin is None:
             self.parking.handed_out(event)
         elif event.get("origin_offset") is not None:

@@ -6,7 +6,9 @@ queue's owner, for without a pull nothing can be handed out.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+from itertools import chain
 
 from proxy.history.facts import LaneFacts, Slot, name_of
 from proxy.history.limits import NS, ns
@@ -33,6 +35,7 @@ class Progress:
         self._first_out = first_out
         self._by_slot = by_slot
         self._due: dict[int, _Due] = {}
+        self._was_stuck: deque[tuple[int, int, int]] = deque(maxlen=8)  # from when until when
         self._idle: dict[str, tuple[int, int]] = {}  # key → since when, highest offset sent then
 
     def new_period(self, unfinished: dict[int, Slot], t_ns: int) -> None:
@@ -48,8 +51,10 @@ class Progress:
         """It failed: it is ready again at *due_ns*, and not before."""
         self._due[offset] = _Due("R1", due_ns, slot, due_ns)
 
-    def finished(self, offset: int, slot: Slot, t_ns: int) -> None:
-        """It came to its end: whatever waits behind it has its turn."""
+    def finished(self, offset: int, slot: Slot, *, out_ns: int, t_ns: int) -> None:
+        """It came to its end, first out at *out_ns*: what waits behind it has its turn."""
+        if t_ns - out_ns >= ns(self._facts.limits.isolation_s):
+            self._was_stuck.append((offset, out_ns, t_ns))
         self._due.pop(offset, None)
         behind = self._by_slot.get(slot)
         for each in behind or ():
@@ -115,7 +120,7 @@ class Progress:
         if waited_ns <= shortest_ns:
             return
         isolation_ns = ns(limits.isolation_s)
-        stuck = self._stuck(offset, t_ns - isolation_ns)
+        stuck = self._stuck(offset, since_ns, t_ns, isolation_ns)
         if stuck is not None and waited_ns > isolation_ns:
             facts.violation(
                 "N1",
@@ -129,12 +134,13 @@ class Progress:
                 " waited",
             )
 
-    def _stuck(self, offset: int, since_ns: int) -> int | None:
-        """Another message that was handed out before and is unfinished still."""
-        first_out = self._first_out.items()
-        return next(
-            (each for each, out_ns in first_out if each != offset and out_ns <= since_ns), None
-        )
+    def _stuck(self, offset: int, since_ns: int, t_ns: int, span_ns: int) -> int | None:
+        """Another message that was out and unfinished for so long meanwhile."""
+        now = ((other, out_ns, t_ns) for other, out_ns in self._first_out.items())
+        for other, out_ns, end_ns in chain(self._was_stuck, now):
+            if other != offset and end_ns - max(out_ns, since_ns) >= span_ns:
+                return other
+        return None
 
 
 _LIMITS = {

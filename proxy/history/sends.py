@@ -83,12 +83,14 @@ class Sends:
         """Nobody knows what came of a send: a retry may store the message twice."""
         self._of(event).outcome_unknown = True
 
-    def saw(self, event: Event) -> None:
-        """A message was handed out or handled: this is where it stands."""
-        if event.get("msg") is not None:
-            message = self._of(event)
-            if not is_twin(event["queue"]):  # that is where a copy of it stands
-                self._place(message, event)
+    def saw(self, event: Event) -> str | None:
+        """A message was handed out or handled: this is where it stands. Returns its send's key."""
+        if event.get("msg") is None:
+            return None
+        message = self._of(event)
+        if not is_twin(event["queue"]):  # that is where a copy of it stands
+            self._place(message, event)
+        return message.key
 
     def judge(self, lanes: Lanes) -> None:
         """At the end: L1, L2, D1 and what C2 cannot see while the history runs."""

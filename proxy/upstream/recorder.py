@@ -79,7 +79,8 @@ class Recorder:
         """
         written = self._written[pipeline]
         async with written.turn:
-            records = written.recording.due(now_ns(), whole=whole)
+            made_ns = now_ns()
+            records = written.recording.due(made_ns, whole=whole)
             if not records:
                 return None
             try:
@@ -88,4 +89,5 @@ class Recorder:
                 written.recording.failed()
                 raise
             written.recording.written(records, at=at)
+            lane.recorded(pipeline, at=at + len(records) - 1, made_ns=made_ns)
             return at

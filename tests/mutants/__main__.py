@@ -1,0 +1,73 @@
+"""``make mutants``: is every invariant of the proxy judged, and nothing red without a bug?
+
+Each scenario runs once as it is, and has to be clean; then once with each bug, which has to be
+found under its invariant's id, whatever else it breaks. Prints a table; exit code 1 if a bug is not
+found, if a run without one is not clean, or if an invariant has no bug.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from tests.mutants import parked
+from tests.mutants.bugs import MUTANTS
+from tests.mutants.scenarios import SCENARIOS, judge
+from tests.mutants.virtual import StandsStill
+from tests.mutants.world import Events
+
+INVARIANTS = (
+    *("O1", "O2", "O3", "O3b", "O4", "W1", "W2", "W3", "C1", "C2", "C3"),
+    *("D1", "D2", "D3", "D3b", "D4", "D5", "R1", "R2", "R3", "N1", "N2", "N3", "N4", "X1"),
+)
+
+
+def _silent(*_: object) -> None:
+    raise structlog.DropEvent
+
+
+def _runs() -> Iterator[tuple[str, str, Callable[[], Events]]]:
+    """Invariant (none: it must be clean), what is done, and the run."""
+    for scenario in SCENARIOS:
+        yield "", f"no bug: {scenario.name}", scenario.run
+    yield "", "no bug: parked and redriven", parked.rightly
+    for mutant in MUTANTS:
+        yield mutant.invariant, mutant.what, mutant.run
+    yield "R3", "redriven from the tail (a history made by hand)", parked.at_the_tail
+
+
+def _found(run: Callable[[], Events]) -> dict[str, int]:
+    """How often each invariant was violated."""
+    violations = judge(run()).violations
+    return {name: violations[name].count for name in sorted(violations)}
+
+
+def main() -> int:
+    """Run all; the exit code."""
+    structlog.configure(processors=[_silent])
+    began, wrong, seen = time.monotonic(), 0, set()
+    for invariant, what, run in _runs():
+        try:
+            found = _found(run)
+        except StandsStill as error:
+            found = {f"({error})": 1}
+        right = invariant in found if invariant else not found
+        wrong += not right
+        seen.add(invariant)
+        verdict = (
+            ("red" if invariant else "clean") if right else "NOT FOUND" if invariant else "RED"
+        )
+        others = " ".join(f"{name}:{count}" for name, count in found.items())
+        print(f"{invariant:4} {verdict:9} {what:64} {others}")
+    missing = [invariant for invariant in INVARIANTS if invariant not in seen]
+    if missing:
+        print(f"without a mutant: {' '.join(missing)}")
+    print(f"{len(seen) - 1} invariants, {wrong} wrong, {time.monotonic() - began:.1f} s")
+    return 1 if wrong or missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

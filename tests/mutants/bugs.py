@@ -1,0 +1,284 @@
+"""One bug for each invariant: put into the gateway, or into a client of it, by a patch.
+
+No bug has a switch in the product; each is a few lines here that take the place of a method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from proxy.core.effects import Outcome
+from proxy.core.flow_window import FlowWindow
+from proxy.core.ids import Epoch
+from proxy.core.job_chains import JobChains, JobState
+from proxy.core.pull_buffer import PullBuffer
+from proxy.core.queue_jobs import QueueJobs
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.retry_policy import RetryPolicy
+from proxy.downstream.replays import Replays
+from proxy.upstream.committer import Committer
+from proxy.upstream.owned_queue import OwnedQueue
+from proxy.upstream.ownership_log import OwnershipLog
+from tests.mutants.clients import Worker
+from tests.mutants.scenarios import Scenario, burst, cut_off, everyday, short, stuck
+from tests.mutants.world import Events
+
+Bug = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``bug`` must turn ``invariant`` red in a run of ``scenario``."""
+
+    invariant: str
+    what: str
+    bug: Bug
+    scenario: Scenario = everyday
+
+    def run(self) -> Events:
+        """The history of a run with the bug."""
+        with self.bug():
+            return self.scenario.run()
+
+
+def _method(owner: Any, name: str, method: Callable[..., Any]) -> Bug:
+    """*method* takes the place of a method or function, which it gets as its first argument."""
+    original = getattr(owner, name)
+
+    def replacement(*arguments: Any, **named: Any) -> Any:
+        return method(original, *arguments, **named)
+
+    return lambda: patch.object(owner, name, replacement)
+
+
+def _property(owner: type, name: str, value: Callable[[Any, Any], Any]) -> Bug:
+    """*value* takes the place of a property; it gets the object and what the property says."""
+    getter = getattr(owner, name).fget
+    return lambda: patch.object(owner, name, property(lambda self: value(self, getter(self))))
+
+
+def _all(*bugs: Bug) -> Bug:
+    """All of *bugs* at once."""
+
+    def bug() -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        for each in bugs:
+            stack.enter_context(each())
+        return stack
+
+    return bug
+
+
+# ---- order, leases, verdicts --------------------------------------------------------------------
+
+
+def _newest_first(original: Any, chains: JobChains, job: Any, **how: Any) -> Any:
+    """A job whose key waits takes the place of the one that waits."""
+    chain = None if job.key is None else chains._chains.get(job.key)
+    ready = original(chains, job, **how)
+    if not ready and chain is not None and chain.jobs == 3:
+        first, second = chain.head.successor, job
+        chain.head.successor, second.successor, first.successor = second, first, None
+        chain.tail = first
+    return ready
+
+
+def _successor_at_once(original: Any, chains: JobChains) -> Any:
+    job = original(chains)
+    if job is not None and job.successor is not None:
+        successor, job.successor = job.successor, None
+        successor.move(JobState.CHAINED, JobState.READY)
+        chains._reactivated.append(successor)
+    return job
+
+
+def _offered_while_leased(original: Any, buffer: PullBuffer, lease: Any, deadline_ns: int) -> None:
+    original(buffer, lease, deadline_ns)
+    buffer.offer(lease.job)
+
+
+def _second_first(original: Any, jobs: QueueJobs, job: Any) -> None:
+    """Of what an earlier owner had read, the second of a key comes before the first."""
+    original(jobs, job)
+    chain = jobs._chains._chains.get(job.key)
+    if jobs._resume is None or chain is None or chain.jobs != 2:
+        return
+    first, main = chain.head, jobs._chains._main
+    if first in main:
+        main[main.index(first)] = job
+        first.state, job.state = JobState.CHAINED, JobState.READY
+        job.successor, first.successor = first, None
+        chain.head, chain.tail = job, first
+
+
+async def _acks_first(original: Any, worker: Worker, context: Any, message: Any) -> str:
+    await worker.ack(context, message)
+    await original(worker, context, message)
+    return "nothing"
+
+
+def _expired_is_alive(original: Any, buffer: PullBuffer, lease_id: Any) -> Any:
+    """The lease of that id, dead or alive."""
+    return original(buffer, lease_id) or _EXPIRED.pop((id(buffer), lease_id), None)
+
+
+_EXPIRED: dict[tuple[int, Any], Any] = {}
+
+
+def _remembered(original: Any, buffer: PullBuffer, now_ns: int) -> Any:
+    ended = original(buffer, now_ns)
+    _EXPIRED.update({(id(buffer), lease.lease_id): lease for lease in ended})
+    return ended
+
+
+def _no_end(original: Any, buffer: PullBuffer, lease: Any) -> Any:
+    """It may have ended before, or another one of its job."""
+    buffer._by_offset.setdefault(lease.job.offset, lease)
+    return original(buffer, lease) if lease.lease_id in buffer._leases else lease.job
+
+
+def _expiry_finishes(original: Any, pipeline: QueuePipeline, *, now_ns: int) -> Any:
+    effects = original(pipeline, now_ns=now_ns)
+    for lease in effects.expired:
+        if lease.job in pipeline._buffer._offered:
+            pipeline._buffer._offered.remove(lease.job)
+            pipeline._finish(lease.job, Outcome.OK, effects)
+    return effects
+
+
+def _told_twice(original: Any, pipeline: QueuePipeline, job: Any) -> Any:
+    effects = original(pipeline, job)
+    effects.finished.append((job.offset, Outcome.OK))
+    return effects
+
+
+def _expiry_is_free(original: Any, buffer: PullBuffer, now_ns: int) -> Any:
+    ended = original(buffer, now_ns)
+    for lease in ended:
+        lease.job.attempts -= 1
+    return ended
+
+
+# ---- ownership and commits ----------------------------------------------------------------------
+
+
+def _always_epoch_1(original: Any, pipeline: QueuePipeline, **given: Any) -> None:
+    original(pipeline, **{**given, "epoch": Epoch(1)})
+
+
+def _trusts_for_ever(_original: Any, pipeline: QueuePipeline, _now_ns: int) -> bool:
+    return not (pipeline.draining or pipeline.closed)
+
+
+async def _no_commit(
+    original: Any, committer: Committer, lane: Any, pipeline: Any, **how: Any
+) -> bool:
+    return True if not pipeline.draining else await original(committer, lane, pipeline, **how)
+
+
+async def _knows_nothing(original: Any, log: OwnershipLog, *queue: Any, **where: Any) -> Any:
+    last, end = await original(log, *queue, **where)
+    return (last if last is None else replace(last, snapshot=None)), end
+
+
+async def _nothing(*_: Any, **__: Any) -> bool:
+    return True
+
+
+async def _no_commit_at_the_end(
+    original: Any, committer: Any, lane: Any, pipeline: Any, **how: Any
+) -> bool:
+    return True if pipeline.draining else await original(committer, lane, pipeline, **how)
+
+
+def _loses_some(original: Any, pipeline: QueuePipeline, messages: Any, **where: Any) -> Any:
+    kept = [message for message in messages if message.queue_offset % 50 != 20]
+    return original(pipeline, kept, **where)
+
+
+# ---- time ---------------------------------------------------------------------------------------
+
+
+def _no_push(original: Any, chains: JobChains, job: Any) -> Any:
+    successor = original(chains, job)
+    if successor is not None and job.offset % 7 == 5:
+        chains._reactivated.remove(successor)
+    return successor
+
+
+def _no_room_beside_a_lease(original: Any, pipeline: QueuePipeline, **how: Any) -> int:
+    return 0 if pipeline._buffer.leased else original(pipeline, **how)
+
+
+def _hashed(original: Any, pipeline: QueuePipeline, message: Any) -> Any:
+    job = original(pipeline, message)
+    job.key = bytes([len(job.key) % 256])
+    return job
+
+
+def _never_again(original: Any, buffer: PullBuffer, job: Any) -> None:
+    if job.offset != 17:
+        original(buffer, job)
+
+
+MUTANTS = (
+    Mutant("O1", "a job overtakes one of its key in the chain",
+           _method(JobChains, "submit", _newest_first)),
+    Mutant("O2", "the next of a key is pushed before the one before has finished",
+           _method(JobChains, "poll", _successor_at_once)),
+    Mutant("O3", "an extended lease is offered to others",
+           _all(_method(PullBuffer, "extend", _offered_while_leased),
+                _method(PullBuffer, "end", _no_end))),
+    Mutant("O3b", "a client acks what it has not handled yet",
+           _method(Worker, "handle", _acks_first), short),
+    Mutant("O4", "a new owner begins with the second of each key",
+           _method(QueueJobs, "admit", _second_first)),
+    Mutant("W1", "the epoch is always 1",
+           _method(QueuePipeline, "__init__", _always_epoch_1)),
+    Mutant("W2", "trust never lapses",
+           _method(QueuePipeline, "may_hand_out", _trusts_for_ever), cut_off),
+    Mutant("W3", "an ack of an expired lease counts",
+           _all(_method(PullBuffer, "live", _expired_is_alive),
+                _method(PullBuffer, "expired", _remembered),
+                _method(PullBuffer, "end", _no_end))),
+    Mutant("C1", "now and then less is committed than before",
+           _property(QueuePipeline, "committable",
+                     lambda self, offset: offset // 2 if offset % 3 else offset)),
+    Mutant("C2", "the highest offset read is committed",
+           _property(QueuePipeline, "committable", lambda self, offset: self.position)),
+    Mutant("C3", "commits come at a hand-over alone",
+           _method(Committer, "commit", _no_commit)),
+    Mutant("D1", "some messages are passed over",
+           _method(QueuePipeline, "on_messages", _loses_some)),
+    Mutant("D2", "an expired lease counts as an ack",
+           _method(QueuePipeline, "on_time", _expiry_finishes)),
+    Mutant("D3", "a dead letter is told as acked as well",
+           _method(QueuePipeline, "dead_lettered", _told_twice)),
+    Mutant("D3b", "an expired hand-out does not count",
+           _method(PullBuffer, "expired", _expiry_is_free)),
+    Mutant("D4", "a new owner passes over the ownership records",
+           _method(OwnershipLog, "last", _knows_nothing)),
+    Mutant("D5", "a hand-over neither commits nor records",
+           _all(_method(OwnedQueue, "_write_end", _nothing),
+                _method(Committer, "commit", _no_commit_at_the_end))),
+    Mutant("R1", "retries come at once",
+           _method(RetryPolicy, "delay_ns", lambda *_: 0)),
+    Mutant("R2", "extensions are answered and forgotten",
+           _method(PullBuffer, "extend", lambda *_: None)),
+    Mutant("N1", "nothing is read while a lease is alive",
+           _method(QueuePipeline, "room", _no_room_beside_a_lease), stuck),
+    Mutant("N1", "keys are hashed to 8 bits: to their length",
+           _method(QueuePipeline, "_job", _hashed)),
+    Mutant("N2", "reading never pauses",
+           _method(FlowWindow, "room", lambda *_, **__: 256), burst),
+    Mutant("N3", "an expired job is not offered again",
+           _method(PullBuffer, "offer", _never_again), short),
+    Mutant("N4", "the reactivation push is forgotten",
+           _method(JobChains, "finish", _no_push)),
+    Mutant("X1", "a repeated pull is answered afresh",
+           _method(Replays, "find", lambda *_, **__: [])),
+)  # fmt: skip

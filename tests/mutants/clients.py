@@ -1,0 +1,132 @@
+"""A thin client in virtual time, with habits: it fails, it is slow, it forgets, it asks again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.core.order_key import key_text
+from tests.mutants.world import GROUP, Pen, RunningProxy, World
+from thrift_idl import consumer
+
+
+@dataclass
+class Worker:
+    """Pulls and handles one batch after the other."""
+
+    world: World
+    proxy: RunningProxy
+    name: str
+    batch: int = 4
+    work_s: float = 0.01
+    fails: frozenset[str] = frozenset()
+    """Keys whose messages always fail."""
+    slow: frozenset[str] = frozenset()
+    """Keys whose messages take 12 s each; their leases are extended."""
+    stuck: frozenset[str] = frozenset()
+    """Keys whose messages take 45 s."""
+    sloppy: bool = True
+    """Now and then it nacks, releases, forgets a message, or asks twice."""
+
+    def __post_init__(self) -> None:
+        self._pen = Pen(self.world.events, self.name)
+        self._seen: Counter[tuple[str, int]] = Counter()
+        self._pulls = 0
+        self._side_jobs: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until its proxy ends."""
+        self._connection = self.proxy.connect()
+        acks: list[Any] = []
+        while not self.proxy.dead:
+            answer = await self._pull(acks)
+            acks = []
+            if answer is None:
+                await asyncio.sleep(0.5)
+                continue
+            for part in (answer, *(answer.more or ())):
+                acks += [await self._handle_all(part)] if part.messages else []
+
+    async def _pull(self, acks: list[Any]) -> Any:
+        self._pulls += 1
+        request = consumer.PullRequest(
+            groupId=GROUP,
+            maxBatchSize=self.batch,
+            maxLingerTime=10_000,
+            clientId=self.name,
+            requestId=f"{self.name}-{self._pulls}",
+            manyQueues=True,
+            acks=acks,
+        )
+        answer = await self.proxy.call("pull", request, self._connection)
+        if self.sloppy and self._pulls % 5 == 0 and answer is not None and answer.messages:
+            await asyncio.sleep(0.2)  # that answer was lost
+            answer = await self.proxy.call("pull", request, self._connection)
+        return answer
+
+    async def _handle_all(self, part: Any) -> Any:
+        acked, nacked, released = [], [], []
+        for message in part.messages:
+            match await self.handle(part.context, message):
+                case "ok" | "late":
+                    acked.append(message.leaseId)
+                case "retry":
+                    nacked.append(consumer.Nack(leaseId=message.leaseId))
+                case "defer":
+                    released.append(message.leaseId)
+        return consumer.AckBatch(
+            context=part.context, acked=acked, nacked=nacked, released=released
+        )
+
+    async def handle(self, context: Any, message: Any) -> str:
+        """Handle one message; what becomes of its lease."""
+        queue, key = context.qid.partition("#")[0], key_text(message.orderKey)
+        self._seen[queue, message.offset] += 1
+        outcome = self._outcome(message, self._seen[queue, message.offset])
+        if outcome in ("defer", "forget"):
+            return outcome
+        about = {
+            "group": GROUP,
+            "topic": context.topic,
+            "queue": queue,
+            "offset": message.offset,
+            "msg": message.messageId,
+            "order": key,
+            "attempt": message.attempt,
+            "lease": message.leaseId,
+            "consumer": self.name,
+        }
+        self._pen.write("handle_start", **about)
+        if outcome == "late":
+            await asyncio.sleep(6)  # longer than its lease
+        work_s = (
+            12.0 if message.key in self.slow else 45.0 if message.key in self.stuck else self.work_s
+        )
+        while work_s > 0:
+            await asyncio.sleep(min(work_s, 2))
+            work_s -= 2
+            if work_s > 0:
+                await self._extend(context, message)
+        self._pen.write("handle_end", **about, outcome="ok" if outcome == "late" else outcome)
+        return outcome
+
+    def _outcome(self, message: Any, times: int) -> str:
+        if message.key in self.fails:
+            return "retry"
+        if not self.sloppy or times > 1:
+            return "ok"
+        place = message.offset % 93
+        return {3: "retry", 11: "defer", 17: "forget", 24: "late", 50: "retry"}.get(place, "ok")
+
+    async def ack(self, context: Any, message: Any) -> None:
+        """Ack one message at once."""
+        batch = consumer.AckBatch(context=context, acked=[message.leaseId])
+        request = consumer.AckRequest(groupId=GROUP, acks=[batch])
+        await self.proxy.call("settle", request, self._connection)
+
+    async def _extend(self, context: Any, message: Any) -> None:
+        lease = consumer.LeaseRef(context=context, leaseId=message.leaseId)
+        request = consumer.ExtendRequest(groupId=GROUP, leases=[lease], ms=5000)
+        await self.proxy.call("extend", request, self._connection)

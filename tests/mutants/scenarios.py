@@ -1,0 +1,154 @@
+"""What happens to a gateway in a minute or two, and by which limits it is judged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.history.check import HistoryChecker
+from proxy.history.findings import Report
+from proxy.history.limits import Limits
+from tests.mutants.clients import Worker
+from tests.mutants.virtual import run_virtually
+from tests.mutants.world import Events, RunningProxy, World
+
+#: Virtual machines are never slow.
+LIMITS = Limits(
+    commit_s=12.0,
+    delivery_s=8.0,
+    successor_s=5.0,
+    isolation_s=8.0,
+    retry_s=6.0,
+    lease_s=5.0,
+    durable_s=4.0,
+    early_s=0.01,
+    settle_s=15.0,
+)
+RULES = {"retry_intervals_ms": (400, 800), "max_deliveries": 6, "max_jobs_in_memory": 1000}
+KEYS = [f"key-{number}" for number in range(12)]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """``play`` is done to a gateway whose topic has *rules*."""
+
+    name: str
+    play: Callable[[World], Awaitable[None]]
+    rules: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self) -> Events:
+        """The history of one run."""
+        events: Events = []
+
+        async def main() -> None:
+            await self.play(World({**RULES, **self.rules}, events))
+
+        run_virtually(main())
+        return events
+
+
+def judge(events: Events) -> Report:
+    """What the checker says of it."""
+    checker = HistoryChecker(limits=LIMITS)
+    for event in events:
+        checker.on_event(event)
+    return checker.report()
+
+
+class _Staff:
+    """The clients of a world, all with the same habits."""
+
+    def __init__(self, world: World, **habits: Any) -> None:
+        self._world, self._habits = world, habits
+        self._hired = 0
+
+    def hire(self, proxy: RunningProxy, how_many: int) -> None:
+        """More of them go to work."""
+        for _ in range(how_many):
+            self._hired += 1
+            worker = Worker(self._world, proxy, f"client-{self._hired}", **self._habits)
+            self._world.start_client(worker.run())
+
+
+async def _load(world: World, *, messages: int, every_s: float = 0.05) -> None:
+    for number in range(messages):
+        world.send(KEYS[number * 7 % len(KEYS)])
+        await asyncio.sleep(every_s)
+
+
+async def _everyday(world: World) -> None:
+    slow = frozenset({"slow", "slower"})
+    staff = _Staff(world, fails=frozenset({"poison"}), slow=slow)
+    left = await world.start_proxy("left")
+    staff.hire(left, 3)
+    world.send("poison", "slow", "poison", "slow")
+    await _load(world, messages=100)
+    right = await world.start_proxy("right")
+    staff.hire(right, 3)
+    await _load(world, messages=100)
+    await asyncio.sleep(6)  # nothing to do: pulls wait
+    world.send("slower")
+    await _load(world, messages=60)
+    left.kill()
+    await _load(world, messages=80, every_s=0.15)
+    third = await world.start_proxy("third")
+    staff.hire(third, 3)
+    await _load(world, messages=100)
+    await world.finished()
+
+
+async def _short(world: World) -> None:
+    staff = _Staff(world, work_s=0.3)
+    staff.hire(await world.start_proxy("left"), 3)
+    await _load(world, messages=42, every_s=0.02)
+    await world.finished()
+
+
+async def _cut_off(world: World) -> None:
+    staff = _Staff(world, sloppy=False)
+    left = await world.start_proxy("left")
+    staff.hire(left, 2)
+    await _load(world, messages=60)
+    right = await world.start_proxy("right")
+    staff.hire(right, 2)
+    await _load(world, messages=160)
+    world.nemesis.write("nemesis", what="cut", target="left", phase="begin")
+    left.cut(off=True)
+    right.client.stays_alone()
+    await _load(world, messages=100, every_s=0.3)
+    left.cut(off=False)
+    world.nemesis.write("nemesis", what="cut", target="left", phase="end")
+    await _load(world, messages=60)
+    await world.finished()
+
+
+async def _stuck(world: World) -> None:
+    staff = _Staff(world, sloppy=False, stuck=frozenset({"stuck"}), batch=1)
+    staff.hire(await world.start_proxy("left"), 4)
+    await _load(world, messages=20)
+    world.send("stuck")
+    await _load(world, messages=200, every_s=0.2)
+    await world.finished()
+
+
+async def _burst(world: World) -> None:
+    staff = _Staff(world, sloppy=False, work_s=0.05)
+    world.send(*(KEYS[number % len(KEYS)] for number in range(300)))
+    staff.hire(await world.start_proxy("left"), 3)
+    await world.finished()
+
+
+everyday = Scenario("everyday", _everyday)
+"""A second proxy joins, the first is killed, a third takes its place; one key always fails."""
+short = Scenario("short", _short)
+"""One proxy, few messages, and clients with some work to do."""
+cut_off = Scenario("cut off", _cut_off)
+"""A proxy loses its broker for a while; its clients stay with it."""
+stuck = Scenario("stuck", _stuck)
+"""One message is handled for most of a minute."""
+burst = Scenario("burst", _burst, {"max_jobs_in_memory": 40})
+"""More messages at once than there is room for."""
+
+SCENARIOS = (everyday, short, cut_off, stuck, burst)
