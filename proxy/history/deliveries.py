@@ -45,7 +45,6 @@ class Deliveries:
         self._highest_before: dict[str, int] = {}  # in periods before
         self._finished_now = OffsetFlags()  # in this period
         self._handed_over = False  # the period before ended so, in peace
-        self._clean = False  # and no lease was alive then
 
     @property
     def keys(self) -> set[str]:
@@ -70,9 +69,9 @@ class Deliveries:
         before ended so, and nothing disturbed; *leased*: with leases alive.
         """
         self.end_all_leases(t_ns)
-        self._handed_over, self._clean = handed_over, handed_over and not leased
+        self._handed_over = handed_over
         self.durability.new_period(self._facts.epoch)
-        self._attempts.new_period(self._unfinished.values(), clean=self._clean)
+        self._attempts.new_period(self._unfinished.values(), clean=handed_over and not leased)
         for key, offset in self._highest.items():
             self._highest_before[key] = max(offset, self._highest_before.get(key, -1))
         self._highest = {}
@@ -118,7 +117,8 @@ class Deliveries:
         self.progress.handed_out(
             offset,
             slot,
-            first=head and not flags & DELIVERED,
+            head=head,
+            first=not flags & DELIVERED,
             t_ns=t_ns,
             at_ns=event.get("at_ns") or t_ns + ns(self._facts.limits.early_s),
         )

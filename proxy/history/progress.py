@@ -63,9 +63,15 @@ class Progress:
         if not behind and isinstance(slot, str):
             self._idle[slot] = (t_ns, self._facts.sent.last)
 
-    def handed_out(self, offset: int, slot: Slot, *, first: bool, t_ns: int, at_ns: int) -> None:
-        """It is in hand; *at_ns* is when that was decided."""
+    def handed_out(
+        self, offset: int, slot: Slot, *, head: bool, first: bool, t_ns: int, at_ns: int
+    ) -> None:
+        """It is in hand; *at_ns* is when that was decided. *head*: behind no other one of its run;
+        *first*: it never was before.
+        """
         due = self._due.pop(offset, None)
+        if not head:
+            return
         if due is not None:
             if at_ns < due.early_ns:
                 self._facts.violation(

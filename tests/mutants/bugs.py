@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 from proxy.core.effects import Outcome
@@ -16,7 +17,6 @@ from proxy.core.flow_window import FlowWindow
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import JobChains, JobState
 from proxy.core.pull_buffer import PullBuffer
-from proxy.core.queue_jobs import QueueJobs
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import RetryPolicy
 from proxy.downstream.replays import Replays
@@ -78,12 +78,12 @@ def _all(*bugs: Bug) -> Bug:
 
 def _newest_first(original: Any, chains: JobChains, job: Any, **how: Any) -> Any:
     """A job whose key waits takes the place of the one that waits."""
-    chain = None if job.key is None else chains._chains.get(job.key)
+    of_key = None if job.key is None else chains._chains.get(job.key)
     ready = original(chains, job, **how)
-    if not ready and chain is not None and chain.jobs == 3:
-        first, second = chain.head.successor, job
-        chain.head.successor, second.successor, first.successor = second, first, None
-        chain.tail = first
+    if not ready and of_key is not None and of_key.jobs == 3:
+        first, second = of_key.head.successor, job
+        of_key.head.successor, second.successor, first.successor = second, first, None
+        of_key.tail = first
     return ready
 
 
@@ -101,18 +101,27 @@ def _offered_while_leased(original: Any, buffer: PullBuffer, lease: Any, deadlin
     buffer.offer(lease.job)
 
 
-def _second_first(original: Any, jobs: QueueJobs, job: Any) -> None:
-    """Of what an earlier owner had read, the second of a key comes before the first."""
-    original(jobs, job)
-    chain = jobs._chains._chains.get(job.key)
-    if jobs._resume is None or chain is None or chain.jobs != 2:
-        return
-    first, main = chain.head, jobs._chains._main
-    if first in main:
+_later_owner = False
+
+
+def _read_by_a_later_owner(original: Any, pipeline: QueuePipeline, *read: Any, **where: Any) -> Any:
+    global _later_owner
+    _later_owner = not pipeline.qid.endswith("#1")
+    effects = original(pipeline, *read, **where)
+    _later_owner = False
+    return effects
+
+
+def _second_first(original: Any, chains: JobChains, job: Any, **how: Any) -> Any:
+    ready = original(chains, job, **how)
+    of_key, main = chains._chains.get(job.key), chains._main
+    if _later_owner and of_key is not None and of_key.jobs == 2 and of_key.head in main:
+        first = of_key.head
         main[main.index(first)] = job
         first.state, job.state = JobState.CHAINED, JobState.READY
         job.successor, first.successor = first, None
-        chain.head, chain.tail = job, first
+        of_key.head, of_key.tail = job, first
+    return ready
 
 
 async def _acks_first(original: Any, worker: Worker, context: Any, message: Any) -> str:
@@ -131,14 +140,15 @@ _EXPIRED: dict[tuple[int, Any], Any] = {}
 
 def _remembered(original: Any, buffer: PullBuffer, now_ns: int) -> Any:
     ended = original(buffer, now_ns)
-    _EXPIRED.update({(id(buffer), lease.lease_id): lease for lease in ended})
+    leases = chain.from_iterable(ended)
+    _EXPIRED.update({(id(buffer), lease.lease_id): lease for lease in leases})
     return ended
 
 
 def _no_end(original: Any, buffer: PullBuffer, lease: Any) -> Any:
     """It may have ended before, or another one of its job."""
     buffer._by_offset.setdefault(lease.job.offset, lease)
-    return original(buffer, lease) if lease.lease_id in buffer._leases else lease.job
+    return original(buffer, lease) if lease.lease_id in buffer._leases else lease
 
 
 def _expiry_finishes(original: Any, pipeline: QueuePipeline, *, now_ns: int) -> Any:
@@ -158,7 +168,7 @@ def _told_twice(original: Any, pipeline: QueuePipeline, job: Any) -> Any:
 
 def _expiry_is_free(original: Any, buffer: PullBuffer, now_ns: int) -> Any:
     ended = original(buffer, now_ns)
-    for lease in ended:
+    for lease in chain.from_iterable(ended):
         lease.job.attempts -= 1
     return ended
 
@@ -178,6 +188,29 @@ async def _no_commit(
     original: Any, committer: Committer, lane: Any, pipeline: Any, **how: Any
 ) -> bool:
     return True if not pipeline.draining else await original(committer, lane, pipeline, **how)
+
+
+class _Stale:
+    """Pipelines whose next commit goes wrong, and how often that looks at what is committable."""
+
+    commits = 0
+    reads: ClassVar[dict[int, int]] = {}
+
+
+async def _now_and_then_stale(
+    original: Any, committer: Committer, lane: Any, pipeline: Any, **how: Any
+) -> bool:
+    _Stale.commits += 1
+    if _Stale.commits % 5 == 0:
+        _Stale.reads[id(pipeline)] = 2
+    return bool(await original(committer, lane, pipeline, **how))
+
+
+def _stale(pipeline: QueuePipeline, offset: int) -> int:
+    left = _Stale.reads.pop(id(pipeline), 0)
+    if left > 1:
+        _Stale.reads[id(pipeline)] = left - 1
+    return offset // 2 if left else offset
 
 
 async def _knows_nothing(original: Any, log: OwnershipLog, *queue: Any, **where: Any) -> Any:
@@ -232,11 +265,13 @@ MUTANTS = (
            _method(JobChains, "poll", _successor_at_once)),
     Mutant("O3", "an extended lease is offered to others",
            _all(_method(PullBuffer, "extend", _offered_while_leased),
-                _method(PullBuffer, "end", _no_end))),
+                _method(PullBuffer, "_end", _no_end))),
     Mutant("O3b", "a client acks what it has not handled yet",
            _method(Worker, "handle", _acks_first), short),
-    Mutant("O4", "a new owner begins with the second of each key",
-           _method(QueueJobs, "admit", _second_first)),
+    Mutant("O4", "a new owner repeats all, the second of each key first",
+           _all(_method(OwnershipLog, "last", _knows_nothing),
+                _method(QueuePipeline, "on_messages", _read_by_a_later_owner),
+                _method(JobChains, "submit", _second_first))),
     Mutant("W1", "the epoch is always 1",
            _method(QueuePipeline, "__init__", _always_epoch_1)),
     Mutant("W2", "trust never lapses",
@@ -244,10 +279,10 @@ MUTANTS = (
     Mutant("W3", "an ack of an expired lease counts",
            _all(_method(PullBuffer, "live", _expired_is_alive),
                 _method(PullBuffer, "expired", _remembered),
-                _method(PullBuffer, "end", _no_end))),
+                _method(PullBuffer, "_end", _no_end))),
     Mutant("C1", "now and then less is committed than before",
-           _property(QueuePipeline, "committable",
-                     lambda self, offset: offset // 2 if offset % 3 else offset)),
+           _all(_method(Committer, "commit", _now_and_then_stale),
+                _property(QueuePipeline, "committable", _stale))),
     Mutant("C2", "the highest offset read is committed",
            _property(QueuePipeline, "committable", lambda self, offset: self.position)),
     Mutant("C3", "commits come at a hand-over alone",
@@ -278,7 +313,7 @@ MUTANTS = (
     Mutant("N3", "an expired job is not offered again",
            _method(PullBuffer, "offer", _never_again), short),
     Mutant("N4", "the reactivation push is forgotten",
-           _method(JobChains, "finish", _no_push)),
+           _method(JobChains, "finish", _no_push), short),
     Mutant("X1", "a repeated pull is answered afresh",
            _method(Replays, "find", lambda *_, **__: [])),
 )  # fmt: skip

@@ -27,6 +27,8 @@ class Worker:
     """Keys whose messages take 12 s each; their leases are extended."""
     stuck: frozenset[str] = frozenset()
     """Keys whose messages take 45 s."""
+    max_run: int = 1
+    """So many messages of a key it takes at once, in order."""
     sloppy: bool = True
     """Now and then it nacks, releases, forgets a message, or asks twice."""
 
@@ -34,7 +36,6 @@ class Worker:
         self._pen = Pen(self.world.events, self.name)
         self._seen: Counter[tuple[str, int]] = Counter()
         self._pulls = 0
-        self._side_jobs: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Until its proxy ends."""
@@ -58,6 +59,7 @@ class Worker:
             clientId=self.name,
             requestId=f"{self.name}-{self._pulls}",
             manyQueues=True,
+            maxRun=self.max_run,
             acks=acks,
         )
         answer = await self.proxy.call("pull", request, self._connection)
@@ -68,13 +70,21 @@ class Worker:
 
     async def _handle_all(self, part: Any) -> Any:
         acked, nacked, released = [], [], []
+        failed = set()  # keys: what follows in their runs goes back
         for message in part.messages:
+            if message.orderKey in failed:
+                released.append(message.leaseId)
+                continue
             match await self.handle(part.context, message):
                 case "ok" | "late":
                     acked.append(message.leaseId)
+                case "forget":
+                    failed.add(message.orderKey)
                 case "retry":
+                    failed.add(message.orderKey)
                     nacked.append(consumer.Nack(leaseId=message.leaseId))
                 case "defer":
+                    failed.add(message.orderKey)
                     released.append(message.leaseId)
         return consumer.AckBatch(
             context=part.context, acked=acked, nacked=nacked, released=released

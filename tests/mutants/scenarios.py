@@ -68,7 +68,8 @@ class _Staff:
         """More of them go to work."""
         for _ in range(how_many):
             self._hired += 1
-            worker = Worker(self._world, proxy, f"client-{self._hired}", **self._habits)
+            habits = {"max_run": 1 + self._hired % 3, **self._habits}
+            worker = Worker(self._world, proxy, f"client-{self._hired}", **habits)
             self._world.start_client(worker.run())
 
 
@@ -100,7 +101,7 @@ async def _everyday(world: World) -> None:
 
 
 async def _short(world: World) -> None:
-    staff = _Staff(world, work_s=0.3)
+    staff = _Staff(world, work_s=0.3, max_run=1)
     staff.hire(await world.start_proxy("left"), 3)
     await _load(world, messages=42, every_s=0.02)
     await world.finished()

@@ -143,6 +143,34 @@ async def test_the_life_of_a_lease_stands_in_the_history(bench: Bench) -> None:
     assert bench.notes.of("extend") == [{**here, "lease": 3, "ms": 10}]
 
 
+async def test_what_is_in_memory_stands_in_the_history_now_and_then() -> None:
+    bench = Bench(max_jobs_in_memory=4)
+    owned = bench.own(0, keyed(0, "a"))
+    bench.read(owned, keyed(1, "b"))
+    here = {**PLACE, "epoch": owned.epoch}
+    assert bench.notes.of("window") == [{**here, "jobs": 1, "limit": 4}]
+    bench.read(owned, *(keyed(offset, str(offset)) for offset in range(2, 6)))
+    assert bench.notes.of("window")[1:] == [{**here, "jobs": 6, "limit": 4}]
+    bench.lane.close()
+
+
+async def test_a_stored_ownership_record_stands_in_the_history(bench: Bench) -> None:
+    owned = bench.own(0, keyed(0, "a"))
+    bench.lane.recorded(owned, at=7, made_ns=5)
+    here = {**PLACE, "epoch": owned.epoch}
+    assert bench.notes.of("record") == [{**here, "at": 7, "made_ns": 5}]
+
+
+async def test_a_pull_that_waits_stands_in_the_history(bench: Bench) -> None:
+    wish = PullWish(Holder(1, "c"), frozenset({ORDERS}), 1, 1)
+    bench.lane.pull_waits(wish)
+    assert bench.lane.waiting_pulls == 1
+    bench.lane.pull_ends(wish)
+    assert bench.lane.waiting_pulls == 0
+    fields = {"group": GROUP, "topics": ["orders"], "consumer": "c"}
+    assert bench.notes.events == [("pull_wait", fields), ("pull_end", fields)]
+
+
 async def test_a_finish_is_written_before_the_delivery_that_it_allows(bench: Bench) -> None:
     bench.own(0, keyed(0, "k"), keyed(1, "k"))
     bench.lease()
