@@ -55,6 +55,7 @@ class HistoryChecker:
             "send": self._sends.send,
             "send_ok": self._sends.send_ok,
             "send_info": self._sends.send_info,
+            "send_fail": self._sends.send_fail,
             "own+": lambda event: self._lane(event).ownership.own(event),
             "own-": lambda event: self._lane(event).ownership.disown(event),
             "drain": lambda event: self._lane(event).ownership.drain(event),
@@ -158,12 +159,14 @@ class HistoryChecker:
 
     def _nemesis(self, event: Event) -> None:
         what, target = event["what"], str(event.get("target"))
+        self._sends.disturbed()
         if event["phase"] == "begin":
             self._calm.begin(what, target)
         else:
             self._calm.end(what, target, t_ns=event["t_ns"])
 
     def _start(self, event: Event) -> None:
+        self._sends.disturbed()
         parts = event.get("parts", ())
         if "rocketmq" in parts:
             self._commits_fenced = False

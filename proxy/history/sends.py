@@ -43,6 +43,7 @@ class Sends:
         self._further_places: dict[str, set[Place]] = {}  # of messages stored more than once
         self._logs: dict[tuple[str, str], _Log] = {}
         self._times: dict[tuple[str, str], SentTimes] = {}
+        self._unanswered: dict[str, _Message] = {}
         self._names: dict[str, str] = {}  # one object for all messages of a topic or key
         self.lost = 0
 
@@ -60,6 +61,7 @@ class Sends:
         """A send began."""
         message = self._of(event)
         message.sent = True
+        self._unanswered[event["msg"]] = message
         if (key := event.get("key")) is not None:
             message.key = self._names.setdefault(key, key)
 
@@ -67,6 +69,7 @@ class Sends:
         """A send was answered OK, perhaps with the place where the message stands."""
         message = self._of(event)
         message.sent = message.acknowledged = True
+        self._unanswered.pop(event["msg"], None)
         if event.get("queue") is not None and event.get("offset") is not None:
             self._place(message, event)
             times = self.times(message.topic, event["queue"])
@@ -82,6 +85,17 @@ class Sends:
     def send_info(self, event: Event) -> None:
         """Nobody knows what came of a send: a retry may store the message twice."""
         self._of(event).outcome_unknown = True
+
+    def send_fail(self, event: Event) -> None:
+        """A send was refused."""
+        self._unanswered.pop(event["msg"], None)
+
+    def disturbed(self) -> None:
+        """A process was killed, or a link cut: what is not answered yet may have been stored, and
+        whoever sent it may try again without a word.
+        """
+        for message in self._unanswered.values():
+            message.outcome_unknown = True
 
     def saw(self, event: Event) -> str | None:
         """A message was handed out or handled: this is where it stands. Returns its send's key."""

@@ -274,3 +274,14 @@ def test_o2_a_run_that_leaves_its_first_message_out() -> None:
     story.ack(0, story.deliver(0), outcome="retry")
     leases = [story.deliver(offset, run=2) for offset in (1, 2)]
     assert story.ack(1, leases[0]).ack(2, leases[1]).through(0).found() >= {"O2"}
+
+
+# ---- sends ---------------------------------------------------------------------------------------
+
+
+def test_l1_a_send_under_way_while_a_process_was_killed_may_stand_twice() -> None:
+    """Its producer tried again by itself, and the process that knew was gone."""
+    story = Story().add("send", msg="m0", topic="orders", key="k")
+    story.add("start", parts=["broker"], node="again").sent(1, msg="m0").own(1)
+    story.ack(0, story.deliver(0))
+    assert story.ack(1, story.deliver(1, msg="m0")).found() == set()
