@@ -32,8 +32,11 @@ class HandOuts:
         hold_until_ns: int,
         leases_of_group: Budget,
         attempts: Mapping[int, int],
+        held_back_ns: Mapping[int, int],
     ) -> None:
-        """*attempts* are those of earlier periods; nothing is handed out before *hold*."""
+        """*attempts* are those of earlier periods; nothing is handed out before *hold*, and no job
+        before what *held_back* says for its offset: a client may have it still.
+        """
         self.jobs = jobs
         self.rules = rules
         self.trusted_until_ns = trusted_until_ns
@@ -45,6 +48,7 @@ class HandOuts:
         self._buffer = PullBuffer(leases_of_group)
         self._dead_lettering: set[int] = set()  # offsets whose copies are being stored
         self._failures = Failures(rules.retry, attempts)
+        self._held_back_ns = dict(held_back_ns)
         self._offered_in_a_row = 0
 
     # ---- handing out; caller: group buffer ------------------------------------------------------
@@ -75,6 +79,9 @@ class HandOuts:
             job = self._next_job()
             if job is None:
                 break
+            if (due_ns := self._held_back_ns.get(job.offset, 0)) > now_ns:
+                self._buffer.retry_at(job, due_ns)
+                continue
             body_bytes += job.body_bytes
             leases.append(self._buffer.grant(job, holder=holder, deadline_ns=deadline_ns))
         return leases
@@ -97,7 +104,9 @@ class HandOuts:
                 following = last.successor
                 if max_jobs <= 0 or max_bytes <= 0 or len(run) >= max_run or last.attempts > 1:
                     continue
-                if following is not None and not following.attempts and self.jobs.follow(last):
+                if following is None or following.offset in self._held_back_ns:
+                    continue
+                if not following.attempts and self.jobs.follow(last):
                     max_jobs -= 1
                     max_bytes -= following.body_bytes
                     run.append(self._buffer.follow(run[-1], following))
@@ -233,14 +242,28 @@ class HandOuts:
                 self.jobs.unfollow(lease.job)
             self._failed(first.job, nack=None, now_ns=now_ns, effects=effects)
         self._buffer.offer_due(now_ns)
+        if self._held_back_ns:
+            held_back = self._held_back_ns.items()
+            self._held_back_ns = {offset: due for offset, due in held_back if due > now_ns}
         return self._with_refills(effects)
 
     def next_due_ns(self, now_ns: int) -> int | None:
         """When ``on_time`` has something to do, or a waiting take-over may begin to hand out."""
-        due = self._buffer.next_due_ns()
+        times = [due for due in self._held_back_ns.values() if due > now_ns]
+        if (due := self._buffer.next_due_ns()) is not None:
+            times.append(due)
         if self.hold_until_ns > now_ns:
-            due = self.hold_until_ns if due is None else min(due, self.hold_until_ns)
-        return due
+            times.append(self.hold_until_ns)
+        return min(times, default=None)
+
+    def lease_times(self, now_ns: int) -> dict[int, int]:
+        """By offset for how many ms from now clients may have what a hand-over leaves in their
+        hands: leases of this period that are not extended any more, and of those before.
+        """
+        ends = dict(self._held_back_ns)
+        if self.extensions_refused:
+            ends |= {lease.job.offset: lease.deadline_ns for lease in self._buffer.leases()}
+        return {offset: -((now_ns - end) // MS) for offset, end in ends.items() if end > now_ns}
 
     @property
     def attempts(self) -> Mapping[int, int]:

@@ -7,14 +7,16 @@ and ``kind``:
 
 - ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (count of ownership periods);
 - ``snapshot``: epoch, part (counted from 0), of (how many parts it has), base, read (the read
-  position), unfinished, attempts (pairs of offset and count above 0), spilled (pairs of order key
-  in base64 and offsets). The parts of a snapshot follow each other; what they list adds up;
+  position), unfinished, attempts (pairs of offset and count above 0), leases (pairs of offset and
+  milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets).
+  The parts of a snapshot follow each other; what they list adds up;
 - ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
   before it build on), base, read, left (offsets that were unfinished, and are finished or spilled
   now), unfinished (those that were added), attempts (those that changed), spilled (offsets that
   were added), heads (pairs of order key and the first offset that is left of its spilled chain,
   null if none is);
-- ``clean``: epoch. The owner ended with nothing leased; its snapshot is the whole truth.
+- ``clean``: epoch. The owner ended with nothing leased but what its snapshot names, which is the
+  whole truth.
 
 Unfinished offsets are written as differences, the first to ``base``. Spilled ones are as many as a
 stuck key has messages, so they are packed: ``width:base64``, with differences (the first to 0) of
@@ -68,7 +70,8 @@ class Own:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What an owner had finished: all below ``base``, and up to ``read`` all but ``unfinished`` and
-    ``spilled`` (by order key; no offset is in both).
+    ``spilled`` (by order key; no offset is in both). ``leases``: milliseconds, counted from when it
+    was written, for which unfinished jobs may still be in the hands of clients.
 
     Raises ValueError unless these offsets rise from ``base`` and end below ``read``.
     """
@@ -79,6 +82,7 @@ class Snapshot:
     unfinished: tuple[int, ...] = ()
     attempts: dict[int, int] = field(default_factory=dict)
     spilled: dict[bytes, array[int]] = field(default_factory=dict)
+    leases: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not all(self.spilled.values()):
@@ -93,7 +97,7 @@ class Snapshot:
     @property
     def size(self) -> int:
         """How many offsets it lists."""
-        lists = (self.unfinished, self.attempts, *self.spilled.values())
+        lists = (self.unfinished, self.attempts, self.leases, *self.spilled.values())
         return sum(map(len, lists))
 
     def unread(self, offset: int) -> bool:
@@ -177,6 +181,9 @@ def parts(snapshot: Snapshot) -> list[SnapshotPart]:
         elif place == "attempts":
             counts = {offset: snapshot.attempts[offset] for offset in some}
             pieces[-1] = replace(last, attempts={**last.attempts, **counts})
+        elif place == "leases":
+            times = {offset: snapshot.leases[offset] for offset in some}
+            pieces[-1] = replace(last, leases={**last.leases, **times})
         else:
             pieces[-1] = replace(last, unfinished=(*last.unfinished, *some))
     return [SnapshotPart(number, len(pieces), piece) for number, piece in enumerate(pieces)]
@@ -188,6 +195,7 @@ def _chunks(snapshot: Snapshot) -> Iterator[tuple[str | bytes, array[int]]]:
     lists: list[tuple[str | bytes, Sequence[int]]] = [
         ("unfinished", snapshot.unfinished),
         ("attempts", sorted(snapshot.attempts)),
+        ("leases", sorted(snapshot.leases)),
         *snapshot.spilled.items(),
     ]
     for place, offsets in lists:
@@ -206,6 +214,7 @@ def joined(parts: Sequence[SnapshotPart]) -> Snapshot:
         unfinished=tuple(chain.from_iterable(part.piece.unfinished for part in parts)),
         attempts=dict(chain.from_iterable(part.piece.attempts.items() for part in parts)),
         spilled=spilled,
+        leases=dict(chain.from_iterable(part.piece.leases.items() for part in parts)),
     )
 
 
@@ -235,6 +244,7 @@ def encode(record: Record) -> bytes:
                 "read": piece.read,
                 "unfinished": _steps(piece.base, piece.unfinished),
                 "attempts": sorted(piece.attempts.items()),
+                "leases": sorted(piece.leases.items()),
                 "spilled": _packed_by_key(piece.spilled),
             }
         case Delta():
@@ -287,6 +297,7 @@ def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
         _offsets(base, fields["unfinished"]),
         _counts(fields["attempts"]),
         _unpacked_by_key(fields["spilled"]),
+        _counts(fields["leases"]),
     )
     number, of = int(fields["part"]), int(fields["of"])
     if not 0 <= number < of:

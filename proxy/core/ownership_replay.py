@@ -54,6 +54,7 @@ class _State:
     unfinished: set[int]
     attempts: dict[int, int]
     spilled: dict[bytes, array[int]]
+    leases: dict[int, int]
 
     def apply(self, delta: Delta) -> None:
         self.epoch, self.base, self.read = delta.epoch, delta.base, delta.read
@@ -74,7 +75,9 @@ class _State:
         """Raises ValueError if what was recorded does not add up."""
         attempts = {offset: n for offset, n in self.attempts.items() if offset >= self.base}
         unfinished = tuple(sorted(self.unfinished))
-        return Snapshot(self.epoch, self.base, self.read, unfinished, attempts, self.spilled)
+        return Snapshot(
+            self.epoch, self.base, self.read, unfinished, attempts, self.spilled, self.leases
+        )
 
 
 @dataclass(slots=True)
@@ -116,6 +119,7 @@ class _Replay:
                 set(whole.unfinished),
                 whole.attempts,
                 whole.spilled,
+                whole.leases,
             )
 
     def _delta(self, delta: Delta) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -117,6 +117,10 @@ class PullBuffer:
     def last_deadline_ns(self) -> int:
         """When the last of the live leases ends; 0 without any. O(leases)."""
         return max((lease.deadline_ns for lease in self._leases.values()), default=0)
+
+    def leases(self) -> Iterable[Lease]:
+        """The live leases."""
+        return self._leases.values()
 
     def live(self, lease_id: LeaseId) -> Lease | None:
         """The live lease of that id."""

@@ -206,6 +206,8 @@ class QueueJobs:
         if chain is not None and chain.wanted > chain.loaded:
             return  # what is being read now follows the tail
         cut = self._chains.cut(key, keep=self._max_jobs_per_key)
+        if not cut:
+            return  # all of it runs
         for job in cut:
             self.window.leave(job.body_bytes)
             if not job.refilled:
@@ -253,7 +255,9 @@ class QueueJobs:
         """By order key."""
         return iter(self._spilled)
 
-    def snapshot(self, epoch: Epoch, attempts: Mapping[int, int]) -> Snapshot:
+    def snapshot(
+        self, epoch: Epoch, attempts: Mapping[int, int], leases: Mapping[int, int]
+    ) -> Snapshot:
         """What the next owner must know to repeat nothing that is finished. O(unfinished).
 
         Of what the predecessor had read and this owner has not come to, its word still holds.
@@ -261,7 +265,8 @@ class QueueJobs:
         base = self.committable
         attempts = {offset: count for offset, count in attempts.items() if offset >= base}
         spilled = {key: chain.offsets[chain.head :] for key, chain in self._spilled}
-        return Snapshot(epoch, base, self.read, tuple(self.unspilled()), attempts, spilled)
+        unfinished = tuple(self.unspilled())
+        return Snapshot(epoch, base, self.read, unfinished, attempts, spilled, dict(leases))
 
     @property
     def read(self) -> int:

@@ -20,6 +20,7 @@ from proxy.core.job_chains import Job, JobState
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.ownership_record import Snapshot
 from proxy.core.queue_jobs import QueueJobs, Refill
+from proxy.core.retry_policy import MS
 from proxy.core.rules import TopicRules
 
 
@@ -40,8 +41,9 @@ class QueuePipeline(HandOuts):
         leases_of_group: Budget,
         hold_until_ns: int = 0,
         resume: Snapshot | None = None,
+        now_ns: int = 0,
     ) -> None:
-        """*resume* is what the ownership records say; nothing is handed out before *hold*."""
+        """*resume* is what the records said *now*; nothing is handed out before *hold*."""
         jobs = QueueJobs(
             start_offset,
             window=FlowWindow(rules.max_jobs, memory),
@@ -55,6 +57,7 @@ class QueuePipeline(HandOuts):
             hold_until_ns=hold_until_ns,
             leases_of_group=leases_of_group,
             attempts={} if resume is None else resume.attempts,
+            held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
         )
         self.queue, self.epoch = queue, epoch
         self.qid = qid_text(queue, period)
@@ -150,19 +153,21 @@ class QueuePipeline(HandOuts):
         return self._buffer.last_deadline_ns
 
     def may_unlock(self, now_ns: int) -> bool:
-        """True if no lease is alive, nor may be one of the owner before: a clean end, if now.
+        """True if no lease is alive that the last snapshot would not name, nor may be one of the
+        owner before: a clean end, if now.
 
         The next owner does not wait after a clean end, so it must not come during our own wait.
         """
-        return not self._buffer.leased and self.hold_until_ns <= now_ns
+        done = not self._buffer.leased or self.extensions_refused
+        return done and self.hold_until_ns <= now_ns
 
     def drained(self, now_ns: int) -> bool:
         """True once the queue may be unlocked and no dead letter is on its way."""
         return self.may_unlock(now_ns) and not self._dead_lettering
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, now_ns: int = 0) -> Snapshot:
         """What the next owner must know to repeat nothing that is finished."""
-        return self.jobs.snapshot(self.epoch, self.attempts)
+        return self.jobs.snapshot(self.epoch, self.attempts, self.lease_times(now_ns))
 
     def close(self) -> None:
         """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""

@@ -46,7 +46,7 @@ class Recording:
             if not self._outgrown(now_ns):
                 return [delta]
         self._snapshot_at = None
-        snapshot = self._pipeline.snapshot()
+        snapshot = self._pipeline.snapshot(now_ns=now_ns)
         self._tell(snapshot)
         self._since_ns = now_ns
         return [*parts(snapshot)]

@@ -192,6 +192,7 @@ class OwnedQueue:
             leases_of_group=self._lane.leases_of_group,
             hold_until_ns=self.hold_until_ns,
             resume=None if begun.last is None else begun.last.snapshot,
+            now_ns=now_ns(),
         )
         context.recorder.begin(pipeline, begun.last)
         return pipeline
@@ -310,31 +311,38 @@ class OwnedQueue:
         await self._drained(pipeline)
         if not await self._committer.commit(self._lane, pipeline):
             self._log.warning("the last commit failed; the ownership record makes up for it")
-        await self._write_end(pipeline)
-        await self._give_back("handed over")
+        clean = await self._write_end(pipeline)
+        await self._give_back("handed over", clean=clean)
 
-    async def _write_end(self, pipeline: QueuePipeline) -> None:
+    async def _write_end(self, pipeline: QueuePipeline) -> bool:
         """What is finished, and that the end was clean, if it was."""
         log, group = self._context.log, self._lane.name
         try:
             await self._context.recorder.record(self._lane, pipeline, whole=True)
             if pipeline.may_unlock(now_ns()):
                 await log.append(group, self.queue, Clean(pipeline.epoch))
+                return True
         except RemotingError as error:
             self._log.warning("no clean end written; the next owner may repeat", reason=str(error))
+        return False
 
     async def _drained(self, pipeline: QueuePipeline) -> None:
-        """Wait until nothing is leased; past ``drain_s`` no lease is extended, so they end."""
+        """Wait until nothing is leased; after ``drain_s`` no lease is extended any more, and what
+        is left of them is written down for the next owner.
+        """
         deadline_ns = now_ns() + int(self._context.settings.ownership.drain_s * 1e9)
         while (now := now_ns()) < self._trusted_until_ns and not pipeline.drained(now):
             if now >= deadline_ns:
                 pipeline.extensions_refused = True
-                if not pipeline.leases_end_ns:
-                    return  # a dead letter that no broker takes: the next owner tries again
+                return  # a dead letter that no broker takes is the next owner's
             await self._context.settled.wait(_LOOK_AGAIN_S)
 
-    async def _give_back(self, reason: str) -> None:
+    async def _give_back(self, reason: str, *, clean: bool = False) -> None:
+        """*clean*: the records say which leases are alive."""
+        hold_until_ns = self.hold_until_ns
         await self._end(reason)
+        if clean:
+            self.hold_until_ns = hold_until_ns
         await self._unlock_or_leave()
 
     async def _unlock_or_leave(self) -> None:

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.support.cluster import EXPIRY_NS, SECOND, TRUST_NS, Cluster
+from tests.support.cluster import DRAIN_NS, EXPIRY_NS, SECOND, TRUST_NS, Cluster
 
 PROXIES = st.integers(0, 1)
 VERDICTS = st.sampled_from(["ack", "ack", "ack", "nack", "reject", "release"])
@@ -128,6 +128,22 @@ def test_a_clean_hand_over_repeats_nothing() -> None:
     cluster.want(1)
     assert first_hand_out(cluster, 1, within_s=5) < 2
     assert cluster.judge.deliveries == {0: 1, 1: 1, 2: 2}, "2 was handed back"
+
+
+def test_a_hand_over_that_takes_too_long_leaves_only_the_leased_keys_waiting() -> None:
+    """Key a is leased for 30 s; b and what was produced since are the next owner's at once."""
+    cluster = served(visibility_s=30, keys="ab")
+    left, right = cluster.proxies
+    leased_ns = cluster.now_ns
+    left.settle(["nothing", "ack"], now_ns=cluster.now_ns)
+    cluster.produce("a", "c")
+    cluster.want(1)
+    assert first_hand_out(cluster, 1, within_s=20) < DRAIN_NS / SECOND + 2
+    assert cluster.judge.deliveries == {0: 1, 1: 1, 3: 1}
+    right.settle(["ack"], now_ns=cluster.now_ns)
+    first_hand_out(cluster, 1, within_s=40)
+    assert cluster.now_ns >= leased_ns + 30 * SECOND
+    assert cluster.judge.deliveries == {0: 2, 1: 1, 3: 1}
 
 
 @pytest.mark.parametrize(("recorded", "again"), [(False, 2), (True, 1)])

@@ -37,7 +37,7 @@ def snapshots(draw: st.DrawFn, epoch: st.SearchStrategy[Epoch] = epochs) -> Snap
     attempts = {offset: draw(st.integers(1, 20)) for offset in unfinished[::3]}
     spilled = {b"a": packed(unfinished[::2]), draw(st.binary()): packed(unfinished[1::2])}
     chains = {key: chain for key, chain in spilled.items() if chain}
-    return Snapshot(draw(epoch), base, read, tuple(unfinished[::4]), attempts, chains)
+    return Snapshot(draw(epoch), base, read, tuple(unfinished[::4]), attempts, chains, attempts)
 
 
 rising = st.sets(st.integers(0, 2**60), max_size=20).map(lambda some: tuple(sorted(some)))

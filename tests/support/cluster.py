@@ -20,6 +20,7 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
 from proxy.core.retry_policy import RetryPolicy
 from tests.support.cluster_judge import (
+    DRAIN_NS,
     EXPIRY_NS,
     MS,
     RENEWAL_NS,
@@ -69,6 +70,7 @@ class Proxy:
     refills: list[Refill] = field(default_factory=list)
     recording: Recording = field(init=False)
     recorded_ns: int = 0
+    drain_until_ns: int = 0
 
     @property
     def client(self) -> str:
@@ -244,6 +246,7 @@ class Proxy:
             hold_until_ns=self.hold_until_ns,
             resume=resume,
             budgets=Budgets(),
+            now_ns=now_ns,
         )
         self.recording = Recording(self.pipeline, last)
 
@@ -269,14 +272,18 @@ class Proxy:
         if now_ns - self.recorded_ns >= SECOND and now_ns < self.trusted_until_ns:
             self.recorded_ns = now_ns
             self._record(now_ns)
-        if not self.wanted:
+        if not self.wanted and not owned.draining:
             owned.drain()
+            self.drain_until_ns = now_ns + DRAIN_NS
+        owned.extensions_refused = owned.draining and now_ns >= self.drain_until_ns
         if owned.draining and owned.drained(now_ns) and now_ns < self.trusted_until_ns:
             self.broker.commit(owned.epoch, owned.committable)
             self._record(now_ns, whole=True)
             self.broker.records.append(encode(Clean(Epoch(owned.epoch))))
             self.broker.unlock(self.client)
+            hold_until_ns = self.hold_until_ns
             self._lose()
+            self.hold_until_ns = hold_until_ns  # what lives on is written down
 
     def commit(self, *, now_ns: int) -> None:
         """Send one while trusted; it arrives with the next tick, whatever becomes of the sender."""

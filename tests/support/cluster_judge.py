@@ -13,6 +13,7 @@ from proxy.core.pull_buffer import Lease
 
 MS = 1_000_000
 SECOND = 1000 * MS
+DRAIN_NS = 6 * SECOND
 TRUST_NS, EXPIRY_NS, RENEWAL_NS = 5 * SECOND, 10 * SECOND, 2 * SECOND
 
 

@@ -51,6 +51,7 @@ def pipeline(
     hold_until_ns: int = 0,
     resume: Snapshot | None = None,
     budgets: Budgets | None = None,
+    now_ns: int = 0,
     messages: Iterable[StoredMessage] = (),
 ) -> QueuePipeline:
     """A pipeline that has read *messages* and is trusted for ever, unless told otherwise."""
@@ -67,6 +68,7 @@ def pipeline(
         leases_of_group=budgets.leases,
         hold_until_ns=hold_until_ns,
         resume=resume,
+        now_ns=now_ns,
     )
     if messages:
         made.on_messages(messages, next_offset=0)

@@ -50,7 +50,7 @@ def test_group_and_topic_do_not_run_into_each_other() -> None:
 
 SNAPSHOT = (
     b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"base":1,"read":5,"unfinished":[],'
-    b'"attempts":[],"spilled":%s}'
+    b'"attempts":[],"leases":[],"spilled":%s}'
 )
 
 
@@ -66,14 +66,16 @@ SNAPSHOT = (
             b'"broker_start_ms":77,"period":3}',
         ),
         (
-            SnapshotPart(0, 2, Snapshot(Epoch(4), 10, 20, (10, 13, 19), {19: 2, 10: 1})),
+            SnapshotPart(
+                0, 2, Snapshot(Epoch(4), 10, 20, (10, 13, 19), {19: 2, 10: 1}, leases={13: 250})
+            ),
             b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":2,"base":10,"read":20,'
-            b'"unfinished":[0,3,6],"attempts":[[10,1],[19,2]],"spilled":[]}',
+            b'"unfinished":[0,3,6],"attempts":[[10,1],[19,2]],"leases":[[13,250]],"spilled":[]}',
         ),
         (
             SnapshotPart(0, 1, Snapshot(Epoch(4), 2, 300, spilled={b"key": packed((2, 4, 270))})),
             b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":1,"base":2,"read":300,'
-            b'"unfinished":[],"attempts":[],"spilled":[["a2V5","2:AgACAAoB"]]}',
+            b'"unfinished":[],"attempts":[],"leases":[],"spilled":[["a2V5","2:AgACAAoB"]]}',
         ),
         (
             Delta(
@@ -110,15 +112,15 @@ def test_a_record_is_one_json_object_and_read_back(record: Record, body: bytes) 
         (b'{"v":1,"kind":"delta"}', "'base'"),
         (b'{"v":1,"kind":"clean"}', "'epoch'"),
         (b'{"v":1,"kind":"clean","epoch":"x"}', "invalid literal"),
-        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"base":9,"read":5,"unfinished":[],"attempts":[]}',
+        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"leases":[],"base":9,"read":5,"unfinished":[],"attempts":[]}',
          "offsets of a snapshot must rise from 9 to below 5"),
-        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"base":1,"read":5,"unfinished":[1,0],"attempts":[]}',
+        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"leases":[],"base":1,"read":5,"unfinished":[1,0],"attempts":[]}',
          "must rise from 1 to below 5"),
-        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"base":1,"read":5,"unfinished":[-1],"attempts":[]}',
+        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"leases":[],"base":1,"read":5,"unfinished":[-1],"attempts":[]}',
          "must rise"),
-        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"base":1,"read":5,"unfinished":[4],"attempts":[]}',
+        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"leases":[],"base":1,"read":5,"unfinished":[4],"attempts":[]}',
          "must rise"),
-        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"base":1,"read":5,"unfinished":[],"attempts":[1]}',
+        (b'{"v":1,"kind":"snapshot","epoch":1,"part":0,"of":1,"spilled":[],"leases":[],"base":1,"read":5,"unfinished":[],"attempts":[1]}',
          "TypeError"),
         (SNAPSHOT % b'[["a2V5","1:BAE="]]', "must rise from 1 to below 5"),
         (SNAPSHOT % b'[["a2V5","3:BAE="]]', "offsets are not packed in '3' bytes"),
