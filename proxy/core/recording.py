@@ -97,17 +97,18 @@ class Recording:
                 heads[key] = ends[key][0]
             if added := chain.offsets[max(chain.head, bisect_right(chain.offsets, last)) :]:
                 spilled[key] = added
+        left = self._unfinished - unfinished  # some may be spilled now, and keep their attempts
         delta = Delta(
             self._pipeline.epoch,
             snapshot_at,
             base,
             read,
-            left=tuple(sorted(self._unfinished - unfinished)),
+            left=tuple(sorted(left)),
             unfinished=tuple(sorted(unfinished - self._unfinished)),
             attempts={
                 offset: count
                 for offset, count in attempts.items()
-                if offset >= base and self._attempts.get(offset) != count
+                if offset >= base and (self._attempts.get(offset) != count or offset in left)
             },
             spilled=spilled,
             heads=heads,
