@@ -82,22 +82,8 @@ class Recording:
         jobs = self._pipeline.jobs
         base, read, unfinished = jobs.committable, jobs.read, set(jobs.unspilled())
         attempts = dict(self._pipeline.attempts)
-        spilled: dict[bytes, array[int]] = {}
-        heads: dict[bytes, int | None] = dict.fromkeys(self._spilled.keys() - jobs.spilled_keys)
-        ends: dict[bytes, tuple[int, int]] = {}
-        for key, chain in jobs.spilled_chains():
-            first, last = self._spilled.get(key, (-1, -1))
-            ends[key] = chain.offsets[chain.head], chain.offsets[-1]
-            if key in jobs.rewritten_chains:  # as if the old one were finished
-                heads[key], spilled[key] = None, chain.offsets[chain.head :]
-                continue
-            if ends[key] == (first, last):
-                continue
-            if key in self._spilled and ends[key][0] > first:
-                heads[key] = ends[key][0]
-            if added := chain.offsets[max(chain.head, bisect_right(chain.offsets, last)) :]:
-                spilled[key] = added
         left = self._unfinished - unfinished  # some may be spilled now, and keep their attempts
+        spilled, heads, ends = self._spilled_since()
         delta = Delta(
             self._pipeline.epoch,
             snapshot_at,
@@ -113,10 +99,31 @@ class Recording:
             spilled=spilled,
             heads=heads,
         )
-        lists = (delta.left, delta.unfinished, delta.attempts, delta.spilled, delta.heads)
-        if (base, read) == (self._base, self._read) and not any(lists):
+        if (base, read) == (self._base, self._read) and not delta.size:
             return None
         self._base, self._read, self._unfinished = base, read, unfinished
         self._attempts, self._spilled = attempts, ends
         jobs.rewritten_chains.clear()
         return delta
+
+    def _spilled_since(
+        self,
+    ) -> tuple[dict[bytes, array[int]], dict[bytes, int | None], dict[bytes, tuple[int, int]]]:
+        """By key: spilled offsets that were added, heads that moved, and the ends of all chains."""
+        jobs = self._pipeline.jobs
+        spilled: dict[bytes, array[int]] = {}
+        heads: dict[bytes, int | None] = dict.fromkeys(self._spilled.keys() - jobs.spilled_keys)
+        ends: dict[bytes, tuple[int, int]] = {}
+        for key, chain in jobs.spilled_chains():
+            first, last = self._spilled.get(key, (-1, -1))
+            ends[key] = chain.offsets[chain.head], chain.offsets[-1]
+            if key in jobs.rewritten_chains:  # as if the old one were finished
+                heads[key], spilled[key] = None, chain.offsets[chain.head :]
+                continue
+            if ends[key] == (first, last):
+                continue
+            if key in self._spilled and ends[key][0] > first:
+                heads[key] = ends[key][0]
+            if added := chain.offsets[max(chain.head, bisect_right(chain.offsets, last)) :]:
+                spilled[key] = added
+        return spilled, heads, ends
