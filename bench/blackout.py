@@ -22,20 +22,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from bench.preload import Backlog
 from bench.report import shown, spread, write_result
-from bench.site import Brokers, ProxyProcess, Site, Worker, open_site, running_brokers
+from bench.site import Brokers, ProxyProcess, Site, Usage, Worker, open_site, running_brokers
 from broker_core.clock import now_ns
 
 ARMS = ("free", "stuck", "deep")
 COLUMNS = (
-    *("arm", "others/s", "of free", "blackout s", "memory MB", "read past s", "released in order"),
-    "faults",
+    *("arm", "others/s", "of free", "CPU µs each", "blackout s", "memory MB", "read past s"),
+    *("released in order", "faults"),
 )
 _BLACKOUT_S = 1.0
 _MB = 1_000_000
@@ -61,7 +61,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One arm. *finished*: all messages of other keys came. Memory: the proxy's peak above its
+    """One arm. *finished*: all messages of other keys came. *cpu_us*: processor time of the proxy
+    for each message of the others, whatever else the machine does; memory: its peak above its
     start; *read_past_s*: until the first of the others was handled.
     """
 
@@ -69,6 +70,7 @@ class Run:
     round: int
     finished: bool
     others_per_s: float
+    cpu_us: float
     blackout_s: float
     memory_mb: float
     read_past_s: float
@@ -109,6 +111,7 @@ def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "arm": each["arm"],
             "others/s": shown(each["others_per_s"], digits=0),
             "of free": "" if each["ratio"] is None else shown(each["ratio"]),
+            "CPU µs each": shown(each["cpu_us"], digits=0),
             "blackout s": _blackout(each),
             "memory MB": shown(each["memory_mb"], digits=0),
             "read past s": shown(each["read_past_s"]),
@@ -136,6 +139,7 @@ def _summaries(plan: Plan, runs: list[Run]) -> list[dict[str, Any]]:
                 "arm": arm,
                 "finished": all(run.finished for run in of_arm),
                 "others_per_s": spread([run.others_per_s for run in of_arm], digits=0),
+                "cpu_us": spread([run.cpu_us for run in of_arm], digits=1),
                 "ratio": _ratio(of_arm, free),
                 "blackout_s": spread([run.blackout_s for run in of_arm]),
                 "memory_mb": spread([run.memory_mb for run in of_arm], digits=0),
@@ -178,7 +182,7 @@ def _consume(plan: Plan, site: Site, backlog: Backlog, arm: str, number: int) ->
     sent = backlog.sent
     stuck = sum(count for key, count in sent.items() if backlog.is_stuck(key))
     others = sum(sent.values()) - stuck
-    with _memory(proxy) as memory:
+    with _watched(proxy) as usages:
         began_s = now_ns() / 1e9
         options = ("--exact", "--concurrency", 128)
         worker = site.start_worker([proxy], *options, *(("--released",) if arm == "free" else ()))
@@ -195,13 +199,15 @@ def _consume(plan: Plan, site: Site, backlog: Backlog, arm: str, number: int) ->
     if plan.histories:
         violations = sum(each.count for each in site.verdict().violations.values())
     window = [each for each in samples if each["t_s"] <= before["t_s"]]
+    span = _Span.of(window, others)
     return Run(
         arm=arm,
         round=number,
         finished=finished,
-        others_per_s=round(_throughput(window, others)),
+        others_per_s=round(span.messages / span.seconds) if span else 0,
+        cpu_us=round(_cpu_s(usages, span) * 1e6 / span.messages, 1) if span else 0.0,
         blackout_s=round(_longest_pause(window), 3),
-        memory_mb=round(memory.growth / _MB, 1),
+        memory_mb=round(_growth_bytes(usages) / _MB, 1),
         read_past_s=round(_first_s(window) - began_s, 3),
         released=released,
         stuck=stuck,
@@ -234,46 +240,60 @@ def _wait_for_stuck(plan: Plan, worker: Worker, stuck: int) -> int:
     return int(worker.counts()["stuck"])
 
 
-@dataclass(slots=True)
-class _Memory:
-    """The proxy's resident memory: at its start, and the peak since."""
-
-    start: int
-    peak: int = 0
-    ended: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def growth(self) -> int:
-        return max(0, self.peak - self.start)
-
-
 @contextmanager
-def _memory(proxy: ProxyProcess) -> Iterator[_Memory]:
-    memory = _Memory(proxy.resident_bytes())
+def _watched(proxy: ProxyProcess) -> Iterator[list[Usage]]:
+    """What the proxy uses, ten times a second, the first before anything happens."""
+    usages = [proxy.usage()]
+    ended = threading.Event()
 
     def watch() -> None:
-        while not memory.ended.wait(0.1):
-            memory.peak = max(memory.peak, proxy.resident_bytes())
+        while not ended.wait(0.1):
+            usages.append(proxy.usage())
 
-    watching = threading.Thread(target=watch, name="memory", daemon=True)
+    watching = threading.Thread(target=watch, name="watch", daemon=True)
     watching.start()
     try:
-        yield memory
+        yield usages
     finally:
-        memory.ended.set()
+        ended.set()
         watching.join()
 
 
 # ---- figures -------------------------------------------------------------------------------------
 
 
-def _throughput(samples: list[dict[str, Any]], others: int) -> float:
-    """Messages of other keys a second, between a tenth and nine tenths of them."""
-    inside = [each for each in samples if others * 0.1 <= each["others"] <= others * 0.9]
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """From a tenth to nine tenths of the others' messages."""
+
+    begin_s: float
+    end_s: float
+    messages: int
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.begin_s
+
+    @classmethod
+    def of(cls, samples: list[dict[str, Any]], others: int) -> _Span | None:
+        """None if they never came so far."""
+        inside = [each for each in samples if others * 0.1 <= each["others"] <= others * 0.9]
+        if len(inside) < 2 or inside[0]["others"] == inside[-1]["others"]:
+            return None
+        first, last = inside[0], inside[-1]
+        return cls(first["t_s"], last["t_s"], last["others"] - first["others"])
+
+
+def _cpu_s(usages: list[Usage], span: _Span) -> float:
+    inside = [each for each in usages if span.begin_s <= each.t_s <= span.end_s]
     if len(inside) < 2:
         return 0.0
-    first, last = inside[0], inside[-1]
-    return float((last["others"] - first["others"]) / (last["t_s"] - first["t_s"]))
+    share = span.seconds / (inside[-1].t_s - inside[0].t_s)
+    return (inside[-1].cpu_s - inside[0].cpu_s) * share
+
+
+def _growth_bytes(usages: list[Usage]) -> int:
+    return max(each.resident_bytes for each in usages) - usages[0].resident_bytes
 
 
 def _longest_pause(samples: list[dict[str, Any]]) -> float:

@@ -18,6 +18,7 @@ import orjson
 
 from bench.preload import Backlog, Place
 from broker_core.client import BrokerClient
+from broker_core.clock import now_ns
 from broker_core.names import Topic
 from proxy.errors import OrderlaneError
 from proxy.history.check import verify
@@ -84,6 +85,15 @@ def running_brokers(kind: str, folder: Path, *, flush: str = "sync") -> Iterator
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process used by a moment."""
+
+    t_s: float
+    resident_bytes: int
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProxyProcess:
     """A proxy, and what it says of itself."""
 
@@ -105,11 +115,18 @@ class ProxyProcess:
             return []
         return [queue for group in groups.values() for queue in group["queues"]]
 
-    def resident_bytes(self) -> int:
-        """Its resident memory now."""
-        status = Path(f"/proc/{self.child.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-        return int(line.split()[1]) * 1024
+    def usage(self) -> Usage:
+        """Its resident memory and the processor time that it has had."""
+        folder = Path(f"/proc/{self.child.process.pid}")
+        pages = int((folder / "statm").read_text().split()[1])
+        # The name of the process stands in brackets and may hold blanks: begin behind it.
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        return Usage(
+            t_s=now_ns() / 1e9,
+            resident_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+            cpu_s=ticks / os.sysconf("SC_CLK_TCK"),
+        )
 
 
 class Worker:

@@ -108,7 +108,10 @@ def _failing_in_words(case: str) -> Iterator[None]:
     try:
         yield
     except AssertionError as error:
-        raise OrderlaneError(f"bench {case}: {error}") from None
+        # What processes logged may follow: its end says most.
+        lines = str(error).splitlines() or ["something did not come true"]
+        said = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+        raise OrderlaneError(f"bench {case}: {said}") from None
 
 
 def _find_cases(broker: str) -> None:
