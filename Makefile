@@ -7,7 +7,7 @@
 #   make mutants              a bug for each invariant, found by the history checker; seconds
 #   make chaos                whole processes under seeded attack; about 3 minutes
 #   make torture              logs torn at every byte, brokers killed 1,000 times; about 10 minutes
-#   make bench                the benchmarks
+#   make bench                the short benchmarks (the long ones: orderlane bench --help)
 # PYTHON chooses the interpreter (3.11 or newer); ARGS passes options on (make test ARGS=-x).
 
 PYTHON ?= python3
@@ -59,6 +59,8 @@ check: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@for file in bench/bench_*.py; do $(BIN)/python $$file $(ARGS) || exit 1; done
+	@echo 'longer ones, with processes of their own:' >&2
+	@$(BIN)/orderlane bench --help >&2
 
 # Killed, stopped, cut off; on the embedded broker, and on Apache RocketMQ where there is Java.
 mutants: $(INSTALLED)

@@ -62,7 +62,8 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Run:
     """One end of one proxy. *pause_s*: the longest time without a hand-out in any queue, from the
-    end of the proxy on; *again*: hand-outs of messages that were handed out before.
+    end of the proxy on; *again*: hand-outs of messages that were handed out before, not counting
+    those of stuck keys.
     """
 
     end: str
@@ -232,6 +233,7 @@ def _judge(
     report = site.verdict()
     deliveries = site.events("deliver")
     gaps = sorted(_gaps(deliveries, victim.node, ended_ns=ended_ns))
+    deliveries = [each for each in deliveries if not Backlog.is_stuck(each["order"])]
     places = {(each["queue"], each["offset"]) for each in deliveries}
     taken = [each["t_ns"] for each in site.events("own+") if each["t_ns"] > ended_ns]
     return Run(

@@ -1,4 +1,4 @@
-"""The tables in ``docs/`` that are made from code: settings and metrics.
+"""The tables in ``docs/`` that are made from code or results: settings, metrics, benchmarks.
 
 ``python -m tests.support.tables`` writes them anew; a test fails while they are stale.
 """
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from bench import document
 from proxy.metrics import definitions
 from proxy.settings import GroupSettings, Settings, TopicSettings
 
@@ -29,6 +30,7 @@ def tables() -> dict[Path, dict[str, str]]:
     return {
         ROOT / "docs/settings.md": {"settings": settings_table()},
         ROOT / "docs/operating.md": {"metrics": metrics_table()},
+        ROOT / "docs/benchmarks.md": document.tables(),
     }
 
 
