@@ -11,13 +11,16 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
+from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
+from broker_core.broker.processors import clients
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import TEMPLATE_TOPIC, Topics
 from broker_core.errors import BrokerError, InvalidCommand
-from broker_core.names import Topic
+from broker_core.names import Group, Topic
+from broker_core.remoting.bodies import ConsumerData
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import spawn
@@ -217,3 +220,20 @@ def test_settings_have_their_defaults(tmp_path: Path) -> None:
 def test_wrong_settings_are_explained(tmp_path: Path, field: str, value: Any, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         BrokerSettings.model_validate({"data": tmp_path, field: value})
+
+
+def test_members_outlive_a_broker_that_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they said meanwhile waits to be read; no queue is to move because of it."""
+    second = 1_000_000_000
+    times = iter([0, *range(30 * second, 42 * second, second)])
+    monkeypatch.setattr(clients, "now_ns", lambda: next(times))
+    groups: Groups[Any] = Groups()
+    directory: Any = None  # nobody subscribes here
+    processor = clients.ClientProcessor(groups, directory=directory)
+    consumer = ConsumerData(group=Group("billing"), subscriptions=())
+    groups.heartbeat("one", "c", [consumer], now_ns=0, expiry_ns=10 * second)
+    processor.expire()
+    assert groups.members(consumer.group) == ["one"]
+    for _ in range(11):
+        processor.expire()
+    assert groups.members(consumer.group) == []

@@ -63,6 +63,14 @@ def test_a_member_may_ask_to_be_forgotten_sooner_each_heartbeat_anew() -> None:
     assert groups.expire(EXPIRY_NS) == set()
 
 
+def test_who_could_not_be_heard_is_excused() -> None:
+    groups: Groups[str] = Groups()
+    groups.heartbeat("one", "c", [data(ORDERS)], now_ns=0, expiry_ns=10)
+    groups.excuse(1000)
+    assert groups.expire(1010) == set()
+    assert groups.expire(1011) == {GROUP}
+
+
 def test_an_old_connection_that_closes_does_not_end_a_newer_one() -> None:
     groups: Groups[str] = Groups()
     groups.heartbeat("one", "old", [data(ORDERS)], now_ns=0)

@@ -18,6 +18,8 @@ from broker_core.remoting.headers import ConsumerGroupHeader, UnregisterClientHe
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
+_STOOD_STILL_NS = 2_000_000_000
+
 
 class ClientProcessor:
     """Keeps *groups* up to date, and makes the retry topics that their members subscribe."""
@@ -26,6 +28,7 @@ class ClientProcessor:
         self._groups = groups
         self._directory = directory
         self._warnings = RareWarnings("broker")
+        self._expired_ns = now_ns()
 
     def handlers(self) -> dict[int, Handler]:
         """Request codes served."""
@@ -40,8 +43,15 @@ class ClientProcessor:
         self._tell(self._groups.connection_closed(channel))
 
     def expire(self) -> None:
-        """Drop members that fell silent."""
-        self._tell(self._groups.expire(now_ns()))
+        """Drop members that fell silent; call it every second or oftener.
+
+        If this process stood still, what they said meanwhile is not read yet.
+        """
+        now, last_ns = now_ns(), self._expired_ns
+        self._expired_ns = now
+        if now - last_ns > _STOOD_STILL_NS:
+            self._groups.excuse(now - last_ns)
+        self._tell(self._groups.expire(now))
 
     async def _heartbeat(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         heartbeat = Heartbeat.from_json(request.body)
