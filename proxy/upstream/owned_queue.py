@@ -318,7 +318,7 @@ class OwnedQueue:
         """What is finished, and that the end was clean, if it was."""
         log, group = self._context.log, self._lane.name
         try:
-            await self._context.recorder.record(self._lane, pipeline, whole=True)
+            await self._context.recorder.record(self._lane, pipeline)
             if pipeline.may_unlock(now_ns()):
                 await log.append(group, self.queue, Clean(pipeline.epoch))
                 return True
