@@ -235,9 +235,9 @@ def _judge(
     site: Site, victim: ProxyProcess, *, end: str, number: int, ended_ns: int, sent: int
 ) -> Run:
     report = site.verdict()
-    deliveries = site.events("deliver")
+    # Stuck keys come at their own times.
+    deliveries = [each for each in site.events("deliver") if not Backlog.is_stuck(each["order"])]
     gaps = sorted(_gaps(deliveries, victim.node, ended_ns=ended_ns))
-    deliveries = [each for each in deliveries if not Backlog.is_stuck(each["order"])]
     places = {(each["queue"], each["offset"]) for each in deliveries}
     taken = [each["t_ns"] for each in site.events("own+") if each["t_ns"] > ended_ns]
     return Run(
