@@ -44,6 +44,7 @@ class Deliveries:
         self._highest: dict[str, int] = {}  # of each key, handed out in this period
         self._highest_before: dict[str, int] = {}  # in periods before
         self._finished_now = OffsetFlags()  # in this period
+        self._finished_before = OffsetFlags()  # in the one before
         self._handed_over = False  # the period before ended so, in peace
 
     @property
@@ -76,7 +77,7 @@ class Deliveries:
             self._highest_before[key] = max(offset, self._highest_before.get(key, -1))
         self._highest = {}
         self._acked.clear()
-        self._finished_now = OffsetFlags()
+        self._finished_before, self._finished_now = self._finished_now, OffsetFlags()
         slots = {offset: each.slot for offset, each in self._unfinished.items()}
         self.progress.new_period(slots, self._facts.serves_from_ns)
 
@@ -134,7 +135,7 @@ class Deliveries:
             known = "finished and committed" if flags & FINISHED else "committed unfinished"
             invariant = "D1" if flags & FINISHED else "C2"
             facts.violation(invariant, f"offset {offset} was handed out after it had been {known}")
-        elif flags & FINISHED and self._handed_over:
+        elif self._handed_over and self._finished_before.get(offset):
             facts.violation(
                 "D5", f"offset {offset} had finished, and was handed out again after a clean end"
             )

@@ -157,6 +157,12 @@ def test_a_clean_end_during_a_fault_may_not_have_been_written_down() -> None:
     assert story.own(2).through(0).found() == set()
 
 
+def test_a_clean_end_cannot_know_what_a_lost_owner_had_finished() -> None:
+    """The owner between handed nothing out: it waited, and gave the queue back."""
+    story = given_up(owned(1).through(0), "lost").own(2)
+    assert given_up(story).own(3).through(0).found() == set()
+
+
 @pytest.mark.parametrize("reason", ["lost", "another proxy owned the queue meanwhile"])
 def test_a_lost_queue_is_no_clean_end(reason: str) -> None:
     assert given_up(owned(1).through(0), reason).own(2).through(0).found() == set()
