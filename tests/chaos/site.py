@@ -288,7 +288,7 @@ class Site:
             await client.close()
 
     def queues(self) -> list[dict[str, Any]]:
-        """What the proxies say of the queues that they own."""
+        """What the proxies say of the topic's queues that they own."""
         found: list[dict[str, Any]] = []
         for http in self._http:
             try:
@@ -297,4 +297,4 @@ class Site:
             except OSError:
                 continue
             found += [queue for group in groups.values() for queue in group["queues"]]
-        return found
+        return [queue for queue in found if queue["topic"] == TOPIC]
