@@ -29,10 +29,10 @@ class Lane:
         self._origin = origin
 
     def deliver(self, event: Event, key: str | None) -> None:
-        """A job was handed out. *key* is that of its send."""
+        """A job was handed out. *key* is that of its send, if it had one."""
         if self.ownership.fenced(event):
             return
-        if key is not None and self.facts.rules.order_key == "KEY" and event["order"] != key:
+        if key and self.facts.rules.order_key == "KEY" and event["order"] != key:
             self.facts.violation(
                 "N1",
                 f"offset {event['offset']} of key {key!r} is kept in order as {event['order']!r}:"

@@ -204,6 +204,14 @@ def test_n1_a_key_that_is_held_up_by_another_one() -> None:
     assert story.through(1).ack(0, stuck).found() == {"N1"}
 
 
+def test_n1_a_key_that_is_kept_in_order_as_another() -> None:
+    assert owned("k").through(0, order="0x01").found() == {"N1"}
+
+
+def test_a_message_sent_without_a_key_goes_as_its_group_says() -> None:
+    assert owned("").through(0, order="0xff").found() == set()
+
+
 # ---- N2 ------------------------------------------------------------------------------------------
 
 
