@@ -94,6 +94,11 @@ class Rules:
     max_deliveries: int | None = None
     max_jobs: int | None = None
 
+    @property
+    def known(self) -> bool:
+        """False where no ``own+`` told them, as for copies of parked messages."""
+        return self.visibility_ns is not None
+
     @classmethod
     def of(cls, event: Event) -> Rules:
         """The rules in an ``own+``."""

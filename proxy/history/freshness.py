@@ -49,6 +49,8 @@ class Freshness:
 
     def judge(self, t_ns: int) -> None:
         """Is anything not committed that was finished long ago?"""
+        if not self._facts.rules.known:
+            return
         limit_ns = ns(self._facts.limits.commit_s)
         while self._reached and t_ns - self._reached[0][0] > limit_ns:
             since_ns, point = self._reached.popleft()

@@ -114,7 +114,7 @@ class Progress:
     def _judge(self, invariant: str, offset: int, slot: Slot, *, since_ns: int, t_ns: int) -> None:
         facts = self._facts
         calm_ns = facts.calm.since
-        if calm_ns is None or facts.clock is None:
+        if calm_ns is None or facts.clock is None or not facts.rules.known:
             return
         since_ns = max(since_ns, calm_ns, facts.serves_from_ns)
         limits = facts.limits

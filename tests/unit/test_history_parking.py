@@ -66,3 +66,13 @@ def test_a_copy_stored_twice_over_a_crash_may_come_twice() -> None:
         story.verdict(copy, story.deliver(copy, **TWIN, **fields), TWIN["queue"])
         story.finish(copy, **TWIN)
     assert story.about("unpark").found() == set()
+
+
+def test_a_redrive_that_takes_its_time_is_clean() -> None:
+    story = Parked()
+    story.about("redrive", state="started")
+    story.redriven(0).wait(60)
+    story.about("redrive", state="stopped").wait(60)
+    story.about("redrive", state="started")
+    story.redriven(1, 2)
+    assert story.about("unpark").found() == set()
