@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from itertools import cycle
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.rounds import one_round
 
 #: Every so many rounds unchanged offsets are sent as well: a broker that crashed forgets the last
 #: seconds of commits, and tells nobody.
@@ -34,18 +36,8 @@ class Committer:
         """Commit every ``commit_every_s`` until cancelled. *lanes* is iterated anew each time."""
         for turn in cycle(range(_ROUNDS_UNTIL_ALL)):
             await asyncio.sleep(self._context.settings.commit_every_s)
-            results = await asyncio.gather(
-                *(
-                    self.commit(lane, pipeline, unchanged_too=not turn)
-                    for lane in lanes
-                    for pipeline in list(lane.buffer)
-                    if not pipeline.draining  # its hand-over commits it
-                ),
-                return_exceptions=True,  # a bug with one queue must not end the others' commits
-            )
-            for result in results:
-                if isinstance(result, Exception):
-                    _noisy.warning("bug", "commit failed", reason=str(result), exc_info=result)
+            commit = partial(self.commit, unchanged_too=not turn)
+            await one_round(lanes, commit, noisy=_noisy, what="commit")
 
     async def commit(
         self, lane: GroupLane, pipeline: QueuePipeline, *, unchanged_too: bool = False

@@ -17,6 +17,7 @@ from proxy.core.recording import Recording
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.ownership_log import OwnershipLog
+from proxy.upstream.rounds import one_round
 
 _noisy = NoisyLog(structlog.get_logger("recorder"))
 
@@ -44,18 +45,7 @@ class Recorder:
         """Record until cancelled. *lanes* is iterated anew each time."""
         while True:
             await asyncio.sleep(every_s)
-            results = await asyncio.gather(
-                *(
-                    self._record_regularly(lane, pipeline)
-                    for lane in lanes
-                    for pipeline in list(lane.buffer)
-                    if not pipeline.draining  # its hand-over records it
-                ),
-                return_exceptions=True,  # a bug with one queue must not end the others' records
-            )
-            for result in results:
-                if isinstance(result, Exception):
-                    _noisy.warning("bug", "record failed", reason=str(result), exc_info=result)
+            await one_round(lanes, self._record_regularly, noisy=_noisy, what="record")
 
     async def _record_regularly(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
         if pipeline.closed or pipeline.doubtful or pipeline.trusted_until_ns <= now_ns():
