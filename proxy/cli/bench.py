@@ -133,5 +133,9 @@ def _find_cases(broker: str) -> None:
 
 
 def _command() -> str:
-    """What was called, to be called again."""
-    return shlex.join(["orderlane", *sys.argv[1:]])
+    """What was called, to be called again: without the place for the result."""
+    words = sys.argv[1:]
+    if "--out" in words:
+        at = words.index("--out")
+        words = words[:at] + words[at + 2 :]
+    return shlex.join(["orderlane", *words])
