@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from broker_core.client import BrokerClient, Membership
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError, reason_of
-from broker_core.names import Group
+from broker_core.names import Group, QueueName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.http import AdminHttp
 from proxy.admin.snapshots import groups_view
@@ -37,6 +37,7 @@ from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters import DeadLetters
 from proxy.upstream.ownership import GroupOwnership
 from proxy.upstream.ownership_log import OwnershipLog
+from proxy.upstream.parking import Parking
 from proxy.upstream.recorder import Recorder
 from proxy.upstream.refills import Refills
 
@@ -109,6 +110,11 @@ class Proxy:
         """Name of this process among the members of its groups; new in every process."""
         return self._client.client_id
 
+    def parking(self, group: Group, queue: QueueName) -> Parking | None:
+        """The parked keys of *queue*, if this proxy owns it."""
+        ownership = self._ownerships.get(group)
+        return None if ownership is None else ownership.parking(queue)
+
     async def start(self) -> Addresses:
         """Listen and serve. Raises OrderlaneError if a port cannot be had."""
         await self._client.start()
@@ -164,6 +170,11 @@ class Proxy:
     def on_refill(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
         """Spilled messages have to be read again."""
         self._refills.read(lane, pipeline, refill)
+
+    def on_parking(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        """Something may be to do about parked keys."""
+        if (ownership := self._ownerships.get(lane.name)) is not None:
+            ownership.on_parking(pipeline)
 
     def on_wanted(self, lane: GroupLane) -> None:
         """A client came to a group that this proxy takes no part in."""

@@ -40,6 +40,7 @@ class TopicCounts:
     fenced: int = 0
     filtered: int = 0
     dead_lettered: int = 0
+    parked: int = 0
     missing_keys: int = 0
     deleted_unread: int = 0
 
@@ -74,6 +75,9 @@ class LaneListener(Protocol):
 
     def on_refill(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
         """Read the spilled messages of *refill*, then call ``lane.refilled``."""
+
+    def on_parking(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        """Keys of *pipeline*, or of that of its queue, are parked: something may be to do."""
 
     def on_wanted(self, lane: GroupLane) -> None:
         """A client came while this proxy takes no part in the group."""
@@ -151,13 +155,15 @@ class GroupLane:
     def add(self, pipeline: QueuePipeline) -> None:
         """A queue was acquired."""
         self.buffer.add(pipeline)
-        self._owned[pipeline.queue.topic, pipeline.qid] = pipeline
+        self._owned[pipeline.topic, pipeline.qid] = pipeline
         self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
 
     def remove(self, pipeline: QueuePipeline) -> None:
         """A queue was lost or handed over."""
+        if pipeline.twin is not None:
+            self.remove(pipeline.twin)
         self.buffer.remove(pipeline)
-        place = (pipeline.queue.topic, pipeline.qid)
+        place = (pipeline.topic, pipeline.qid)
         if self._owned.get(place) is pipeline:
             del self._owned[place]
         self.listener.on_settled()
@@ -168,6 +174,8 @@ class GroupLane:
         lapsed = pipeline.doubtful or pipeline.trusted_until_ns <= now_ns()
         pipeline.doubtful = False
         pipeline.trusted_until_ns = max(pipeline.trusted_until_ns, trusted_until_ns)
+        if pipeline.twin is not None:
+            self.renewed(pipeline.twin, trusted_until_ns)
         if lapsed:
             self._after(pipeline)
 
@@ -198,6 +206,11 @@ class GroupLane:
     def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
         """Its ownership record is stored at that place; it says what had finished at *made_ns*."""
         self._notes.recorded(pipeline, at=at, made_ns=made_ns)
+
+    def did(self, pipeline: QueuePipeline, effects: Effects) -> None:
+        """Upstream had *pipeline* do something about parked keys, which led to *effects*."""
+        if not pipeline.closed:
+            self._apply(pipeline, effects)
 
     # ---- clients; caller: downstream ------------------------------------------------------------
 
@@ -317,12 +330,15 @@ class GroupLane:
             for _, outcome in effects.finished:
                 counts.filtered += outcome is Outcome.FILTERED
                 counts.dead_lettered += outcome is Outcome.DEAD_LETTERED
+                counts.parked += outcome is Outcome.PARKED
                 counts.deleted_unread += outcome is Outcome.DELETED
         self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
         for job in effects.dead_letters:
             self.listener.on_dead_letter(self, pipeline, job)
         for refill in effects.refills:
             self.listener.on_refill(self, pipeline, refill)
+        if effects.parking:
+            self.listener.on_parking(self, pipeline)
         self._after(pipeline)
         ended = effects.nacked or effects.released or effects.expired or effects.unsent
         if effects.finished or ended:
@@ -356,7 +372,7 @@ class GroupLane:
                 self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
 
     def _count(self, pipeline: QueuePipeline) -> TopicCounts:
-        return self._count_of(pipeline.queue.topic)
+        return self._count_of(pipeline.topic)
 
     def _count_of(self, topic: Topic) -> TopicCounts:
         counts = self.counts.get(topic)

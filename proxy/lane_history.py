@@ -14,6 +14,7 @@ from proxy.core.effects import Effects, Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.order_key import key_text
+from proxy.core.parking_pipeline import ORIGIN_OFFSET
 from proxy.core.pull_buffer import Lease
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import MS, OnExhausted
@@ -36,7 +37,12 @@ class LaneHistory:
         """The answer to one pull: events of one time, decided at *at_ns*."""
         if self.history.enabled:
             each = [
-                {**self._place(batch.pipeline), **_delivery(lease), "at_ns": at_ns}
+                {
+                    **self._place(batch.pipeline),
+                    **_delivery(lease),
+                    **_origin(batch.pipeline, lease),
+                    "at_ns": at_ns,
+                }
                 for batch in batches
                 for lease in batch.leases
             ]
@@ -62,6 +68,7 @@ class LaneHistory:
         """Ends of leases and jobs; *nacks* are among the verdicts that led to them at *at_ns*."""
         if not self.history.enabled:
             return
+        orders = {job.offset: {"order": key_text(job.key)} for job in effects.parked}
         self._ended(pipeline, "expire", effects.expired)
         self._ended(pipeline, "unsent", effects.unsent)
         wishes = {nack.lease_id: nack.retry_after_ms for nack in nacks}
@@ -84,8 +91,23 @@ class LaneHistory:
         self._record(
             pipeline,
             "finish",
-            [{"offset": offset, "outcome": outcome.value} for offset, outcome in effects.finished],
+            [
+                {"offset": offset, "outcome": outcome.value, **orders.get(offset, {})}
+                for offset, outcome in effects.finished
+            ],
         )
+        for key in effects.stopped:
+            self.parking(pipeline.origin, "redrive", key, state="stopped", by="failure policy")
+
+    def period(self, pipeline: QueuePipeline, event: str, **fields: object) -> None:
+        """A period of ownership begins, is to end, or ended."""
+        self._record(pipeline, event, [fields])
+
+    def parking(
+        self, pipeline: QueuePipeline, event: str, key: bytes, *, by: str, **fields: object
+    ) -> None:
+        """*key* is parked, redriven or parked no more, by somebody or some rule."""
+        self._record(pipeline, event, [{"order": key_text(key), "by": by, **fields}])
 
     def unsent(self, pipeline: QueuePipeline, leases: Iterable[Lease]) -> None:
         """Leases of an answer that was never written: ended, uncounted."""
@@ -124,11 +146,10 @@ class LaneHistory:
     # ---- inside ---------------------------------------------------------------------------------
 
     def _place(self, pipeline: QueuePipeline) -> dict[str, object]:
-        queue = pipeline.queue
         return {
             "group": self.group,
-            "topic": queue.topic,
-            "queue": queue.qid,
+            "topic": pipeline.topic,
+            "queue": pipeline.place,
             "epoch": pipeline.epoch,
         }
 
@@ -175,3 +196,10 @@ def _delivery(lease: Lease) -> dict[str, object]:
         "req": lease.holder.request,
         "run": lease.run[0].lease_id if lease.run else None,
     }
+
+
+def _origin(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
+    """Of a parked copy: where its message stands."""
+    if pipeline.origin is pipeline or lease.job.message is None:
+        return {}
+    return {"origin_offset": int(lease.job.message.properties[ORIGIN_OFFSET])}

@@ -98,12 +98,6 @@ def _start(value: object) -> object:
     )
 
 
-def _no_parking_yet(value: object) -> object:
-    if value == "park":
-        raise ValueError("parking comes in a later version: use dead_letter or block")
-    return value
-
-
 def _not_yet(neutral: object, what: str) -> BeforeValidator:
     def check(value: object) -> object:
         if value != neutral:
@@ -254,11 +248,10 @@ class TopicSettings(SettingsGroup):
     max_deliveries: Count = 16
     """Hand-outs of one message until on_exhausted applies; those given back unhandled are not
     counted."""
-    on_exhausted: Annotated[Literal["dead_letter", "block"], BeforeValidator(_no_parking_yet)] = (
-        "dead_letter"
-    )
+    on_exhausted: Literal["park", "dead_letter", "block"] = "dead_letter"
     """What follows the last hand-out. dead_letter: the message goes to %DLQ%group and its key goes
-    on; block: it is retried for ever and its key waits."""
+    on; park: it goes to the parked topic, and all later ones of its key behind it, until the key is
+    redriven; block: it is retried for ever and its key waits."""
     max_pull_batch: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 256
     """Messages in one answer, where the client asks for no fewer."""
     max_jobs_in_memory: Count = 20_000

@@ -18,6 +18,7 @@ class Outcome(Enum):
     OK = "ok"
     FILTERED = "filtered"
     DEAD_LETTERED = "dlq"
+    PARKED = "parked"  # its copy is stored, to be redriven
     DELETED = "deleted"  # by the broker's retention, before it could be read again
 
 
@@ -37,6 +38,7 @@ class Effects:
 
     A job in ``dead_letters`` stays running, its key waiting, until ``dead_lettered`` confirms that
     its copy is stored. The messages of ``refills`` are to be read again, for ``refilled``.
+    ``parked`` jobs are finished as well. ``parking``: parked keys may have to be looked after.
     """
 
     finished: list[tuple[int, Outcome]] = field(default_factory=list)  # offsets
@@ -49,6 +51,9 @@ class Effects:
     dead_letters: list[Job] = field(default_factory=list)
     refills: list[Refill] = field(default_factory=list)
     missing_keys: int = 0
+    parked: list[Job] = field(default_factory=list)
+    stopped: list[bytes] = field(default_factory=list)  # keys whose redrive failed
+    parking: bool = False
 
 
 @dataclass(frozen=True, slots=True)

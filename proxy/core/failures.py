@@ -41,6 +41,11 @@ class Failures:
             return now_ns + nack.retry_after_ms * MS
         return now_ns + self._policy.delay_ns(job.attempts)
 
+    def begin_anew(self, offset: int) -> None:
+        """The hand-outs of the unfinished job there, of which nobody has it, count no longer."""
+        if offset in self._attempts:
+            self._attempts[offset] = 0
+
     def forget(self, offset: int) -> None:
         """The job there is finished."""
         self._attempts.pop(offset, None)

@@ -64,7 +64,7 @@ class GroupBuffer:
         pipeline.close()
         if self._pipelines.get(pipeline.queue) is pipeline:
             del self._pipelines[pipeline.queue]
-        self._ready.get(pipeline.queue.topic, {}).pop(pipeline, None)
+        self._ready.get(pipeline.topic, {}).pop(pipeline, None)
 
     def find(self, queue: QueueName) -> QueuePipeline | None:
         """The pipeline of an owned queue."""
@@ -72,7 +72,7 @@ class GroupBuffer:
 
     def refresh(self, pipeline: QueuePipeline) -> None:
         """Note whether *pipeline* has ready jobs. Caller: the group lane, after every event."""
-        turns = self._ready.setdefault(pipeline.queue.topic, {})
+        turns = self._ready.setdefault(pipeline.topic, {})
         if pipeline.ready and not pipeline.closed:
             turns.setdefault(pipeline)
         else:

@@ -15,9 +15,9 @@ PERIODS = 64
 _SUFFIXES = {str(period): period for period in range(PERIODS)}  # one text form each
 
 
-def qid_text(queue: QueueName, period: int) -> str:
+def qid_text(place: str, period: int) -> str:
     """``broker-a_3#k``: the queue and its ownership *period* modulo 64, opaque to clients."""
-    return f"{queue.qid}#{period % PERIODS}"
+    return f"{place}#{period % PERIODS}"
 
 
 def parse_qid_text(topic: str, text: str) -> tuple[QueueName, int]:

@@ -71,6 +71,9 @@ class JobChains:
     _chains: dict[bytes, _Chain] = field(default_factory=dict)
     _main: deque[Job] = field(default_factory=deque)
     _reactivated: deque[Job] = field(default_factory=deque)
+    held_keys: set[bytes] = field(default_factory=set)
+    """Held keys that have jobs here. Others change it not."""
+    _held: set[bytes] = field(default_factory=set)
     _burst: int = 0  # reactivated jobs polled since the main queue's last turn
 
     @property
@@ -102,16 +105,20 @@ class JobChains:
         *reactivated*: its predecessor has finished, but was not here any more to be followed.
         """
         chain = None if job.key is None else self._chains.get(job.key)
-        job.move(JobState.NEW, JobState.READY if chain is None else JobState.CHAINED)
+        ready = chain is None and job.key not in self._held
+        job.move(JobState.NEW, JobState.READY if ready else JobState.CHAINED)
         if chain is not None:
             chain.tail.successor = job
             chain.tail = job
             chain.jobs += 1
             return False
-        (self._reactivated if reactivated else self._main).append(job)
+        if ready:
+            (self._reactivated if reactivated else self._main).append(job)
         if job.key is not None:
             self._chains[job.key] = _Chain(job, job)
-        return True
+            if not ready:
+                self.held_keys.add(job.key)
+        return ready
 
     def poll(self) -> Job | None:
         """Take the next ready job, reactivated first (see REACTIVATION_BURST); None if none."""
@@ -137,19 +144,58 @@ class JobChains:
         job.move(JobState.RUNNING, JobState.CHAINED)
 
     def finish(self, job: Job) -> Job | None:
-        """End *job*; return the successor made ready. Raises JobStateError on a second finish."""
+        """End *job*, and make its successor ready unless its key is held; returns the successor.
+
+        Raises JobStateError on a second finish.
+        """
         job.move(JobState.RUNNING, JobState.FINISHED)
         successor, job.successor = job.successor, None  # or an old job would hold the whole chain
-        if successor is not None and successor.state is not JobState.RUNNING:  # not in its run
+        if (
+            successor is not None
+            and successor.state is not JobState.RUNNING  # not in its run
+            and job.key not in self._held
+        ):
             successor.move(JobState.CHAINED, JobState.READY)
             self._reactivated.append(successor)
         if job.key is not None and (chain := self._chains.get(job.key)) is not None:
             if successor is None:
                 del self._chains[job.key]
+                self.held_keys.discard(job.key)
             else:
                 chain.head = successor
                 chain.jobs -= 1
         return successor
+
+    def hold(self, key: bytes) -> None:
+        """Let nobody poll jobs of *key* any more. O(ready jobs) if its head is ready.
+
+        That one is running from now on: whoever holds the key has it.
+        """
+        self._held.add(key)
+        if (chain := self._chains.get(key)) is None:
+            return
+        self.held_keys.add(key)
+        if chain.head.state is JobState.READY:
+            queue = self._main if chain.head in self._main else self._reactivated
+            queue.remove(chain.head)
+            chain.head.move(JobState.READY, JobState.RUNNING)
+
+    def release(self, key: bytes) -> None:
+        """Hold *key* no longer. Its head, if it does not run, becomes ready."""
+        self._held.discard(key)
+        self.held_keys.discard(key)
+        chain = self._chains.get(key)
+        if chain is not None and chain.head.state is JobState.CHAINED:
+            chain.head.move(JobState.CHAINED, JobState.READY)
+            self._reactivated.append(chain.head)
+
+    def take(self, key: bytes) -> list[Job]:
+        """Take all jobs of *key*, which is held, out, in order. None may be leased."""
+        jobs = list(self.jobs(key))
+        self._chains.pop(key, None)
+        for job in jobs:
+            job.successor = None
+        return jobs
 
     def cut(self, key: bytes, *, keep: int) -> list[Job]:
         """Take the chained jobs of *key* behind the first *keep* (at least 1) out, in order.

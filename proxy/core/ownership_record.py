@@ -7,14 +7,15 @@ and ``kind``:
 
 - ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (count of ownership periods);
 - ``snapshot``: epoch, part (counted from 0), of (how many parts it has), base, read (the read
-  position), unfinished, attempts (pairs of offset and count above 0), leases (pairs of offset and
-  milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets).
-  The parts of a snapshot follow each other; what they list adds up;
+  position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
+  milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets),
+  parked (pairs of order key and [first, epoch, redriven]: see ``ParkedKey``). The parts of a
+  snapshot follow each other; what they list adds up;
 - ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
   before it build on), base, read, left (offsets that were unfinished, and are finished or spilled
   now), unfinished (those that were added), attempts (those that changed), spilled (offsets that
   were added), heads (pairs of order key and the first offset that is left of its spilled chain,
-  null if none is);
+  null if none is), parked (those that changed, null if the key is not parked any more);
 - ``clean``: epoch. The owner ended with nothing leased but what its snapshot names, which is the
   whole truth.
 
@@ -32,7 +33,7 @@ from array import array
 from base64 import b64decode, b64encode
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
@@ -40,6 +41,7 @@ import orjson
 
 from broker_core.names import Group, Topic
 from proxy.core.ids import Epoch
+from proxy.core.parked_key import ParkedKey
 
 VERSION = 1
 #: Offsets and attempts that one record lists at most: at eight bytes each, far below the smallest
@@ -83,6 +85,7 @@ class Snapshot:
     attempts: dict[int, int] = field(default_factory=dict)
     spilled: dict[bytes, array[int]] = field(default_factory=dict)
     leases: dict[int, int] = field(default_factory=dict)
+    parked: dict[bytes, ParkedKey] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not all(self.spilled.values()):
@@ -97,7 +100,7 @@ class Snapshot:
     @property
     def size(self) -> int:
         """How many offsets it lists."""
-        lists = (self.unfinished, self.attempts, self.leases, *self.spilled.values())
+        lists = (self.unfinished, self.attempts, self.leases, self.parked, *self.spilled.values())
         return sum(map(len, lists))
 
     def unread(self, offset: int) -> bool:
@@ -146,12 +149,13 @@ class Delta:
     attempts: Mapping[int, int] = field(default_factory=dict)
     spilled: Mapping[bytes, array[int]] = field(default_factory=dict)
     heads: Mapping[bytes, int | None] = field(default_factory=dict)
+    parked: Mapping[bytes, ParkedKey | None] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """How many offsets it lists."""
-        lists = (self.left, self.unfinished, self.attempts, self.heads, *self.spilled.values())
-        return sum(map(len, lists))
+        lists = (self.left, self.unfinished, self.attempts, self.heads, self.parked)
+        return sum(map(len, (*lists, *self.spilled.values())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,13 @@ def parts(snapshot: Snapshot) -> list[SnapshotPart]:
             pieces[-1] = replace(last, leases={**last.leases, **times})
         else:
             pieces[-1] = replace(last, unfinished=(*last.unfinished, *some))
+    for key, parked in snapshot.parked.items():
+        size = 1 + len(key) // _OFFSET_BYTES
+        if room < size:
+            pieces.append(Snapshot(snapshot.epoch, snapshot.base, snapshot.read))
+            room = _PART
+        room -= size
+        pieces[-1].parked[key] = parked
     return [SnapshotPart(number, len(pieces), piece) for number, piece in enumerate(pieces)]
 
 
@@ -215,6 +226,7 @@ def joined(parts: Sequence[SnapshotPart]) -> Snapshot:
         attempts=dict(chain.from_iterable(part.piece.attempts.items() for part in parts)),
         spilled=spilled,
         leases=dict(chain.from_iterable(part.piece.leases.items() for part in parts)),
+        parked=dict(chain.from_iterable(part.piece.parked.items() for part in parts)),
     )
 
 
@@ -225,14 +237,7 @@ def encode(record: Record) -> bytes:
     """The record as the body of a message."""
     match record:
         case Own():
-            fields: dict[str, Any] = {
-                "kind": "own",
-                "owner": record.owner,
-                "trust_ms": record.trust_ms,
-                "longest_lease_ms": record.longest_lease_ms,
-                "broker_start_ms": record.broker_start_ms,
-                "period": record.period,
-            }
+            fields: dict[str, Any] = {"kind": "own", **asdict(record)}
         case SnapshotPart():
             piece = record.piece
             fields = {
@@ -246,6 +251,7 @@ def encode(record: Record) -> bytes:
                 "attempts": sorted(piece.attempts.items()),
                 "leases": sorted(piece.leases.items()),
                 "spilled": _packed_by_key(piece.spilled),
+                "parked": _parked_to_json(piece.parked),
             }
         case Delta():
             fields = {
@@ -259,6 +265,7 @@ def encode(record: Record) -> bytes:
                 "attempts": sorted(record.attempts.items()),
                 "spilled": _packed_by_key(record.spilled),
                 "heads": [[_text(key), head] for key, head in record.heads.items()],
+                "parked": _parked_to_json(record.parked),
             }
         case Clean():
             fields = {"kind": "clean", "epoch": record.epoch}
@@ -298,6 +305,7 @@ def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
         _counts(fields["attempts"]),
         _unpacked_by_key(fields["spilled"]),
         _counts(fields["leases"]),
+        {_bytes(key): ParkedKey.from_json(each) for key, each in fields.get("parked", ())},
     )
     number, of = int(fields["part"]), int(fields["of"])
     if not 0 <= number < of:
@@ -317,7 +325,15 @@ def _delta(fields: dict[str, Any]) -> Delta:
         attempts=_counts(fields["attempts"]),
         spilled=_unpacked_by_key(fields["spilled"]),
         heads={_bytes(key): None if head is None else int(head) for key, head in fields["heads"]},
+        parked={
+            _bytes(key): None if each is None else ParkedKey.from_json(each)
+            for key, each in fields.get("parked", ())
+        },
     )
+
+
+def _parked_to_json(parked: Mapping[bytes, ParkedKey | None]) -> list[list[Any]]:
+    return [[_text(key), None if each is None else each.to_json()] for key, each in parked.items()]
 
 
 def _steps(first: int, offsets: Iterable[int]) -> list[int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Delta, Own, Record, Snapshot, SnapshotPart, joined
+from proxy.core.parked_key import ParkedKey
 
 _MS = 1_000_000
 
@@ -55,6 +56,7 @@ class _State:
     attempts: dict[int, int]
     spilled: dict[bytes, array[int]]
     leases: dict[int, int]
+    parked: dict[bytes, ParkedKey]
 
     def apply(self, delta: Delta) -> None:
         self.epoch, self.base, self.read = delta.epoch, delta.base, delta.read
@@ -70,13 +72,25 @@ class _State:
                     del self.spilled[key]
         for key, offsets in delta.spilled.items():
             self.spilled.setdefault(key, array("q")).extend(offsets)
+        for key, parked in delta.parked.items():
+            if parked is None:
+                self.parked.pop(key, None)
+            else:
+                self.parked[key] = parked
 
     def snapshot(self) -> Snapshot:
         """Raises ValueError if what was recorded does not add up."""
         attempts = {offset: n for offset, n in self.attempts.items() if offset >= self.base}
         unfinished = tuple(sorted(self.unfinished))
         return Snapshot(
-            self.epoch, self.base, self.read, unfinished, attempts, self.spilled, self.leases
+            self.epoch,
+            self.base,
+            self.read,
+            unfinished,
+            attempts,
+            self.spilled,
+            self.leases,
+            self.parked,
         )
 
 
@@ -120,6 +134,7 @@ class _Replay:
                 whole.attempts,
                 whole.spilled,
                 whole.leases,
+                whole.parked,
             )
 
     def _delta(self, delta: Delta) -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from proxy.core.flow_window import FlowWindow
 from proxy.core.ids import Epoch
-from proxy.core.job_chains import Job, JobChains
+from proxy.core.job_chains import Job, JobChains, JobState
 from proxy.core.offset_tracker import OffsetTracker
 from proxy.core.ownership_record import Snapshot
 from proxy.core.spilled_chains import SpilledChain, SpilledChains
 
 #: Jobs of a spilled chain that are read again at once.
 _REFILL = 32
-#: Jobs of a longer order key (in bytes) stay in memory: an ownership record would be too long.
-_LONGEST_KEY = 65_536
+#: Jobs of a longer order key (in bytes) stay in memory and are not parked: an ownership record
+#: would be too long.
+LONGEST_KEY = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,11 @@ class QueueJobs:
         window: FlowWindow,
         max_jobs_per_key: int,
         resume: Snapshot | None = None,
+        spill_all: bool = False,
     ) -> None:
         """*resume* says what earlier owners had finished, and which chains were spilled; all below
-        its base is finished, even if *start_offset*, the stored one, is lower.
+        its base is finished, even if *start_offset*, the stored one, is lower. *spill_all*: every
+        job is spilled, and read again only while its key is in ``wanted``.
         """
         if resume is not None:
             start_offset = max(start_offset, resume.base)
@@ -55,6 +59,8 @@ class QueueJobs:
         self._resume = resume
         self._shortened = False  # all chains, since the window is pressed
         self._refills: list[Refill] = []  # not yet told
+        #: Keys whose spilled jobs are read again; None: all.
+        self.wanted: set[bytes] | None = set() if spill_all else None
         if resume is not None:
             for key, offsets in resume.spilled.items():
                 if offsets := offsets[bisect_left(offsets, start_offset) :]:  # not before a reset
@@ -97,7 +103,7 @@ class QueueJobs:
             if self._tracker.position >= self._resume.read:
                 self._resume = None
                 for key in list(self._spilled.keys):
-                    self._refill(key)
+                    self.refill(key)
 
     def hold(self, job: Job) -> None:
         """*job* is unfinished, and belongs to no chain."""
@@ -110,13 +116,17 @@ class QueueJobs:
         if key is not None and self._spills(key, job.offset):
             self._tracker.advance(job.offset + 1)
             self._spill_one(key, job.offset)
+            if self.wanted is not None:
+                self.refill(key)
         else:
             self.hold(job)
             self._chains.submit(job)
 
     def _spills(self, key: bytes, offset: int) -> bool:
-        if len(key) > _LONGEST_KEY:
+        if len(key) > LONGEST_KEY:
             return False
+        if self.wanted is not None:
+            return True
         chain = self._spilled.of(key)
         if chain is not None and chain.waiting:
             return offset > chain.offsets[chain.head]  # else an earlier owner had it in memory
@@ -142,7 +152,9 @@ class QueueJobs:
         self._chains.unfollow(job)
 
     def finish(self, job: Job) -> None:
-        """End a running job; its successor becomes ready, or is read again."""
+        """End a running job, or a held one; its successor becomes ready, or is read again."""
+        if job.state is JobState.CHAINED:
+            job.move(JobState.CHAINED, JobState.RUNNING)
         self._chains.finish(job)
         self.window.leave(job.body_bytes)
         key = job.key
@@ -151,7 +163,51 @@ class QueueJobs:
         elif key is not None:
             self._spilled.finish(key)
         if key is not None and self._spilled.keys:
-            self._refill(key)
+            self.refill(key)
+
+    # ---- holding keys ---------------------------------------------------------------------------
+
+    def hold_key(self, key: bytes) -> None:
+        """Let nobody have jobs of *key* any more; who holds it may finish them."""
+        self._chains.hold(key)
+
+    def release_key(self, key: bytes) -> None:
+        """Hold *key* no longer."""
+        self._chains.release(key)
+
+    @property
+    def held_keys(self) -> Collection[bytes]:
+        """Held keys that have jobs in memory."""
+        return self._chains.held_keys
+
+    def in_memory(self, key: bytes) -> Iterator[Job]:
+        """The unfinished jobs of *key* that are in memory, in order: its first ones."""
+        return self._chains.jobs(key)
+
+    def knows_key(self, key: bytes) -> bool:
+        """True if *key* has an unfinished job, in memory or not."""
+        return self._chains.jobs_of(key) > 0 or key in self._spilled.keys
+
+    def lowest_of(self, key: bytes) -> int | None:
+        """The lowest offset of an unfinished job of *key* that was read; None without any."""
+        here = [job.offset for job in islice(self._chains.jobs(key), 1)]
+        return min([*here, *self.spilled_offsets(key)[:1]], default=None)
+
+    def spilled_offsets(self, key: bytes) -> Sequence[int]:
+        """Offsets of the unfinished jobs of *key* that were spilled once."""
+        chain = self._spilled.of(key)
+        return () if chain is None else chain.offsets[chain.head :]
+
+    def put_back(self, key: bytes) -> None:
+        """Spill all that *key*, which is not wanted any more, has in memory. None is leased."""
+        self._chains.hold(key)
+        jobs = self._chains.take(key)
+        self._chains.release(key)
+        for job in jobs:
+            self.window.leave(job.body_bytes)
+        if key in self._spilled.keys:
+            self._spilled.put_back(key, [job.offset for job in jobs], again=len(jobs))
+        self.window.spill(len(jobs))
 
     # ---- refilling ------------------------------------------------------------------------------
 
@@ -160,20 +216,30 @@ class QueueJobs:
         refills, self._refills = self._refills, []
         return refills
 
-    def refilled(self, refill: Refill, jobs: Iterable[Job]) -> None:
-        """The messages of *refill* were read: *jobs* for those that are still there, in order."""
+    def refilled(self, refill: Refill, jobs: Iterable[Job]) -> bool:
+        """The messages of *refill* were read: *jobs* for those that are still there, in order.
+
+        False, and nothing happens, if they are not wanted any more.
+        """
         jobs = list(jobs)
+        chain = self._spilled.of(refill.key)
+        if chain is None or chain.wanted_offsets != list(refill.offsets):
+            return False  # it was put back meanwhile
         self._spilled.load(refill.key, [job.offset for job in jobs])
         self.window.spill(-len(refill.offsets))
         for job in jobs:
             job.refilled = True
             self.window.admit(job.body_bytes)
             self._chains.submit(job, reactivated=True)
-        self._refill(refill.key)
+        self.refill(refill.key)
+        return True
 
-    def _refill(self, key: bytes) -> None:
+    def refill(self, key: bytes) -> None:
+        """Have the next spilled jobs of *key* read again, if there is room for them."""
         chain = self._spilled.of(key)
-        if chain is None or not chain.waiting or self._resume is not None:
+        if chain is None or (self.wanted is not None and key not in self.wanted):
+            return
+        if not chain.waiting or self._resume is not None:
             return  # of what an earlier owner had in memory, some may stand ahead of it
         in_memory = self._chains.jobs_of(key)
         if in_memory * 2 > self._max_jobs_per_key:
@@ -200,7 +266,7 @@ class QueueJobs:
 
     def _shorten(self, key: bytes) -> None:
         """Spill what the chain of *key* has in memory beyond its limit."""
-        if self._chains.jobs_of(key) <= self._max_jobs_per_key or len(key) > _LONGEST_KEY:
+        if self._chains.jobs_of(key) <= self._max_jobs_per_key or len(key) > LONGEST_KEY:
             return
         chain = self._spilled.of(key)
         if chain is not None and chain.wanted > chain.loaded:

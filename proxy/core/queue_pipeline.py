@@ -9,6 +9,7 @@ so nothing of an old period can leak into a new one.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from broker_core.names import QueueName
 from broker_core.remoting.message import StoredMessage
@@ -19,6 +20,7 @@ from proxy.core.ids import Epoch, qid_text
 from proxy.core.job_chains import Job, JobState
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.ownership_record import Snapshot
+from proxy.core.parked_key import ParkedKey
 from proxy.core.queue_jobs import QueueJobs, Refill
 from proxy.core.retry_policy import MS
 from proxy.core.rules import TopicRules
@@ -42,13 +44,17 @@ class QueuePipeline(HandOuts):
         hold_until_ns: int = 0,
         resume: Snapshot | None = None,
         now_ns: int = 0,
+        twin_of: QueuePipeline | None = None,
     ) -> None:
-        """*resume* is what the records said *now*; nothing is handed out before *hold*."""
+        """*resume* is what the records said *now*; nothing is handed out before *hold*.
+        *twin_of*: *queue* holds the parked messages of that one's.
+        """
         jobs = QueueJobs(
             start_offset,
             window=FlowWindow(rules.max_jobs, memory),
             max_jobs_per_key=rules.max_jobs_per_key,
             resume=resume,
+            spill_all=twin_of is not None,
         )
         super().__init__(
             jobs,
@@ -60,7 +66,15 @@ class QueuePipeline(HandOuts):
             held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
         )
         self.queue, self.epoch = queue, epoch
-        self.qid = qid_text(queue, period)
+        #: The queue as clients and histories name it.
+        self.topic, self.place = queue.topic, queue.qid
+        if twin_of is not None:
+            self.topic, self.place = twin_of.topic, f"{twin_of.place}p"
+        self.qid = qid_text(self.place, period)
+        #: The pipeline of the queue itself, and that of its parked messages, if there are any.
+        self.origin = twin_of or self
+        self.twin: QueuePipeline | None = None
+        self.parked: dict[bytes, ParkedKey] = {} if resume is None else dict(resume.parked)
         self.committed = committed
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
 
@@ -131,9 +145,10 @@ class QueuePipeline(HandOuts):
         jobs = {message.queue_offset: self._job(message) for message in messages}
         for job in jobs.values():
             job.key = refill.key  # the policy for missing keys has spoken
-        self.jobs.refilled(refill, [jobs[each] for each in refill.offsets if each in jobs])
-        gone = (offset for offset in refill.offsets if offset not in jobs)
-        effects.finished += [(offset, Outcome.DELETED) for offset in gone]
+        here = [jobs[each] for each in refill.offsets if each in jobs]
+        if self.jobs.refilled(refill, here):
+            gone = (offset for offset in refill.offsets if offset not in jobs)
+            effects.finished += [(offset, Outcome.DELETED) for offset in gone]
         return self._with_refills(effects)
 
     # ---- ownership and commits; caller: ownership, committer ------------------------------------
@@ -167,7 +182,8 @@ class QueuePipeline(HandOuts):
 
     def snapshot(self, *, now_ns: int = 0) -> Snapshot:
         """What the next owner must know to repeat nothing that is finished."""
-        return self.jobs.snapshot(self.epoch, self.attempts, self.lease_times(now_ns))
+        jobs = self.jobs.snapshot(self.epoch, self.attempts, self.lease_times(now_ns))
+        return replace(jobs, parked=dict(self.parked))
 
     def close(self) -> None:
         """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from proxy.core.ownership_record import Delta, Record, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
+from proxy.core.parked_key import ParkedKey
 from proxy.core.queue_pipeline import QueuePipeline
 
 #: A snapshot is written once the deltas since the last one list more offsets than it (and than so
@@ -32,6 +33,7 @@ class Recording:
         self._unfinished: set[int] = set()
         self._attempts: dict[int, int] = {}
         self._spilled: dict[bytes, tuple[int, int]] = {}  # first and last offset
+        self._parked: dict[bytes, ParkedKey] = {}
         if last is not None and last.snapshot is not None:
             self._snapshot_at = last.snapshot_at
             self._tell(last.snapshot)
@@ -76,6 +78,7 @@ class Recording:
         self._unfinished = set(snapshot.unfinished)
         self._attempts = dict(snapshot.attempts)
         self._spilled = {key: (chain[0], chain[-1]) for key, chain in snapshot.spilled.items()}
+        self._parked = dict(snapshot.parked)
         self._pipeline.jobs.rewritten_chains.clear()
 
     def _delta(self, snapshot_at: int) -> Delta | None:
@@ -98,11 +101,13 @@ class Recording:
             },
             spilled=spilled,
             heads=heads,
+            parked=self._parked_changes(),
         )
         if (base, read) == (self._base, self._read) and not delta.size:
             return None
         self._base, self._read, self._unfinished = base, read, unfinished
         self._attempts, self._spilled = attempts, ends
+        self._parked = dict(self._pipeline.parked)
         jobs.rewritten_chains.clear()
         return delta
 
@@ -127,3 +132,9 @@ class Recording:
             if added := chain.offsets[max(chain.head, bisect_right(chain.offsets, last)) :]:
                 spilled[key] = added
         return spilled, heads, ends
+
+    def _parked_changes(self) -> dict[bytes, ParkedKey | None]:
+        now, told = self._pipeline.parked, self._parked
+        changes: dict[bytes, ParkedKey | None] = dict.fromkeys(told.keys() - now.keys())
+        changes.update((key, each) for key, each in now.items() if told.get(key) != each)
+        return changes

@@ -11,6 +11,7 @@ MS = 1_000_000  # nanoseconds
 class OnExhausted(Enum):
     """What happens to a job whose ``max_deliveries`` hand-outs are used up."""
 
+    PARK = "park"
     DEAD_LETTER = "dead_letter"
     BLOCK = "block"
 

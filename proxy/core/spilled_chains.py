@@ -45,6 +45,11 @@ class SpilledChain:
         """Jobs of it that are not in memory."""
         return len(self.offsets) - self.loaded
 
+    @property
+    def wanted_offsets(self) -> list[int]:
+        """Those that are being read."""
+        return self.offsets[self.loaded : self.wanted].tolist()
+
     def finish_first(self) -> None:
         """The job of the lowest offset has finished."""
         self.head += 1

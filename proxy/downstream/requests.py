@@ -191,7 +191,7 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
 
 def _one_queue(batch: Batch, *, group: str, ours: bool, home: str) -> consumer.PullResponse:
     pipeline = batch.pipeline
-    context = consumer.Context(groupId=group, topic=pipeline.queue.topic, qid=pipeline.qid)
+    context = consumer.Context(groupId=group, topic=pipeline.topic, qid=pipeline.qid)
     response = consumer.PullResponse(
         context=context,
         messages=[_message(lease.job, lease.lease_id if ours else None) for lease in batch.leases],

@@ -20,6 +20,11 @@ class Unfinished:
     base: int = 0  # what the owner must have known at the beginning of its period
     out_ns: list[int] = field(default_factory=list)  # when, in this period
 
+    def begin_anew(self) -> None:
+        """It is redriven: its hand-outs until now count no longer."""
+        self.handed_out = self.shown = self.sure = self.base = 0
+        self.out_ns.clear()
+
 
 class Attempts:
     """The ``attempt`` of each hand-out. Only one handed back unhandled, or never sent, is free.

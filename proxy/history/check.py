@@ -17,7 +17,7 @@ from proxy.history.facts import LaneFacts
 from proxy.history.findings import Counts, Findings, Report
 from proxy.history.lanes import Lane
 from proxy.history.limits import Limits, ns
-from proxy.history.parking import is_twin, origin_of
+from proxy.history.parking import is_twin, origin_of, twin_of
 from proxy.history.reader import Event, HistoryError, HistoryReader
 from proxy.history.sends import Sends
 from proxy.history.waiting import Sites
@@ -69,7 +69,7 @@ class HistoryChecker:
             "commit": self._commit,
             "park": lambda event: self._lane(event).parking.park(event),
             "unpark": lambda event: self._lane(event).parking.unpark(event),
-            "redrive": lambda event: self._lane(event).parking.redrive(event),
+            "redrive": self._redrive,
             "pull_wait": lambda event: self._pull(event, 1),
             "pull_end": lambda event: self._pull(event, -1),
             "nemesis": self._nemesis,
@@ -152,6 +152,12 @@ class HistoryChecker:
         self._handled += 1
         self._sends.saw(event)
         self._lane(event).handlings.start(event)
+
+    def _redrive(self, event: Event) -> None:
+        self._lane(event).parking.redrive(event)
+        lane = self._lane({**event, "queue": twin_of(event["queue"])})
+        started = event.get("state", "started") == "started"
+        lane.deliveries.redriven(event.get("order"), started=started)
 
     def _pull(self, event: Event, change: int) -> None:
         site = self._sites.of(event["node"], event["group"])

@@ -87,6 +87,16 @@ class Deliveries:
         self._facts.excused.update((lease.offset, lease.number) for lease in ended)
         return bool(ended)
 
+    def redriven(self, key: str | None, *, started: bool) -> None:
+        """The copies of *key* (None: of all) are handed out from now on, their attempts counted
+        anew; or no longer.
+        """
+        for offset, message in self._unfinished.items():
+            if key is None or message.slot == key:
+                self.progress.waits(offset)
+                if started:
+                    message.begin_anew()
+
     # ---- hand-outs ------------------------------------------------------------------------------
 
     def deliver(self, event: Event) -> None:

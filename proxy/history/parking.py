@@ -18,6 +18,11 @@ def is_twin(queue: str) -> bool:
     return queue.endswith(_TWIN) and queue[-2:-1].isdigit()
 
 
+def twin_of(queue: str) -> str:
+    """The queue that holds copies of *queue*'s parked messages."""
+    return queue + _TWIN
+
+
 def origin_of(queue: str) -> str:
     """The queue whose twin *queue* is."""
     return queue.removesuffix(_TWIN)
@@ -41,6 +46,8 @@ class Parking:
         """The copies of *order* (null: of all) are handed out from now on, or no longer."""
         if event.get("state", "started") == "started":
             self._redriven.add(event.get("order"))
+        else:
+            self._redriven.discard(event.get("order"))
 
     def unpark(self, event: Event) -> None:
         """The twin holds none of *order*: its later messages may be handed out again."""

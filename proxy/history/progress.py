@@ -51,6 +51,10 @@ class Progress:
         """It failed: it is ready again at *due_ns*, and not before."""
         self._due[offset] = _Due("R1", due_ns, slot, due_ns)
 
+    def waits(self, offset: int) -> None:
+        """It is parked: nobody is to have it until it is redriven."""
+        self._due.pop(offset, None)
+
     def finished(self, offset: int, slot: Slot, *, out_ns: int, t_ns: int) -> None:
         """It came to its end, first out at *out_ns*: what waits behind it has its turn."""
         if t_ns - out_ns >= ns(self._facts.limits.isolation_s):

@@ -50,7 +50,7 @@ class Committer:
 
     async def _commit(self, lane: GroupLane, pipeline: QueuePipeline) -> bool:
         offset = pipeline.committable
-        if pipeline.closed or pipeline.doubtful or pipeline.trusted_until_ns <= now_ns():
+        if pipeline.closed or pipeline.origin.doubtful or pipeline.trusted_until_ns <= now_ns():
             return False  # no owner any more, or not sure to be one: not ours to say
         asked_ns = now_ns()
         try:
@@ -70,8 +70,8 @@ class Committer:
         self._context.history.write(
             "commit",
             group=lane.name,
-            topic=pipeline.queue.topic,
-            queue=pipeline.queue.qid,
+            topic=pipeline.topic,
+            queue=pipeline.place,
             offset=offset,
             epoch=pipeline.epoch,
             asked_ns=asked_ns,

@@ -13,15 +13,18 @@ from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import DEAD_LETTER_PREFIX, Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import (
+    KEYS,
     MAX_PROPERTIES_BYTES,
     SYS_COMPRESSED,
     SYS_COMPRESSION_TYPE,
+    TAGS,
     OutgoingMessage,
     StoredMessage,
 )
 from broker_core.tasks import spawn
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
+from proxy.core.parking_pipeline import ORIGIN_EPOCH, ORIGIN_OFFSET
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
@@ -33,6 +36,8 @@ _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
 _MAX_TEXT = 1024
 #: What a copy can do without, if it has more properties than a message may carry.
 _OPTIONAL = frozenset({"ORDERLANE_REASON", "ORDERLANE_ORDER_KEY"})
+#: What it cannot do without: a parked copy is found by them.
+_NEEDED = frozenset({KEYS, TAGS, ORIGIN_OFFSET, ORIGIN_EPOCH})
 
 
 def dead_letter_topic(group: Group) -> Topic:
@@ -49,7 +54,7 @@ class DeadLetters:
 
     def store(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
         """Store *job*'s copy in the background, then let the lane finish it."""
-        message = _copy(lane.name, pipeline, job)
+        message = copy_of(job, pipeline, to=dead_letter_topic(lane.name))
         task = spawn(
             self._store(lane, pipeline, job, message=message),
             name=f"dead letter {pipeline.queue}@{job.offset}",
@@ -99,7 +104,8 @@ class DeadLetters:
         await self._context.client.send(queue, message)
 
 
-def _copy(group: Group, pipeline: QueuePipeline, job: Job) -> OutgoingMessage:
+def copy_of(job: Job, pipeline: QueuePipeline, *, to: Topic) -> OutgoingMessage:
+    """The message of *job* for the topic *to*, with all that is known of its failures."""
     stored = job.message
     if stored is None:
         raise RuntimeError(f"{job} is given up without its message")
@@ -107,10 +113,11 @@ def _copy(group: Group, pipeline: QueuePipeline, job: Job) -> OutgoingMessage:
     last_ms = wall_ms() - lag_ms
     first_ms = last_ms - (job.last_failure_ns - job.first_failure_ns) // 1_000_000
     about: dict[str, Any] = {
-        "DLQ_ORIGIN_TOPIC": pipeline.queue.topic,
+        "DLQ_ORIGIN_TOPIC": pipeline.topic,
         "DLQ_ORIGIN_MESSAGE_ID": stored.message_id,
         "ORDERLANE_QUEUE": pipeline.queue.qid,
-        "ORDERLANE_OFFSET": job.offset,
+        ORIGIN_OFFSET: job.offset,
+        ORIGIN_EPOCH: pipeline.epoch,
         "ORDERLANE_ATTEMPTS": job.attempts,
         "ORDERLANE_REASON": _clean(job.reason),
         "ORDERLANE_ORDER_KEY": _clean(key_text(job.key) or ""),
@@ -121,9 +128,9 @@ def _copy(group: Group, pipeline: QueuePipeline, job: Job) -> OutgoingMessage:
         {name: value.replace("\x01", " ") for name, value in stored.properties.items()}
         | {name: str(value) for name, value in about.items()}
     )
-    key, tag = properties.pop("KEYS", None), properties.pop("TAGS", None)
+    key, tag = properties.pop(KEYS, None), properties.pop(TAGS, None)
     return OutgoingMessage(
-        topic=dead_letter_topic(group),
+        topic=to,
         body=_body_as_stored(stored),
         key=key,
         tag=tag,
@@ -154,6 +161,8 @@ def _fitting(properties: dict[str, str]) -> dict[str, str]:
     for name in sorted(sizes, key=lambda name: (name not in _OPTIONAL, -sizes[name])):
         if excess <= 0:
             break
+        if name in _NEEDED:
+            continue
         excess -= sizes[name]
         left_out.append(name)
     if left_out:

@@ -15,13 +15,14 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Clean, Own, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
-from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.rules import TopicRules
 from proxy.group_lane import GroupLane
-from proxy.lane_history import rules_in_history
+from proxy.lane_history import LaneHistory, rules_in_history
 from proxy.topic_rules import rules_of
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.parking import Parking
 from proxy.upstream.queue_reader import read_queue
 from proxy.upstream.start_offsets import start_offset
 
@@ -66,13 +67,15 @@ class OwnedQueue:
         self._context = context
         self._committer = committer
         self._lane = lane
+        self._notes = LaneHistory(context.history, lane.name)
         self._trusted_until_ns = trusted_until_ns  # the lock; the pipeline's follows it
         self._asked_ns = 0  # when the epoch was asked for
         self._doubtful = False  # someone else may have had the lock since it was granted
         #: Leases of this period, or of those before, may live until then.
         self.hold_until_ns = hold_until_ns
         self._lock_requests = lock_requests
-        self._pipeline: QueuePipeline | None = None
+        self._pipeline: ParkingPipeline | None = None
+        self.parking: Parking | None = None
         self._reader: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("ownership").bind(
@@ -116,7 +119,7 @@ class OwnedQueue:
         if self._pipeline is not None:
             self._pipeline.doubtful = True
 
-    async def _check(self, pipeline: QueuePipeline) -> None:
+    async def _check(self, pipeline: ParkingPipeline) -> None:
         """After a lapse: trust the lock again if nobody owned the queue meanwhile."""
         while True:
             try:
@@ -167,20 +170,21 @@ class OwnedQueue:
             max_leased=self._lane.leases_of_group.limit,
             **rules_in_history(pipeline.rules),
         )
+        self.parking = Parking(self._context, self._committer, self._lane, pipeline)
         self._lane.add(pipeline)
         self._read()
         self._log.info(
             "queue owned", qid=pipeline.qid, epoch=pipeline.epoch, start=pipeline.position
         )
 
-    async def _take_over(self) -> QueuePipeline:
+    async def _take_over(self) -> ParkingPipeline:
         context = self._context
         settings = self._lane.settings.topic(self.queue.topic)
         if settings is None:
             raise RuntimeError(f"{self._lane.name} does not have the topic of {self.queue}")
         rules = rules_of(settings)
         begun = await self._begin_period(rules)
-        pipeline = QueuePipeline(
+        pipeline = ParkingPipeline(
             queue=self.queue,
             epoch=begun.epoch,
             period=begun.own.period,
@@ -309,12 +313,13 @@ class OwnedQueue:
         # A check that waits for its broker would hold up the last record.
         await cancel_and_wait(self._reader, self._checking)
         await self._drained(pipeline)
+        twin_clean = self.parking is None or await self.parking.hand_over()
         if not await self._committer.commit(self._lane, pipeline):
             self._log.warning("the last commit failed; the ownership record makes up for it")
-        clean = await self._write_end(pipeline)
+        clean = twin_clean and await self._write_end(pipeline)
         await self._give_back("handed over", clean=clean)
 
-    async def _write_end(self, pipeline: QueuePipeline) -> bool:
+    async def _write_end(self, pipeline: ParkingPipeline) -> bool:
         """What is finished, and that the end was clean, if it was."""
         log, group = self._context.log, self._lane.name
         try:
@@ -326,7 +331,7 @@ class OwnedQueue:
             self._log.warning("no clean end written; the next owner may repeat", reason=str(error))
         return False
 
-    async def _drained(self, pipeline: QueuePipeline) -> None:
+    async def _drained(self, pipeline: ParkingPipeline) -> None:
         """Wait until nothing is leased; after ``drain_s`` no lease is extended any more, and what
         is left of them is written down for the next owner.
         """
@@ -365,6 +370,8 @@ class OwnedQueue:
     async def _end(self, reason: str) -> None:
         """Serve the queue no longer."""
         await cancel_and_wait(self._reader, self._checking)
+        if self.parking is not None:
+            await self.parking.end(reason)
         if self._pipeline is not None and not self._pipeline.closed:
             self.hold_until_ns = max(self.hold_until_ns, self._pipeline.leases_end_ns)
             self._history("own-", reason=reason)
@@ -377,21 +384,13 @@ class OwnedQueue:
     def _us(self) -> str:
         return self._context.client.client_id
 
-    def _owned(self) -> QueuePipeline:
+    def _owned(self) -> ParkingPipeline:
         if self._pipeline is None:
             raise RuntimeError(f"{self.queue} is not owned yet")
         return self._pipeline
 
     def _history(self, event: str, **fields: object) -> None:
-        pipeline = self._owned()
-        self._context.history.write(
-            event,
-            group=self._lane.name,
-            topic=self.queue.topic,
-            queue=self.queue.qid,
-            epoch=pipeline.epoch,
-            **fields,
-        )
+        self._notes.period(self._owned(), event, **fields)
 
 
 def _longest_ns(own: Own) -> int:

@@ -19,11 +19,13 @@ from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.allocation import allocate
+from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.owned_queue import OwnedQueue, QueueState
+from proxy.upstream.parking import Parking
 
 _log = structlog.get_logger("ownership")
 
@@ -67,6 +69,16 @@ class GroupOwnership:
             if queue.broker == broker:
                 owned.connection_lost()
         self.wake()
+
+    def on_parking(self, pipeline: QueuePipeline) -> None:
+        """Something may be to do about parked keys of *pipeline*, or of that of its queue."""
+        if (parking := self.parking(pipeline.origin.queue)) is not None:
+            parking.wake()
+
+    def parking(self, queue: QueueName) -> Parking | None:
+        """The parked keys of *queue*, if it is owned here."""
+        owned = self._queues.get(queue)
+        return None if owned is None else owned.parking
 
     async def close(self) -> None:
         """Hand everything over, then leave the group."""

@@ -48,7 +48,7 @@ class Recorder:
             await one_round(lanes, self._record_regularly, noisy=_noisy, what="record")
 
     async def _record_regularly(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
-        if pipeline.closed or pipeline.doubtful or pipeline.trusted_until_ns <= now_ns():
+        if pipeline.closed or pipeline.origin.doubtful or pipeline.trusted_until_ns <= now_ns():
             return
         try:
             await self.record(lane, pipeline)

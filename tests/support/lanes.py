@@ -51,6 +51,10 @@ class Listener:
         """Read when the test says so."""
         self.refills.append(refill)
 
+    def on_parking(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        """Counted."""
+        self.told["parking"] += 1
+
     def on_wanted(self, lane: GroupLane) -> None:
         """Counted."""
         self.told["wanted"] += 1

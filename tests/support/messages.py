@@ -27,9 +27,13 @@ def message(
     tag: str | None = None,
     topic: Topic = TOPIC,
     queue_id: int = 0,
+    **others: str,
 ) -> StoredMessage:
-    """The message at *offset* of its queue; *key* and *tag* are the properties KEYS and TAGS."""
-    properties = {name: value for name, value in ((KEYS, key), (TAGS, tag)) if value is not None}
+    """The message at *offset* of its queue; *key* and *tag* are the properties KEYS and TAGS, and
+    there may be *others*.
+    """
+    given = {KEYS: key, TAGS: tag, **others}
+    properties = {name: value for name, value in given.items() if value is not None}
     return StoredMessage(
         topic=topic,
         queue_id=queue_id,

@@ -10,7 +10,7 @@ import pytest
 from broker_core.names import Group
 from broker_core.remoting.message import SYS_COMPRESSED, StoredMessage, encode_properties
 from proxy.core.job_chains import Job
-from proxy.upstream.dead_letters import _copy
+from proxy.upstream.dead_letters import copy_of, dead_letter_topic
 from tests.support.messages import message
 from tests.support.pipelines import pipeline
 
@@ -31,7 +31,7 @@ def given_up(stored: StoredMessage, *, reason: str = "r" * 1024) -> Job:
 )
 def test_a_copy_never_has_more_properties_than_a_message_may_carry(raw: bytes) -> None:
     stored = replace(message(7, body=b"body"), raw_properties=raw)
-    copy = _copy(Group("billing"), pipeline(), given_up(stored))
+    copy = copy_of(given_up(stored), pipeline(), to=dead_letter_topic(Group("billing")))
     encode_properties(copy.all_properties())
 
     assert copy.properties["ORDERLANE_OFFSET"] == "7"
@@ -40,7 +40,7 @@ def test_a_copy_never_has_more_properties_than_a_message_may_carry(raw: bytes) -
 def test_what_a_message_can_do_without_is_left_out_first() -> None:
     raw = b"A\x01" + b"x" * 31_000 + b"\x02"
     stored = replace(message(7, body=b"body"), raw_properties=raw)
-    copy = _copy(Group("billing"), pipeline(), given_up(stored))
+    copy = copy_of(given_up(stored), pipeline(), to=dead_letter_topic(Group("billing")))
 
     assert len(copy.properties["A"]) == 31_000
     assert {"ORDERLANE_REASON", "ORDERLANE_ORDER_KEY"} - copy.properties.keys()
@@ -49,7 +49,7 @@ def test_what_a_message_can_do_without_is_left_out_first() -> None:
 def test_a_body_that_came_compressed_goes_compressed() -> None:
     """Its plain bytes may be more than the broker takes."""
     stored = replace(message(7, body=b"x" * 10_000_000), sys_flag=SYS_COMPRESSED)
-    copy = _copy(Group("billing"), pipeline(), given_up(stored))
+    copy = copy_of(given_up(stored), pipeline(), to=dead_letter_topic(Group("billing")))
 
     assert copy.sys_flag == SYS_COMPRESSED
     assert zlib.decompress(copy.body) == stored.body
@@ -60,6 +60,6 @@ def test_a_body_that_nobody_can_inflate_goes_as_it_is() -> None:
     stored = replace(
         message(7, body=b"no zlib"), sys_flag=SYS_COMPRESSED | 0x200, body_is_compressed=True
     )
-    copy = _copy(Group("billing"), pipeline(), given_up(stored))
+    copy = copy_of(given_up(stored), pipeline(), to=dead_letter_topic(Group("billing")))
 
     assert (copy.body, copy.sys_flag) == (b"no zlib", SYS_COMPRESSED | 0x200)

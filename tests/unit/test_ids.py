@@ -9,11 +9,11 @@ from tests.support.pipelines import queue
 
 @pytest.mark.parametrize("period", [0, 1, PERIODS - 1])
 def test_a_qid_is_read_back_with_its_period(period: int) -> None:
-    assert parse_qid_text(TOPIC, qid_text(queue(3), period)) == (queue(3), period)
+    assert parse_qid_text(TOPIC, qid_text(queue(3).qid, period)) == (queue(3), period)
 
 
 def test_suffixes_repeat_so_that_clients_keep_few_of_them() -> None:
-    assert qid_text(queue(3), PERIODS + 5) == qid_text(queue(3), 5) == "broker-a_3#5"
+    assert qid_text(queue(3).qid, PERIODS + 5) == qid_text(queue(3).qid, 5) == "broker-a_3#5"
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,6 @@ def test_a_variable_below_a_plain_value_is_named(tmp_path: Path) -> None:
         ("retry_intervals_ms: [-1]", "retry_intervals_ms[0] is -1: should be greater than or"),
         ("order_key: order.id", "order_key is 'order.id': should be QID, KEY or a JSON path such"),
         ("order_key: '$.order['", "this is no JSON path: "),
-        ("on_exhausted: park", "parking comes in a later version: use dead_letter or block"),
         ("max_rate: 100", "max_rate is 100: rate limits come in a later version: leave it out"),
         ("actions: [filter]", "actions: actions come in a later version: leave it out"),
         ("retention_margin_s: 60", "retention_margin_s: comes in a later version: leave it out"),

@@ -1,0 +1,39 @@
+"""What ownership records say of a key whose messages go to the parked topic. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.names import Group, Topic
+
+
+def parked_topic(group: Group, topic: Topic) -> Topic:
+    """Name of the topic that holds the parked messages of (group, topic)."""
+    digest = hashlib.sha1(f"{group}\0{topic}".encode(), usedforsecurity=False).hexdigest()
+    return Topic(f"%PARK%{digest[:16]}")
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedKey:
+    """In the records of a queue: a key that is parked. In those of its parked twin: what was read
+    of the key there.
+
+    Copies of messages below offset ``first``, or by owners before ``epoch`` (of the queue), are
+    repeats: their message has finished, or has a copy ahead.
+    """
+
+    first: int
+    epoch: int
+    redriven: bool = False
+
+    def to_json(self) -> list[Any]:
+        """As it stands in a record."""
+        return [self.first, self.epoch, self.redriven]
+
+    @classmethod
+    def from_json(cls, fields: Any) -> ParkedKey:
+        """Undo ``to_json``. Raises ValueError or TypeError."""
+        first, epoch, redriven = fields
+        return cls(int(first), int(epoch), bool(redriven))

@@ -1,0 +1,287 @@
+"""Parked keys: the pipeline of a queue that can park them, and that of its parked twin. Pure.
+
+A key that is parked is held: none of its jobs is handed out. Once its ownership record says so,
+copies of its jobs are appended to the twin in order, and each finishes when its copy is stored. So
+the messages of the key stand in the twin, one behind the other, and later ones join them.
+
+In the twin all jobs are spilled (an offset each), and those of a key are read again only while it
+is redriven. When the twin holds none of it any more the key leaves the parked list, in the record
+first, and its jobs are handed out again as any other.
+
+Whoever takes over may copy a message once more that has a copy. Offsets of messages rise among the
+copies of a key, so one that does not is a repeat, and passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from broker_core.remoting.message import StoredMessage
+from proxy.core.effects import Effects, Nack, Outcome
+from proxy.core.job_chains import Job, JobState
+from proxy.core.order_key import QUEUE_CHAIN, MissingKey
+from proxy.core.parked_key import ParkedKey
+from proxy.core.queue_jobs import LONGEST_KEY
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.retry_policy import OnExhausted
+
+#: Properties of a copy: offset of its message, and the ownership period that it was made in.
+ORIGIN_OFFSET, ORIGIN_EPOCH = "ORDERLANE_OFFSET", "ORDERLANE_EPOCH"
+
+
+class ParkingPipeline(QueuePipeline):
+    """A pipeline whose keys can be parked; ``parked`` are those in its records, or on their way."""
+
+    twin: TwinPipeline | None
+
+    def __init__(self, **arguments: Any) -> None:
+        """The arguments are those of ``QueuePipeline``."""
+        super().__init__(**arguments)
+        #: Parked keys that a record lists: their jobs may be copied.
+        self.recorded: set[bytes] = set(self.parked)
+        #: Keys that left the parked list, which no record says yet: they are held still.
+        self.leaving: set[bytes] = set()
+        for key in self.parked:
+            self.jobs.hold_key(key)
+
+    def park(self, key: bytes) -> bool:
+        """Park *key* from its first unfinished job on; False if it is parked already, or has none
+        in memory. What clients have of it they may finish.
+        """
+        head = next(self.jobs.in_memory(key), None)
+        if head is None or key in self.parked or key in self.leaving or len(key) > LONGEST_KEY:
+            return False
+        self.parked[key] = ParkedKey(head.offset, self.epoch)
+        self.jobs.hold_key(key)
+        return True
+
+    def is_recorded(self, keys: Iterable[bytes]) -> None:
+        """A record that lists *keys* as parked is stored."""
+        self.recorded.update(self.parked.keys() & keys)
+
+    def to_copy(self, key: bytes, *, jobs: int, body_bytes: int) -> list[Job]:
+        """The next jobs of *key* to be copied, in order: at least one if there is one; none while a
+        client has the first.
+        """
+        run: list[Job] = []
+        if key not in self.recorded:
+            return run
+        for job in islice(self.jobs.in_memory(key), jobs):
+            body_bytes -= job.body_bytes
+            if self._is_out(job) or (run and body_bytes < 0):
+                break
+            run.append(job)
+        return run
+
+    def _is_out(self, job: Job) -> bool:
+        """True if a client has *job*, or may have it from an owner before."""
+        return self._buffer.live_at(job.offset) is not None or job.offset in self._held_back_ns
+
+    def copied(self, jobs: Iterable[Job]) -> Effects:
+        """The copies of *jobs*, the first ones of their key, are stored."""
+        effects = Effects()
+        if self.closed:
+            return effects
+        for job in jobs:
+            self._finish(job, Outcome.PARKED, effects)
+            effects.parked.append(job)
+        return self._with_refills(effects)
+
+    def leave(self, *, but: Collection[bytes] = ()) -> list[bytes]:
+        """Take the keys out of the parked list of which the twin, all of it read, holds none while
+        they are redriven. They are held until ``left``. Not those of which nobody knows whether
+        copies are on their way: *but*.
+        """
+        twin = self.twin
+        if twin is None or not twin.is_read:
+            return []
+        may = self.recorded.difference(but)
+        keys = [key for key in twin.redriven if key in may and self._may_leave(key, twin)]
+        for key in keys:
+            del self.parked[key]
+            self.recorded.discard(key)
+            self.leaving.add(key)
+        return keys
+
+    def _may_leave(self, key: bytes, twin: TwinPipeline) -> bool:
+        head = next(self.jobs.in_memory(key), None)
+        if twin.jobs.knows_key(key) or (head is not None and head.state is JobState.RUNNING):
+            return False  # the head was given up
+        # An owner before may have copied messages that are unfinished here: first they are again.
+        read = twin.parked[key].first
+        lowest = self.jobs.lowest_of(key)
+        return self.position >= read and (lowest is None or lowest >= read)
+
+    def left(self, keys: Iterable[bytes]) -> Effects:
+        """Records of the queue and of its twin say that *keys* are parked no more."""
+        for key in keys:
+            self.leaving.discard(key)
+            self.jobs.release_key(key)
+        return self._with_refills(Effects())
+
+    # ---- what the pipeline does otherwise for them ----------------------------------------------
+
+    def _next_job(self) -> Job | None:
+        while (job := super()._next_job()) is not None:
+            if job.state is JobState.RUNNING and job.key not in self.parked:
+                return job  # else it was copied, or is going to be
+        return None
+
+    def _failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
+        if job.key in self.parked:
+            self._failures.next_try_ns(job, nack, now_ns=now_ns)
+            effects.parking = True
+        else:
+            super()._failed(job, nack=nack, now_ns=now_ns, effects=effects)
+
+    def _give_up(self, job: Job, effects: Effects) -> None:
+        parks = self.rules.retry.on_exhausted is OnExhausted.PARK and job.key is not None
+        if parks and job.key is not None and (job.key in self.parked or self.park(job.key)):
+            effects.parking = True
+        else:
+            super()._give_up(job, effects)
+
+    def _with_refills(self, effects: Effects) -> Effects:
+        effects.parking |= bool(self.jobs.held_keys)
+        return super()._with_refills(effects)
+
+    def drain(self) -> None:
+        """Both hand out nothing more."""
+        super().drain()
+        if self.twin is not None:
+            self.twin.drain()
+
+    @property
+    def leases_end_ns(self) -> int:
+        """When the last live lease ends, of a copy too."""
+        twin_ns = 0 if self.twin is None else self.twin.leases_end_ns
+        return max(super().leases_end_ns, twin_ns)
+
+    def may_unlock(self, now_ns: int) -> bool:
+        """True if no lease is alive, of a copy neither."""
+        return super().may_unlock(now_ns) and (self.twin is None or self.twin.may_unlock(now_ns))
+
+
+class TwinPipeline(QueuePipeline):
+    """The parked messages of a queue. ``parked`` says what was read of each parked key."""
+
+    origin: ParkingPipeline
+
+    def __init__(self, *, twin_of: ParkingPipeline, must_read: int, **arguments: Any) -> None:
+        """The arguments are those of ``QueuePipeline``. What stands below *must_read* was there
+        before.
+        """
+        super().__init__(twin_of=twin_of, **arguments)
+        self.must_read = must_read
+        # A key that left the parked list may be in a record of the twin still.
+        self.parked = {key: each for key, each in self.parked.items() if key in twin_of.parked}
+        self._to_stop: set[bytes] = set()
+        self.jobs.wanted = {key for key, each in self.parked.items() if each.redriven}
+        for key in self.jobs.wanted:
+            self.jobs.refill(key)
+
+    @property
+    def redriven(self) -> Collection[bytes]:
+        """Keys whose copies are handed out."""
+        return self.jobs.wanted or ()
+
+    @property
+    def is_read(self) -> bool:
+        """True if all copies that are stored for sure were read."""
+        return self.position >= self.must_read
+
+    def room(self, *, demand: bool = False) -> int:
+        """Reading never pauses but for full memory: what is not redriven costs an offset each."""
+        return 0 if self.draining or self.closed else self.jobs.room(demand=True)
+
+    def may_hand_out(self, now_ns: int) -> bool:
+        """As long as the queue itself is owned."""
+        return super().may_hand_out(now_ns) and self.origin.may_hand_out(now_ns)
+
+    def redrive(self, key: bytes) -> Effects:
+        """Hand the copies of *key*, which is parked, out: in order, attempts counted anew."""
+        parked = self.origin.parked[key]
+        self.parked[key] = replace(self.parked.get(key, parked), redriven=True)
+        self._wanted.add(key)
+        self._to_stop.discard(key)
+        for offset in self.jobs.spilled_offsets(key):
+            self._failures.begin_anew(offset)
+        self.jobs.refill(key)
+        return self._with_refills(Effects(parking=True))
+
+    def stop(self, key: bytes) -> Effects:
+        """Redrive *key* no longer; what a client has of it may be finished."""
+        if key in self.parked and self.parked[key].redriven:
+            self._to_stop.add(key)
+        return self._with_refills(Effects(parking=True))
+
+    def forget(self, keys: Iterable[bytes]) -> None:
+        """*keys* are parked no more, and the twin holds none of them."""
+        for key in keys:
+            self.parked.pop(key, None)
+            self._wanted.discard(key)
+
+    @property
+    def _wanted(self) -> set[bytes]:
+        wanted = self.jobs.wanted
+        assert wanted is not None
+        return wanted
+
+    def _admit(self, message: StoredMessage, effects: Effects) -> None:
+        job = self._job(message)
+        if job.key is None and self.rules.missing_key is MissingKey.BY_QUEUE:
+            job.key = QUEUE_CHAIN
+        origin = _number(message, ORIGIN_OFFSET)
+        epoch = _number(message, ORIGIN_EPOCH)
+        parked = None if job.key is None else self.origin.parked.get(job.key)
+        if job.key is not None and parked is not None and epoch >= parked.epoch:
+            known = self.parked.get(job.key, parked)
+            if origin >= max(known.first, parked.first):
+                self.parked[job.key] = ParkedKey(origin + 1, parked.epoch, known.redriven)
+                self.jobs.admit(job)
+                return
+        self.jobs.pass_over(message.queue_offset)
+
+    def _next_job(self) -> Job | None:
+        while (job := super()._next_job()) is not None:
+            if job.state is JobState.RUNNING:
+                return job  # else it was put back
+        return None
+
+    def _failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
+        super()._failed(job, nack=nack, now_ns=now_ns, effects=effects)
+        if job.key is not None and job.key not in self._wanted:
+            self._to_stop.add(job.key)  # it was stopped while a client had it
+
+    def _give_up(self, job: Job, effects: Effects) -> None:
+        """Nothing is copied twice: its key's redrive stops, and it waits where it stands."""
+        assert job.key is not None
+        self._to_stop.add(job.key)
+        effects.stopped.append(job.key)
+
+    def _with_refills(self, effects: Effects) -> Effects:
+        for key in list(self._to_stop):
+            self._stop(key)
+        effects.parking = True
+        return super()._with_refills(effects)
+
+    def _stop(self, key: bytes) -> None:
+        self._wanted.discard(key)
+        if key in self.parked:
+            self.parked[key] = replace(self.parked[key], redriven=False)
+        in_memory = list(self.jobs.in_memory(key))
+        if any(self._buffer.live_at(job.offset) is not None for job in in_memory):
+            return  # once more when that lease has ended
+        self._to_stop.discard(key)
+        self.jobs.put_back(key)
+        for job in in_memory:
+            if job.state is JobState.RUNNING:  # offered again, or about to be
+                job.move(JobState.RUNNING, JobState.FINISHED)
+
+
+def _number(message: StoredMessage, name: str) -> int:
+    text = message.properties.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else -1

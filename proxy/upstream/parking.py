@@ -1,0 +1,311 @@
+"""The parked keys of one owned queue: their records, the copies in its parked twin, redrives.
+
+One task a queue, from its first parked key on. Each step is stored before the next begins, so a
+crash between any two leaves something that the next owner can go on from:
+
+1. an ownership record lists the key; from then on nobody hands its messages out;
+2. copies of its messages are appended to the twin, in order, and each message then finishes;
+3. a redrive is written down in the records of the twin, and its copies are handed out;
+4. when the twin holds none of the key an ownership record lists it no longer, then one of the twin
+   forgets it, and its further messages are handed out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.remoting.codes import ResponseCode
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.effects import Effects
+from proxy.core.ids import Epoch
+from proxy.core.job_chains import Job
+from proxy.core.order_key import key_text
+from proxy.core.ownership_record import Clean, Own, Snapshot, parts
+from proxy.core.ownership_replay import LastOwner
+from proxy.core.parked_key import parked_topic
+from proxy.core.parking_pipeline import ParkingPipeline, TwinPipeline
+from proxy.group_lane import GroupLane
+from proxy.lane_history import LaneHistory, rules_in_history
+from proxy.upstream.committer import Committer
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.dead_letters import copy_of
+from proxy.upstream.queue_reader import read_queue
+
+#: Copies that one request stores.
+_AT_ONCE = 32
+_AT_ONCE_BYTES = 1 << 20
+_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
+_POLICY = "failure policy"
+
+
+class Parking:
+    """What is parked of one queue in one ownership period."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        committer: Committer,
+        lane: GroupLane,
+        pipeline: ParkingPipeline,
+    ) -> None:
+        self._context = context
+        self._committer = committer
+        self._lane = lane
+        self._pipeline = pipeline
+        topic = parked_topic(lane.name, pipeline.topic)
+        self._queue = pipeline.queue._replace(topic=topic)
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._by: dict[bytes, tuple[str, str]] = {}  # who parked a key, and why
+        self._notes = LaneHistory(context.history, lane.name)
+        self._log = structlog.get_logger("parking").bind(
+            group=lane.name, topic=pipeline.topic, queue=pipeline.place
+        )
+        if pipeline.parked:
+            self.wake()
+
+    def wake(self) -> None:
+        """Something may be to do."""
+        if self._task is None and not self._pipeline.closed:
+            self._task = spawn(self._run(), name=f"parking {self._pipeline.queue}")
+        self._wake.set()
+
+    def keys(self) -> dict[bytes, bool]:
+        """The parked keys, and whether they are redriven."""
+        twin = self._pipeline.twin
+        redriven = () if twin is None else twin.redriven
+        return {key: key in redriven for key in self._pipeline.parked}
+
+    # ---- what operators ask for -----------------------------------------------------------------
+
+    def park(self, key: bytes, *, by: str, reason: str) -> bool:
+        """Park *key*; False if it is parked already, or nothing of it is unfinished here."""
+        if not self._pipeline.park(key):
+            return False
+        self._by[key] = (by, reason)
+        self._lane.did(self._pipeline, Effects(parking=True))
+        return True
+
+    def redrive(self, key: bytes, *, by: str) -> bool:
+        """Hand out what is parked of *key*; False if it is not parked, or not ready for that."""
+        twin = self._pipeline.twin
+        if twin is None or key not in self._pipeline.recorded:
+            return False
+        self._notes.parking(self._pipeline, "redrive", key, by=by, state="started")
+        self._log.warning("redrive started", order=key_text(key), by=by)
+        self._lane.did(twin, twin.redrive(key))
+        return True
+
+    def stop(self, key: bytes, *, by: str) -> bool:
+        """Redrive *key* no longer; False if it is not redriven."""
+        twin = self._pipeline.twin
+        if twin is None or key not in twin.redriven:
+            return False
+        self._lane.did(twin, twin.stop(key))
+        self._notes.parking(self._pipeline, "redrive", key, by=by, state="stopped")
+        self._log.warning("redrive stopped", order=key_text(key), by=by)
+        return True
+
+    # ---- the end of the period ------------------------------------------------------------------
+
+    async def hand_over(self) -> bool:
+        """Write down what the twin's next owner must know; False if that is not stored."""
+        await cancel_and_wait(self._task, self._reader)
+        twin = self._pipeline.twin
+        if twin is None:
+            return True
+        self._notes.period(twin, "drain")
+        twin.extensions_refused = self._pipeline.extensions_refused
+        await self._committer.commit(self._lane, twin)
+        try:
+            await self._context.recorder.record(self._lane, twin)
+            await self._context.log.append(self._lane.name, self._queue, Clean(twin.epoch))
+        except RemotingError as error:
+            self._log.warning("no end of the twin written", reason=str(error))
+            return False
+        return True
+
+    async def end(self, reason: str) -> None:
+        """The queue is served no longer."""
+        await cancel_and_wait(self._task, self._reader)
+        if (twin := self._pipeline.twin) is not None and not twin.closed:
+            self._notes.period(twin, "own-", reason=reason)
+
+    # ---- the task -------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        back_off_s = _FIRST_BACK_OFF_S
+        while not self._pipeline.closed:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._pipeline.draining:
+                return
+            try:
+                await self._look_after()
+                back_off_s = _FIRST_BACK_OFF_S
+            except Exception as error:  # whatever it is: no key may stand still in silence
+                bug = None if isinstance(error, RemotingError) else error
+                self._log.error("parked keys wait", reason=str(error), exc_info=bug)
+                await asyncio.sleep(back_off_s)
+                back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
+                self._wake.set()
+
+    async def _look_after(self) -> None:
+        pipeline = self._pipeline
+        if len(pipeline.recorded) < len(pipeline.parked):
+            await self._record_new()
+        if pipeline.twin is None and pipeline.parked:
+            await self._open()
+        failed: dict[bytes, RemotingError] = {}
+        for key in list(pipeline.jobs.held_keys):
+            if jobs := pipeline.to_copy(key, jobs=_AT_ONCE, body_bytes=_AT_ONCE_BYTES):
+                try:
+                    await self._copy(jobs)
+                except RemotingError as error:
+                    failed[key] = error  # the other keys go on
+                self._wake.set()  # there may be more
+        pipeline.leave(but=failed)
+        if pipeline.leaving:
+            await self._leave(set(pipeline.leaving))
+        for reason in failed.values():
+            raise reason
+
+    async def _record_new(self) -> None:
+        pipeline = self._pipeline
+        new = pipeline.parked.keys() - pipeline.recorded
+        reasons = {key: self._reason(key) for key in new}
+        await self._context.recorder.record(self._lane, pipeline)
+        for key in new:
+            by, reason = reasons[key]
+            self._notes.parking(pipeline, "park", key, by=by, reason=reason)
+            self._log.warning("key parked", order=key_text(key), by=by, reason=reason)
+        pipeline.is_recorded(new)
+
+    def _reason(self, key: bytes) -> tuple[str, str]:
+        head = next(self._pipeline.jobs.in_memory(key), None)
+        return self._by.pop(key, (_POLICY, "" if head is None else head.reason))
+
+    async def _copy(self, jobs: Sequence[Job]) -> None:
+        pipeline, twin = self._pipeline, self._twin()
+        copies = [copy_of(job, pipeline, to=self._queue.topic) for job in jobs]
+        if len(copies) == 1 or any(copy.sys_flag for copy in copies):
+            for job, copy in zip(jobs, copies, strict=True):
+                sent = await self._context.client.send(self._queue, copy)
+                self._copied([job], twin, end=sent.offset + 1)
+            return
+        receipts = await self._context.client.send_batch(self._queue, copies)
+        self._copied(jobs, twin, end=receipts[-1].offset + 1)
+
+    def _copied(self, jobs: Sequence[Job], twin: TwinPipeline, *, end: int) -> None:
+        twin.must_read = max(twin.must_read, end)
+        self._lane.did(self._pipeline, self._pipeline.copied(jobs))
+
+    async def _leave(self, keys: Collection[bytes]) -> None:
+        pipeline, twin = self._pipeline, self._twin()
+        await self._context.recorder.record(self._lane, pipeline)
+        twin.forget(keys)
+        await self._context.recorder.record(self._lane, twin)
+        for key in keys:
+            self._notes.parking(pipeline, "redrive", key, by=_POLICY, state="done")
+            self._notes.parking(pipeline, "unpark", key, by=_POLICY)
+            self._log.warning("key parked no more", order=key_text(key))
+        self._lane.did(pipeline, pipeline.left(keys))
+
+    # ---- the twin -------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Own the twin, too: whoever owns the queue does. Its records have a log of their own."""
+        twin, last = await self._take_over()
+        self._context.recorder.begin(twin, last)
+        self._pipeline.twin = twin
+        self._notes.period(
+            twin,
+            "own+",
+            owner=self._context.client.client_id,
+            begin=twin.position,
+            hold_until_ns=twin.hold_until_ns,
+            max_leased=self._lane.leases_of_group.limit,
+            **rules_in_history(twin.rules),
+        )
+        self._lane.add(twin)
+        self._reader = spawn(
+            read_queue(self._context, self._lane, twin, on_reset=self._reset),
+            name=f"read {self._queue}",
+        )
+
+    async def _take_over(self) -> tuple[TwinPipeline, LastOwner | None]:
+        context, pipeline, group = self._context, self._pipeline, self._lane.name
+        await self._create()
+        committed = await context.client.committed_offset(group, self._queue)
+        start = committed or await context.client.min_offset(self._queue)
+        own = Own(
+            owner=context.client.client_id,
+            trust_ms=int(context.settings.lock.trust_s * 1000),
+            longest_lease_ms=pipeline.rules.visibility_ns // 1_000_000,
+            broker_start_ms=0,  # how long leases may live is the queue's own business
+            period=pipeline.epoch,
+        )
+        epoch = Epoch(await context.log.append(group, self._queue, own))
+        last, _ = await context.log.last(group, self._queue, before=epoch)
+        # Records are shown in the order in which they and all else was stored: it is the whole end.
+        must_read = await context.client.max_offset(self._queue)
+        twin = TwinPipeline(
+            twin_of=pipeline,
+            must_read=must_read,
+            queue=self._queue,
+            epoch=epoch,
+            period=pipeline.epoch,
+            rules=pipeline.rules,
+            start_offset=start,
+            committed=committed or 0,
+            trusted_until_ns=pipeline.trusted_until_ns,
+            memory=context.memory,
+            leases_of_group=self._lane.leases_of_group,
+            hold_until_ns=pipeline.hold_until_ns,
+            resume=None if last is None else last.snapshot,
+            now_ns=now_ns(),
+        )
+        return twin, last
+
+    async def _create(self) -> None:
+        client, queue = self._context.client, self._pipeline.queue
+        try:
+            if self._queue in await client.queues(self._queue.topic, fresh=True):
+                return
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+        beside = [
+            each.queue_id
+            for each in await client.queues(queue.topic)
+            if each.broker == queue.broker
+        ]
+        count = max([*beside, queue.queue_id]) + 1
+        await client.create_topic(self._queue.topic, queues=count, broker=queue.broker)
+
+    def _reset(self, offset: int) -> None:
+        """The broker's queue of copies ends below what was read: begin anew at its end."""
+        spawn(self._restart_at(offset), name=f"reset {self._queue}")
+
+    async def _restart_at(self, offset: int) -> None:
+        twin = self._twin()
+        self._notes.period(twin, "own-", reason="reset")
+        self._lane.remove(twin)
+        empty = parts(Snapshot(twin.epoch, offset, offset))
+        await self._context.log.append(self._lane.name, self._queue, *empty)
+        await self._context.client.commit_offset(
+            self._lane.name, self._queue, offset, epoch=twin.epoch
+        )
+        self._pipeline.twin = None
+        self.wake()
+
+    def _twin(self) -> TwinPipeline:
+        if self._pipeline.twin is None:
+            raise RuntimeError(f"the parked twin of {self._pipeline.queue} is not open")
+        return self._pipeline.twin

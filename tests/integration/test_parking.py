@@ -1,0 +1,117 @@
+"""Keys that are parked, and redriven: the whole way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from broker_core.names import Group, QueueName
+from broker_core.remoting.message import StoredMessage
+from proxy.app import Proxy
+from proxy.core.parked_key import parked_topic
+from proxy.upstream.parking import Parking
+from tests.support.brokers import Brokers
+from tests.support.consumers import consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+from thin_client import Message
+
+PARK = {"on_exhausted": "park", "max_deliveries": 2, "retry_intervals_ms": [10]}
+
+
+class Desk:
+    """A handler that fails keys as long as they are ``broken``, and notes what it finished."""
+
+    def __init__(self, *broken: str) -> None:
+        self.broken = set(broken)
+        self.failed: dict[str, int] = defaultdict(int)
+        self.done: dict[str, list[int]] = defaultdict(list)  # numbers of messages
+
+    async def __call__(self, message: Message) -> None:
+        key, number = message.body.decode().split(":")
+        if key in self.broken:
+            self.failed[key] += 1
+            raise ValueError("broken")
+        self.done[key].append(int(number))
+
+
+async def send(gateway: Gateway, *keys: str) -> None:
+    await gateway.send(keys, body="{key}:{n}")
+
+
+async def parked(gateway: Gateway) -> list[StoredMessage]:
+    """What stands in the first queue's twin."""
+    twin = QueueName(parked_topic(gateway.group, gateway.topic), gateway.cluster.broker_name, 0)
+    pulled = await gateway.client.pull(twin, group=Group("undertaker"), offset=0, suspend_ms=0)
+    return list(pulled.messages)
+
+
+def parking(proxy: Proxy, gateway: Gateway) -> Parking:
+    found = proxy.parking(gateway.group, gateway.queue(0))
+    assert found is not None
+    return found
+
+
+def copied(proxy: Proxy, gateway: Gateway) -> int:
+    """Messages of which *proxy* made copies."""
+    lane = proxy.lanes.find(gateway.group)
+    counts = None if lane is None else lane.counts.get(gateway.topic)
+    return 0 if counts is None else counts.parked
+
+
+async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    desk = Desk("a")
+    async with run_gateway(tmp_path, brokers=brokers, queues=1, topic=PARK) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a", "b", "a", "a", "b")
+            await eventually(lambda: desk.done["b"] == [2, 5], within_s=10)
+            await eventually(lambda: copied(proxy, gateway) == 3, within_s=10)
+            assert desk.failed["a"] == 2
+            copies = await parked(gateway)
+            assert [copy.body for copy in copies] == [b"a:1", b"a:3", b"a:4"]
+            properties = copies[0].properties
+            assert properties["ORDERLANE_ATTEMPTS"] == "2"
+            assert properties["ORDERLANE_ORDER_KEY"] == "a"
+
+            desk.broken.clear()
+            await send(gateway, "a", "b")
+            await eventually(lambda: parking(proxy, gateway).redrive(b"a", by="a test"), within_s=5)
+            await eventually(lambda: desk.done["a"] == [1, 3, 4, 6], within_s=10)
+            await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
+            await send(gateway, "a")
+            await eventually(lambda: desk.done["a"][-1] == 8, within_s=10)
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there(
+    tmp_path: Path,
+) -> None:
+    desk = Desk("a")
+    async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "first", handle=desk):
+            await send(gateway, "a", "b", "a", "a")
+            await eventually(lambda: copied(proxy, gateway) == 3, within_s=10)
+        await gateway.close_proxy(proxy)
+        await send(gateway, "a", "b")
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "second", handle=desk):
+            await eventually(lambda: copied(proxy, gateway) == 1, within_s=10)
+            assert desk.failed["a"] == 2  # nobody had it again
+            await eventually(lambda: parking(proxy, gateway).redrive(b"a", by="a test"), within_s=5)
+            # It fails again: the redrive stops, and nothing is copied twice.
+            await eventually(lambda: parking(proxy, gateway).keys() == {b"a": False}, within_s=10)
+            assert desk.failed["a"] == 4
+            assert [copy.body for copy in await parked(gateway)] == [
+                *(b"a:1", b"a:3", b"a:4", b"a:5"),
+            ]
+            desk.broken.clear()
+            assert parking(proxy, gateway).redrive(b"a", by="a test")
+            await eventually(lambda: desk.done["a"] == [1, 3, 4, 5], within_s=10)
+            await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
+    report = gateway.verify()
+    assert report.clean, report.violations

@@ -1,0 +1,292 @@
+"""One queue whose keys are parked, its twin, and the records of both, over ownership periods.
+
+The steps are those of ``proxy.upstream.parking``, each of which a crash may be the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker_core.names import QueueName, Topic
+from broker_core.remoting.message import StoredMessage
+from proxy.core.effects import Effects, Nack
+from proxy.core.ids import Epoch
+from proxy.core.ownership_record import Own, Record, decode, encode
+from proxy.core.ownership_replay import LastOwner, replay
+from proxy.core.parking_pipeline import ParkingPipeline, TwinPipeline
+from proxy.core.pull_buffer import Lease
+from proxy.core.queue_jobs import Refill
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.recording import Recording
+from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from tests.support.messages import keyed, message
+from tests.support.pipelines import FOR_EVER_NS, HOLDER, MS, Budgets, queue, rules
+
+MAX_DELIVERIES = 2
+
+
+class _Log:
+    """The ownership records of one queue."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def append(self, records: Iterable[Record]) -> int:
+        at = len(self.bodies)
+        self.bodies += [encode(record) for record in records]
+        return at
+
+    def last(self) -> LastOwner | None:
+        return replay((at, decode(body)) for at, body in enumerate(self.bodies))
+
+
+class ParkingSite:
+    """What is stored, and what the present owner holds. Raises AssertionError where a promise is
+    broken.
+    """
+
+    def __init__(self) -> None:
+        self.now_ns = 1
+        self.sent: list[str] = []  # keys of the messages of the queue
+        self.copies: list[StoredMessage] = []  # the twin
+        self.logs = _Log(), _Log()
+        self.done: set[int] = set()  # offsets that a client handled
+        self.done_now: set[int] = set()  # the same, in this period
+        self.durable: set[int] = set()  # the same, and records of both queues were written since
+        self.broken: set[str] = set()
+        self.leases: list[tuple[QueuePipeline, Lease]] = []
+        self.refills: list[tuple[QueuePipeline, Refill]] = []
+        self.begin()
+
+    # ---- ownership periods ----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A new owner; the one before may have crashed at any step."""
+        self.rules = rules(
+            max_jobs=8,
+            max_jobs_per_key=2,
+            retry=RetryPolicy((1,), MAX_DELIVERIES, OnExhausted.PARK),
+        )
+        self.budgets = Budgets()
+        self.done_now = set()
+        self.unheard = False
+        self.leases.clear()
+        self.refills.clear()
+        last = self.logs[0].last()
+        epoch = self.logs[0].append([Own("us", 1, 1, 1, 1)])
+        self.pipeline = ParkingPipeline(
+            **self._arguments(queue(), epoch, last, start=0), period=epoch
+        )
+        self.recording = Recording(self.pipeline, last)
+        self.twin: TwinPipeline | None = None
+        self._saw(self.pipeline, self.pipeline.on_time(now_ns=self.now_ns))
+
+    def _arguments(
+        self, name: QueueName, epoch: int, last: LastOwner | None, *, start: int
+    ) -> dict[str, object]:
+        return {
+            "queue": name,
+            "epoch": Epoch(epoch),
+            "rules": self.rules,
+            "start_offset": start,
+            "committed": start,
+            "trusted_until_ns": FOR_EVER_NS,
+            "memory": self.budgets.memory,
+            "leases_of_group": self.budgets.leases,
+            "resume": None if last is None else last.snapshot,
+        }
+
+    def open_twin(self) -> None:
+        """As soon as a key is parked."""
+        if self.twin is not None or not self.pipeline.parked:
+            return
+        last = self.logs[1].last()
+        epoch = self.logs[1].append([Own("us", 1, 1, 1, self.pipeline.epoch)])
+        self.twin = self.pipeline.twin = TwinPipeline(
+            twin_of=self.pipeline,
+            must_read=len(self.copies),
+            period=1,
+            **self._arguments(queue(topic=Topic("%PARK%1")), epoch, last, start=0),
+        )
+        self.twin_recording = Recording(self.twin, last)
+        self._saw(self.twin, self.twin.on_time(now_ns=self.now_ns))
+
+    # ---- steps of the owner ---------------------------------------------------------------------
+
+    def read(self) -> None:
+        """A message or two of the queue."""
+        at = self.pipeline.position
+        room = min(2, self.pipeline.room(demand=True))
+        messages = [keyed(each, self.sent[each]) for each in range(at, len(self.sent))[:room]]
+        if messages:
+            self._saw(self.pipeline, self.pipeline.on_messages(messages, next_offset=at))
+
+    def read_twin(self) -> None:
+        """A copy or two."""
+        if self.twin is not None:
+            at = self.twin.position
+            self._saw(self.twin, self.twin.on_messages(self.copies[at : at + 2], next_offset=at))
+
+    def refill(self) -> None:
+        """The oldest read of spilled messages ends."""
+        if self.refills:
+            pipeline, refill = self.refills.pop(0)
+            found = (
+                [self.copies[each] for each in refill.offsets]
+                if pipeline is self.twin
+                else [keyed(each, self.sent[each]) for each in refill.offsets]
+            )
+            self._saw(pipeline, pipeline.refilled(refill, found))
+
+    def record(self) -> None:
+        """The regular records of both."""
+        self._write(0)
+        if self.twin is not None:
+            self._write(1)
+        self.durable |= self.done_now
+
+    def record_parked(self) -> None:
+        """The record that lists newly parked keys."""
+        new = self.pipeline.parked.keys() - self.pipeline.recorded
+        if new:
+            self._write(0)
+            self.pipeline.is_recorded(new)
+            self.open_twin()
+
+    def copy(self, *, heard: bool) -> None:
+        """Copies of one key are stored; *heard*: the owner knows."""
+        if self.twin is None:
+            return
+        for key in sorted(self.pipeline.jobs.held_keys):
+            if jobs := self.pipeline.to_copy(key, jobs=2, body_bytes=1000):
+                for job in jobs:
+                    properties = {
+                        "ORDERLANE_OFFSET": str(job.offset),
+                        "ORDERLANE_EPOCH": str(self.pipeline.epoch),
+                    }
+                    self.copies.append(message(len(self.copies), key=key.decode(), **properties))
+                self.unheard = not heard
+                if heard:
+                    self.twin.must_read = len(self.copies)
+                    self._saw(self.pipeline, self.pipeline.copied(jobs))
+                return
+
+    def leave(self, *, until: int) -> None:
+        """Keys of which nothing is parked any more; a crash after step *until* is to follow."""
+        if self.unheard:
+            return  # first it is tried again
+        if self.pipeline.leave() or self.pipeline.leaving:
+            assert self.twin is not None
+            keys = set(self.pipeline.leaving)
+            self._write(0)
+            if until > 0:
+                self.twin.forget(keys)
+            if until > 1:
+                self._write(1)
+            if until > 2:
+                self._saw(self.pipeline, self.pipeline.left(keys))
+
+    def redrive(self, key: str) -> None:
+        """An operator's act."""
+        if self.twin is not None and key.encode() in self.pipeline.recorded:
+            self._saw(self.twin, self.twin.redrive(key.encode()))
+
+    def stop(self, key: str) -> None:
+        """An operator's act."""
+        if self.twin is not None:
+            self._saw(self.twin, self.twin.stop(key.encode()))
+
+    def park(self, key: str) -> None:
+        """An operator's act."""
+        self.pipeline.park(key.encode())
+
+    # ---- clients --------------------------------------------------------------------------------
+
+    def pull(self) -> None:
+        """One job of each of both queues."""
+        for pipeline in (self.pipeline, self.twin):
+            if pipeline is not None:
+                for lease in pipeline.lease(
+                    max_jobs=1, max_bytes=1000, now_ns=self.now_ns, holder=HOLDER
+                ):
+                    self._judge(pipeline, lease)
+                    self.leases.append((pipeline, lease))
+
+    def settle(self) -> None:
+        """The oldest lease is acked, or nacked if its key is broken."""
+        if not self.leases:
+            return
+        pipeline, lease = self.leases.pop(0)
+        self.now_ns += 2 * MS
+        offset, key = self._origin(pipeline, lease)
+        if pipeline.lease_of(lease.lease_id) is not lease:
+            return
+        if key in self.broken:
+            nack = Nack(lease.lease_id)
+            self._saw(pipeline, pipeline.settle(nacked=[nack], now_ns=self.now_ns))
+        else:
+            self.done.add(offset)
+            self.done_now.add(offset)
+            self._saw(pipeline, pipeline.settle(acked=[lease.lease_id], now_ns=self.now_ns))
+        self.now_ns += 2 * MS
+        for each in (self.pipeline, self.twin):
+            if each is not None:
+                self._saw(each, each.on_time(now_ns=self.now_ns))
+
+    def finish(self) -> None:
+        """Nothing is broken any more, all is redriven: everything must come to an end."""
+        self.broken.clear()
+        for _ in range(40 * (len(self.sent) + 4)):
+            self.record_parked()
+            self.open_twin()
+            for key in {key for key in self.sent if key.encode() in self.pipeline.parked}:
+                if self.twin is None or key.encode() not in self.twin.redriven:
+                    self.redrive(key)
+            for step in (self.read, self.read_twin, self.refill, self.pull, self.settle):
+                step()
+            self.copy(heard=True)
+            self.leave(until=3)
+        assert self.done == set(range(len(self.sent)))
+        assert not self.pipeline.parked
+        assert self.pipeline.committable == len(self.sent)
+
+    # ---- judging --------------------------------------------------------------------------------
+
+    def _judge(self, pipeline: QueuePipeline, lease: Lease) -> None:
+        offset, key = self._origin(pipeline, lease)
+        ahead = [o for o in range(offset) if self.sent[o] == key and o not in self.done]
+        assert not ahead, f"{offset} of {key} was handed out before {ahead}"
+        assert offset not in self.durable, f"{offset} had finished, and that was recorded"
+        parked = key.encode() in self.pipeline.parked
+        if pipeline is self.pipeline:
+            assert not parked, f"{offset} of {key}, which is parked, was handed out"
+        else:
+            assert self.twin is not None
+            assert key.encode() in self.twin.redriven, f"copy of {offset}: {key} is not redriven"
+        live = [self._origin(*each)[1] for each in self.leases if self._lives(*each)]
+        assert key not in live, f"{key} is in two hands"
+
+    def _lives(self, pipeline: QueuePipeline, lease: Lease) -> bool:
+        return pipeline.lease_of(lease.lease_id) is lease
+
+    def _origin(self, pipeline: QueuePipeline, lease: Lease) -> tuple[int, str]:
+        offset = lease.job.offset
+        if pipeline is self.twin:
+            offset = int(self.copies[offset].properties["ORDERLANE_OFFSET"])
+        return offset, self.sent[offset]
+
+    def _write(self, which: int) -> None:
+        recording = self.twin_recording if which else self.recording
+        log = self.logs[which]
+        if due := recording.due(self.now_ns):
+            recording.written(due, at=log.append(due))
+        pipeline = self.twin if which else self.pipeline
+        last = log.last()
+        assert pipeline is not None
+        if due and last is not None:
+            assert last.snapshot is not None
+            assert last.snapshot.parked == pipeline.parked
+
+    def _saw(self, pipeline: QueuePipeline, effects: Effects) -> None:
+        assert not effects.dead_letters
+        self.refills += [(pipeline, refill) for refill in effects.refills]
