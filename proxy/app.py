@@ -35,6 +35,7 @@ from proxy.settings import GroupSettings, Settings, at_port, host_port
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters import DeadLetters
+from proxy.upstream.key_desk import KeyDesk
 from proxy.upstream.ownership import GroupOwnership
 from proxy.upstream.ownership_log import OwnershipLog
 from proxy.upstream.parking import Parking
@@ -213,6 +214,7 @@ class Proxy:
             registry=registry,
             not_ready=self._not_ready,
             groups=lambda: groups_view(self._lanes),
+            keys=KeyDesk(self._ownerships),
         )
 
     def _figures(self) -> dict[str, float]:

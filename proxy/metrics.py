@@ -66,6 +66,7 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
         ("fenced", "ack_fenced_total", "Verdicts on leases that were no longer held"),
         ("filtered", "filtered_total", "Messages passed over for their tag"),
         ("dead_lettered", "dlq_total", "Messages stored in the dead-letter topic"),
+        ("parked", "parked_total", "Messages stored in the parked topic"),
         ("missing_keys", "missing_key_total", "Messages without their order key"),
         ("deleted_unread", "deleted_unread_total", "Messages that retention deleted unread"),
     )

@@ -1,4 +1,4 @@
-"""Routes: /healthz (the process answers), /readyz (it can serve), /metrics, /api/groups."""
+"""Routes: /healthz (the process answers), /readyz (it can serve), /metrics, /api/groups, keys."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from proxy.admin.keys import KeyDesk, key_routes
+
 
 class AdminHttp:
     """One per process. ``not_ready`` gives the reason why not, None if ready."""
@@ -20,6 +22,7 @@ class AdminHttp:
         registry: CollectorRegistry,
         not_ready: Callable[[], Awaitable[str | None]],
         groups: Callable[[], dict[str, Any]],
+        keys: KeyDesk | None = None,
     ) -> None:
         self._registry = registry
         self._not_ready = not_ready
@@ -31,6 +34,7 @@ class AdminHttp:
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._metrics),
                 web.get("/api/groups", self._api_groups),
+                *([] if keys is None else key_routes(keys)),
             ]
         )
         self._runner = web.AppRunner(application, access_log=None)

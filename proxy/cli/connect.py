@@ -43,11 +43,15 @@ def proxy_groups(http: str) -> dict[str, Any]:
     return dict(orjson.loads(ask_proxy(http, "/api/groups")))
 
 
-def ask_proxy(http: str, path: str) -> bytes:
-    """GET *path* from a proxy's HTTP port. Raises OrderlaneError in one sentence."""
+def ask_proxy(http: str, path: str, *, body: bytes | None = None) -> bytes:
+    """GET *path* from a proxy's HTTP port, or POST *body* to it.
+
+    Raises OrderlaneError in one sentence.
+    """
     checked_address(http)
     try:
-        with urllib.request.urlopen(f"http://{http}{path}", timeout=_TIMEOUT_S) as answer:
+        asked = urllib.request.Request(f"http://{http}{path}", data=body)
+        with urllib.request.urlopen(asked, timeout=_TIMEOUT_S) as answer:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         text = error.read().decode(errors="replace").strip()

@@ -13,6 +13,7 @@ from proxy.cli import (
     consume,
     doctor,
     groups,
+    key,
     lag,
     processes,
     produce,
@@ -52,6 +53,7 @@ for verb in (
     app.command()(verb)
 app.command("verify-history")(verify_history.verify_history)
 app.add_typer(bench.app, name="bench")
+app.add_typer(key.app, name="key")
 
 
 def run() -> None:

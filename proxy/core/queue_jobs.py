@@ -188,6 +188,11 @@ class QueueJobs:
         """True if *key* has an unfinished job, in memory or not."""
         return self._chains.jobs_of(key) > 0 or key in self._spilled.keys
 
+    def unfinished_of(self, key: bytes) -> int:
+        """How many unfinished jobs of *key* were read."""
+        never_spilled = sum(not job.refilled for job in self._chains.jobs(key))
+        return never_spilled + len(self.spilled_offsets(key))
+
     def lowest_of(self, key: bytes) -> int | None:
         """The lowest offset of an unfinished job of *key* that was read; None without any."""
         here = [job.offset for job in islice(self._chains.jobs(key), 1)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import structlog
 
@@ -79,6 +79,16 @@ class GroupOwnership:
         """The parked keys of *queue*, if it is owned here."""
         owned = self._queues.get(queue)
         return None if owned is None else owned.parking
+
+    def parkings(self, topic: str) -> Iterator[Parking]:
+        """The parked keys of all queues of *topic* that are owned here."""
+        for queue, owned in sorted(self._queues.items()):
+            if queue.topic == topic and owned.parking is not None:
+                yield owned.parking
+
+    def consumes(self, topic: str) -> bool:
+        """True if *topic* is one of the group's."""
+        return self._lane.settings.topic(topic) is not None
 
     async def close(self) -> None:
         """Hand everything over, then leave the group."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import structlog
 
@@ -81,6 +82,31 @@ class Parking:
         twin = self._pipeline.twin
         redriven = () if twin is None else twin.redriven
         return {key: key in redriven for key in self._pipeline.parked}
+
+    @property
+    def place(self) -> str:
+        """The queue, without its topic."""
+        return self._pipeline.place
+
+    def named(self, text: str) -> list[bytes]:
+        """The keys that people read as *text*: a parked one, or that of a message."""
+        parked = [key for key in self._pipeline.parked if key_text(key) == text]
+        return parked or [text.encode()]
+
+    def view(self, key: bytes) -> dict[str, Any]:
+        """What is to be known of *key*: ``copies`` are those in the twin."""
+        pipeline, twin = self._pipeline, self._pipeline.twin
+        state = "not parked"
+        if key in pipeline.parked:
+            state = "redriven" if twin is not None and key in twin.redriven else "parked"
+        return {
+            "key": key_text(key),
+            "topic": pipeline.topic,
+            "queue": pipeline.place,
+            "state": state,
+            "copies": 0 if twin is None else twin.jobs.unfinished_of(key),
+            "not_copied": pipeline.jobs.unfinished_of(key),
+        }
 
     # ---- what operators ask for -----------------------------------------------------------------
 

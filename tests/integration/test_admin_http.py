@@ -108,6 +108,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "retrying": 0,
                         "blocked": 1,
                         "keys": 2,
+                        "spilled": 0,
                         "body_bytes": 9,
                         "base": 0,
                         "committed": 0,

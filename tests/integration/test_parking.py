@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner
 
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage
-from proxy.app import Proxy
+from proxy.app import Addresses, Proxy
+from proxy.cli.connect import ask_proxy
+from proxy.cli.main import app
 from proxy.core.parked_key import parked_topic
+from proxy.errors import OrderlaneError
 from proxy.upstream.parking import Parking
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
@@ -59,6 +68,18 @@ def copied(proxy: Proxy, gateway: Gateway) -> int:
     return 0 if counts is None else counts.parked
 
 
+def view(proxy: Proxy, gateway: Gateway) -> dict[str, Any]:
+    """What an operator is told of key ``a``."""
+    return parking(proxy, gateway).view(b"a")
+
+
+async def key(at: Addresses, gateway: Gateway, what: str, **asked: Any) -> Any:
+    """What the proxy answers an operator."""
+    path = f"/api/groups/{gateway.group}/topics/{gateway.topic}/keys/{what}"
+    body = orjson.dumps(asked) if asked else None
+    return orjson.loads(await asyncio.to_thread(ask_proxy, at.http, path, body=body))
+
+
 async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
     brokers: Brokers, tmp_path: Path
 ) -> None:
@@ -78,11 +99,21 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
 
             desk.broken.clear()
             await send(gateway, "a", "b")
-            await eventually(lambda: parking(proxy, gateway).redrive(b"a", by="a test"), within_s=5)
+            await eventually(lambda: view(proxy, gateway)["copies"] == 4, within_s=10)
+            assert await key(at, gateway, "parked") == [view(proxy, gateway)]
+            asked = await key(at, gateway, "redrive", key="a", dry_run=True)
+            assert (asked["state"], asked["copies"]) == ("parked", 4)
+            with pytest.raises(OrderlaneError, match="key 'c' is not parked in the queues of"):
+                await key(at, gateway, "redrive", key="c")
+            asked = await key(at, gateway, "redrive", key="a")
+            assert asked["state"] == "redriven"
             await eventually(lambda: desk.done["a"] == [1, 3, 4, 6], within_s=10)
             await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
             await send(gateway, "a")
             await eventually(lambda: desk.done["a"][-1] == 8, within_s=10)
+            command = ["key", "park", gateway.group, "nobody", "--http", at.http]
+            done = await asyncio.to_thread(CliRunner().invoke, app, command)
+            assert "has nothing unfinished in memory" in str(done.exception)
     report = gateway.verify()
     assert report.clean, report.violations
 

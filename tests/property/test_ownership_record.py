@@ -21,10 +21,12 @@ from proxy.core.ownership_record import (
     parts,
 )
 from proxy.core.ownership_replay import LastOwner, replay
+from proxy.core.parked_key import ParkedKey
 from proxy.core.spilled_chains import packed
 
 numbers = st.integers(0, 2**53)
 epochs = st.integers(0, 30).map(Epoch)
+parked_keys = st.builds(ParkedKey, numbers, numbers, st.booleans())
 owns = st.builds(Own, st.text(max_size=30), numbers, numbers, numbers, numbers)
 
 
@@ -37,7 +39,9 @@ def snapshots(draw: st.DrawFn, epoch: st.SearchStrategy[Epoch] = epochs) -> Snap
     attempts = {offset: draw(st.integers(1, 20)) for offset in unfinished[::3]}
     spilled = {b"a": packed(unfinished[::2]), draw(st.binary()): packed(unfinished[1::2])}
     chains = {key: chain for key, chain in spilled.items() if chain}
-    return Snapshot(draw(epoch), base, read, tuple(unfinished[::4]), attempts, chains, attempts)
+    parked = draw(st.dictionaries(st.binary(max_size=9), parked_keys, max_size=3))
+    unspilled = tuple(unfinished[::4])
+    return Snapshot(draw(epoch), base, read, unspilled, attempts, chains, attempts, parked)
 
 
 rising = st.sets(st.integers(0, 2**60), max_size=20).map(lambda some: tuple(sorted(some)))
@@ -46,6 +50,7 @@ deltas = st.builds(
     Delta, epochs, numbers, numbers, numbers, rising, rising,
     st.dictionaries(numbers, numbers, max_size=3), chains,
     st.dictionaries(st.binary(max_size=9), numbers | st.none(), max_size=3),
+    st.dictionaries(st.binary(max_size=9), parked_keys | st.none(), max_size=3),
 )  # fmt: skip
 part = snapshots().map(lambda snapshot: parts(snapshot)[0])
 records = st.one_of(owns, part, deltas, st.builds(Clean, epochs))

@@ -11,7 +11,8 @@ def test_each_event_has_effects_of_its_own() -> None:
 
 
 def test_the_outcomes_stand_in_histories_under_these_names() -> None:
-    assert [outcome.value for outcome in Outcome] == ["ok", "filtered", "dlq", "deleted"]
+    names = ["ok", "filtered", "dlq", "parked", "deleted"]
+    assert [outcome.value for outcome in Outcome] == names
 
 
 def test_a_plain_nack_follows_the_retry_intervals_of_its_group() -> None:

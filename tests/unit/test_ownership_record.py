@@ -18,6 +18,7 @@ from proxy.core.ownership_record import (
     parts,
 )
 from proxy.core.ownership_replay import LastOwner, replay
+from proxy.core.parked_key import ParkedKey
 from proxy.core.spilled_chains import packed
 
 SECOND = 1_000_000_000
@@ -70,12 +71,23 @@ SNAPSHOT = (
                 0, 2, Snapshot(Epoch(4), 10, 20, (10, 13, 19), {19: 2, 10: 1}, leases={13: 250})
             ),
             b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":2,"base":10,"read":20,'
-            b'"unfinished":[0,3,6],"attempts":[[10,1],[19,2]],"leases":[[13,250]],"spilled":[]}',
+            b'"unfinished":[0,3,6],"attempts":[[10,1],[19,2]],"leases":[[13,250]],"spilled":[],"parked":[]}',
         ),
         (
-            SnapshotPart(0, 1, Snapshot(Epoch(4), 2, 300, spilled={b"key": packed((2, 4, 270))})),
+            SnapshotPart(
+                0,
+                1,
+                Snapshot(
+                    Epoch(4),
+                    2,
+                    300,
+                    spilled={b"key": packed((2, 4, 270))},
+                    parked={b"key": ParkedKey(2, 3, redriven=True)},
+                ),
+            ),
             b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":1,"base":2,"read":300,'
-            b'"unfinished":[],"attempts":[],"leases":[],"spilled":[["a2V5","2:AgACAAoB"]]}',
+            b'"unfinished":[],"attempts":[],"leases":[],"spilled":[["a2V5","2:AgACAAoB"]],'
+            b'"parked":[["a2V5",[2,3,true]]]}',
         ),
         (
             Delta(
@@ -88,10 +100,12 @@ SNAPSHOT = (
                 attempts={13: 3},
                 spilled={b"key": packed((14, 18))},
                 heads={b"key": 11, b"\0": None},
+                parked={b"key": ParkedKey(12, 4), b"\0": None},
             ),
             b'{"v":1,"kind":"delta","epoch":4,"snapshot":3,"base":10,"read":20,"left":[10,2],'
             b'"unfinished":[9],"attempts":[[13,3]],"spilled":[["a2V5","1:DgQ="]],'
-            b'"heads":[["a2V5",11],["AA==",null]]}',
+            b'"heads":[["a2V5",11],["AA==",null]],'
+            b'"parked":[["a2V5",[12,4,false]],["AA==",null]]}',
         ),
         (Clean(Epoch(4)), b'{"v":1,"kind":"clean","epoch":4}'),
     ],

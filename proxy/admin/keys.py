@@ -1,0 +1,78 @@
+"""Routes for what operators do with single keys: which are parked, park, redrive, stop."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import orjson
+from aiohttp import web
+
+from proxy.errors import OrderlaneError
+
+_PLACE = "/api/groups/{group}/topics/{topic}/keys"
+VERBS = frozenset({"park", "redrive", "stop"})
+
+
+class KeyDesk(Protocol):
+    """Who knows the keys of the queues that this proxy owns."""
+
+    def parked(self, group: str, topic: str) -> list[dict[str, Any]]:
+        """Parked keys. Raises OrderlaneError for an unknown group or topic."""
+
+    def act(
+        self,
+        group: str,
+        topic: str,
+        verb: str,
+        key: str,
+        *,
+        by: str,
+        reason: str,
+        dry_run: bool,
+    ) -> dict[str, Any]:
+        """Do *verb*; returns what became of the key. Raises OrderlaneError if it cannot be."""
+
+
+def key_routes(desk: KeyDesk) -> list[web.RouteDef]:
+    """``GET …/keys/parked``, and ``POST …/keys/VERB`` with a JSON object that names the key."""
+
+    async def parked(request: web.Request) -> web.Response:
+        place = request.match_info
+        try:
+            return _json(desk.parked(place["group"], place["topic"]))
+        except OrderlaneError as error:
+            return web.Response(status=404, text=f"{error}\n")
+
+    async def act(request: web.Request) -> web.Response:
+        place = request.match_info
+        if place["verb"] not in VERBS:
+            return _bad(f"keys have no verb {place['verb']!r}: only {', '.join(sorted(VERBS))}")
+        try:
+            asked = orjson.loads(await request.read())
+        except orjson.JSONDecodeError:
+            asked = None
+        if not isinstance(asked, dict) or not isinstance(asked.get("key"), str):
+            return _bad('the request should be a JSON object with "key", a text')
+        try:
+            done = desk.act(
+                place["group"],
+                place["topic"],
+                place["verb"],
+                asked["key"],
+                by=str(asked.get("by") or request.remote or "unknown"),
+                reason=str(asked.get("reason") or ""),
+                dry_run=asked.get("dry_run") is True,
+            )
+        except OrderlaneError as error:
+            return web.Response(status=409, text=f"{error}\n")
+        return _json(done)
+
+    return [web.get(f"{_PLACE}/parked", parked), web.post(f"{_PLACE}/{{verb}}", act)]
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json")
+
+
+def _bad(sentence: str) -> web.Response:
+    return web.Response(status=400, text=f"{sentence}\n")
