@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from proxy.core.flow_window import Budget, FlowWindow
+from proxy.core.ids import Epoch
+from proxy.core.job_chains import Job
+from proxy.core.ownership_record import Snapshot
+from proxy.core.queue_jobs import QueueJobs, Refill
+from proxy.core.spilled_chains import packed
+
+
+def jobs_of(*keys: bytes, resume: Snapshot | None = None) -> QueueJobs:
+    """A window of 8 jobs, half of which fills whoever wants it; two of a key stay in memory."""
+    made = QueueJobs(0, window=FlowWindow(8, Budget(1000)), max_jobs_per_key=2, resume=resume)
+    for offset, key in enumerate(keys, made.position):
+        made.admit(Job(offset, key, body_bytes=1))
+    return made
+
+
+def finish_next(jobs: QueueJobs) -> int:
+    job = jobs.poll()
+    assert job is not None
+    jobs.finish(job)
+    return job.offset
+
+
+def test_nothing_is_spilled_while_nobody_waits() -> None:
+    jobs = jobs_of(*[b"a"] * 4)
+    assert (jobs.room(demand=False), jobs.spilled) == (0, 0)
+
+
+def test_for_clients_that_wait_long_chains_are_spilled_and_come_back_in_order() -> None:
+    jobs = jobs_of(*[b"a"] * 4, b"b")
+    assert jobs.room(demand=True) == 5, "two of a and the one of b are left"
+    assert (jobs.spilled, jobs.unfinished, jobs.committable) == (2, 5, 0)
+    done, refills = [], []
+    while jobs.unfinished:
+        done.append(finish_next(jobs))
+        for refill in jobs.take_refills():
+            refills.append(refill.offsets)
+            jobs.refilled(refill, [Job(each, b"a", body_bytes=1) for each in refill.offsets])
+    assert (done, refills) == ([0, 1, 2, 3, 4], [(2,), (3,)])
+    assert (jobs.committable, jobs.window.memory.used) == (5, 0)
+
+
+@pytest.mark.parametrize("chained", [4, 9])
+def test_a_key_too_long_for_a_record_stays_in_memory(chained: int) -> None:
+    jobs = jobs_of(*[b"a" * 100_000] * chained)
+    jobs.room(demand=True)
+    assert jobs.spilled == 0
+
+
+def test_chains_that_are_being_read_are_not_shortened() -> None:
+    jobs = jobs_of(*[b"a"] * 6)
+    jobs.room(demand=True)
+    finish_next(jobs)  # the next ones are being read
+    for offset in range(6, 12):
+        jobs.admit(Job(offset, b"b", body_bytes=1))
+    before = jobs.spilled
+    assert jobs.room(demand=False) == 0
+    jobs.room(demand=True)
+    assert jobs.spilled >= before
+    assert [refill.offsets[0] for refill in jobs.take_refills()] == [2]
+
+
+def test_what_an_earlier_owner_had_in_memory_takes_its_place_in_a_spilled_chain() -> None:
+    before = Snapshot(Epoch(1), 1, 9, (1, 5), spilled={b"a": packed((3, 7))})
+    jobs = jobs_of(resume=before)
+    assert (jobs.position, jobs.knows(3), jobs.knows(5)) == (1, True, False)
+    jobs.admit(Job(1, b"a", body_bytes=1))
+    assert jobs.take_refills() == [], "what stands ahead may not be read yet"
+    jobs.admit(Job(5, b"a", body_bytes=1))
+    jobs.advance(9)
+    assert finish_next(jobs) == 1
+    (refill,) = jobs.take_refills()
+    assert refill == Refill(b"a", (3,))
+    assert jobs.snapshot(Epoch(2), {}, {}).spilled == {b"a": packed((3, 5, 7))}
+
+
+def test_what_lies_below_a_reset_is_not_resumed() -> None:
+    before = Snapshot(Epoch(1), 1, 9, spilled={b"a": packed((3, 7)), b"b": packed((2,))})
+    jobs = QueueJobs(5, window=FlowWindow(8, Budget(99)), max_jobs_per_key=2, resume=before)
+    assert (jobs.spilled, jobs.keys, jobs.committable) == (1, 1, 7)
