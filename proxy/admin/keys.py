@@ -10,6 +10,8 @@ from aiohttp import web
 from proxy.errors import OrderlaneError
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
+#: Messages a second: more is no limit at all.
+_MOST = 1_000_000
 VERBS = frozenset({"park", "redrive", "stop"})
 
 
@@ -29,6 +31,7 @@ class KeyDesk(Protocol):
         by: str,
         reason: str,
         dry_run: bool,
+        rate: float,
     ) -> dict[str, Any]:
         """Do *verb*; returns what became of the key. Raises OrderlaneError if it cannot be."""
 
@@ -53,6 +56,9 @@ def key_routes(desk: KeyDesk) -> list[web.RouteDef]:
             asked = None
         if not isinstance(asked, dict) or not isinstance(asked.get("key"), str):
             return _bad('the request should be a JSON object with "key", a text')
+        rate = asked.get("rate", 0)
+        if not isinstance(rate, int | float) or not 0 <= rate <= _MOST:
+            return _bad(f"rate should be messages a second, from 0 (no limit) to {_MOST:,}")
         try:
             done = desk.act(
                 place["group"],
@@ -62,6 +68,7 @@ def key_routes(desk: KeyDesk) -> list[web.RouteDef]:
                 by=str(asked.get("by") or request.remote or "unknown"),
                 reason=str(asked.get("reason") or ""),
                 dry_run=asked.get("dry_run") is True,
+                rate=rate,
             )
         except OrderlaneError as error:
             return web.Response(status=409, text=f"{error}\n")

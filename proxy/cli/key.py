@@ -19,6 +19,7 @@ _COLUMNS = ("key", "topic", "queue", "state", "copies", "not_copied")
 
 Topic = Annotated[str | None, typer.Option(help="the topic, if the group has more than one")]
 Reason = Annotated[str, typer.Option(help="why, for logs and histories")]
+Rate = Annotated[float, typer.Option(help="messages a second at most; 0: no limit")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only count what is parked")]
 
 
@@ -53,11 +54,12 @@ def redrive(
     key: str,
     topic: Topic = None,
     dry_run: DryRun = False,
+    rate: Rate = 0.0,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Hand out what is parked of a key, in order; then it goes on as any other."""
-    _act(http, group, topic, "redrive", output, key=key, dry_run=dry_run)
+    _act(http, group, topic, "redrive", output, key=key, dry_run=dry_run, rate=rate)
 
 
 @app.command("stop")

@@ -9,7 +9,7 @@ and ``kind``:
 - ``snapshot``: epoch, part (counted from 0), of (how many parts it has), base, read (the read
   position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
   milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets),
-  parked (pairs of order key and [first, epoch, redriven]: see ``ParkedKey``). The parts of a
+  parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``). The parts of a
   snapshot follow each other; what they list adds up;
 - ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
   before it build on), base, read, left (offsets that were unfinished, and are finished or spilled

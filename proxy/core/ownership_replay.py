@@ -96,6 +96,7 @@ class _State:
 
 @dataclass(slots=True)
 class _Replay:
+    by_period: bool
     epoch: Epoch | None = None
     own: Own | None = None
     clean: bool = False
@@ -106,6 +107,8 @@ class _Replay:
 
     def see(self, offset: int, record: Record) -> None:
         if isinstance(record, Own):
+            if self.by_period and self.own is not None and record.period < self.own.period:
+                return  # the same
             self.epoch, self.own, self.clean, self.parts = Epoch(offset), record, False, []
         elif record.epoch != self.epoch:
             return  # a late word of somebody who is the owner no more
@@ -145,16 +148,21 @@ class _Replay:
 
 
 def replay(
-    records: Iterable[tuple[int, Record]], *, epoch_before: Epoch | None = None
+    records: Iterable[tuple[int, Record]],
+    *,
+    epoch_before: Epoch | None = None,
+    by_period: bool = False,
 ) -> LastOwner | None:
     """The newest ownership period in *records* (pairs of queue offset and record, rising).
 
     Only the highest epoch counts; later records of a lower one are a late zombie's and ignored.
     A snapshot holds until the next one, over an owner too that crashed before it wrote any.
     *epoch_before* is the ownership period that the first of them belong to, if that is known.
+    *by_period*: whoever owns a queue owns its parked twin, where ``period`` is the epoch there: an
+    ``own`` of a lower one came late, and is ignored as well.
     None if there is no ``own`` record. Raises ValueError if they do not add up.
     """
-    seen = _Replay(epoch_before)
+    seen = _Replay(by_period, epoch_before)
     for offset, record in records:
         seen.see(offset, record)
     if seen.own is None or seen.epoch is None:

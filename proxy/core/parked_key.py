@@ -27,13 +27,14 @@ class ParkedKey:
     first: int
     epoch: int
     redriven: bool = False
+    rate: float = 0.0  # messages a second of the redrive; 0: as fast as clients take them
 
     def to_json(self) -> list[Any]:
         """As it stands in a record."""
-        return [self.first, self.epoch, self.redriven]
+        return [self.first, self.epoch, self.redriven, self.rate]
 
     @classmethod
     def from_json(cls, fields: Any) -> ParkedKey:
         """Undo ``to_json``. Raises ValueError or TypeError."""
-        first, epoch, redriven = fields
-        return cls(int(first), int(epoch), bool(redriven))
+        first, epoch, redriven, rate = fields
+        return cls(int(first), int(epoch), bool(redriven), float(rate))

@@ -24,6 +24,7 @@ from proxy.core.effects import Effects, Nack, Outcome
 from proxy.core.job_chains import Job, JobState
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.parked_key import ParkedKey
+from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_jobs import LONGEST_KEY
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import OnExhausted
@@ -179,6 +180,8 @@ class TwinPipeline(QueuePipeline):
         # A key that left the parked list may be in a record of the twin still.
         self.parked = {key: each for key, each in self.parked.items() if key in twin_of.parked}
         self._to_stop: set[bytes] = set()
+        self._next_ns = 0  # when a redrive with a rate hands out the next
+        self._pausing = False  # until then
         self.jobs.wanted = {key for key, each in self.parked.items() if each.redriven}
         for key in self.jobs.wanted:
             self.jobs.refill(key)
@@ -201,10 +204,57 @@ class TwinPipeline(QueuePipeline):
         """As long as the queue itself is owned."""
         return super().may_hand_out(now_ns) and self.origin.may_hand_out(now_ns)
 
-    def redrive(self, key: bytes) -> Effects:
-        """Hand the copies of *key*, which is parked, out: in order, attempts counted anew."""
+    @property
+    def ready(self) -> int:
+        """Jobs that ``lease`` would give now, by the rate of redrives too."""
+        return 0 if self._pausing else super().ready
+
+    def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
+        """As elsewhere, but one at a time if a redrive has a rate: the slowest counts for all."""
+        pace_ns = self._pace_ns
+        if pace_ns and now_ns < self._next_ns:
+            return []
+        leases = super().lease(
+            max_jobs=min(max_jobs, 1) if pace_ns else max_jobs,
+            max_bytes=max_bytes,
+            now_ns=now_ns,
+            holder=holder,
+        )
+        if leases and pace_ns:
+            self._next_ns = now_ns + pace_ns
+            self._pausing = True
+        return leases
+
+    def lengthen(
+        self, firsts: Collection[Lease], *, max_run: int, max_jobs: int, max_bytes: int
+    ) -> list[Lease]:
+        """No runs in a redrive with a rate."""
+        if self._pace_ns:
+            return list(firsts)
+        return super().lengthen(firsts, max_run=max_run, max_jobs=max_jobs, max_bytes=max_bytes)
+
+    def on_time(self, *, now_ns: int) -> Effects:
+        """The pause of a redrive may be over, too."""
+        self._pausing = self._pausing and now_ns < self._next_ns
+        return super().on_time(now_ns=now_ns)
+
+    def next_due_ns(self, now_ns: int) -> int | None:
+        """When ``on_time`` has something to do."""
+        due = super().next_due_ns(now_ns)
+        return min(due or self._next_ns, self._next_ns) if self._pausing else due
+
+    @property
+    def _pace_ns(self) -> int:
+        rates = [self.parked[key].rate for key in self.redriven if key in self.parked]
+        slowest = min((rate for rate in rates if rate), default=0.0)
+        return int(1e9 / slowest) if slowest else 0
+
+    def redrive(self, key: bytes, *, rate: float = 0.0) -> Effects:
+        """Hand the copies of *key*, which is parked, out: in order, attempts counted anew; *rate*
+        of them a second at most (0: as many as clients take).
+        """
         parked = self.origin.parked[key]
-        self.parked[key] = replace(self.parked.get(key, parked), redriven=True)
+        self.parked[key] = replace(self.parked.get(key, parked), redriven=True, rate=rate)
         self._wanted.add(key)
         self._to_stop.discard(key)
         for offset in self.jobs.spilled_offsets(key):
@@ -240,7 +290,9 @@ class TwinPipeline(QueuePipeline):
         if job.key is not None and parked is not None and epoch >= parked.epoch:
             known = self.parked.get(job.key, parked)
             if origin >= max(known.first, parked.first):
-                self.parked[job.key] = ParkedKey(origin + 1, parked.epoch, known.redriven)
+                self.parked[job.key] = ParkedKey(
+                    origin + 1, parked.epoch, known.redriven, known.rate
+                )
                 self.jobs.admit(job)
                 return
         self.jobs.pass_over(message.queue_offset)
@@ -271,7 +323,7 @@ class TwinPipeline(QueuePipeline):
     def _stop(self, key: bytes) -> None:
         self._wanted.discard(key)
         if key in self.parked:
-            self.parked[key] = replace(self.parked[key], redriven=False)
+            self.parked[key] = replace(self.parked[key], redriven=False, rate=0.0)
         in_memory = list(self.jobs.in_memory(key))
         if any(self._buffer.live_at(job.offset) is not None for job in in_memory):
             return  # once more when that lease has ended

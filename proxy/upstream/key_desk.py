@@ -35,6 +35,7 @@ class KeyDesk:
         by: str,
         reason: str,
         dry_run: bool,
+        rate: float,
     ) -> dict[str, Any]:
         """Do *verb*; returns what became of the key. Raises OrderlaneError if it cannot be."""
         owned = list(self._owned(group, topic))
@@ -44,7 +45,7 @@ class KeyDesk:
                     return parking.view(found)
                 if verb == "park" and parking.park(found, by=by, reason=reason):
                     return parking.view(found)
-                if verb == "redrive" and parking.redrive(found, by=by):
+                if verb == "redrive" and parking.redrive(found, by=by, rate=rate):
                     return parking.view(found)
                 if verb == "stop" and parking.stop(found, by=by):
                     return parking.view(found)

@@ -56,13 +56,19 @@ class OwnershipLog:
         return first
 
     async def last(
-        self, group: Group, queue: QueueName, *, before: int | None = None
+        self,
+        group: Group,
+        queue: QueueName,
+        *,
+        before: int | None = None,
+        by_period: bool = False,
     ) -> tuple[LastOwner | None, int]:
         """The newest ownership period of *queue*, and the offset of the next record to be written.
 
         None if there was no owner, or (the offset is above 0 then) if retention deleted its
         records. Apache RocketMQ shows a record a moment after it is stored, so the newest may be
         missing; *before*, the offset of a record that was just appended, sees all below it.
+        *by_period*: see ``replay``.
         Raises RemotingError.
         """
         async with self._twin(group, queue) as twin:
@@ -72,11 +78,11 @@ class OwnershipLog:
             while True:
                 start = max(lowest, end - span)
                 records = await self._read(group, twin, start=start, end=end)
-                found = _replayed(twin, records)
+                found = _replayed(twin, records, by_period=by_period)
                 at = None if found is None else found.snapshot_at
                 if found is not None and found.snapshot is None and at is not None and at >= lowest:
                     records = await self._read(group, twin, start=at, end=start) + records
-                    found = _replayed(twin, records)
+                    found = _replayed(twin, records, by_period=by_period)
                 # Owners that crashed early wrote nothing: the one that counts may be far behind.
                 if start == lowest or (found is not None and found.snapshot is not None):
                     return found, end
@@ -153,13 +159,16 @@ class OwnershipLog:
             raise
 
 
-def _replayed(twin: QueueName, records: Sequence[tuple[int, Record]]) -> LastOwner | None:
+def _replayed(
+    twin: QueueName, records: Sequence[tuple[int, Record]], *, by_period: bool
+) -> LastOwner | None:
     """What *records* say; if they begin with a snapshot, it counts."""
     epoch = None
     if records and isinstance(first := records[0][1], SnapshotPart) and first.number == 0:
         epoch = first.epoch
     try:
-        return replay(records, epoch_before=epoch)
+        return replay(records, epoch_before=epoch, by_period=by_period)
     except ValueError as error:
         _log.error("ownership records do not add up", twin=str(twin), reason=str(error))
-        return replay([each for each in records if isinstance(each[1], Own | Clean)])
+        owners = [each for each in records if isinstance(each[1], Own | Clean)]
+        return replay(owners, by_period=by_period)

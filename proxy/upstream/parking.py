@@ -118,14 +118,16 @@ class Parking:
         self._lane.did(self._pipeline, Effects(parking=True))
         return True
 
-    def redrive(self, key: bytes, *, by: str) -> bool:
-        """Hand out what is parked of *key*; False if it is not parked, or not ready for that."""
+    def redrive(self, key: bytes, *, by: str, rate: float = 0.0) -> bool:
+        """Hand out what is parked of *key*, *rate* messages a second at most (0: no limit); False
+        if it is not parked, or not ready for that.
+        """
         twin = self._pipeline.twin
         if twin is None or key not in self._pipeline.recorded:
             return False
         self._notes.parking(self._pipeline, "redrive", key, by=by, state="started")
         self._log.warning("redrive started", order=key_text(key), by=by)
-        self._lane.did(twin, twin.redrive(key))
+        self._lane.did(twin, twin.redrive(key, rate=rate))
         return True
 
     def stop(self, key: bytes, *, by: str) -> bool:
@@ -278,7 +280,7 @@ class Parking:
             period=pipeline.epoch,
         )
         epoch = Epoch(await context.log.append(group, self._queue, own))
-        last, _ = await context.log.last(group, self._queue, before=epoch)
+        last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
         # Records are shown in the order in which they and all else was stored: it is the whole end.
         must_read = await context.client.max_offset(self._queue)
         twin = TwinPipeline(

@@ -82,12 +82,12 @@ SNAPSHOT = (
                     2,
                     300,
                     spilled={b"key": packed((2, 4, 270))},
-                    parked={b"key": ParkedKey(2, 3, redriven=True)},
+                    parked={b"key": ParkedKey(2, 3, redriven=True, rate=0.5)},
                 ),
             ),
             b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":1,"base":2,"read":300,'
             b'"unfinished":[],"attempts":[],"leases":[],"spilled":[["a2V5","2:AgACAAoB"]],'
-            b'"parked":[["a2V5",[2,3,true]]]}',
+            b'"parked":[["a2V5",[2,3,true,0.5]]]}',
         ),
         (
             Delta(
@@ -105,7 +105,7 @@ SNAPSHOT = (
             b'{"v":1,"kind":"delta","epoch":4,"snapshot":3,"base":10,"read":20,"left":[10,2],'
             b'"unfinished":[9],"attempts":[[13,3]],"spilled":[["a2V5","1:DgQ="]],'
             b'"heads":[["a2V5",11],["AA==",null]],'
-            b'"parked":[["a2V5",[12,4,false]],["AA==",null]]}',
+            b'"parked":[["a2V5",[12,4,false,0.0]],["AA==",null]]}',
         ),
         (Clean(Epoch(4)), b'{"v":1,"kind":"clean","epoch":4}'),
     ],
@@ -266,3 +266,17 @@ def test_the_wait_after_an_unclean_end(
 def test_nobody_waits_after_a_clean_end(broker_start_ms: int) -> None:
     last = LastOwner(Epoch(1), own(longest_lease_s=99), None, clean=True)
     assert last.wait_ns(broker_start_ms=broker_start_ms, broker_lock_expiry_s=10) == 0
+
+
+def test_a_late_own_record_of_a_parked_twin_counts_for_nothing() -> None:
+    """Its writer owned the queue before: the queue's own records say who owns it now."""
+    records: list[tuple[int, Record]] = [
+        (0, own(period=9)),
+        (1, own(period=7)),
+        (2, whole(Snapshot(Epoch(1), 1, 1))),
+        (3, whole(Snapshot(Epoch(0), 5, 5))),
+    ]
+    last = replay(records, by_period=True)
+    assert last is not None
+    assert last.snapshot is not None
+    assert (last.epoch, last.snapshot.base) == (0, 5)

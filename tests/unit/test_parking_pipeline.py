@@ -1,0 +1,71 @@
+"""Redrives with a rate; what is parked, and what is not. ``tests/property`` has all the rest."""
+
+from __future__ import annotations
+
+from tests.support.parking_site import ParkingSite
+from tests.support.pipelines import HOLDER, MS, lease
+
+
+def parked(*keys: str) -> ParkingSite:
+    """Messages of *keys*, all parked and read in the twin."""
+    site = ParkingSite()
+    site.sent += keys
+    for key in set(keys):
+        site.read()
+        site.read()
+        site.park(key)
+    site.record_parked()
+    for _ in keys:
+        site.copy(heard=True)
+        site.read_twin()
+    assert len(site.copies) == len(keys)
+    return site
+
+
+def test_a_redrive_with_a_rate_hands_out_one_by_one() -> None:
+    site = parked("a", "b")
+    twin = site.twin
+    assert twin is not None
+    site.redrive("a")
+    site._saw(twin, twin.redrive(b"b", rate=10))
+    site.refill()
+    site.refill()
+    assert twin.ready == 2
+    assert len(lease(twin, now_ns=1 * MS)) == 1
+    assert (twin.ready, twin.next_due_ns(2 * MS)) == (0, 101 * MS)
+    assert lease(twin, now_ns=100 * MS) == []
+    twin.on_time(now_ns=101 * MS)
+    assert twin.ready == 1
+    assert len(lease(twin, now_ns=101 * MS)) == 1
+
+
+def test_a_rate_survives_its_owner_and_ends_with_the_redrive() -> None:
+    site = parked("a")
+    assert site.twin is not None
+    site._saw(site.twin, site.twin.redrive(b"a", rate=2.5))
+    site.record()
+    site.begin()
+    site.open_twin()
+    assert site.twin.parked[b"a"].rate == 2.5
+    site.stop("a")
+    assert not site.twin.parked[b"a"].redriven
+    assert site.twin.parked[b"a"].rate == 0
+
+
+def test_a_key_is_not_parked_while_nothing_of_it_is_unfinished() -> None:
+    site = ParkingSite()
+    assert not site.pipeline.park(b"a")
+
+
+def test_what_a_client_has_is_copied_only_once_its_lease_has_ended() -> None:
+    site = ParkingSite()
+    site.sent += ["a", "a"]
+    site.read()
+    (held,) = lease(site.pipeline, holder=HOLDER)
+    assert site.pipeline.park(b"a")
+    site.record_parked()
+    assert site.pipeline.to_copy(b"a", jobs=9, body_bytes=99) == []
+    effects = site.pipeline.settle(released=[held.lease_id], now_ns=1)
+    assert effects.parking
+    assert lease(site.pipeline, now_ns=1) == []
+    assert len(site.pipeline.to_copy(b"a", jobs=9, body_bytes=99)) == 2
