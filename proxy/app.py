@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -41,6 +41,7 @@ from proxy.upstream.ownership_log import OwnershipLog
 from proxy.upstream.parking import Parking
 from proxy.upstream.recorder import Recorder
 from proxy.upstream.refills import Refills
+from proxy.upstream.retention import watch_retention
 
 _log = structlog.get_logger("proxy")
 
@@ -116,6 +117,10 @@ class Proxy:
         ownership = self._ownerships.get(group)
         return None if ownership is None else ownership.parking(queue)
 
+    def _parkings(self) -> Iterator[Parking]:
+        for ownership in self._ownerships.values():
+            yield from ownership.parkings()
+
     async def start(self) -> Addresses:
         """Listen and serve. Raises OrderlaneError if a port cannot be had."""
         await self._client.start()
@@ -127,6 +132,7 @@ class Proxy:
         self._regular = [
             spawn(self._committer.run(self._lanes), name="committer"),
             spawn(recording, name="recorder"),
+            spawn(watch_retention(self._context, self._parkings), name="retention"),
         ]
         listen = self.settings.listen
         thrift = await self._listen("listen.thrift", listen.thrift, self._thrift.listen)

@@ -41,6 +41,7 @@ class TopicCounts:
     filtered: int = 0
     dead_lettered: int = 0
     parked: int = 0
+    near_retention: int = 0
     missing_keys: int = 0
     deleted_unread: int = 0
 
@@ -206,6 +207,10 @@ class GroupLane:
     def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
         """Its ownership record is stored at that place; it says what had finished at *made_ns*."""
         self._notes.recorded(pipeline, at=at, made_ns=made_ns)
+
+    def near_retention(self, pipeline: QueuePipeline) -> None:
+        """A key of *pipeline* that fails was found near the end of retention."""
+        self._count(pipeline).near_retention += 1
 
     def did(self, pipeline: QueuePipeline, effects: Effects) -> None:
         """Upstream had *pipeline* do something about parked keys, which led to *effects*."""

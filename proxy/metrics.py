@@ -67,6 +67,7 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
         ("filtered", "filtered_total", "Messages passed over for their tag"),
         ("dead_lettered", "dlq_total", "Messages stored in the dead-letter topic"),
         ("parked", "parked_total", "Messages stored in the parked topic"),
+        ("near_retention", "near_retention_total", "Failing keys found near the end of retention"),
         ("missing_keys", "missing_key_total", "Messages without their order key"),
         ("deleted_unread", "deleted_unread_total", "Messages that retention deleted unread"),
     )

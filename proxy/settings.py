@@ -220,8 +220,6 @@ class LimitSettings(SettingsGroup):
 class TopicSettings(SettingsGroup):
     """How one group consumes one topic."""
 
-    later = frozenset({"retention_margin_s"})
-
     name: TopicName
     """The topic."""
     order_key: Annotated[str, AfterValidator(_order_key)] | None = None
@@ -260,6 +258,10 @@ class TopicSettings(SettingsGroup):
     max_jobs_per_key_in_memory: Count = 64
     """Unfinished messages held of one key once a queue is read past half of its limit. Of the rest
     of a chain only the places are kept, and the messages are read again when their turn comes."""
+    retention_margin_s: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 21_600.0
+    """Seconds: a key that fails, and whose first message is so near to the oldest one that the
+    broker keeps, is parked before retention deletes it; under on_exhausted: block the log and
+    orderlane_near_retention_total say so each minute. At most a quarter of what is kept."""
     max_rate: Annotated[None, _not_yet(None, "rate limits")] = None
     """Messages a second. Rate limits come in a later version: only null is taken."""
     actions: Annotated[tuple[()], _not_yet([], "actions")] = ()

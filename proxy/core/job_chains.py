@@ -86,6 +86,10 @@ class JobChains:
         """Order keys with at least one unfinished job here."""
         return self._chains.keys()
 
+    def heads(self) -> Iterator[Job]:
+        """The first job of each key."""
+        return (chain.head for chain in self._chains.values())
+
     def jobs_of(self, key: bytes) -> int:
         """How many unfinished jobs of *key* are here."""
         chain = self._chains.get(key)

@@ -59,6 +59,20 @@ class ParkingPipeline(QueuePipeline):
         self.jobs.hold_key(key)
         return True
 
+    def failing(self, *, stored_before_ms: float) -> list[bytes]:
+        """Keys, not parked, whose first unfinished message was stored before that time, and failed.
+        O(keys in memory).
+        """
+        return [
+            head.key
+            for head in self.jobs.heads()
+            if head.key is not None
+            and head.key not in self.parked
+            and head.offset in self.attempts
+            and head.message is not None
+            and head.message.store_ms < stored_before_ms
+        ]
+
     def is_recorded(self, keys: Iterable[bytes]) -> None:
         """A record that lists *keys* as parked is stored."""
         self.recorded.update(self.parked.keys() & keys)

@@ -180,6 +180,10 @@ class QueueJobs:
         """Held keys that have jobs in memory."""
         return self._chains.held_keys
 
+    def heads(self) -> Iterator[Job]:
+        """The first unfinished job of each key that has some in memory."""
+        return self._chains.heads()
+
     def in_memory(self, key: bytes) -> Iterator[Job]:
         """The unfinished jobs of *key* that are in memory, in order: its first ones."""
         return self._chains.jobs(key)

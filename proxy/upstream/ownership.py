@@ -80,10 +80,10 @@ class GroupOwnership:
         owned = self._queues.get(queue)
         return None if owned is None else owned.parking
 
-    def parkings(self, topic: str) -> Iterator[Parking]:
-        """The parked keys of all queues of *topic* that are owned here."""
+    def parkings(self, topic: str | None = None) -> Iterator[Parking]:
+        """The parked keys of all queues of *topic* (None: any) that are owned here."""
         for queue, owned in sorted(self._queues.items()):
-            if queue.topic == topic and owned.parking is not None:
+            if topic in (None, queue.topic) and owned.parking is not None:
                 yield owned.parking
 
     def consumes(self, topic: str) -> bool:

@@ -71,6 +71,16 @@ class Parking:
         if pipeline.parked:
             self.wake()
 
+    @property
+    def lane(self) -> GroupLane:
+        """Its group."""
+        return self._lane
+
+    @property
+    def pipeline(self) -> ParkingPipeline:
+        """The pipeline whose keys it parks."""
+        return self._pipeline
+
     def wake(self) -> None:
         """Something may be to do."""
         if self._task is None and not self._pipeline.closed:

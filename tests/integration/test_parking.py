@@ -9,16 +9,18 @@ from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner
 
+from broker_core.client import BrokerClient
+from broker_core.clock import wall_ms
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage
 from proxy.app import Addresses, Proxy
+from proxy.cli import key as command_line
 from proxy.cli.connect import ask_proxy
-from proxy.cli.main import app
 from proxy.core.parked_key import parked_topic
 from proxy.errors import OrderlaneError
 from proxy.upstream.parking import Parking
+from proxy.upstream.retention import look_at
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -111,9 +113,8 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
             await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
             await send(gateway, "a")
             await eventually(lambda: desk.done["a"][-1] == 8, within_s=10)
-            command = ["key", "park", gateway.group, "nobody", "--http", at.http]
-            done = await asyncio.to_thread(CliRunner().invoke, app, command)
-            assert "has nothing unfinished in memory" in str(done.exception)
+            with pytest.raises(OrderlaneError, match="has nothing unfinished in memory"):
+                await asyncio.to_thread(command_line.park, gateway.group, "nobody", http=at.http)
     report = gateway.verify()
     assert report.clean, report.violations
 
@@ -146,3 +147,38 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
             await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
     report = gateway.verify()
     assert report.clean, report.violations
+
+
+@pytest.mark.parametrize("policy", ["park", "block"])
+async def test_a_failing_key_that_nears_the_end_of_retention(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is parked, or an alarm names it; other keys are left alone."""
+    desk = Desk("a")
+    slow = {"on_exhausted": policy, "retry_intervals_ms": [60_000]}
+    async with run_gateway(tmp_path, queues=1, topic=slow) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "b", "b", "a")
+            await eventually(
+                lambda: desk.failed["a"] == 1 and len(desk.done["b"]) == 2, within_s=10
+            )
+            found = parking(proxy, gateway)
+            await eventually(lambda: bool(found.pipeline.attempts), within_s=10)
+            await look_at(proxy._context, found)
+            assert not found.keys()  # the broker never deleted anything
+            monkeypatch.setattr(BrokerClient, "min_offset", first_is_kept)
+            monkeypatch.setattr("proxy.upstream.retention.wall_ms", lambda: wall_ms() + 3_600_000)
+            await look_at(proxy._context, found)
+            lane = found.lane
+            assert lane.counts[gateway.topic].near_retention == 1
+            assert found.keys() == ({b"a": False} if policy == "park" else {})
+            if policy == "park":
+                await eventually(lambda: copied(proxy, gateway) == 1, within_s=10)
+    report = gateway.verify()
+    assert report.clean == (policy == "park"), report.violations  # else the message is unfinished
+
+
+async def first_is_kept(_client: BrokerClient, _queue: QueueName) -> int:
+    """As if the message before it had been deleted."""
+    return 1

@@ -156,7 +156,6 @@ def test_a_variable_below_a_plain_value_is_named(tmp_path: Path) -> None:
         ("order_key: '$.order['", "this is no JSON path: "),
         ("max_rate: 100", "max_rate is 100: rate limits come in a later version: leave it out"),
         ("actions: [filter]", "actions: actions come in a later version: leave it out"),
-        ("retention_margin_s: 60", "retention_margin_s: comes in a later version: leave it out"),
     ],
 )
 def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sentence: str) -> None:
