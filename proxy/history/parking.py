@@ -36,6 +36,7 @@ class Parking:
         self._keys: set[str] = set()  # parked now
         self._redriven: set[str | None] = set()  # keys that may be redriven; None: all
         self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
+        self._runs: dict[int, int | None] = {}  # the same: in which run the copy went out last
         self._waiting: dict[str, deque[int]] = {}  # the same by key, rising; ended ones leave late
 
     def park(self, event: Event) -> None:
@@ -92,7 +93,9 @@ class Parking:
             self._facts.violation(
                 "R3", f"key {order!r}: the copy of offset {origin} was handed out, not redriven"
             )
-        if (left := self._left(order)) and left[0] < origin:
+        run = self._runs[origin] = event.get("run")
+        left = self._left(order)
+        if left and left[0] < origin and (run is None or self._runs.get(left[0]) != run):
             self._facts.violation(
                 "R3",
                 f"key {order!r}: the copy of offset {origin} was handed out before that of"
@@ -103,6 +106,7 @@ class Parking:
         """A copy came to its end, and with it the message."""
         if origin is not None:
             self._copies.pop(origin, None)
+            self._runs.pop(origin, None)
 
     def lost(self, offset: int) -> bool:
         """At the end: True if the message was parked, its copy is not finished, and waits for no

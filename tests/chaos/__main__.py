@@ -44,7 +44,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--times", choices=sorted(TIMES), default="default", help="of locks and leases"
     )
-    parser.add_argument("--on-exhausted", choices=("dead_letter", "block"))
+    parser.add_argument("--on-exhausted", choices=("dead_letter", "park", "block"))
     parser.add_argument("--proxies", type=int, default=3)
     parser.add_argument("--clients", default=_CLIENTS, help=f"kind of each; of {', '.join(KINDS)}")
     parser.add_argument("--keys", type=int, default=10)

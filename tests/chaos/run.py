@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from broker_core.clock import now_ns
+from broker_core.tasks import cancel_and_wait, spawn
 from proxy.history.reader import HistoryReader
 from proxy.history.record import HistoryWriter
 from tests.chaos.figures import figures_of
 from tests.chaos.nemesis import Nemesis, ended_badly
+from tests.chaos.operator import redrive_all, redrive_for_ever
 from tests.chaos.schedule import KINDS, Fault
 from tests.chaos.site import Shape, Site
 from tests.support.processes import Child
@@ -71,12 +73,15 @@ async def run(shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: f
         nemesis = Nemesis(site, history)
         producer = await asyncio.to_thread(site.start_producer)
         say(f"{shape.broker}: {len(faults)} faults in {seconds:.0f} s, seed {shape.seed}")
+        operator = spawn(redrive_for_ever(site), name="operator")
         await nemesis.run(faults)
         result.problems += nemesis.problems
         result.faults = {kind: nemesis.done[kind] for kind in KINDS}
         site.cured.touch()
         await _stop(producer, result, "producer")
         await _drain(site, result)
+        await _empty(site, result)
+        await cancel_and_wait(operator)
         for name, children in (("client", site.clients), ("proxy", site.proxies)):
             stops = (_stop(each, result, f"{name} {n}") for n, each in enumerate(children))
             await asyncio.gather(*stops)
@@ -114,6 +119,16 @@ async def _drain(site: Site, result: Result) -> None:
         for each in queues
     )
     result.problems.append(f"not drained within {_DRAINS_WITHIN_S} s: {states}")
+
+
+async def _empty(site: Site, result: Result) -> None:
+    """Wait until what was parked has been redriven."""
+    began = now_ns()
+    while parked := await redrive_all(site):
+        if (now_ns() - began) / 1e9 > _DRAINS_WITHIN_S:
+            result.problems.append(f"{parked} keys parked still after {_DRAINS_WITHIN_S} s")
+            return
+        await asyncio.sleep(_LOOK_S)
 
 
 def _judge(result: Result) -> None:

@@ -287,6 +287,11 @@ class Site:
         finally:
             await client.close()
 
+    @property
+    def https(self) -> list[str]:
+        """Where the proxies listen for operators; those that never started are left out."""
+        return [http for http in self._http if http]
+
     def queues(self) -> list[dict[str, Any]]:
         """What the proxies say of the topic's queues that they own."""
         found: list[dict[str, Any]] = []

@@ -12,6 +12,17 @@ def test_parked_and_redriven_in_order_is_clean() -> None:
     assert story.about("unpark").found() == set()
 
 
+def test_copies_that_go_out_in_one_run_are_clean() -> None:
+    """Those ahead are in the same hands."""
+    story = Parked()
+    story.about("redrive", state="started")
+    leases = [story.deliver(n, **TWIN, attempt=1, origin_offset=n, run=1) for n in range(3)]
+    for origin, lease in enumerate(leases):
+        story.verdict(origin, lease, TWIN["queue"])
+        story.finish(origin, **TWIN)
+    assert story.about("unpark").found() == set()
+
+
 def test_what_stays_parked_is_not_lost() -> None:
     assert Parked().found() == set()
 
