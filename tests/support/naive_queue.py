@@ -238,7 +238,7 @@ class NaiveQueue:
     def _judge(
         self, lease: int, verdict: Nack | str, expected: Expected, *, now_ns: int
     ) -> list[int]:
-        """In its run a verdict waits its turn; returns the leases that went back with one."""
+        """In its run a verdict waits its turn; returns the leases that went back."""
         job = self._held(lease, expected)
         if job is None:
             return []
@@ -254,6 +254,7 @@ class NaiveQueue:
                 self._nacked(first, said, expected, now_ns=now_ns)
             else:
                 expected.released.append(first.sent.offset)
+                gone.append(first.lease)
                 self.hand_back(first)
             expected.released += [other.sent.offset for other in rest]
             gone += [other.lease for other in rest]
