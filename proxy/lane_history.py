@@ -88,11 +88,12 @@ class LaneHistory:
         )
         self._verdict(pipeline, "defer", effects.released)
         self._record(pipeline, "ack_fenced", [{"lease": number} for number in effects.fenced])
+        decided = {"at_ns": at_ns} if at_ns else {}  # the process may stand still before it says so
         self._record(
             pipeline,
             "finish",
             [
-                {"offset": offset, "outcome": outcome.value, **orders.get(offset, {})}
+                {"offset": offset, "outcome": outcome.value, **orders.get(offset, {}), **decided}
                 for offset, outcome in effects.finished
             ],
         )

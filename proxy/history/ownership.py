@@ -108,6 +108,8 @@ class Ownership:
             case "commit":
                 return _when(event, "asked_ns") > self._granted_ns
             case "finish":  # of what the new owner offers again: it was nobody's loss
+                if _when(event, "at_ns") <= self._granted_ns:
+                    return False
                 open_still = self._deliveries.unfinished(event["offset"]) is not None
                 return not open_still and event["outcome"] not in _HARMLESS
         return True

@@ -291,3 +291,11 @@ def test_l1_a_send_under_way_while_a_process_was_killed_may_stand_twice() -> Non
     story.add("start", parts=["broker"], node="again").sent(1, msg="m0").own(1)
     story.ack(0, story.deliver(0))
     assert story.ack(1, story.deliver(1, msg="m0")).found() == set()
+
+
+def test_w2_what_an_owner_decided_before_it_stood_still_takes_no_effect() -> None:
+    """Its process was stopped between the decision and the event."""
+    story = owned(1)
+    story.own(2).through(0).commit(1)
+    story.epoch = 1
+    assert story.finish(0, at_ns=1).found() == set()
