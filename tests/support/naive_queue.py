@@ -232,7 +232,8 @@ class NaiveQueue:
             gone += self._judge(nack.lease_id, nack, expected, now_ns=now_ns)
         for lease in released:
             if lease not in gone:
-                gone += self._judge(lease, "release", expected, now_ns=now_ns)
+                went = self._judge(lease, "release", expected, now_ns=now_ns)
+                gone += [other for other in went if other != lease]
         return expected
 
     def _judge(
@@ -245,19 +246,17 @@ class NaiveQueue:
         job.verdict = job.verdict or verdict
         run, gone = job.run, []
         while run and (said := run[0].verdict):
-            first = run[0]
+            first, back = run[0], run[1:]
             if said == "ack":
                 self._acked(first, expected)
                 continue
-            rest = run[1:]
             if isinstance(said, Nack):
                 self._nacked(first, said, expected, now_ns=now_ns)
             else:
-                expected.released.append(first.sent.offset)
-                gone.append(first.lease)
+                back.insert(0, first)
                 self.hand_back(first)
-            expected.released += [other.sent.offset for other in rest]
-            gone += [other.lease for other in rest]
+            expected.released += [other.sent.offset for other in back]
+            gone += [other.lease for other in back]
         return gone
 
     def _leave(self, job: NaiveJob) -> None:
