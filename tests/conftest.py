@@ -9,15 +9,22 @@ the parameter ``version``; ``make conformance-rocketmq`` prints the table of wha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import orjson
 import pytest
+from hypothesis import settings
 
 from tests.support.brokers import EMBEDDED, Brokers, brokers_of
 from tests.support.java import require_java
 from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
+
+# A change is judged by what it changes: in CI hypothesis draws the same examples each time.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("ORDERLANE_REQUIRE_ALL") == "1":
+    settings.load_profile("ci")
 
 _INTEGRATION = ROOT / "tests/integration"
 _outcomes: dict[tuple[str, str], list[str]] = {}
