@@ -39,8 +39,13 @@ class Recording:
             self._tell(last.snapshot)
 
     def due(self, now_ns: int, *, whole: bool = False) -> list[Record]:
-        """What is to be written now; *whole*: a snapshot in any case."""
+        """What is to be written now; *whole*: a snapshot in any case.
+
+        Leases that live on past a hand-over stand in snapshots alone.
+        """
         self._since_ns = self._since_ns or now_ns
+        if self._pipeline.extensions_refused and self._pipeline.lease_times(now_ns):
+            whole = True
         if not whole and self._snapshot_at is not None:
             delta = self._delta(self._snapshot_at)
             if delta is None:

@@ -35,6 +35,28 @@ async def test_who_leaves_with_a_lease_alive_lets_others_have_the_other_queues()
         assert us.client.asked["leave"] == 1
 
 
+async def test_a_hand_over_past_its_time_names_the_leases_that_live_on() -> None:
+    """P2: the queue is free at once, and its next owner holds back what a client still has."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"]
+    async with upstream(brokers) as us:
+        drain = us.context.settings.ownership.model_copy(update={"drain_s": 0.05})
+        us.context.settings = us.context.settings.model_copy(update={"ownership": drain})
+        owned, _ = await us.owned(queue)
+        await eventually(lambda: us.ready(queue))
+        assert us.lease() == 1
+        await us.context.recorder.record(us.lane, us.pipeline(queue))  # nothing is new after it
+        await owned.hand_over()
+        assert not brokers.holders
+    async with upstream(brokers, client_id="next@1#1") as us:
+        _, pipeline = await us.owned(queue)
+        await eventually(lambda: us.ready(queue))
+        assert us.lease() == 0
+        due_ns = pipeline.next_due_ns(clock.now_ns())
+        assert due_ns is not None
+        assert 3 * SECOND < due_ns - clock.now_ns() <= 5 * SECOND, "the visibility timeout"
+
+
 async def test_a_proxy_that_stood_still_does_not_keep_queues_for_who_was_there_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -250,8 +250,8 @@ class Proxy:
         )
         self.recording = Recording(self.pipeline, last)
 
-    def _record(self, now_ns: int, *, whole: bool = False) -> None:
-        records: list[Record] = self.recording.due(now_ns, whole=whole)
+    def _record(self, now_ns: int) -> None:
+        records: list[Record] = self.recording.due(now_ns)
         if records:
             at = len(self.broker.records)
             bodies = [encode(record) for record in records]
@@ -278,7 +278,7 @@ class Proxy:
         owned.extensions_refused = owned.draining and now_ns >= self.drain_until_ns
         if owned.draining and owned.drained(now_ns) and now_ns < self.trusted_until_ns:
             self.broker.commit(owned.epoch, owned.committable)
-            self._record(now_ns, whole=True)
+            self._record(now_ns)
             self.broker.records.append(encode(Clean(Epoch(owned.epoch))))
             self.broker.unlock(self.client)
             hold_until_ns = self.hold_until_ns
