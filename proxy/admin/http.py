@@ -10,7 +10,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from proxy.admin.keys import KeyDesk, key_routes
+from proxy.admin.keys import key_routes
+from proxy.upstream.key_desk import KeyDesk
 
 
 class AdminHttp:

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from aiohttp import web
 
-from proxy.errors import OrderlaneError
+from proxy.errors import OrderlaneError, UnknownName
+from proxy.upstream.key_desk import KeyDesk
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 #: Messages a second: more is no limit at all.
 _MOST = 1_000_000
 VERBS = frozenset({"park", "redrive", "stop"})
-
-
-class KeyDesk(Protocol):
-    """Who knows the keys of the queues that this proxy owns."""
-
-    def parked(self, group: str, topic: str) -> list[dict[str, Any]]:
-        """Parked keys. Raises OrderlaneError for an unknown group or topic."""
-
-    def act(
-        self,
-        group: str,
-        topic: str,
-        verb: str,
-        key: str,
-        *,
-        by: str,
-        reason: str,
-        dry_run: bool,
-        rate: float,
-    ) -> dict[str, Any]:
-        """Do *verb*; returns what became of the key. Raises OrderlaneError if it cannot be."""
 
 
 def key_routes(desk: KeyDesk) -> list[web.RouteDef]:
@@ -57,7 +37,7 @@ def key_routes(desk: KeyDesk) -> list[web.RouteDef]:
         if not isinstance(asked, dict) or not isinstance(asked.get("key"), str):
             return _bad('the request should be a JSON object with "key", a text')
         rate = asked.get("rate", 0)
-        if not isinstance(rate, int | float) or not 0 <= rate <= _MOST:
+        if type(rate) not in (int, float) or not 0 <= rate <= _MOST:
             return _bad(f"rate should be messages a second, from 0 (no limit) to {_MOST:,}")
         try:
             done = desk.act(
@@ -71,7 +51,8 @@ def key_routes(desk: KeyDesk) -> list[web.RouteDef]:
                 rate=rate,
             )
         except OrderlaneError as error:
-            return web.Response(status=409, text=f"{error}\n")
+            status = 404 if isinstance(error, UnknownName) else 409
+            return web.Response(status=status, text=f"{error}\n")
         return _json(done)
 
     return [web.get(f"{_PLACE}/parked", parked), web.post(f"{_PLACE}/{{verb}}", act)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from broker_core.names import Group
-from proxy.errors import OrderlaneError
+from proxy.errors import OrderlaneError, UnknownName
 from proxy.upstream.ownership import GroupOwnership
 from proxy.upstream.parking import Parking
 
@@ -18,7 +18,7 @@ class KeyDesk:
         self._ownerships = ownerships
 
     def parked(self, group: str, topic: str) -> list[dict[str, Any]]:
-        """Parked keys by queue. Raises OrderlaneError for an unknown group or topic."""
+        """Parked keys by queue. Raises UnknownName for an unknown group or topic."""
         return [
             parking.view(key)
             for parking in self._owned(group, topic)
@@ -58,7 +58,7 @@ class KeyDesk:
     def _owned(self, group: str, topic: str) -> Iterator[Parking]:
         ownership = self._ownerships.get(Group(group))
         if ownership is None or not ownership.consumes(topic):
-            raise OrderlaneError(f"this proxy has no group {group!r} with a topic {topic!r}")
+            raise UnknownName(f"this proxy has no group {group!r} with a topic {topic!r}")
         return ownership.parkings(topic)
 
 

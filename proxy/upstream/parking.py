@@ -272,10 +272,16 @@ class Parking:
             **rules_in_history(twin.rules),
         )
         self._lane.add(twin)
-        self._reader = spawn(
-            read_queue(self._context, self._lane, twin, on_reset=self._reset),
-            name=f"read {self._queue}",
-        )
+        self._reader = spawn(self._read(twin), name=f"read {self._queue}")
+
+    async def _read(self, twin: TwinPipeline) -> None:
+        while not twin.closed:
+            try:
+                await read_queue(self._context, self._lane, twin, on_reset=self._reset)
+                return
+            except Exception as bug:  # no parked key may stand still in silence
+                self._log.error("copies not read; trying again", reason=str(bug), exc_info=bug)
+                await asyncio.sleep(_LONGEST_BACK_OFF_S)
 
     async def _take_over(self) -> tuple[TwinPipeline, LastOwner | None]:
         context, pipeline, group = self._context, self._pipeline, self._lane.name
@@ -336,10 +342,16 @@ class Parking:
         self._notes.period(twin, "own-", reason="reset")
         self._lane.remove(twin)
         empty = parts(Snapshot(twin.epoch, offset, offset))
-        await self._context.log.append(self._lane.name, self._queue, *empty)
-        await self._context.client.commit_offset(
-            self._lane.name, self._queue, offset, epoch=twin.epoch
-        )
+        while not self._pipeline.closed:
+            try:
+                await self._context.log.append(self._lane.name, self._queue, *empty)
+                await self._context.client.commit_offset(
+                    self._lane.name, self._queue, offset, epoch=twin.epoch
+                )
+                break
+            except RemotingError as error:
+                self._log.error("reset of the twin not written; trying again", reason=str(error))
+                await asyncio.sleep(_FIRST_BACK_OFF_S)
         self._pipeline.twin = None
         self.wake()
 

@@ -10,6 +10,7 @@ import structlog
 from broker_core.clock import wall_ms
 from broker_core.errors import RemotingError
 from proxy.core.order_key import key_text
+from proxy.core.retention import nears_the_end_before_ms
 from proxy.core.retry_policy import OnExhausted
 from proxy.logs import NoisyLog
 from proxy.upstream.context import UpstreamContext
@@ -38,10 +39,8 @@ async def watch_retention(
 
 async def look_at(context: UpstreamContext, parking: Parking) -> None:
     """Park the keys of one queue that fail and whose first message nears the end of retention; or
-    (``block``) say so. Nothing is near where the broker never deleted anything.
-
-    The margin is a quarter of what the broker keeps at most, or all would be near where that is
-    little. Raises RemotingError.
+    (``block``) say so. Nothing is near where the broker never deleted anything. Raises
+    RemotingError.
     """
     pipeline, lane = parking.pipeline, parking.lane
     settings = lane.settings.topic(pipeline.topic)
@@ -56,8 +55,10 @@ async def look_at(context: UpstreamContext, parking: Parking) -> None:
     if not oldest.messages:
         return
     oldest_ms = oldest.messages[0].store_ms
-    margin_ms = min(settings.retention_margin_s * 1000, (wall_ms() - oldest_ms) / 4)
-    for key in pipeline.failing(stored_before_ms=oldest_ms + margin_ms):
+    near_ms = nears_the_end_before_ms(
+        oldest_ms, now_ms=wall_ms(), margin_s=settings.retention_margin_s
+    )
+    for key in pipeline.failing(stored_before_ms=near_ms):
         blocks = pipeline.rules.retry.on_exhausted is OnExhausted.BLOCK
         if blocks:
             lane.near_retention(pipeline)

@@ -1,0 +1,47 @@
+"""What operators may ask of single keys over HTTP, and what they are told if it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from tests.support.gateway import GROUP, TOPIC, run_gateway
+
+KEYS = f"/api/groups/{GROUP}/topics/{TOPIC}/keys"
+NO_RATE = "rate should be messages a second, from 0 (no limit) to 1,000,000\n"
+NO_KEY = 'the request should be a JSON object with "key", a text\n'
+WRONG: list[tuple[str, Any, int, str]] = [
+    ("/skip", {"key": "a"}, 400, "keys have no verb 'skip': only park, redrive, stop\n"),
+    ("/park", b"{", 400, NO_KEY),
+    ("/park", [], 400, NO_KEY),
+    ("/park", {}, 400, NO_KEY),
+    ("/park", {"key": 5}, 400, NO_KEY),
+    ("/redrive", {"key": "a", "rate": "5"}, 400, NO_RATE),
+    ("/redrive", {"key": "a", "rate": True}, 400, NO_RATE),
+    ("/redrive", {"key": "a", "rate": -1}, 400, NO_RATE),
+    ("/redrive", {"key": "a", "rate": 1e9}, 400, NO_RATE),
+]
+
+
+async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, queues=1) as gateway, aiohttp.ClientSession() as http:
+        _, at = await gateway.start_proxy()
+
+        async def post(path: str, body: Any) -> tuple[int, str]:
+            data = body if isinstance(body, bytes) else orjson.dumps(body)
+            async with http.post(f"http://{at.http}{path}", data=data) as answer:
+                return answer.status, await answer.text()
+
+        for path, body, status, sentence in WRONG:
+            assert await post(KEYS + path, body) == (status, sentence), body
+        unknown = KEYS.replace(TOPIC, "other")
+        why = f"this proxy has no group '{GROUP}' with a topic 'other'\n"
+        assert await post(unknown + "/park", {"key": "a"}) == (404, why)
+        async with http.get(f"http://{at.http}{unknown}/parked") as answer:
+            assert (answer.status, await answer.text()) == (404, why)
+        status, sentence = await post(f"{KEYS}/stop", {"key": "a"})
+        assert status == 409
+        assert sentence.startswith("key 'a' is not redriven in the queues of 'orders' that this")
