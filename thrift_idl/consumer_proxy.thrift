@@ -10,6 +10,9 @@
  * Ids are never reused. After a change run thrift_idl/regenerate.py.
  */
 namespace py thrift_idl.gen.consumer_proxy
+namespace java orderlane.client.gen.consumer
+namespace go consumer
+namespace cpp orderlane.gen.consumer
 
 /** One message in the hands of a client. */
 struct Message {

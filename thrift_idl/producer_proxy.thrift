@@ -7,6 +7,9 @@
  * Ids are never reused. After a change run thrift_idl/regenerate.py.
  */
 namespace py thrift_idl.gen.producer_proxy
+namespace java orderlane.client.gen.producer
+namespace go producer
+namespace cpp orderlane.gen.producer
 
 /** One message to be stored. */
 struct Message {
