@@ -76,7 +76,7 @@ def generate() -> dict[str, str]:
             "the Thrift compiler was not found on PATH: install it (Debian: apt-get install"
             " thrift-compiler); it is needed only after a change of a .thrift file"
         )
-    files = {}
+    files: dict[str, str] = {}
     for target in TARGETS:
         made = _compiled(target) | target.extra
         if target is PYTHON:
