@@ -15,17 +15,17 @@ namespace cpp orderlane.gen.producer
 struct Message {
     1: string topic,
     /** The message key, by which it can be found again; also the order key of groups that use KEY. */
-    2: string key,
+    2: optional string key,
     /** The body as text, for clients that have no field 7. */
-    3: string value,
+    3: optional string value,
     /**
      * Chooses the queue when partitionId is -1: the absolute value of its remainder by the number
      * of queues. Java's String.hashCode of the sharding key, sign kept. Absent: by the key, or
      * round robin if that is absent too.
      */
-    4: i64 hashId,
+    4: optional i64 hashId,
     /** The tag, by which groups may filter; absent: none. */
-    5: string tags,
+    5: optional string tags,
     /** The queue's place in the order by broker name, then id; -1: by hashId; -2: any queue. */
     6: i32 partitionId = -1,
     /** The body; before field 3 if both are there. */

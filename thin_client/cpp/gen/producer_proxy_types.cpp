@@ -24,18 +24,22 @@ void Message::__set_topic(const std::string& val) {
 
 void Message::__set_key(const std::string& val) {
   this->key = val;
+__isset.key = true;
 }
 
 void Message::__set_value(const std::string& val) {
   this->value = val;
+__isset.value = true;
 }
 
 void Message::__set_hashId(const int64_t val) {
   this->hashId = val;
+__isset.hashId = true;
 }
 
 void Message::__set_tags(const std::string& val) {
   this->tags = val;
+__isset.tags = true;
 }
 
 void Message::__set_partitionId(const int32_t val) {
@@ -205,22 +209,26 @@ uint32_t Message::write(::apache::thrift::protocol::TProtocol* oprot) const {
   xfer += oprot->writeString(this->topic);
   xfer += oprot->writeFieldEnd();
 
-  xfer += oprot->writeFieldBegin("key", ::apache::thrift::protocol::T_STRING, 2);
-  xfer += oprot->writeString(this->key);
-  xfer += oprot->writeFieldEnd();
-
-  xfer += oprot->writeFieldBegin("value", ::apache::thrift::protocol::T_STRING, 3);
-  xfer += oprot->writeString(this->value);
-  xfer += oprot->writeFieldEnd();
-
-  xfer += oprot->writeFieldBegin("hashId", ::apache::thrift::protocol::T_I64, 4);
-  xfer += oprot->writeI64(this->hashId);
-  xfer += oprot->writeFieldEnd();
-
-  xfer += oprot->writeFieldBegin("tags", ::apache::thrift::protocol::T_STRING, 5);
-  xfer += oprot->writeString(this->tags);
-  xfer += oprot->writeFieldEnd();
-
+  if (this->__isset.key) {
+    xfer += oprot->writeFieldBegin("key", ::apache::thrift::protocol::T_STRING, 2);
+    xfer += oprot->writeString(this->key);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.value) {
+    xfer += oprot->writeFieldBegin("value", ::apache::thrift::protocol::T_STRING, 3);
+    xfer += oprot->writeString(this->value);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.hashId) {
+    xfer += oprot->writeFieldBegin("hashId", ::apache::thrift::protocol::T_I64, 4);
+    xfer += oprot->writeI64(this->hashId);
+    xfer += oprot->writeFieldEnd();
+  }
+  if (this->__isset.tags) {
+    xfer += oprot->writeFieldBegin("tags", ::apache::thrift::protocol::T_STRING, 5);
+    xfer += oprot->writeString(this->tags);
+    xfer += oprot->writeFieldEnd();
+  }
   xfer += oprot->writeFieldBegin("partitionId", ::apache::thrift::protocol::T_I32, 6);
   xfer += oprot->writeI32(this->partitionId);
   xfer += oprot->writeFieldEnd();
@@ -332,10 +340,10 @@ void Message::printTo(std::ostream& out) const {
   using ::apache::thrift::to_string;
   out << "Message(";
   out << "topic=" << to_string(topic);
-  out << ", " << "key=" << to_string(key);
-  out << ", " << "value=" << to_string(value);
-  out << ", " << "hashId=" << to_string(hashId);
-  out << ", " << "tags=" << to_string(tags);
+  out << ", " << "key="; (__isset.key ? (out << to_string(key)) : (out << "<null>"));
+  out << ", " << "value="; (__isset.value ? (out << to_string(value)) : (out << "<null>"));
+  out << ", " << "hashId="; (__isset.hashId ? (out << to_string(hashId)) : (out << "<null>"));
+  out << ", " << "tags="; (__isset.tags ? (out << to_string(tags)) : (out << "<null>"));
   out << ", " << "partitionId=" << to_string(partitionId);
   out << ", " << "body="; (__isset.body ? (out << to_string(body)) : (out << "<null>"));
   out << ", " << "version="; (__isset.version ? (out << to_string(version)) : (out << "<null>"));

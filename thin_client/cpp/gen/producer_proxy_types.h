@@ -134,13 +134,21 @@ class Message : public virtual ::apache::thrift::TBase {
   {
     if (!(topic == rhs.topic))
       return false;
-    if (!(key == rhs.key))
+    if (__isset.key != rhs.__isset.key)
       return false;
-    if (!(value == rhs.value))
+    else if (__isset.key && !(key == rhs.key))
       return false;
-    if (!(hashId == rhs.hashId))
+    if (__isset.value != rhs.__isset.value)
       return false;
-    if (!(tags == rhs.tags))
+    else if (__isset.value && !(value == rhs.value))
+      return false;
+    if (__isset.hashId != rhs.__isset.hashId)
+      return false;
+    else if (__isset.hashId && !(hashId == rhs.hashId))
+      return false;
+    if (__isset.tags != rhs.__isset.tags)
+      return false;
+    else if (__isset.tags && !(tags == rhs.tags))
       return false;
     if (!(partitionId == rhs.partitionId))
       return false;

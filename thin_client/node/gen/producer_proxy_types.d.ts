@@ -14,17 +14,17 @@ import Int64 = require('node-int64');
  */
 declare class Message {
     public topic: string;
-    public key: string;
-    public value: string;
-    public hashId: Int64;
-    public tags: string;
+    public key?: string;
+    public value?: string;
+    public hashId?: Int64;
+    public tags?: string;
     public partitionId?: number;
     public body?: Buffer;
     public version?: string;
     public properties?: { [k: string]: string; };
     public token?: string;
 
-      constructor(args?: { topic: string; key: string; value: string; hashId: Int64; tags: string; partitionId?: number; body?: Buffer; version?: string; properties?: { [k: string]: string; }; token?: string; });
+      constructor(args?: { topic: string; key?: string; value?: string; hashId?: Int64; tags?: string; partitionId?: number; body?: Buffer; version?: string; properties?: { [k: string]: string; }; token?: string; });
   }
 
 /**

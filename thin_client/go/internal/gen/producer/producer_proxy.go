@@ -36,10 +36,10 @@ var _ = bytes.Equal
 //  - Token: Who is asking.
 type Message struct {
   Topic string `thrift:"topic,1" db:"topic" json:"topic"`
-  Key string `thrift:"key,2" db:"key" json:"key"`
-  Value string `thrift:"value,3" db:"value" json:"value"`
-  HashId int64 `thrift:"hashId,4" db:"hashId" json:"hashId"`
-  Tags string `thrift:"tags,5" db:"tags" json:"tags"`
+  Key *string `thrift:"key,2" db:"key" json:"key,omitempty"`
+  Value *string `thrift:"value,3" db:"value" json:"value,omitempty"`
+  HashId *int64 `thrift:"hashId,4" db:"hashId" json:"hashId,omitempty"`
+  Tags *string `thrift:"tags,5" db:"tags" json:"tags,omitempty"`
   PartitionId int32 `thrift:"partitionId,6" db:"partitionId" json:"partitionId"`
   Body []byte `thrift:"body,7" db:"body" json:"body,omitempty"`
   Version *string `thrift:"version,8" db:"version" json:"version,omitempty"`
@@ -58,21 +58,33 @@ PartitionId: -1,
 func (p *Message) GetTopic() string {
   return p.Topic
 }
-
+var Message_Key_DEFAULT string
 func (p *Message) GetKey() string {
-  return p.Key
+  if !p.IsSetKey() {
+    return Message_Key_DEFAULT
+  }
+return *p.Key
 }
-
+var Message_Value_DEFAULT string
 func (p *Message) GetValue() string {
-  return p.Value
+  if !p.IsSetValue() {
+    return Message_Value_DEFAULT
+  }
+return *p.Value
 }
-
+var Message_HashId_DEFAULT int64
 func (p *Message) GetHashId() int64 {
-  return p.HashId
+  if !p.IsSetHashId() {
+    return Message_HashId_DEFAULT
+  }
+return *p.HashId
 }
-
+var Message_Tags_DEFAULT string
 func (p *Message) GetTags() string {
-  return p.Tags
+  if !p.IsSetTags() {
+    return Message_Tags_DEFAULT
+  }
+return *p.Tags
 }
 
 func (p *Message) GetPartitionId() int32 {
@@ -102,6 +114,22 @@ func (p *Message) GetToken() string {
   }
 return *p.Token
 }
+func (p *Message) IsSetKey() bool {
+  return p.Key != nil
+}
+
+func (p *Message) IsSetValue() bool {
+  return p.Value != nil
+}
+
+func (p *Message) IsSetHashId() bool {
+  return p.HashId != nil
+}
+
+func (p *Message) IsSetTags() bool {
+  return p.Tags != nil
+}
+
 func (p *Message) IsSetBody() bool {
   return p.Body != nil
 }
@@ -259,7 +287,7 @@ func (p *Message)  ReadField2(ctx context.Context, iprot thrift.TProtocol) error
   if v, err := iprot.ReadString(ctx); err != nil {
   return thrift.PrependError("error reading field 2: ", err)
 } else {
-  p.Key = v
+  p.Key = &v
 }
   return nil
 }
@@ -268,7 +296,7 @@ func (p *Message)  ReadField3(ctx context.Context, iprot thrift.TProtocol) error
   if v, err := iprot.ReadString(ctx); err != nil {
   return thrift.PrependError("error reading field 3: ", err)
 } else {
-  p.Value = v
+  p.Value = &v
 }
   return nil
 }
@@ -277,7 +305,7 @@ func (p *Message)  ReadField4(ctx context.Context, iprot thrift.TProtocol) error
   if v, err := iprot.ReadI64(ctx); err != nil {
   return thrift.PrependError("error reading field 4: ", err)
 } else {
-  p.HashId = v
+  p.HashId = &v
 }
   return nil
 }
@@ -286,7 +314,7 @@ func (p *Message)  ReadField5(ctx context.Context, iprot thrift.TProtocol) error
   if v, err := iprot.ReadString(ctx); err != nil {
   return thrift.PrependError("error reading field 5: ", err)
 } else {
-  p.Tags = v
+  p.Tags = &v
 }
   return nil
 }
@@ -388,42 +416,50 @@ func (p *Message) writeField1(ctx context.Context, oprot thrift.TProtocol) (err 
 }
 
 func (p *Message) writeField2(ctx context.Context, oprot thrift.TProtocol) (err error) {
-  if err := oprot.WriteFieldBegin(ctx, "key", thrift.STRING, 2); err != nil {
-    return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:key: ", p), err) }
-  if err := oprot.WriteString(ctx, string(p.Key)); err != nil {
-  return thrift.PrependError(fmt.Sprintf("%T.key (2) field write error: ", p), err) }
-  if err := oprot.WriteFieldEnd(ctx); err != nil {
-    return thrift.PrependError(fmt.Sprintf("%T write field end error 2:key: ", p), err) }
+  if p.IsSetKey() {
+    if err := oprot.WriteFieldBegin(ctx, "key", thrift.STRING, 2); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 2:key: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Key)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.key (2) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 2:key: ", p), err) }
+  }
   return err
 }
 
 func (p *Message) writeField3(ctx context.Context, oprot thrift.TProtocol) (err error) {
-  if err := oprot.WriteFieldBegin(ctx, "value", thrift.STRING, 3); err != nil {
-    return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:value: ", p), err) }
-  if err := oprot.WriteString(ctx, string(p.Value)); err != nil {
-  return thrift.PrependError(fmt.Sprintf("%T.value (3) field write error: ", p), err) }
-  if err := oprot.WriteFieldEnd(ctx); err != nil {
-    return thrift.PrependError(fmt.Sprintf("%T write field end error 3:value: ", p), err) }
+  if p.IsSetValue() {
+    if err := oprot.WriteFieldBegin(ctx, "value", thrift.STRING, 3); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 3:value: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Value)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.value (3) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 3:value: ", p), err) }
+  }
   return err
 }
 
 func (p *Message) writeField4(ctx context.Context, oprot thrift.TProtocol) (err error) {
-  if err := oprot.WriteFieldBegin(ctx, "hashId", thrift.I64, 4); err != nil {
-    return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:hashId: ", p), err) }
-  if err := oprot.WriteI64(ctx, int64(p.HashId)); err != nil {
-  return thrift.PrependError(fmt.Sprintf("%T.hashId (4) field write error: ", p), err) }
-  if err := oprot.WriteFieldEnd(ctx); err != nil {
-    return thrift.PrependError(fmt.Sprintf("%T write field end error 4:hashId: ", p), err) }
+  if p.IsSetHashId() {
+    if err := oprot.WriteFieldBegin(ctx, "hashId", thrift.I64, 4); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 4:hashId: ", p), err) }
+    if err := oprot.WriteI64(ctx, int64(*p.HashId)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.hashId (4) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 4:hashId: ", p), err) }
+  }
   return err
 }
 
 func (p *Message) writeField5(ctx context.Context, oprot thrift.TProtocol) (err error) {
-  if err := oprot.WriteFieldBegin(ctx, "tags", thrift.STRING, 5); err != nil {
-    return thrift.PrependError(fmt.Sprintf("%T write field begin error 5:tags: ", p), err) }
-  if err := oprot.WriteString(ctx, string(p.Tags)); err != nil {
-  return thrift.PrependError(fmt.Sprintf("%T.tags (5) field write error: ", p), err) }
-  if err := oprot.WriteFieldEnd(ctx); err != nil {
-    return thrift.PrependError(fmt.Sprintf("%T write field end error 5:tags: ", p), err) }
+  if p.IsSetTags() {
+    if err := oprot.WriteFieldBegin(ctx, "tags", thrift.STRING, 5); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 5:tags: ", p), err) }
+    if err := oprot.WriteString(ctx, string(*p.Tags)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.tags (5) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 5:tags: ", p), err) }
+  }
   return err
 }
 
@@ -502,10 +538,30 @@ func (p *Message) Equals(other *Message) bool {
     return false
   }
   if p.Topic != other.Topic { return false }
-  if p.Key != other.Key { return false }
-  if p.Value != other.Value { return false }
-  if p.HashId != other.HashId { return false }
-  if p.Tags != other.Tags { return false }
+  if p.Key != other.Key {
+    if p.Key == nil || other.Key == nil {
+      return false
+    }
+    if (*p.Key) != (*other.Key) { return false }
+  }
+  if p.Value != other.Value {
+    if p.Value == nil || other.Value == nil {
+      return false
+    }
+    if (*p.Value) != (*other.Value) { return false }
+  }
+  if p.HashId != other.HashId {
+    if p.HashId == nil || other.HashId == nil {
+      return false
+    }
+    if (*p.HashId) != (*other.HashId) { return false }
+  }
+  if p.Tags != other.Tags {
+    if p.Tags == nil || other.Tags == nil {
+      return false
+    }
+    if (*p.Tags) != (*other.Tags) { return false }
+  }
   if p.PartitionId != other.PartitionId { return false }
   if bytes.Compare(p.Body, other.Body) != 0 { return false }
   if p.Version != other.Version {

@@ -28,10 +28,10 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   private static final org.apache.thrift.scheme.SchemeFactory TUPLE_SCHEME_FACTORY = new MessageTupleSchemeFactory();
 
   private @org.apache.thrift.annotation.Nullable java.lang.String topic; // required
-  private @org.apache.thrift.annotation.Nullable java.lang.String key; // required
-  private @org.apache.thrift.annotation.Nullable java.lang.String value; // required
-  private long hashId; // required
-  private @org.apache.thrift.annotation.Nullable java.lang.String tags; // required
+  private @org.apache.thrift.annotation.Nullable java.lang.String key; // optional
+  private @org.apache.thrift.annotation.Nullable java.lang.String value; // optional
+  private long hashId; // optional
+  private @org.apache.thrift.annotation.Nullable java.lang.String tags; // optional
   private int partitionId; // required
   private @org.apache.thrift.annotation.Nullable java.nio.ByteBuffer body; // optional
   private @org.apache.thrift.annotation.Nullable java.lang.String version; // optional
@@ -160,19 +160,19 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   private static final int __HASHID_ISSET_ID = 0;
   private static final int __PARTITIONID_ISSET_ID = 1;
   private byte __isset_bitfield = 0;
-  private static final _Fields optionals[] = {_Fields.BODY,_Fields.VERSION,_Fields.PROPERTIES,_Fields.TOKEN};
+  private static final _Fields optionals[] = {_Fields.KEY,_Fields.VALUE,_Fields.HASH_ID,_Fields.TAGS,_Fields.BODY,_Fields.VERSION,_Fields.PROPERTIES,_Fields.TOKEN};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
     tmpMap.put(_Fields.TOPIC, new org.apache.thrift.meta_data.FieldMetaData("topic", org.apache.thrift.TFieldRequirementType.DEFAULT,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
-    tmpMap.put(_Fields.KEY, new org.apache.thrift.meta_data.FieldMetaData("key", org.apache.thrift.TFieldRequirementType.DEFAULT,
+    tmpMap.put(_Fields.KEY, new org.apache.thrift.meta_data.FieldMetaData("key", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
-    tmpMap.put(_Fields.VALUE, new org.apache.thrift.meta_data.FieldMetaData("value", org.apache.thrift.TFieldRequirementType.DEFAULT,
+    tmpMap.put(_Fields.VALUE, new org.apache.thrift.meta_data.FieldMetaData("value", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
-    tmpMap.put(_Fields.HASH_ID, new org.apache.thrift.meta_data.FieldMetaData("hashId", org.apache.thrift.TFieldRequirementType.DEFAULT,
+    tmpMap.put(_Fields.HASH_ID, new org.apache.thrift.meta_data.FieldMetaData("hashId", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I64)));
-    tmpMap.put(_Fields.TAGS, new org.apache.thrift.meta_data.FieldMetaData("tags", org.apache.thrift.TFieldRequirementType.DEFAULT,
+    tmpMap.put(_Fields.TAGS, new org.apache.thrift.meta_data.FieldMetaData("tags", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING)));
     tmpMap.put(_Fields.PARTITION_ID, new org.apache.thrift.meta_data.FieldMetaData("partitionId", org.apache.thrift.TFieldRequirementType.DEFAULT,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I32)));
@@ -197,19 +197,10 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
 
   public Message(
     java.lang.String topic,
-    java.lang.String key,
-    java.lang.String value,
-    long hashId,
-    java.lang.String tags,
     int partitionId)
   {
     this();
     this.topic = topic;
-    this.key = key;
-    this.value = value;
-    this.hashId = hashId;
-    setHashIdIsSet(true);
-    this.tags = tags;
     this.partitionId = partitionId;
     setPartitionIdIsSet(true);
   }
@@ -793,8 +784,8 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
         return false;
     }
 
-    boolean this_present_hashId = true;
-    boolean that_present_hashId = true;
+    boolean this_present_hashId = true && this.isSetHashId();
+    boolean that_present_hashId = true && that.isSetHashId();
     if (this_present_hashId || that_present_hashId) {
       if (!(this_present_hashId && that_present_hashId))
         return false;
@@ -875,7 +866,9 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
     if (isSetValue())
       hashCode = hashCode * 8191 + value.hashCode();
 
-    hashCode = hashCode * 8191 + org.apache.thrift.TBaseHelper.hashCode(hashId);
+    hashCode = hashCode * 8191 + ((isSetHashId()) ? 131071 : 524287);
+    if (isSetHashId())
+      hashCode = hashCode * 8191 + org.apache.thrift.TBaseHelper.hashCode(hashId);
 
     hashCode = hashCode * 8191 + ((isSetTags()) ? 131071 : 524287);
     if (isSetTags())
@@ -1041,34 +1034,42 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
       sb.append(this.topic);
     }
     first = false;
-    if (!first) sb.append(", ");
-    sb.append("key:");
-    if (this.key == null) {
-      sb.append("null");
-    } else {
-      sb.append(this.key);
+    if (isSetKey()) {
+      if (!first) sb.append(", ");
+      sb.append("key:");
+      if (this.key == null) {
+        sb.append("null");
+      } else {
+        sb.append(this.key);
+      }
+      first = false;
     }
-    first = false;
-    if (!first) sb.append(", ");
-    sb.append("value:");
-    if (this.value == null) {
-      sb.append("null");
-    } else {
-      sb.append(this.value);
+    if (isSetValue()) {
+      if (!first) sb.append(", ");
+      sb.append("value:");
+      if (this.value == null) {
+        sb.append("null");
+      } else {
+        sb.append(this.value);
+      }
+      first = false;
     }
-    first = false;
-    if (!first) sb.append(", ");
-    sb.append("hashId:");
-    sb.append(this.hashId);
-    first = false;
-    if (!first) sb.append(", ");
-    sb.append("tags:");
-    if (this.tags == null) {
-      sb.append("null");
-    } else {
-      sb.append(this.tags);
+    if (isSetHashId()) {
+      if (!first) sb.append(", ");
+      sb.append("hashId:");
+      sb.append(this.hashId);
+      first = false;
     }
-    first = false;
+    if (isSetTags()) {
+      if (!first) sb.append(", ");
+      sb.append("tags:");
+      if (this.tags == null) {
+        sb.append("null");
+      } else {
+        sb.append(this.tags);
+      }
+      first = false;
+    }
     if (!first) sb.append(", ");
     sb.append("partitionId:");
     sb.append(this.partitionId);
@@ -1274,22 +1275,30 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
         oprot.writeFieldEnd();
       }
       if (struct.key != null) {
-        oprot.writeFieldBegin(KEY_FIELD_DESC);
-        oprot.writeString(struct.key);
-        oprot.writeFieldEnd();
+        if (struct.isSetKey()) {
+          oprot.writeFieldBegin(KEY_FIELD_DESC);
+          oprot.writeString(struct.key);
+          oprot.writeFieldEnd();
+        }
       }
       if (struct.value != null) {
-        oprot.writeFieldBegin(VALUE_FIELD_DESC);
-        oprot.writeString(struct.value);
+        if (struct.isSetValue()) {
+          oprot.writeFieldBegin(VALUE_FIELD_DESC);
+          oprot.writeString(struct.value);
+          oprot.writeFieldEnd();
+        }
+      }
+      if (struct.isSetHashId()) {
+        oprot.writeFieldBegin(HASH_ID_FIELD_DESC);
+        oprot.writeI64(struct.hashId);
         oprot.writeFieldEnd();
       }
-      oprot.writeFieldBegin(HASH_ID_FIELD_DESC);
-      oprot.writeI64(struct.hashId);
-      oprot.writeFieldEnd();
       if (struct.tags != null) {
-        oprot.writeFieldBegin(TAGS_FIELD_DESC);
-        oprot.writeString(struct.tags);
-        oprot.writeFieldEnd();
+        if (struct.isSetTags()) {
+          oprot.writeFieldBegin(TAGS_FIELD_DESC);
+          oprot.writeString(struct.tags);
+          oprot.writeFieldEnd();
+        }
       }
       oprot.writeFieldBegin(PARTITION_ID_FIELD_DESC);
       oprot.writeI32(struct.partitionId);
