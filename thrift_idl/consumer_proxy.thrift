@@ -59,7 +59,7 @@ struct ConsumeResult {
     /** Offsets of messages to be given out again after the retry interval; absent: none. */
     4: list<i64> failOffsets,
     /** The verdicts on the next context. A chain may have 61 links at most; lists of AckBatch have no such limit. */
-    10: optional ConsumeResult nextResult,
+    10: optional ConsumeResult& nextResult,
     /** Who is asking, when this is the argument of submit. */
     75: optional string token
 }

@@ -510,7 +510,7 @@ void ConsumeResult::__set_failOffsets(const std::vector<int64_t> & val) {
   this->failOffsets = val;
 }
 
-void ConsumeResult::__set_nextResult(const ConsumeResult& val) {
+void ConsumeResult::__set_nextResult(::std::shared_ptr<ConsumeResult> val) {
   this->nextResult = val;
 __isset.nextResult = true;
 }
@@ -597,7 +597,17 @@ uint32_t ConsumeResult::read(::apache::thrift::protocol::TProtocol* iprot) {
         break;
       case 10:
         if (ftype == ::apache::thrift::protocol::T_STRUCT) {
-          xfer += this->nextResult.read(iprot);
+          if (!this->nextResult) {
+            this->nextResult = ::std::shared_ptr<ConsumeResult>(new ConsumeResult);
+          }
+          xfer += this->nextResult->read(iprot);
+          bool wasSet = false;
+          if (this->nextResult->__isset.context) { wasSet = true; }
+          if (this->nextResult->__isset.successOffsets) { wasSet = true; }
+          if (this->nextResult->__isset.failOffsets) { wasSet = true; }
+          if (this->nextResult->__isset.nextResult) { wasSet = true; }
+          if (this->nextResult->__isset.token) { wasSet = true; }
+          if (!wasSet) { this->nextResult.reset(); }
           this->__isset.nextResult = true;
         } else {
           xfer += iprot->skip(ftype);
@@ -658,7 +668,12 @@ uint32_t ConsumeResult::write(::apache::thrift::protocol::TProtocol* oprot) cons
 
   if (this->__isset.nextResult) {
     xfer += oprot->writeFieldBegin("nextResult", ::apache::thrift::protocol::T_STRUCT, 10);
-    xfer += this->nextResult.write(oprot);
+    if (this->nextResult) {
+      xfer += this->nextResult->write(oprot);
+    } else {oprot->writeStructBegin("ConsumeResult");
+      oprot->writeStructEnd();
+      oprot->writeFieldStop();
+    }
     xfer += oprot->writeFieldEnd();
   }
   if (this->__isset.token) {

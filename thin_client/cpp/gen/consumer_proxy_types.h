@@ -302,7 +302,8 @@ class ConsumeResult : public virtual ::apache::thrift::TBase {
   ConsumeResult& operator=(const ConsumeResult&);
   ConsumeResult& operator=(ConsumeResult&&) noexcept;
   ConsumeResult() noexcept
-                : token() {
+                : nextResult(),
+                  token() {
   }
 
   virtual ~ConsumeResult() noexcept;
@@ -321,7 +322,7 @@ class ConsumeResult : public virtual ::apache::thrift::TBase {
   /**
    * The verdicts on the next context. A chain may have 61 links at most; lists of AckBatch have no such limit.
    */
-  ConsumeResult nextResult;
+  ::std::shared_ptr<ConsumeResult> nextResult;
   /**
    * Who is asking, when this is the argument of submit.
    */
@@ -335,7 +336,7 @@ class ConsumeResult : public virtual ::apache::thrift::TBase {
 
   void __set_failOffsets(const std::vector<int64_t> & val);
 
-  void __set_nextResult(const ConsumeResult& val);
+  void __set_nextResult(::std::shared_ptr<ConsumeResult> val);
 
   void __set_token(const std::string& val);
 
