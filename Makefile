@@ -4,6 +4,7 @@
 #   make test                 all tests; needs Python alone
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
 #   make check                lint, format, types, layers
+#   make conformance          every thin client through every case of tests/conformance/clients
 #   make mutants              a bug for each invariant, found by the history checker; seconds
 #   make chaos                whole processes under seeded attack; about 3 minutes
 #   make torture              logs torn at every byte, brokers killed 1,000 times; about 10 minutes
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test conformance-rocketmq check bench chaos mutants torture
+.PHONY: help setup demo up test conformance conformance-rocketmq check bench chaos mutants torture
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -50,6 +51,10 @@ test: $(INSTALLED)
 # Its own folder, and those integration tests of the proxy that take a broker of either kind.
 conformance-rocketmq: $(INSTALLED)
 	$(BIN)/python -m tests.conformance.rocketmq $(ARGS)
+
+# Python's client here, the others with their own tools (languages.py says which).
+conformance: $(INSTALLED)
+	$(BIN)/python -m tests.conformance.clients $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,12 +23,25 @@ class HangUp(Exception):
 
 
 @dataclass
+class Raw:
+    """Returned by a script: these bytes go out instead of an answer."""
+
+    data: bytes
+    then_hang_up: bool = False
+
+
+@dataclass
 class Request:
     """One call as it came."""
 
     method: str
     argument: Any
     connection: int
+    at_s: float = field(default_factory=time.monotonic)
+    #: The address of the proxy that got it.
+    proxy: str = ""
+    #: Whether an answer was written that its sender can read.
+    answered: bool = False
 
     @property
     def verdicts(self) -> list[tuple[int, str]]:
@@ -43,9 +58,13 @@ class Request:
 class ScriptedProxy:
     """Gives out what was ``put``; records every request. ``scripts`` override a method's answers.
 
-    A script takes the Request and returns the answer's struct, raises HangUp, a PullException or a
-    TApplicationException; it serves one call, and calls without a script are served plainly.
+    A script takes the Request and returns the answer's struct or Raw, raises HangUp, PullException
+    or TApplicationException; it serves one call, and calls without a script are served plainly.
+    *port*: 0 for any; *tls*: the context of a server that talks TLS alone.
     """
+
+    port: int = 0
+    tls: ssl.SSLContext | None = None
 
     lease_ms: int = 1_000
     tell_home: bool = True
@@ -63,7 +82,7 @@ class ScriptedProxy:
     _connections: int = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
         self.address = "{}:{}".format(*self._server.sockets[0].getsockname())
         return self
 
@@ -133,22 +152,31 @@ class ScriptedProxy:
         try:
             while True:
                 (length,) = struct.unpack(">i", await reader.readexactly(4))
-                answer = await self._answer(await reader.readexactly(length), connection)
+                frame = await reader.readexactly(length)
+                request, answer = await self._answer(frame, connection)
+                if isinstance(answer, Raw):
+                    writer.write(answer.data)
+                    if answer.then_hang_up:
+                        writer.close()
+                        await writer.wait_closed()
+                        return
+                    continue
                 writer.write(struct.pack(">i", len(answer)) + answer)
+                request.answered = True
         except (asyncio.IncompleteReadError, ConnectionError, HangUp):
             pass
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
 
-    async def _answer(self, frame: bytes, connection: int) -> bytes:
+    async def _answer(self, frame: bytes, connection: int) -> tuple[Request, bytes | Raw]:
         protocol = TCompactProtocolAccelerated(TMemoryBuffer(frame), fallback=False)
         method, _, sequence_id = protocol.readMessageBegin()
         service = producer_service if method.startswith("send") else consumer_service
         arguments = getattr(service, f"{method}_args")()
         arguments.read(protocol)
         argument = next(getattr(arguments, name) for name in arguments.__slots__)
-        request = Request(method, argument, connection)
+        request = Request(method, argument, connection, proxy=self.address)
         async with self._changed:
             self.requests.append(request)
             self._changed.notify_all()
@@ -160,6 +188,8 @@ class ScriptedProxy:
                 result.success = await scripted.popleft()(request)
             else:
                 result.success = await getattr(self, f"_{method}")(request)
+            if isinstance(result.success, Raw):
+                return request, result.success
         except consumer.PullException as error:
             result.error = error
         except TApplicationException as error:
@@ -168,7 +198,7 @@ class ScriptedProxy:
         protocol = TCompactProtocolAccelerated(buffer, fallback=False)
         protocol.writeMessageBegin(method, kind, sequence_id)
         result.write(protocol)
-        return bytes(buffer.getvalue())
+        return request, bytes(buffer.getvalue())
 
     # ---- the plain answers ----------------------------------------------------------------------
 

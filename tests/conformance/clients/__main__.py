@@ -1,0 +1,151 @@
+"""``make conformance``: every client through every case; a table, and the exit code.
+
+``python -m tests.conformance.clients [--language go] [--case NAME] [-v]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conformance.clients.cases import Case, CaseError, read_cases
+from tests.conformance.clients.certificates import make_certificates
+from tests.conformance.clients.languages import LANGUAGES, BuildFailed, Language, run
+from tests.conformance.clients.player import CaseFailed, Certificates, Play
+
+#: Cases under way at a time: they wait more than they work.
+AT_A_TIME = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one case with one client."""
+
+    seconds: float
+    failure: str | None = None
+    trace: str = ""
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.clients")
+    names = [language.name for language in LANGUAGES]
+    parser.add_argument("--language", action="append", choices=names, help="default: all")
+    parser.add_argument("--case", action="append", help="a name or its beginning; default: all")
+    parser.add_argument("--no-build", action="store_true", help="take what is built")
+    parser.add_argument("--no-tests", action="store_true", help="skip the clients' unit tests")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the traces of failures")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = _arguments()
+    try:
+        cases = read_cases()
+    except CaseError as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 2
+    if options.case:
+        cases = [case for case in cases if case.case.startswith(tuple(options.case))]
+        if not cases:
+            print(f"conformance: no case is called {options.case}", file=sys.stderr)
+            return 2
+    chosen = [each for each in LANGUAGES if not options.language or each.name in options.language]
+    ready, skipped, wrong = [], [], 0
+    for language in chosen:
+        why = _absence(language)
+        if why is not None:
+            skipped.append(language)
+            print(f"{language.name}: {why}")
+        elif options.no_build or _build(language, tests=not options.no_tests):
+            ready.append(language)
+        else:
+            wrong += 1
+    with tempfile.TemporaryDirectory(prefix="orderlane-conformance-") as folder:
+        certificates = Certificates(make_certificates(Path(folder) / "tls"))
+        results = asyncio.run(_run(ready, cases, certificates))
+    _print_table(ready, cases, results, verbose=options.verbose)
+    failed = sum(result.failure is not None for result in results.values()) + wrong
+    passed = len(results) - failed + wrong
+    absent = len(skipped) * len(cases)
+    print(f"{passed} passed, {failed} failed, {absent} skipped")
+    required = os.environ.get("ORDERLANE_REQUIRE_ALL") == "1"
+    return 1 if failed or (absent and required) else 0
+
+
+def _absence(language: Language) -> str | None:
+    """Why it cannot be run, in words; None if it can."""
+    if not language.is_there:
+        return f"skipped: there is no {language.folder.name} here"
+    if language.missing:
+        return f"skipped: its tools are missing (apt-get install {' '.join(language.missing)})"
+    return None
+
+
+def _build(language: Language, *, tests: bool) -> bool:
+    try:
+        built_s = run(language, language.build)
+        tested_s = run(language, language.tests) if tests else 0.0
+    except BuildFailed as error:
+        print(f"FAILED  {error}")
+        return False
+    if language.build:
+        print(f"{language.name}: built in {built_s:.0f} s, its unit tests took {tested_s:.0f} s")
+    return True
+
+
+async def _run(
+    languages: Sequence[Language], cases: Sequence[Case], certificates: Certificates
+) -> dict[tuple[str, str], Result]:
+    places = asyncio.Semaphore(AT_A_TIME)
+    results: dict[tuple[str, str], Result] = {}
+
+    async def one(language: Language, case: Case) -> None:
+        async with places:
+            began = time.monotonic()
+            play = Play(case, language.program(), certificates)
+            failure = None
+            try:
+                await play.run()
+            except CaseFailed as error:
+                failure = str(error)
+            except Exception as error:  # of the harness: the other cases go on
+                failure = f"{type(error).__name__}: {error}"
+            trace = f"{play.trace.text()}\n{play.errors.decode(errors='replace')[-3000:]}"
+            results[case.case, language.name] = Result(time.monotonic() - began, failure, trace)
+
+    async with asyncio.TaskGroup() as group:
+        for language in languages:
+            for case in cases:
+                group.create_task(one(language, case))
+    return results
+
+
+def _print_table(
+    languages: Sequence[Language],
+    cases: Sequence[Case],
+    results: dict[tuple[str, str], Result],
+    *,
+    verbose: bool,
+) -> None:
+    wide = max((len(case.case) for case in cases), default=0)
+    print(f"{'case':<{wide}}", *(f"{language.name:>8}" for language in languages))
+    for case in cases:
+        row = [results[case.case, language.name] for language in languages]
+        marks = [f"{'FAILED' if r.failure else f'{r.seconds:.1f}':>8}" for r in row]
+        print(f"{case.case:<{wide}}", *marks)
+    for (case_name, language_name), result in sorted(results.items()):
+        if result.failure is not None:
+            print(f"FAILED  {case_name} {language_name}: {result.failure}")
+            if verbose:
+                print(result.trace)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,305 @@
+"""Cases as data: the strict reader of ``cases/*.yaml``. ``cases/README.md`` explains the words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+FOLDER = Path(__file__).parent / "cases"
+
+REQUESTS = ("pull", "settle", "extend", "sendSync", "sendBatchSync", "sendDelaySync")
+LINES = (
+    "start",
+    "lost",
+    "end",
+    "error",
+    "stopped",
+    "sent",
+    "hash",
+    "pulled",
+    "settled",
+    "extended",
+)
+#: A pull or a settle that carries these verdicts, among others.
+VERDICT = "verdict"
+EVENTS = (*REQUESTS, *LINES, VERDICT)
+#: What ``fault`` can do to a request.
+FAULTS = Literal[
+    "lose_request", "lose_answer", "late", "silent", "refuse", "fault", "unknown_method",
+    "garbage", "bad_length", "huge_length", "truncated", "wrong_method", "wrong_number",
+    "not_held", "nothing", "result",
+]  # fmt: skip
+
+
+class CaseError(Exception):
+    """A case is not well written; its text is one sentence."""
+
+
+class Words(BaseModel):
+    """Base: unknown words are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Put(Words):
+    """One message that the proxy gives out. Leases and offsets count on by themselves."""
+
+    key: str | None = None
+    order_key: str | None = None
+    unordered: bool = False
+    lease: int | None = None
+    topic: str = "orders"
+    queue: str = "broker-a_0#1"
+    offset: int | None = None
+    attempt: int = 1
+    tag: str | None = None
+    properties: dict[str, str] | None = None
+    born_at_ms: int | None = 1_700_000_000_000
+    message_id: str | None = None
+    body: Any = None
+    body_bytes: int = 0
+    without: list[Literal["leaseId", "value", "offset", "attempt", "bornAtMs", "messageId"]] = []
+
+
+Matcher = dict[str, Any]
+
+
+class PutStep(Words):
+    put: list[Put]
+    at: str = "a"
+    lease_ms: int | None = None
+    home: str | None = None
+    more: list[Put] = []  # of another queue, in the same answer
+
+
+class FaultStep(Words):
+    fault: FAULTS
+    of: Literal[REQUESTS]  # type: ignore[valid-type]
+    at: str = "a"
+    times: int = 1
+    ms: int = 0
+    code: int = 500
+    text: str = "not now"
+    leases: list[int] = []
+    results: list[int] = []
+
+
+class ExpectStep(Words):
+    expect: Matcher
+    at: str | None = None
+    after_ms: int | None = None
+    before_ms: int | None = None
+
+
+class QuietStep(Words):
+    quiet_ms: int
+    no: list[Matcher] = []
+
+
+class SignalStep(Words):
+    signal: Literal["term", "kill"]
+
+
+class ProxyStep(Words):
+    proxy: Literal["down", "up", "cut"]
+    at: str = "a"
+
+
+class TellStep(Words):
+    tell: dict[str, Any]
+
+
+class EndStep(Words):
+    end: Literal["itself", "input"]
+
+
+Step = PutStep | FaultStep | ExpectStep | QuietStep | SignalStep | ProxyStep | TellStep | EndStep
+_STEPS: dict[str, type[Words]] = {
+    "put": PutStep,
+    "fault": FaultStep,
+    "expect": ExpectStep,
+    "quiet_ms": QuietStep,
+    "signal": SignalStep,
+    "proxy": ProxyStep,
+    "tell": TellStep,
+    "end": EndStep,
+}
+
+
+class Client(Words):
+    """Options of the client; ``servers`` are names of proxies."""
+
+    mode: Literal["consume", "produce", "oneshot"] = "consume"
+    servers: list[str] = ["a"]
+    group: str = "g"
+    topics: list[str] | None = None
+    concurrency: int | None = None
+    prefetch: int | None = None
+    max_run: int | None = None
+    client_id: str | None = "client-1"
+    ack_linger_ms: int | None = None
+    request_timeout_ms: int | None = None
+    drain_timeout_ms: int | None = None
+    token: str | None = None
+    tls: dict[Literal["ca", "cert", "key", "server_name"], str] | None = None
+    form: Literal["handler", "batches", "iterator"] | None = None
+    work_ms: list[int] | None = None
+    quiet: bool | None = None
+
+
+class Proxies(Words):
+    """What the scripted proxies of a case have in common."""
+
+    names: list[str] = ["a"]
+    lease_ms: int = 10_000
+    tls: Literal["server", "mutual"] | None = None
+    home: str | None = None
+
+
+class Exit(Words):
+    """How the client ends."""
+
+    code: int = 0
+    error: Matcher | None = None
+    handled: int | None = None
+
+
+class Count(Words):
+    of: Matcher
+    times: int | None = None
+    at_most: int | None = None
+    at_least: int | None = None
+
+
+class Case(Words):
+    """One behaviour."""
+
+    case: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    proves: str
+    client: Client = Client()
+    proxies: Proxies = Proxies()
+    steps: list[dict[str, Any]]
+    never: list[Matcher] = []
+    counts: list[Count] = []
+    order: list[Matcher] = []
+    exit: Exit | None = Exit()
+    waives: list[str] = []
+
+    @property
+    def dialogue(self) -> list[Step]:
+        """The steps, each read by its verb."""
+        return [read_step(step) for step in self.steps]
+
+
+def read_step(step: dict[str, Any]) -> Step:
+    """One step. Raises CaseError."""
+    verbs = [verb for verb in _STEPS if verb in step]
+    if len(verbs) != 1:
+        raise CaseError(f"a step has {verbs or sorted(step)}: expected one of {', '.join(_STEPS)}")
+    try:
+        read: Any = _STEPS[verbs[0]].model_validate(step)
+    except ValidationError as error:
+        raise CaseError(_sentence(error)) from None
+    if isinstance(read, ExpectStep):
+        check_matcher(read.expect)
+    for each in read.no if isinstance(read, QuietStep) else ():
+        check_matcher(each)
+    return read  # type: ignore[no-any-return]
+
+
+def check_matcher(matcher: Matcher) -> None:
+    """Raises CaseError unless it names one kind of event and has members that such events have."""
+    if len(matcher) != 1 or next(iter(matcher)) not in EVENTS:
+        raise CaseError(f"{sorted(matcher)} is no event: expected one of {', '.join(EVENTS)}")
+    ((kind, members),) = matcher.items()
+    if not isinstance(members, dict | None):
+        raise CaseError(f"{kind} has {members!r}: expected members, as in {{{kind}: {{lease: 1}}}}")
+    known = _MEMBERS.get(kind)
+    for name in members or () if known is not None else ():
+        if name not in known:
+            raise CaseError(f"{kind} has no {name!r}: expected some of {', '.join(sorted(known))}")
+
+
+_MESSAGE = {
+    *("topic", "queue", "offset", "lease", "key", "order_key", "tag", "properties", "attempt"),
+    *("born_at_ms", "message_id", "left_ms", "body"),
+}
+_REQUEST = {"groupId", "clientId", "token", "request_connection", "requests_before"}
+_MEMBERS: dict[str, set[str] | None] = {
+    "pull": _REQUEST | {
+        *("topic", "topics", "maxBatchSize", "maxLingerTime", "version", "maxRun", "manyQueues"),
+        *("acks", "requestId", "request_id", "verdicts", "includes", "nacks"),
+    },
+    "settle": _REQUEST | {"acks", "verdicts", "includes", "nacks"},
+    "extend": _REQUEST | {"leases", "leases_include", "ms"},
+    "sendSync": {
+        *("topic", "key", "value", "hashId", "tags", "partitionId", "body", "version"),
+        *("properties", "token"),
+    },
+    "sendBatchSync": {"messages"},
+    "sendDelaySync": {"topic", "body", "tags", "action", "timestamp", "dmsgtype", "properties",
+                      "token", "uuid", "version"},
+    "verdict": None,
+    "start": _MESSAGE,
+    "lost": {"lease", "queue"},
+    "end": {"lease", "queue", "offset", "outcome"},
+    "error": {"kind", "code", "retriable", "text"},
+    "stopped": {"handled", "error"},
+    "sent": {"results"},
+    "hash": {"hash"},
+    "pulled": {"messages"},
+    "settled": {"held"},
+    "extended": {"held"},
+}  # fmt: skip
+
+
+def read_cases(folder: Path = FOLDER) -> list[Case]:
+    """All cases, by file and place. Raises CaseError."""
+    cases: list[Case] = []
+    for path in sorted(folder.glob("*.yaml")):
+        cases += read_file(path)
+    names = [case.case for case in cases]
+    for name in names:
+        if names.count(name) > 1:
+            raise CaseError(f"two cases are called {name}")
+    return cases
+
+
+def read_file(path: Path) -> list[Case]:
+    """The cases of one file. Raises CaseError that names it."""
+    try:
+        documents = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise CaseError(f"{path.name} is no YAML: {error}") from None
+    if not isinstance(documents, list):
+        raise CaseError(f"{path.name} should be a list of cases")
+    cases = []
+    for number, document in enumerate(documents, start=1):
+        name = document.get("case", number) if isinstance(document, dict) else number
+        try:
+            case = Case.model_validate(document)
+        except ValidationError as error:
+            raise CaseError(f"{path.name}, case {name}: {_sentence(error)}") from None
+        for place, step in enumerate(case.steps, start=1):
+            try:
+                read_step(step)
+            except CaseError as error:
+                raise CaseError(f"{path.name}, case {name}, step {place}: {error}") from None
+        try:
+            for matcher in (*case.never, *case.order, *(count.of for count in case.counts)):
+                check_matcher(matcher)
+        except CaseError as error:
+            raise CaseError(f"{path.name}, case {name}: {error}") from None
+        cases.append(case)
+    return cases
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"{where!r} is not known there"
+    return f"{where}: {first['msg']}" if where else first["msg"]

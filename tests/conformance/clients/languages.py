@@ -1,0 +1,123 @@
+"""Where each client stands, how it is built and tested, and how its conformance program starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.processes import ROOT
+
+_CLIENTS = ROOT / "thin_client"
+
+
+def _java() -> list[str]:
+    folder = _CLIENTS / "java/target"
+    paths = [folder / "test-classes", folder / "classes"]
+    dependencies = (folder / "classpath.txt").read_text().strip()
+    path = ":".join([*map(str, paths), dependencies])
+    memory = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    return ["java", *memory, "-cp", path, "orderlane.client.conformance.ConformanceProgram"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language:
+    """One client. Commands run in ``folder``."""
+
+    name: str
+    folder: Path
+    #: Commands that have to be there, with the Debian packages that bring them.
+    tools: Mapping[str, str] = field(default_factory=dict)
+    build: Sequence[Sequence[str]] = ()
+    #: Its own unit tests. Python's run in ``make test``.
+    tests: Sequence[Sequence[str]] = ()
+    #: The conformance program, without its argument; known once it is built.
+    program: Callable[[], Sequence[str]]
+
+    @property
+    def missing(self) -> list[str]:
+        """Debian packages of the tools that are not there."""
+        absent = {package for tool, package in self.tools.items() if shutil.which(tool) is None}
+        return sorted(absent)
+
+    @property
+    def is_there(self) -> bool:
+        """False while its folder holds no client."""
+        return self.folder.is_dir()
+
+
+LANGUAGES = (
+    Language(
+        name="python",
+        folder=ROOT,
+        program=lambda: [sys.executable, "-m", "tests.conformance.clients.program"],
+    ),
+    Language(
+        name="go",
+        folder=_CLIENTS / "go",
+        tools={"go": "golang-go"},
+        build=[["go", "build", "-p", "2", "-o", "build/conformance", "./internal/conformance"]],
+        tests=[["go", "vet", "./..."], ["go", "test", "-p", "2", "./..."]],
+        program=lambda: [str(_CLIENTS / "go/build/conformance")],
+    ),
+    Language(
+        name="java",
+        folder=_CLIENTS / "java",
+        tools={"javac": "default-jdk-headless", "mvn": "maven"},
+        build=[["mvn", "-q", "-B", "-ntp", "test-compile"]],
+        tests=[["mvn", "-q", "-B", "-ntp", "test"]],
+        program=_java,
+    ),
+    Language(
+        name="node",
+        folder=_CLIENTS / "node",
+        tools={"node": "nodejs", "npm": "npm"},
+        build=[
+            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+            ["npm", "run", "--silent", "build"],
+        ],
+        tests=[["npm", "test", "--silent"]],
+        program=lambda: ["node", str(_CLIENTS / "node/dist/test/conformance.js")],
+    ),
+    Language(
+        name="cpp",
+        folder=_CLIENTS / "cpp",
+        tools={"g++": "g++", "cmake": "cmake"},
+        build=[
+            ["cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Release"],
+            ["cmake", "--build", "build", "-j2"],
+        ],
+        tests=[["ctest", "--test-dir", "build", "--output-on-failure"]],
+        program=lambda: [str(_CLIENTS / "cpp/build/conformance")],
+    ),
+)
+
+
+class BuildFailed(Exception):
+    """A build or its tests failed; the text ends with the output."""
+
+
+def run(language: Language, commands: Sequence[Sequence[str]]) -> float:
+    """Run *commands*; returns the seconds. Raises BuildFailed."""
+    began = time.monotonic()
+    for command in commands:
+        done = subprocess.run(
+            command,
+            cwd=language.folder,
+            env={**os.environ, "MAVEN_OPTS": "-Xmx256m"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode != 0:
+            text = f"{language.name}: {' '.join(command)} ended with {done.returncode}"
+            raise BuildFailed(f"{text}\n{done.stdout[-6000:]}")
+    return time.monotonic() - began

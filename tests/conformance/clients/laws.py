@@ -1,0 +1,246 @@
+"""What holds in every case: laws that no client may break, whatever the proxy does.
+
+Each is a generator of sentences; the name of its function is the law's name in ``waives``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tests.conformance.clients.cases import Case
+from tests.conformance.clients.stage import CaseProxy
+from tests.conformance.clients.trace import Trace
+
+_OUTCOMES = ("ok", "retry", "reject", "defer")
+_CONTROL = ("settle", "extend")
+#: More settles than this for one verdict is a storm.
+Law = Callable[[Trace, Case, Mapping[str, CaseProxy]], Iterator[str]]
+
+
+def lines(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """Every start has one end, nothing ends that did not start, nothing starts twice at once."""
+    open_now: dict[tuple[Any, Any], dict[str, Any]] = {}
+    for event in trace.of("start", "end", "lost", "error"):
+        m = event.members
+        if event.kind == "error":
+            if m.get("kind") not in ("connection", "refused", "fault", "protocol"):
+                yield f"a line is not as the contract says: {m}"
+            continue
+        name = (m.get("queue"), m.get("lease"))
+        if event.kind == "start":
+            if name in open_now:
+                yield f"lease {name} started while it was handled"
+            open_now[name] = m
+        elif name not in open_now:
+            yield f"{event.kind} of lease {name}, which was not handled"
+        elif event.kind == "end":
+            if m.get("outcome") not in _OUTCOMES or m.get("offset") != open_now[name]["offset"]:
+                yield f"the end of lease {name} is not as the contract says: {m}"
+            del open_now[name]
+    if open_now and not _killed(case):
+        yield f"handlers never ended: {sorted(map(str, open_now))}"
+
+
+def one_handler_a_key(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """S6: of one order key one message at a time is with a handler, even if the proxy erred."""
+    handled: dict[tuple[Any, Any], Any] = {}
+    for event in trace.of("start", "end"):
+        m = event.members
+        if event.kind == "start" and m.get("order_key") is not None:
+            key = (m["topic"], m["order_key"])
+            if key in handled:
+                yield f"leases {handled[key]} and {m['lease']} of key {key} at the same time"
+            handled[key] = m["lease"]
+        elif event.kind == "end":
+            handled = {key: lease for key, lease in handled.items() if lease != m["lease"]}
+
+
+def concurrency(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """S7: never more handlers than allowed."""
+    limit = 1 if case.client.form == "iterator" else case.client.concurrency or 8
+    now = most = 0
+    for event in trace.of("start", "end"):
+        now += 1 if event.kind == "start" else -1
+        most = max(most, now)
+    if case.client.form != "batches" and most > limit:
+        yield f"{most} handlers at a time, {limit} are allowed"
+
+
+def who_asks(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """Every request says who asks, by the same names, and carries the token."""
+    for event in trace.events:
+        if event.request is None:
+            continue
+        m = event.members
+        messages = m["messages"] if event.kind == "sendBatchSync" else [m]
+        if any(each.get("token") != case.client.token for each in messages):
+            yield f"{event.kind} carries the token {[each.get('token') for each in messages]}"
+        if event.kind in ("pull", *_CONTROL):
+            if m.get("groupId") != case.client.group:
+                yield f"{event.kind} is of group {m.get('groupId')!r}"
+            wanted = case.client.client_id
+            if not m.get("clientId") or (wanted and m["clientId"] != wanted):
+                yield f"{event.kind} is of client {m.get('clientId')!r}"
+        if event.kind in ("pull", "sendSync") and "orderlane-" not in m.get("version", ""):
+            yield f"{event.kind} has the version {m.get('version')!r}: expected orderlane-…/…"
+
+
+def pull_ids(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """S9: a pull has an id, and a new one once the last was answered."""
+    if case.client.mode != "consume":
+        return
+    answered: set[str] = set()
+    for event in trace.of("pull"):
+        asked = event.members.get("requestId")
+        if not asked or len(asked) > 256:
+            yield f"a pull has the id {asked!r}"
+        elif asked in answered:
+            yield f"the id {asked} was used again after its answer"
+        assert event.request is not None
+        if event.request.answered and asked:
+            answered.add(asked)
+
+
+def pull_shape(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """A pull asks for many queues, for something, waiting for a while."""
+    for event in trace.of("pull"):
+        m = event.members
+        if m.get("manyQueues") is not True:
+            yield "a pull is not ready for batches of several queues"
+        if m.get("maxBatchSize", 0) < 1:
+            yield f"a pull asks for {m.get('maxBatchSize')} messages"
+        if case.client.mode == "consume" and not 20 <= m.get("maxLingerTime", 0) <= 30_000:
+            yield f"a pull waits for {m.get('maxLingerTime')} ms"
+        if m.get("topic") is not None and m.get("topics") is not None:
+            yield "a pull has topic and topics"
+
+
+def one_verdict(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """S3: a lease gets one verdict; it is said again only if the request failed that carried it."""
+    said: dict[int, str] = {}
+    confirmed: set[int] = set()
+    for event in trace.of("pull", "settle"):
+        assert event.request is not None
+        carried = event.request.verdicts
+        for lease, count in Counter(lease for lease, _ in carried).items():
+            if count > 1:
+                yield f"lease {lease} is {count} times in one request"
+        for lease, verdict in carried:
+            if said.setdefault(lease, verdict) != verdict:
+                yield f"lease {lease} was told {said[lease]}, then {verdict}"
+            if lease in confirmed:
+                yield f"the verdict on lease {lease} was told again after it was confirmed"
+        if event.request.answered:
+            confirmed.update(lease for lease, _ in carried)
+
+
+def verdicts_are_outcomes(
+    trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]
+) -> Iterator[str]:
+    """What a handler made of a message is what the proxy is told."""
+    if case.client.mode != "consume":
+        return
+    ends = {event.members["lease"]: event.members["outcome"] for event in trace.of("end")}
+    started = {event.members["lease"] for event in trace.of("start")}
+    for event in trace.of("pull", "settle"):
+        for lease, verdict in event.members["verdicts"].items():
+            if lease not in started and verdict != "defer":
+                yield f"lease {lease} was told {verdict}, and never handled"
+            if lease in ends and ends[lease] != verdict:
+                yield f"lease {lease} ended with {ends[lease]}, and was told {verdict}"
+
+
+def echoes_context(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """What is said of a lease carries the context that it came with."""
+    contexts = {
+        message.leaseId: (part.context.groupId, part.context.topic, part.context.qid)
+        for proxy in proxies.values()
+        for answer in proxy.answers
+        for part in (answer, *(answer.more or ()))
+        for message in part.messages
+    }
+    for event in trace.of("pull", *_CONTROL):
+        assert event.request is not None
+        for lease, context in _named(event.request):
+            told = (context.groupId, context.topic, context.qid)
+            if lease in contexts and contexts[lease] != told:
+                yield f"{event.kind} names lease {lease} in {told}: it came in {contexts[lease]}"
+            if lease not in contexts:
+                yield f"{event.kind} names lease {lease}, which was never given"
+
+
+def home(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """What is said of a lease goes to the proxy that holds it."""
+    homes = {lease: at for proxy in proxies.values() for lease, at in proxy.homes.items() if at}
+    for event in trace.of("pull", *_CONTROL):
+        assert event.request is not None
+        for lease, _ in _named(event.request):
+            if homes.get(lease, event.request.proxy) != event.request.proxy:
+                yield f"{event.kind} for lease {lease} went to a proxy that does not hold it"
+
+
+def two_connections(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """Pulls have a connection for themselves: a waiting one would hold up what follows."""
+    if case.client.mode != "consume":
+        return
+    pulling = {(e.request.proxy, e.request.connection) for e in trace.of("pull") if e.request}
+    for event in trace.of(*_CONTROL):
+        assert event.request is not None
+        if (event.request.proxy, event.request.connection) in pulling:
+            yield f"a {event.kind} came on the connection of pulls"
+
+
+def nothing_kept(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """A client that ends in order leaves no lease behind: all it was given it has settled."""
+    if case.client.mode != "consume" or _killed(case) or (case.exit and case.exit.code):
+        return
+    told = {lease for event in trace.of("pull", "settle") for lease in event.members["verdicts"]}
+    lost = {lease for proxy in proxies.values() for lease in proxy.not_held}
+    refused = {lease for step in case.steps for lease in step.get("leases", ())}
+    given = {lease for proxy in proxies.values() for lease in proxy.given}
+    if left := given - told - lost - refused:
+        yield f"leases {sorted(left)} were never settled"
+
+
+def no_storm(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """Whatever fails, requests come at a pace: 200 in a second are too many."""
+    times = [event.at_s for event in trace.events if event.request is not None]
+    for first, last in zip(times, times[200:], strict=False):
+        if last - first < 1.0:
+            yield "more than 200 requests came within a second"
+            return
+
+
+LAWS: tuple[Law, ...] = (
+    *(lines, one_handler_a_key, concurrency, who_asks, pull_ids, pull_shape, one_verdict),
+    *(verdicts_are_outcomes, echoes_context, home, two_connections, nothing_kept, no_storm),
+)
+
+
+def broken_laws(
+    trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]
+) -> Iterator[tuple[str, str]]:
+    """Name and sentence of each breach."""
+    for law in LAWS:
+        name = law.__name__.replace("_", "-")
+        for sentence in law(trace, case, proxies):
+            yield name, sentence
+
+
+def _named(request: Any) -> Iterator[tuple[int, Any]]:
+    """Leases of a request with the context that they are named in."""
+    if request.method == "extend":
+        for reference in request.argument.leases:
+            yield reference.leaseId, reference.context
+        return
+    for batch in request.argument.acks or ():
+        for lease in (*(batch.acked or ()), *(batch.released or ())):
+            yield lease, batch.context
+        for nack in batch.nacked or ():
+            yield nack.leaseId, batch.context
+
+
+def _killed(case: Case) -> bool:
+    return any(step.get("signal") == "kill" for step in case.steps)

@@ -1,0 +1,51 @@
+"""The lines that the Python conformance program writes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import Any
+
+from proxy.core.order_key import key_text
+from thin_client import ClientError, ConnectionLost, Message, ProxyFault, Refused
+
+_KINDS = {ConnectionLost: "connection", Refused: "refused", ProxyFault: "fault"}
+_one_at_a_time = threading.Lock()
+
+
+def say(event: str, **fields: Any) -> None:
+    """One line to the driver."""
+    line = json.dumps({"e": event, **fields})
+    with _one_at_a_time:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def error_of(error: BaseException) -> dict[str, Any]:
+    """A failure as the lines show it."""
+    return {
+        "kind": _KINDS.get(type(error), "protocol"),
+        "code": error.code if isinstance(error, Refused) else None,
+        "retriable": isinstance(error, ClientError) and error.retriable,
+        "text": str(error),
+    }
+
+
+def message_fields(message: Message) -> dict[str, Any]:
+    """A message as the lines show it."""
+    return {
+        "topic": message.topic,
+        "queue": message.queue,
+        "offset": message.offset,
+        "lease": message.lease_id,
+        "key": message.key,
+        "order_key": None if message.order_key is None else key_text(message.order_key),
+        "tag": message.tag,
+        "properties": message.properties,
+        "attempt": message.attempt,
+        "born_at_ms": message.born_at_ms,
+        "message_id": message.message_id,
+        "left_ms": round(message.seconds_left * 1000),
+        "body": message.body.decode(errors="replace"),
+    }

@@ -1,0 +1,325 @@
+"""Plays one case: proxies as it says, the client as a process, step after step."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from broker_core.tasks import spawn
+from tests.conformance.clients import cases
+from tests.conformance.clients.cases import Case, Put, PutStep
+from tests.conformance.clients.laws import broken_laws
+from tests.conformance.clients.matching import fits
+from tests.conformance.clients.stage import CaseProxy, Ready, wire_message
+from tests.conformance.clients.trace import Trace
+from tests.support.processes import ROOT
+
+#: How long an expected event may take, and the first one: nothing is slow here but the machine.
+PATIENCE_S, FIRST_PATIENCE_S = 15.0, 40.0
+
+
+class CaseFailed(Exception):
+    """The client did not do what the case expects; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Files of a certificate authority of the tests."""
+
+    files: dict[str, str]
+
+    def path(self, name: str) -> str:
+        """The file called *name* in cases; other texts, such as a server's name, as they are."""
+        return self.files.get(name, name)
+
+    def server(self, kind: str) -> ssl.SSLContext:
+        """A server's side; ``mutual`` asks for the client's certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.files["server_cert"], self.files["server_key"])
+        if kind == "mutual":
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(self.files["ca"])
+        return context
+
+
+@dataclass
+class Play:
+    """One run of one case with one client."""
+
+    case: Case
+    command: Sequence[str]
+    certificates: Certificates
+    trace: Trace = field(default_factory=Trace)
+    proxies: dict[str, CaseProxy] = field(default_factory=dict)
+    process: asyncio.subprocess.Process | None = None
+    code: int | None = None
+    errors: bytearray = field(default_factory=bytearray)  # what the client wrote for people
+    _exits: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _leases: Any = field(default_factory=lambda: count(1))
+    _at_s: float = 0.0  # of the step before
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Raises CaseFailed."""
+        try:
+            async with self._exits:
+                await self._open_proxies()
+                try:
+                    await self._start_client()
+                    await self._play()
+                finally:
+                    await self._kill_client()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+        self._judge()
+
+    # ---- the stage --------------------------------------------------------------------------
+
+    async def _open_proxies(self) -> None:
+        spec = self.case.proxies
+        for name in spec.names:
+            proxy = CaseProxy(
+                name=name,
+                saw=self.trace.request,
+                tls=self.certificates.server(spec.tls) if spec.tls else None,
+            )
+            self.proxies[name] = proxy
+            await proxy.__aenter__()
+        self._exits.push_async_callback(self._close_proxies)
+
+    async def _close_proxies(self) -> None:
+        for proxy in self.proxies.values():
+            await proxy.__aexit__()
+
+    def _address(self, name: str) -> str:
+        """host:port for a server's name in the case."""
+        if name.startswith("localhost:"):  # a name that may have several addresses
+            port = self.proxies[name.partition(":")[2]].port
+            return f"localhost:{port}"
+        if name in ("dead", "silent"):
+            bound = self._exits.enter_context(socket.socket())
+            bound.bind(("127.0.0.1", 0))  # bound, not listening: refused
+            if name == "silent":
+                bound.listen(16)  # the kernel takes connections; nobody answers
+            return "{}:{}".format(*bound.getsockname())
+        return self.proxies[name].address
+
+    async def _start_client(self) -> None:
+        options = self.case.client.model_dump(exclude_none=True)
+        options["servers"] = ",".join(self._address(name) for name in options["servers"])
+        if "tls" in options:
+            paths = {name: self.certificates.path(v) for name, v in options["tls"].items()}
+            options["tls"] = paths
+        self.process = await asyncio.create_subprocess_exec(
+            *self.command,
+            json.dumps(options),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=ROOT,
+            env=client_environment(),
+            limit=1 << 26,
+        )
+        for coroutine in (self._read_lines(), self._read_errors()):
+            self._tasks.append(spawn(coroutine, name="client output"))
+
+    async def _read_lines(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            try:
+                read = json.loads(line)
+                if read["e"] not in cases.LINES:
+                    raise KeyError(read["e"])
+            except (ValueError, TypeError, KeyError):
+                read = {"e": "error", "kind": "bad line", "text": line.decode(errors="replace")}
+            self.trace.line(read)
+        self.code = await self.process.wait()
+        self.trace.wake()
+
+    async def _read_errors(self) -> None:
+        assert self.process is not None
+        assert self.process.stderr is not None
+        while data := await self.process.stderr.read(1 << 16):
+            self.errors += data
+            del self.errors[:-20_000]
+
+    async def _kill_client(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.process.kill()
+            await self.process.wait()
+
+    # ---- the dialogue -----------------------------------------------------------------------
+
+    async def _play(self) -> None:
+        for number, step in enumerate(self.case.dialogue, start=1):
+            try:
+                await self._step(step)
+            except CaseFailed as failure:
+                raise CaseFailed(f"step {number}: {failure}") from None
+        await self._end()
+
+    async def _step(self, step: cases.Step) -> None:
+        match step:
+            case cases.PutStep():
+                await self._put(step)
+            case cases.FaultStep():
+                self.proxies[step.at].fail(step)
+            case cases.ExpectStep():
+                await self._expect(step)
+                return
+            case cases.QuietStep():
+                await self._quiet(step)
+            case cases.SignalStep():
+                self._signal(signal.SIGTERM if step.signal == "term" else signal.SIGKILL)
+            case cases.ProxyStep():
+                await self._switch(step)
+            case cases.TellStep():
+                assert self.process is not None
+                assert self.process.stdin is not None
+                self.process.stdin.write(json.dumps(step.tell).encode() + b"\n")
+            case cases.EndStep():
+                await self._end(by_itself=step.end == "itself")
+        self._at_s = time.monotonic()
+
+    async def _put(self, step: PutStep) -> None:
+        proxy = self.proxies[step.at]
+        lease_ms = step.lease_ms or self.case.proxies.lease_ms
+        name = step.home or self.case.proxies.home or step.at
+        home = None if name == "none" else self._address(name)
+
+        def ready(put: Put) -> Ready:
+            lease = next(self._leases) if put.lease is None else put.lease
+            return Ready(wire_message(put, lease=lease), put.topic, put.queue, lease_ms, home)
+
+        await proxy.make_ready([ready(put) for put in (*step.put, *step.more)])
+
+    async def _expect(self, step: cases.ExpectStep) -> None:
+        at = None if step.at is None else self.proxies[step.at].address
+        found: list[Any] = []
+
+        def holds() -> bool:
+            event = self.trace.take(step.expect, at=at)
+            if event is not None:
+                found.append(event)
+            return event is not None or (self.code is not None)
+
+        patience_s = PATIENCE_S if self.trace.events else FIRST_PATIENCE_S
+        await self.trace.until(holds, within_s=patience_s)
+        if not found:
+            ended = f"; the client ended with {self.code}" if self.code is not None else ""
+            raise CaseFailed(f"{_show(step.expect)} did not come{ended}")
+        passed_ms = (found[0].at_s - self._at_s) * 1000
+        if step.after_ms is not None and passed_ms < step.after_ms:
+            raise CaseFailed(f"{_show(step.expect)} came after {passed_ms:.0f} ms: too early")
+        if step.before_ms is not None and passed_ms > step.before_ms:
+            raise CaseFailed(f"{_show(step.expect)} came after {passed_ms:.0f} ms: too late")
+        self._at_s = found[0].at_s
+
+    async def _quiet(self, step: cases.QuietStep) -> None:
+        before = len(self.trace.events)
+        await asyncio.sleep(step.quiet_ms / 1000)
+        for event in self.trace.events[before:]:
+            for matcher in step.no:
+                if event.matches(matcher):
+                    raise CaseFailed(f"{_show(matcher)} came, which must not: {event}")
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    async def _switch(self, step: cases.ProxyStep) -> None:
+        proxy = self.proxies[step.at]
+        if step.proxy == "cut":
+            proxy.hang_up()
+        elif step.proxy == "down":
+            await proxy.__aexit__()
+        else:
+            await proxy.__aenter__()
+
+    async def _end(self, *, by_itself: bool = False) -> None:
+        """Let the client end, and wait for that."""
+        if self.code is not None:
+            return
+        if not by_itself:
+            assert self.process is not None
+            assert self.process.stdin is not None
+            if self.case.client.mode == "consume":
+                self._signal(signal.SIGTERM)
+            else:
+                self.process.stdin.close()
+        if not await self.trace.until(lambda: self.code is not None, within_s=PATIENCE_S):
+            raise CaseFailed("the client did not end")
+
+    # ---- the verdict ------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        case = self.case
+        for matcher in case.never:
+            for event in self.trace.matching(matcher):
+                raise CaseFailed(f"{_show(matcher)} came, which must not: {event}")
+        for each in case.counts:
+            times = len(self.trace.matching(each.of))
+            wrong = (
+                (each.times is not None and times != each.times)
+                or (each.at_least is not None and times < each.at_least)
+                or (each.at_most is not None and times > each.at_most)
+            )
+            if wrong:
+                raise CaseFailed(f"{_show(each.of)} came {times} times")
+        self._judge_order()
+        if case.exit is not None:
+            self._judge_exit(case.exit)
+        for law, text in broken_laws(self.trace, case, self.proxies):
+            if law not in case.waives:
+                raise CaseFailed(f"law {law}: {text}")
+
+    def _judge_order(self) -> None:
+        places = []
+        for matcher in self.case.order:
+            place = next((n for n, e in enumerate(self.trace.events) if e.matches(matcher)), None)
+            if place is None:
+                raise CaseFailed(f"{_show(matcher)} never came")
+            places.append(place)
+        if places != sorted(places):
+            raise CaseFailed(f"not in the order {'; '.join(map(_show, self.case.order))}")
+
+    def _judge_exit(self, expected: cases.Exit) -> None:
+        if self.code != expected.code:
+            raise CaseFailed(f"the client ended with {self.code}, not {expected.code}")
+        last = self.trace.events and next(
+            (e for e in reversed(self.trace.events) if e.request is None), None
+        )
+        if not last or last.kind != "stopped":
+            raise CaseFailed(f"its last line is {last}: expected stopped")
+        if self.case.client.mode == "consume":
+            ended_well = len(self.trace.matching({"end": {"outcome": "ok"}}))
+            handled = expected.handled if expected.handled is not None else ended_well
+            if last.members.get("handled") != handled:
+                raise CaseFailed(f"stopped says {last.members.get('handled')} handled: {handled}")
+        if not fits(expected.error, last.members.get("error")):
+            raise CaseFailed(f"stopped says {last.members.get('error')}: {expected.error} expected")
+
+
+def client_environment() -> dict[str, str]:
+    """The driver's own, without settings of the gateway; Java gets a small heap."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ORDERLANE_")}
+    return {**own, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def _show(matcher: cases.Matcher) -> str:
+    ((kind, members),) = matcher.items()
+    return f"{kind} {json.dumps(members)}" if members else kind
