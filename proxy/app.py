@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -24,6 +25,7 @@ from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.downstream.bulk_service import BulkService
 from proxy.downstream.consumer_service import ConsumerService
+from proxy.downstream.gate import Gate
 from proxy.downstream.producer_service import ProducerService
 from proxy.downstream.thrift_server import ThriftServer
 from proxy.errors import OrderlaneError
@@ -32,6 +34,7 @@ from proxy.history.record import History, NullHistory
 from proxy.lanes import Lanes
 from proxy.metrics import ProxyCollector
 from proxy.settings import GroupSettings, Settings, at_port, host_port
+from proxy.tls import server_context
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters import DeadLetters
@@ -91,15 +94,11 @@ class Proxy:
         self._producers = ProducerService(
             self._client, self._history, max_body_bytes=settings.limits.max_answer_bytes
         )
-        self._thrift = ThriftServer(
-            {
-                **self._consumers.entries(),
-                **self._bulk.entries(),
-                **self._producers.entries(),
-            },
-            settings.limits,
-        )
+        self._gate = Gate(settings.tokens)
+        methods = self._consumers.entries() | self._bulk.entries() | self._producers.entries()
+        self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits)
         self._http = self._make_http()
+        self._regular: list[asyncio.Task[None]] = []
         self._served = self._draining = False
 
     @property
@@ -122,7 +121,10 @@ class Proxy:
             yield from ownership.parkings()
 
     async def start(self) -> Addresses:
-        """Listen and serve. Raises OrderlaneError if a port cannot be had."""
+        """Listen and serve. Raises OrderlaneError if a port or a certificate cannot be had."""
+        listen = self.settings.listen
+        tls = None if listen.tls is None else server_context(listen.tls)
+        on_thrift = partial(self._thrift.listen, tls=tls)
         await self._client.start()
         for group in self.settings.groups:
             self._lanes.add(group)
@@ -134,11 +136,10 @@ class Proxy:
             spawn(recording, name="recorder"),
             spawn(watch_retention(self._context, self._parkings), name="retention"),
         ]
-        listen = self.settings.listen
-        thrift = await self._listen("listen.thrift", listen.thrift, self._thrift.listen)
+        thrift = await self._listen("listen.thrift", listen.thrift, on_thrift)
         producer = None
         if listen.producer is not None:
-            producer = await self._listen("listen.producer", listen.producer, self._thrift.listen)
+            producer = await self._listen("listen.producer", listen.producer, on_thrift)
         http = await self._listen("listen.http", listen.http, self._http.listen)
         self._served = True
         _log.info("proxy ready", thrift=thrift, http=http, client_id=self.client_id)
@@ -228,6 +229,7 @@ class Proxy:
             "connections": len(self._thrift.open),
             "bad_frames": self._thrift.bad_frames,
             "refused": self._thrift.refused_connections,
+            "refused_calls": self._gate.refused,
             "replayed": self._consumers.replayed,
             "skipped_acks": self._consumers.skipped_acks,
             "refused_acks": self._bulk.refused_acks,

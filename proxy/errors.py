@@ -21,3 +21,7 @@ class UnknownName(OrderlaneError):
 
 class Refused(OrderlaneError):
     """A request that is understood and not served; the message says why."""
+
+
+class NotAllowed(OrderlaneError):
+    """A request of someone who has not shown a valid token."""

@@ -84,6 +84,9 @@ PROCESS: dict[str, MetricDefinition] = {
     "refused": MetricDefinition(
         "refused_connections_total", "Connections over a limit", (), counter=True
     ),
+    "refused_calls": MetricDefinition(
+        "refused_calls_total", "Calls without a valid token", (), counter=True
+    ),
     "replayed": MetricDefinition(
         "replayed_answers_total", "Answers given once more to the same pull", (), counter=True
     ),

@@ -66,6 +66,12 @@ def _server_address(value: str) -> str:
     return value
 
 
+def _sha256(value: str) -> str:
+    if len(value) != 64 or not set(value.lower()) <= set("0123456789abcdef"):
+        raise ValueError("should be 64 hexadecimal digits, as orderlane token prints them")
+    return value.lower()
+
+
 def _comma_separated(value: object) -> object:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
@@ -144,6 +150,18 @@ class SettingsGroup(BaseModel):
     later: ClassVar[frozenset[str]] = frozenset()
 
 
+class TlsSettings(SettingsGroup):
+    """TLS on the ports for Thrift; files in PEM, read when the proxy starts."""
+
+    certificate: Annotated[str, Field(min_length=1)]
+    """File with the proxy's certificate, and those between it and its authority."""
+    key: Annotated[str, Field(min_length=1)]
+    """File with the certificate's private key, without a password."""
+    client_ca: Annotated[str, Field(min_length=1)] | None = None
+    """File with the authorities whose clients may connect: each client has to show a certificate
+    of theirs. null: clients need none."""
+
+
 class ListenSettings(SettingsGroup):
     """Where the proxy listens. Loopback is the default: opening a port to others is a decision."""
 
@@ -155,6 +173,9 @@ class ListenSettings(SettingsGroup):
     none."""
     http: Address = "127.0.0.1:9714"
     """host:port for /metrics, /healthz and /readyz."""
+    tls: TlsSettings | None = None
+    """TLS on thrift and producer: certificate, key and, if clients have to show certificates,
+    client_ca; null: none."""
 
 
 class LockSettings(SettingsGroup):
@@ -215,6 +236,15 @@ class LimitSettings(SettingsGroup):
     """Connections from one address, so that one faulty host cannot shut the others out."""
     memory_bytes: Bytes = 1_073_741_824
     """Bytes of message bodies held over all groups; reading from the brokers pauses above."""
+
+
+class TokenSettings(SettingsGroup):
+    """One token that clients may show."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    """Whose it is; for people."""
+    sha256: Annotated[str, AfterValidator(_sha256)]
+    """SHA-256 of the token, 64 hexadecimal digits; `orderlane token` makes both."""
 
 
 class TopicSettings(SettingsGroup):
@@ -319,6 +349,9 @@ class Settings(SettingsGroup):
     auto_create_groups: StrictBool = False
     """true: an unknown group is created with the topic that it asks for, as `orderlane up` and the
     demo do. Off, a typing error in a group's name is an error and not a second reader."""
+    tokens: Annotated[tuple[TokenSettings, ...], AfterValidator(_named_once)] = ()
+    """Tokens of which each call on the Thrift port has to show one. Two at a time let clients
+    change from one to the next. Empty: nobody is asked."""
     groups: Annotated[tuple[GroupSettings, ...], AfterValidator(_named_once)] = ()
     """The consumer groups."""
 

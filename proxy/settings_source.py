@@ -22,6 +22,9 @@ ENVIRONMENT_PREFIX = "ORDERLANE_"
 
 Location = tuple[int | str, ...]
 
+#: Settings whose wrong values are kept out of messages: a token may stand where its hash belongs.
+_NOT_SHOWN = frozenset({"sha256"})
+
 
 class _Loader(yaml.SafeLoader):
     """YAML's safe loader, which also refuses a name that stands twice: one would be lost."""
@@ -107,6 +110,7 @@ def explain(error: ValidationError, layers: Layers, model: type[BaseModel]) -> I
         else:
             found = detail["input"]
             is_one_value = kind != "value_error" or not isinstance(found, dict | list)
+            is_one_value = is_one_value and location[-1] not in _NOT_SHOWN
             yield f"{where}{f' is {short(found)}' if is_one_value else ''}: {_advice(detail)}"
 
 

@@ -201,7 +201,7 @@ struct QidResponse {
 
 /** One entry for every queue asked for. */
 struct FetchResponse {
-    /** 0 or absent: all right. */
+    /** 0 or absent: all right; 401: the token is missing or unknown. */
     1: optional i32 code,
     10: required list<QidResponse> results
 }
@@ -221,8 +221,8 @@ struct AckResult {
 /** A request that cannot be served. */
 exception PullException {
     /**
-     * 400: the request is wrong, or asks for what this version does not serve; 404: no such group
-     * or topic. From 500 on: the same request may succeed later, or at another proxy.
+     * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
+     * missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
      */
     1: i32 code,
     /** For people: what was wrong, where, and what would be right. */

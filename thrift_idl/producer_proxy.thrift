@@ -50,7 +50,8 @@ struct MessageResult {
 struct Result {
     /**
      * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-     * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down.
+     * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+     * 71: the token is missing or unknown.
      */
     1: i32 code,
     /** For people: what was wrong, and what would be right. */

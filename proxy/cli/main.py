@@ -17,6 +17,7 @@ from proxy.cli import (
     lag,
     processes,
     produce,
+    token,
     topics,
     verify_history,
 )
@@ -48,7 +49,7 @@ def options(
 for verb in (
     *(processes.up, processes.nameserver, processes.broker, processes.proxy),
     *(produce.produce, consume.consume, topics.topics, groups.groups, lag.lag),
-    *(demo.demo, doctor.doctor),
+    *(demo.demo, doctor.doctor, token.token),
 ):
     app.command()(verb)
 app.command("verify-history")(verify_history.verify_history)

@@ -21,10 +21,12 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.allocation import allocate
 from proxy.core.retry_policy import MS
 from proxy.downstream.bulk_readers import BulkReaders
+from proxy.downstream.gate import refuse_by
 from proxy.downstream.requests import (
     MAX_LINGER_MS,
     MAX_TEXT,
     MIN_LINGER_MS,
+    NOT_ALLOWED,
     refusal,
     user_properties,
 )
@@ -64,14 +66,20 @@ class BulkService:
         self._noisy = NoisyLog(_log)
         self.refused_acks = 0
 
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> dict[str, Entry]:
         """The methods by name."""
         return {
-            "fetch": Entry(consumer_service.fetch_args, awaiting(self._fetch)),
-            "ack": Entry(consumer_service.ack_args, awaiting(self._ack)),
-            "ranges": Entry(consumer_service.ranges_args, awaiting(self._ranges)),
+            "fetch": Entry(consumer_service.fetch_args, awaiting(self._fetch), _refuse_fetch),
+            "ack": Entry(consumer_service.ack_args, awaiting(self._ack), _refuse_ack),
+            "ranges": Entry(
+                consumer_service.ranges_args,
+                awaiting(self._ranges),
+                refuse_by(consumer_service.ranges_result),
+            ),
             "getConsumeStats": Entry(
-                consumer_service.getConsumeStats_args, awaiting(self._consume_stats)
+                consumer_service.getConsumeStats_args,
+                awaiting(self._consume_stats),
+                refuse_by(consumer_service.getConsumeStats_result),
             ),
         }
 
@@ -364,3 +372,17 @@ def _message(stored: StoredMessage) -> Any:
         bornAtMs=stored.born_ms,
         messageId=stored.message_id,
     )
+
+
+def _refuse_fetch(arguments: Any, reply: Reply, _error: OrderlaneError) -> None:
+    answer = consumer.FetchResponse(code=NOT_ALLOWED, results=[])
+    linger_ms = (arguments.request and arguments.request.maxLingerTime) or 0
+    delay_s = min(max(linger_ms, MIN_LINGER_MS), MAX_LINGER_MS) / 1000
+    # At once it would make DDMQ's Java client spin.
+    asyncio.get_running_loop().call_later(
+        delay_s, reply, consumer_service.fetch_result(success=answer)
+    )
+
+
+def _refuse_ack(_arguments: Any, reply: Reply, _error: OrderlaneError) -> None:
+    reply(consumer_service.ack_result(success=False))

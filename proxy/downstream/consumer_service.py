@@ -6,7 +6,7 @@ Acks are applied before messages are taken, so a pull that acks a message may br
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
+from proxy.downstream.gate import refuse_by
 from proxy.downstream.replays import Replays, RequestName
 from proxy.downstream.requests import (
     Addressed,
@@ -72,13 +73,25 @@ class ConsumerService:
         self.replayed = 0  # answers given once more
         self.skipped_acks = 0  # links that name no group here, or are malformed
 
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> dict[str, Entry]:
         """The methods by name."""
         return {
-            "pull": Entry(consumer_service.pull_args, self.pull),
-            "submit": Entry(consumer_service.submit_args, self.submit),
-            "settle": Entry(consumer_service.settle_args, self.settle),
-            "extend": Entry(consumer_service.extend_args, self.extend),
+            "pull": Entry(consumer_service.pull_args, self.pull, self._refuse_pull),
+            "submit": Entry(
+                consumer_service.submit_args,
+                self.submit,
+                refuse_by(consumer_service.submit_result),
+            ),
+            "settle": Entry(
+                consumer_service.settle_args,
+                self.settle,
+                refuse_by(consumer_service.settle_result),
+            ),
+            "extend": Entry(
+                consumer_service.extend_args,
+                self.extend,
+                refuse_by(consumer_service.extend_result),
+            ),
         }
 
     # ---- methods --------------------------------------------------------------------------------
@@ -278,21 +291,27 @@ class ConsumerService:
             not_held += [(context, number) for number in void]
         return not_held
 
+    def _refuse_pull(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+        request = arguments.request or consumer.PullRequest(clientId="none")
+        _answer_unserved(request, reply, error, ours=uses_our_fields(request))
+
     def _not_served(self, request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:
         self.unknown_names += isinstance(error, UnknownName)
         client = reply.connection.address
         key = f"{client} {type(error).__name__}"  # not the text: it has what the client made up
         self._noisy.warning(key, "pull refused", client=client, reason=str(error))
-        if ours:
-            _refuse(reply, consumer_service.pull_result, error)
-            return
-        # DDMQ's C++ client drops its acks at an exception, its Go client stalls for 5 s; and an
-        # answer at once would let them spin.
-        answer = consumer_service.pull_result(
-            success=pull_response([], group="", ours=False, home="")
-        )
-        delay_s = linger_ms(request, ours=False) / 1000
-        asyncio.get_running_loop().call_later(delay_s, reply, answer)
+        _answer_unserved(request, reply, error, ours=ours)
+
+
+def _answer_unserved(request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:
+    if ours:
+        _refuse(reply, consumer_service.pull_result, error)
+        return
+    # DDMQ's C++ client drops its acks at an exception, its Go client stalls for 5 s; and an
+    # answer at once would let them spin.
+    answer = consumer_service.pull_result(success=pull_response([], group="", ours=False, home=""))
+    delay_s = linger_ms(request, ours=False) / 1000
+    asyncio.get_running_loop().call_later(delay_s, reply, answer)
 
 
 def _refuse(reply: Reply, result: Callable[..., Any], error: OrderlaneError) -> None:

@@ -1,13 +1,13 @@
 """ProducerService: what thin clients send, through the broker client's Producer, which keeps order.
 
-Result codes are DDMQ's, and one of ours. A send that failed may still be stored: its client sends
+Result codes are DDMQ's, and two of ours. A send that failed may still be stored: its client sends
 it again with the same UNIQ_KEY, so that consumers can tell.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -28,14 +28,15 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from proxy.downstream.requests import RESERVED_PROPERTIES
-from proxy.downstream.thrift_server import Entry, Reply, awaiting
+from proxy.downstream.thrift_server import Entry, Refuse, Reply, awaiting
 from proxy.history.record import History
 from proxy.logs import NoisyLog
 from thrift_idl import producer, producer_service
 
 _log = structlog.get_logger("producers")
 
-OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC, NOT_SENT = 0, 10, 11, 12, 14, 70
+OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC = 0, 10, 11, 12, 14
+NOT_SENT, NOT_ALLOWED = 70, 71  # our own
 NOT_A_DELAY_TOPIC, BAD_DELAY_TYPE = 18, 31
 LOOPS = 3  # DelayMessage.dmsgtype
 
@@ -78,13 +79,29 @@ class ProducerService:
         self._creating = asyncio.Lock()
         self._being_created: Topic | None = None
 
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> dict[str, Entry]:
         """The methods by name."""
         return {
-            "sendSync": Entry(producer_service.sendSync_args, awaiting(self._send_sync)),
-            "sendAsync": Entry(producer_service.sendAsync_args, awaiting(self._send_async)),
-            "sendBatchSync": Entry(producer_service.sendBatchSync_args, awaiting(self._send_batch)),
-            "sendDelaySync": Entry(producer_service.sendDelaySync_args, awaiting(self._send_delay)),
+            "sendSync": Entry(
+                producer_service.sendSync_args,
+                awaiting(self._send_sync),
+                _refuse_by(producer_service.sendSync_result, producer.Result),
+            ),
+            "sendAsync": Entry(
+                producer_service.sendAsync_args,
+                awaiting(self._send_async),
+                _refuse_by(producer_service.sendAsync_result, producer.Result),
+            ),
+            "sendBatchSync": Entry(
+                producer_service.sendBatchSync_args,
+                awaiting(self._send_batch),
+                _refuse_by(producer_service.sendBatchSync_result, producer.Result),
+            ),
+            "sendDelaySync": Entry(
+                producer_service.sendDelaySync_args,
+                awaiting(self._send_delay),
+                _refuse_by(producer_service.sendDelaySync_result, producer.DelayResult),
+            ),
         }
 
     # ---- methods --------------------------------------------------------------------------------
@@ -259,3 +276,9 @@ def _message_results(outcomes: Sequence[Outcome]) -> list[Any]:
         results.append(producer.MessageResult(code=code, msg=None if reason == before else reason))
         before = reason
     return results
+
+
+def _refuse_by(result: Callable[..., Any], outcome: Callable[..., Any]) -> Refuse:
+    return lambda _arguments, reply, error: reply(
+        result(success=outcome(code=NOT_ALLOWED, msg=str(error)))
+    )

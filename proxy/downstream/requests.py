@@ -15,7 +15,7 @@ from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
 from proxy.core.pull_buffer import Holder
 from proxy.downstream.replays import ClientName, RequestName
-from proxy.errors import Refused, UnknownName
+from proxy.errors import NotAllowed, Refused, UnknownName
 from proxy.group_lane import Verdicts
 from proxy.settings import GroupSettings
 from thrift_idl import consumer
@@ -30,9 +30,9 @@ MAX_TEXT = 256
 #: Verdicts in one request, over all its contexts.
 MAX_VERDICTS = 100_000
 
-#: Codes of a PullException: a request that is wrong, or not served by this version; no such group
-#: or topic; a broker that failed.
-REFUSED, UNKNOWN_NAME, UNAVAILABLE = 400, 404, 503
+#: Codes of a PullException: a request that is wrong, or not served by this version; a token that is
+#: missing or unknown; no such group or topic; a broker that failed.
+REFUSED, NOT_ALLOWED, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 404, 503
 
 _OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token", "topics")
 
@@ -50,6 +50,8 @@ _NO_CONTEXT = consumer.Context()
 def refusal(error: Exception) -> consumer.PullException:
     """What a client is told of *error*; the codes stand in the IDL."""
     code = UNAVAILABLE if isinstance(error, RemotingError) else REFUSED
+    if isinstance(error, NotAllowed):
+        code = NOT_ALLOWED
     unknown_topic = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
     if isinstance(error, UnknownName) or unknown_topic:
         code = UNKNOWN_NAME

@@ -7,6 +7,7 @@ answers by calling its ``Reply``, at once or later, so a waiting pull costs no t
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from proxy.downstream.thrift_frames import (
 from proxy.errors import OrderlaneError
 from proxy.logs import NoisyLog
 from proxy.settings import LimitSettings
+from proxy.tls import HANDSHAKE_S, SHUTDOWN_S
 from proxy.wakeup import Signal
 
 _log = structlog.get_logger("thrift")
@@ -43,12 +45,21 @@ class Method(Protocol):
         """Serve one call."""
 
 
+#: How a method answers a call that is not allowed.
+Refuse = Callable[[Any, "Reply", OrderlaneError], None]
+
+
+def _fail(_arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+    reply.fail(error)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A method with its generated ``*_args`` class."""
+    """A method with its generated ``*_args`` class, and what it answers who may not call it."""
 
     arguments: Callable[[], Any]
     method: Method
+    refuse: Refuse = _fail
 
 
 def awaiting(handler: Callable[[Any, Reply], Coroutine[Any, Any, Any]]) -> Method:
@@ -77,6 +88,11 @@ class Reply:
         #: Called once if the connection ends before the answer has left the process whole.
         self.on_lost: Callable[[], None] | None = None
         self._answered = False
+
+    @property
+    def answered(self) -> bool:
+        """True once the answer is on its way."""
+        return self._answered
 
     def __call__(self, result: Any) -> None:
         """Answer with the generated ``*_result`` struct."""
@@ -127,8 +143,11 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client came."""
         self._transport = cast(asyncio.Transport, transport)
-        # 0: pause_writing says at once that bytes stayed here, resume_writing that all have left.
-        self._transport.set_write_buffer_limits(high=0)
+        # pause_writing says at once that bytes stayed here, resume_writing that all have left. With
+        # TLS, whose limit counts from 1, up to 64 KiB may stay below: an answer that is lost there
+        # waits for the end of its leases.
+        high = 0 if transport.get_extra_info("sslcontext") is None else 1
+        self._transport.set_write_buffer_limits(high=high, low=0)
         peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         self.address = peer[0] if peer else ""
         self.home = _host_port(*own[:2]) if own else ""
@@ -148,9 +167,10 @@ class Connection(asyncio.Protocol):
         self._writing_paused = True
 
     def resume_writing(self) -> None:
-        """All bytes have left the process."""
+        """All bytes have left the process: an answer's, or those of TLS itself."""
         self._writing_paused = False
-        self._done()
+        if self._current is None or self._current.answered:
+            self._done()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended; whose answer did not leave whole is told."""
@@ -230,10 +250,15 @@ class ThriftServer:
         self._last_id = 0
         self._listeners: list[asyncio.Server] = []
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
         """Listen on *host*:*port* (0: any free one); returns the port. Raises OSError."""
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(self._connection, host, port, backlog=1024)
+        times: dict[str, Any] = {}
+        if tls is not None:
+            times = {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}
+        listener = await loop.create_server(
+            self._connection, host, port, backlog=1024, ssl=tls, **times
+        )
         self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])
 

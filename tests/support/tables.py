@@ -17,12 +17,17 @@ from pydantic_core import PydanticUndefined
 
 from bench import document
 from proxy.metrics import definitions
-from proxy.settings import GroupSettings, Settings, TopicSettings
+from proxy.settings import GroupSettings, Settings, TlsSettings, TokenSettings, TopicSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 METRIC_PREFIX = "orderlane_"
 
 _LISTS: dict[str, type[BaseModel]] = {"groups": GroupSettings, "topics": TopicSettings}
+#: Groups of settings that may be left out: a line for the whole, and one for each inside.
+_OPTIONAL: dict[str, tuple[str, type[BaseModel]]] = {
+    "tls": ("tls.", TlsSettings),
+    "tokens": ("tokens[].", TokenSettings),
+}
 
 
 def tables() -> dict[Path, dict[str, str]]:
@@ -71,6 +76,9 @@ def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInf
             yield from _fields(inner, f"{prefix}{name}{'[]' if name in _LISTS else ''}.")
         else:
             yield f"{prefix}{name}", field
+            if name in _OPTIONAL:
+                path, inner = _OPTIONAL[name]
+                yield from _fields(inner, prefix + path)
 
 
 def _default(field: FieldInfo) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,8 +12,11 @@ import pytest
 from broker_core.errors import BrokerError, StoreError
 from proxy.cli import main
 from proxy.cli.output import OutputFormat, print_rows
-from proxy.errors import SettingsError
+from proxy.downstream.gate import Gate
+from proxy.errors import NotAllowed, SettingsError
+from proxy.settings import load_settings
 from tests.support.histories import Story
+from thrift_idl import consumer
 
 Run = Callable[..., int]
 
@@ -176,3 +180,29 @@ def test_a_wide_table_keeps_a_row_on_a_line(capsys: pytest.CaptureFixture[str]) 
     rows = [{f"column {number}": "x" * 30 for number in range(10)}]
     print_rows(rows, columns=list(rows[0]), output=OutputFormat.TABLE)
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_token_is_shown_with_what_the_settings_keep_of_it(
+    orderlane: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert orderlane("token", "billing") == 0
+    made, settings = capsys.readouterr().out.split("\n", 1)
+    path = tmp_path / "orderlane.yaml"
+    path.write_text(settings)
+    Gate(load_settings(path, environment={}).tokens).check("settle", CallWith(made))
+    with pytest.raises(NotAllowed):
+        Gate(load_settings(path, environment={}).tokens).check("settle", CallWith(made[:-1]))
+
+    assert orderlane("token", "billing", "-o", "json") == 0
+    other = orjson.loads(capsys.readouterr().out)
+    assert other["token"] != made
+    assert other["sha256"] == hashlib.sha256(other["token"].encode()).hexdigest()
+
+
+class CallWith:
+    """Arguments of a settle with a token."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, token: str) -> None:
+        self.request = consumer.AckRequest(groupId="g", acks=[], token=token)

@@ -1226,7 +1226,7 @@ class FetchResponse : public virtual ::apache::thrift::TBase {
 
   virtual ~FetchResponse() noexcept;
   /**
-   * 0 or absent: all right.
+   * 0 or absent: all right; 401: the token is missing or unknown.
    */
   int32_t code;
   std::vector<QidResponse>  results;
@@ -1368,8 +1368,8 @@ class PullException : public ::apache::thrift::TException {
 
   virtual ~PullException() noexcept;
   /**
-   * 400: the request is wrong, or asks for what this version does not serve; 404: no such group
-   * or topic. From 500 on: the same request may succeed later, or at another proxy.
+   * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
+   * missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
    */
   int32_t code;
   /**

@@ -275,7 +275,8 @@ class Result : public virtual ::apache::thrift::TBase {
   virtual ~Result() noexcept;
   /**
    * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-   * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down.
+   * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+   * 71: the token is missing or unknown.
    */
   int32_t code;
   /**

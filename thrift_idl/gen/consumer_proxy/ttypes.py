@@ -1619,7 +1619,7 @@ class FetchResponse(object):
     One entry for every queue asked for.
 
     Attributes:
-     - code: 0 or absent: all right.
+     - code: 0 or absent: all right; 401: the token is missing or unknown.
      - results
 
     """
@@ -1858,8 +1858,8 @@ class PullException(TException):
     A request that cannot be served.
 
     Attributes:
-     - code: 400: the request is wrong, or asks for what this version does not serve; 404: no such group
-    or topic. From 500 on: the same request may succeed later, or at another proxy.
+     - code: 400: the request is wrong, or asks for what this version does not serve; 401: the token is
+    missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
      - message: For people: what was wrong, where, and what would be right.
 
     """

@@ -296,7 +296,8 @@ class Result(object):
 
     Attributes:
      - code: 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-    unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down.
+    unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+    71: the token is missing or unknown.
      - msg: For people: what was wrong, and what would be right.
      - key: The message's key, or what names it.
      - messages: Of a batch that was not stored whole: one for each message, in their order.

@@ -4174,7 +4174,7 @@ func (p *QidResponse) String() string {
 // One entry for every queue asked for.
 //
 // Attributes:
-//  - Code: 0 or absent: all right.
+//  - Code: 0 or absent: all right; 401: the token is missing or unknown.
 //  - Results
 type FetchResponse struct {
   Code *int32 `thrift:"code,1" db:"code" json:"code,omitempty"`
@@ -4709,8 +4709,8 @@ func (p *AckResult_) String() string {
 // A request that cannot be served.
 //
 // Attributes:
-//  - Code: 400: the request is wrong, or asks for what this version does not serve; 404: no such group
-// or topic. From 500 on: the same request may succeed later, or at another proxy.
+//  - Code: 400: the request is wrong, or asks for what this version does not serve; 401: the token is
+// missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
 //  - Message: For people: what was wrong, where, and what would be right.
 type PullException struct {
   Code int32 `thrift:"code,1" db:"code" json:"code"`

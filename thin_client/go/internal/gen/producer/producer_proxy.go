@@ -754,7 +754,8 @@ func (p *MessageResult_) String() string {
 //
 // Attributes:
 //  - Code: 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-// unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down.
+// unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+// 71: the token is missing or unknown.
 //  - Msg: For people: what was wrong, and what would be right.
 //  - Key: The message's key, or what names it.
 //  - Messages: Of a batch that was not stored whole: one for each message, in their order.

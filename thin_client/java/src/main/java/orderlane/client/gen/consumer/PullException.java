@@ -25,8 +25,8 @@ public class PullException extends org.apache.thrift.TException implements org.a
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * 400: the request is wrong, or asks for what this version does not serve; 404: no such group
-     * or topic. From 500 on: the same request may succeed later, or at another proxy.
+     * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
+     * missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
      */
     CODE((short)1, "code"),
     /**
@@ -145,16 +145,16 @@ public class PullException extends org.apache.thrift.TException implements org.a
   }
 
   /**
-   * 400: the request is wrong, or asks for what this version does not serve; 404: no such group
-   * or topic. From 500 on: the same request may succeed later, or at another proxy.
+   * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
+   * missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
    */
   public int getCode() {
     return this.code;
   }
 
   /**
-   * 400: the request is wrong, or asks for what this version does not serve; 404: no such group
-   * or topic. From 500 on: the same request may succeed later, or at another proxy.
+   * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
+   * missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
    */
   public PullException setCode(int code) {
     this.code = code;

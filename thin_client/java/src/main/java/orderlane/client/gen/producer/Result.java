@@ -30,7 +30,8 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
      * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-     * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down.
+     * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+     * 71: the token is missing or unknown.
      */
     CODE((short)1, "code"),
     /**
@@ -180,7 +181,8 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
 
   /**
    * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-   * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down.
+   * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+   * 71: the token is missing or unknown.
    */
   public int getCode() {
     return this.code;
@@ -188,7 +190,8 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
 
   /**
    * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-   * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down.
+   * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+   * 71: the token is missing or unknown.
    */
   public Result setCode(int code) {
     this.code = code;

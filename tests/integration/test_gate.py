@@ -1,0 +1,255 @@
+"""TLS and tokens on the Thrift port, at whole proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.errors import OrderlaneError
+from proxy.settings import host_port
+from tests.support.certificates import Certificates, make_certificates
+from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
+from tests.support.thrift_client import COMPACT, ThriftClient, ddmq_pull, link, our_pull
+from thrift_idl import consumer, producer
+
+TOKEN, OLD_TOKEN = "correct horse", "battery staple"
+TOKENS = [
+    {"name": name, "sha256": hashlib.sha256(token.encode()).hexdigest()}
+    for name, token in (("new", TOKEN), ("old", OLD_TOKEN))
+]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@asynccontextmanager
+async def client_of(
+    gateway: Gateway, *, tls: ssl.SSLContext | None = None, **overrides: Any
+) -> AsyncIterator[ThriftClient]:
+    """A raw client of a new proxy."""
+    _, addresses = await gateway.start_proxy(**overrides)
+    host, port = host_port(addresses.thrift)
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+    client = ThriftClient(reader, writer, COMPACT)
+    yield client
+    client.abort()
+
+
+def tls_of(certificates: Certificates, *, client_ca: bool = False) -> dict[str, Any]:
+    settings = {"certificate": str(certificates.server), "key": str(certificates.server_key)}
+    if client_ca:
+        settings["client_ca"] = str(certificates.ca)
+    return {"listen.tls": settings}
+
+
+# ---- tokens -------------------------------------------------------------------------------------
+
+
+def requests(token: str | None) -> list[tuple[str, list[Any]]]:
+    """Every method of the port, called with *token*."""
+    context = consumer.Context(groupId=GROUP, topic="orders", qid="broker-a_0#1")
+    reference = consumer.LeaseRef(context=context, leaseId=1)
+    message = producer.Message(topic="orders", body=b"x", token=token)
+    return [
+        ("pull", [our_pull(GROUP, token=token)]),
+        ("submit", [consumer.ConsumeResult(context=context, token=token)]),
+        ("settle", [consumer.AckRequest(groupId=GROUP, acks=[], token=token)]),
+        (
+            "extend",
+            [consumer.ExtendRequest(groupId=GROUP, leases=[reference], ms=10, token=token)],
+        ),
+        ("ranges", [consumer.RangesRequest(groupId=GROUP, topics=["orders"], token=token)]),
+        ("getConsumeStats", [consumer.ConsumeStatsRequest(group=GROUP, token=token)]),
+        (
+            "fetch",
+            [consumer.FetchRequest(consumerId="c", groupId=GROUP, cluster="", token=token)],
+        ),
+        (
+            "ack",
+            [
+                consumer.AckResult(
+                    consumerId="c", groupId="bulk", cluster="", offsets={}, token=token
+                )
+            ],
+        ),
+        ("sendSync", [message, 1000]),
+        ("sendAsync", [message]),
+        ("sendBatchSync", [[message, message]]),
+        ("sendDelaySync", [producer.DelayMessage(topic="orders", action=1, token=token), 1000]),
+    ]
+
+
+def refusal_of(method: str, answer: Any) -> int | None:
+    """The code with which *answer* refuses, None if it does not."""
+    if isinstance(answer, consumer.PullException):
+        return answer.code
+    if method == "ack":
+        return None if answer else 401
+    code = getattr(answer, "code", None)
+    return code if code in (401, 71) else None
+
+
+async def ask(client: ThriftClient, method: str, arguments: list[Any]) -> Any:
+    try:
+        return await client.call(method, *arguments)
+    except consumer.PullException as error:
+        return error
+
+
+async def test_every_method_asks_for_a_token_that_the_settings_know(tmp_path: Path) -> None:
+    """Whoever adds a method without the gate, or a request without a token, fails here."""
+    topics = [{"name": TOPIC, "order_key": "KEY"}]
+    groups = [{"name": name, "topics": topics} for name in (GROUP, "bulk")]
+    async with (
+        run_gateway(tmp_path) as gateway,
+        client_of(gateway, tokens=TOKENS, groups=groups) as client,
+    ):
+        for token, refused in (
+            (None, True),
+            ("", True),
+            ("wrong", True),
+            (TOKEN, False),
+            (OLD_TOKEN, False),
+        ):
+            for method, arguments in requests(token):
+                code = refusal_of(method, await ask(client, method, arguments))
+                wanted = 71 if method.startswith("send") else 401
+                assert code == (wanted if refused else None), (method, token)
+
+
+async def test_the_sentence_says_what_to_do(tmp_path: Path) -> None:
+    async with (
+        run_gateway(tmp_path) as gateway,
+        client_of(gateway, tokens=TOKENS) as client,
+    ):
+        for token, sentence in ((None, "option token"), ("x", "does not know")):
+            with pytest.raises(consumer.PullException, match=sentence):
+                await client.pull(GROUP, token=token)
+
+
+async def test_all_messages_of_a_batch_need_the_token(tmp_path: Path) -> None:
+    async with (
+        run_gateway(tmp_path) as gateway,
+        client_of(gateway, tokens=TOKENS) as client,
+    ):
+        batch = [producer.Message(topic="orders", body=b"x", token=each) for each in (TOKEN, None)]
+        assert (await client.call("sendBatchSync", batch)).code == 71
+        assert (await client.call("sendBatchSync", [])).code == 71
+
+
+async def test_a_ddmq_client_without_token_gets_nothing_and_settles_nothing(
+    tmp_path: Path,
+) -> None:
+    """Its clients cannot bear an exception; its acks do not count."""
+    async with run_gateway(tmp_path) as gateway:
+        await gateway.send(["k"])
+        async with client_of(gateway, tokens=TOKENS) as client:
+            got = consumer.PullResponse(messages=[])
+            while not got.messages:
+                got = await client.pull(GROUP, token=TOKEN, linger_ms=500)
+            offset = got.messages[0].offset
+            verdict = link(got.context, success=[offset])
+            nothing = await client.call("pull", ddmq_pull(GROUP, result=verdict))
+            await asyncio.sleep(0.1)
+
+            assert nothing == consumer.PullResponse(context=consumer.Context(), messages=[])
+            assert gateway.events("ack_ok") == []
+
+
+async def test_refused_calls_are_counted(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        proxy, addresses = await gateway.start_proxy(tokens=TOKENS)
+        reader, writer = await asyncio.open_connection(*host_port(addresses.thrift))
+        client = ThriftClient(reader, writer, COMPACT)
+        await ask(client, "pull", [our_pull(GROUP)])
+
+        assert proxy._figures()["refused_calls"] == 1
+        client.abort()
+
+
+# ---- TLS ----------------------------------------------------------------------------------------
+
+
+async def test_a_client_that_trusts_the_authority_is_served_over_tls(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """Answers of many megabytes pass, and the connection goes on after them."""
+    async with run_gateway(tmp_path) as gateway:
+        await gateway.send(
+            list("abcdef"), body='{{"key": "{key}", "n": {n}, "x": "' + "x" * 400_000 + '"}}'
+        )
+        tls = certificates.client_context()
+        async with client_of(gateway, tls=tls, **tls_of(certificates)) as client:
+            bodies = 0
+            while bodies < 6:
+                got = await client.pull(GROUP, manyQueues=True, linger_ms=500)
+                bodies += sum(len(each.messages) for each in (got, *(got.more or ())))
+            assert (await client.pull(GROUP)).messages == []
+
+
+@pytest.mark.parametrize("shown", ["none", "other", "right"])
+async def test_clients_have_to_show_a_certificate_of_the_authority(
+    tmp_path: Path, certificates: Certificates, shown: str
+) -> None:
+    tls = certificates.client_context(own=shown == "right")
+    if shown == "other":
+        tls.load_cert_chain(certificates.other_client, certificates.other_client_key)
+    async with run_gateway(tmp_path) as gateway:
+        try:
+            async with client_of(
+                gateway, tls=tls, **tls_of(certificates, client_ca=True)
+            ) as client:
+                await client.pull(GROUP)
+        except (ssl.SSLError, ConnectionError, asyncio.IncompleteReadError):
+            assert shown != "right"
+        else:
+            assert shown == "right"
+
+
+async def test_a_client_without_tls_is_hung_up_on_and_others_go_on(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    async with run_gateway(tmp_path) as gateway:
+        _, addresses = await gateway.start_proxy(**tls_of(certificates))
+        host, port = host_port(addresses.thrift)
+        reader, writer = await asyncio.open_connection(host, port)
+        plain = ThriftClient(reader, writer, COMPACT)
+        plain.send("pull", our_pull(GROUP))
+        async with asyncio.timeout(5):
+            assert b"" in (
+                await reader.read(100),
+                await reader.read(100),
+            )  # an alert may come first
+        plain.abort()
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=certificates.client_context()
+        )
+        client = ThriftClient(reader, writer, COMPACT)
+        assert (await client.pull(GROUP)).messages == []
+        client.abort()
+
+
+async def test_wrong_certificate_files_end_the_start_with_a_sentence(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    good = tls_of(certificates)["listen.tls"]
+    nothing = tmp_path / "nothing.pem"
+    nothing.write_text("nothing")
+    async with run_gateway(tmp_path) as gateway:
+        for wrong, sentence in (
+            ({"certificate": str(tmp_path / "no.pem")}, r"listen\.tls\.certificate: cannot read"),
+            ({"key": str(certificates.client_key)}, "no certificate and its unencrypted key"),
+            ({"certificate": str(nothing)}, "no certificate and its unencrypted key"),
+            ({"client_ca": str(nothing)}, r"listen\.tls\.client_ca: .* no certificate in PEM"),
+        ):
+            with pytest.raises(OrderlaneError, match=sentence):
+                await gateway.start_proxy(**{"listen.tls": {**good, **wrong}})

@@ -1,0 +1,53 @@
+"""Certificates for tests of TLS: an authority, what it signed, and a stranger's."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM files."""
+
+    #: Signed the server's and the client's.
+    ca: Path
+    server: Path
+    server_key: Path
+    client: Path
+    client_key: Path
+    #: Signed neither.
+    other_ca: Path
+    other_client: Path
+    other_client_key: Path
+
+    def client_context(self, *, own: bool = False) -> ssl.SSLContext:
+        """What a client needs that trusts the authority; *own*: it shows its certificate."""
+        context = ssl.create_default_context(cafile=str(self.ca))
+        if own:
+            context.load_cert_chain(self.client, self.client_key)
+        return context
+
+
+def make_certificates(folder: Path) -> Certificates:
+    """Write them to *folder*; the server's is for 127.0.0.1, ::1 and localhost."""
+    ca, other = trustme.CA(), trustme.CA()
+    made = Certificates(
+        *(folder / name for name in ("ca.pem", "server.pem", "server.key")),
+        *(folder / name for name in ("client.pem", "client.key")),
+        *(folder / name for name in ("other-ca.pem", "other-client.pem", "other-client.key")),
+    )
+    ca.cert_pem.write_to_path(str(made.ca))
+    other.cert_pem.write_to_path(str(made.other_ca))
+    for leaf, certificate, key in (
+        (ca.issue_cert("127.0.0.1", "::1", "localhost"), made.server, made.server_key),
+        (ca.issue_cert("client@orderlane.test"), made.client, made.client_key),
+        (other.issue_cert("x@orderlane.test"), made.other_client, made.other_client_key),
+    ):
+        leaf.private_key_pem.write_to_path(str(key))
+        for number, part in enumerate(leaf.cert_chain_pems):
+            part.write_to_path(str(certificate), append=number > 0)
+    return made
