@@ -47,6 +47,9 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
     "spilled": MetricDefinition(
         "spilled_messages", "Messages behind stuck keys that are held as offsets alone", _QUEUE
     ),
+    "uncopied": MetricDefinition(
+        "uncopied_messages", "Messages of parked keys that are not in the parked topic yet", _QUEUE
+    ),
     "keys": MetricDefinition("keys", "Order keys with unfinished messages", _QUEUE),
     "span": MetricDefinition(
         "span_messages", "Read position of the queue minus the committed offset", _QUEUE

@@ -276,10 +276,12 @@ class TopicSettings(SettingsGroup):
     max_deliveries: Count = 16
     """Hand-outs of one message until on_exhausted applies; those given back unhandled are not
     counted."""
-    on_exhausted: Literal["park", "dead_letter", "block"] = "dead_letter"
-    """What follows the last hand-out. dead_letter: the message goes to %DLQ%group and its key goes
-    on; park: it goes to the parked topic, and all later ones of its key behind it, until the key is
-    redriven; block: it is retried for ever and its key waits."""
+    on_exhausted: Literal["park", "dead_letter", "block"] = "park"
+    """What follows the last hand-out, or a reject. park: the message goes to the parked topic, and
+    all later ones of its key behind it, in order, until the key is redriven; one without an order
+    key goes to %DLQ%group, since it has nothing to wait behind. dead_letter: the message goes to
+    %DLQ%group and its key goes on, which gives up the key's order. block: it is retried for ever
+    and its key waits."""
     max_pull_batch: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 256
     """Messages in one answer, where the client asks for no fewer."""
     max_jobs_in_memory: Count = 20_000

@@ -119,7 +119,12 @@ def _findings(group: dict[str, Any]) -> Iterator[str]:
         yield "this proxy takes part and owns no queue (others own all, or the topic is missing)"
     for queue in queues:
         where = f"{queue['topic']}/{queue['queue']}"
-        if queue["ready"] and not queue["leased"] and not group["waiting_pulls"]:
+        if queue["trouble"]:
+            yield (
+                f"{where}: {queue['uncopied']} messages of parked keys wait until copies of them"
+                f" can be stored in {queue['trouble']}"
+            )
+        elif queue["ready"] and not queue["leased"] and not group["waiting_pulls"]:
             yield f"{where} has {queue['ready']} messages ready and no client pulls"
         elif queue["blocked"] and not queue["ready"] and not queue["leased"]:
             yield f"{where}: {queue['blocked']} messages wait behind one that is being retried"

@@ -58,7 +58,9 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatistics:
-    """A moment of a pipeline. Counts are jobs; ``base`` is the committable offset."""
+    """A moment of a pipeline. Counts are jobs; ``base`` is the committable offset. ``uncopied`` are
+    those of parked keys that have no copy yet, ``trouble`` says why if they cannot get one.
+    """
 
     queue: QueueName
     epoch: Epoch
@@ -75,6 +77,8 @@ class PipelineStatistics:
     position: int
     end: int
     draining: bool
+    uncopied: int = 0
+    trouble: str = ""
 
     def __str__(self) -> str:
         return (

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.effects import Effects, Nack, Outcome
+from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
 from proxy.core.job_chains import Job, JobState
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.parked_key import ParkedKey
@@ -45,6 +45,8 @@ class ParkingPipeline(QueuePipeline):
         self.recorded: set[bytes] = set(self.parked)
         #: Keys that left the parked list, which no record says yet: they are held still.
         self.leaving: set[bytes] = set()
+        #: Why no copies can be stored, in a sentence; "" if they can.
+        self.trouble = ""
         for key in self.parked:
             self.jobs.hold_key(key)
 
@@ -162,6 +164,11 @@ class ParkingPipeline(QueuePipeline):
     def _with_refills(self, effects: Effects) -> Effects:
         effects.parking |= bool(self.jobs.held_keys)
         return super()._with_refills(effects)
+
+    def statistics(self) -> PipelineStatistics:
+        """A frozen record of this moment."""
+        uncopied = sum(self.jobs.unfinished_of(key) for key in self.jobs.held_keys)
+        return replace(super().statistics(), uncopied=uncopied, trouble=self.trouble)
 
     def drain(self) -> None:
         """Both hand out nothing more."""

@@ -22,7 +22,7 @@ class RetryPolicy:
 
     intervals_ms: tuple[int, ...] = (100, 150, 300, 1000, 5000, 30000)
     max_deliveries: int = 16
-    on_exhausted: OnExhausted = OnExhausted.DEAD_LETTER
+    on_exhausted: OnExhausted = OnExhausted.PARK
 
     def delay_ns(self, attempts: int) -> int:
         """How long a job waits after the failure of hand-out number *attempts* (from 1)."""

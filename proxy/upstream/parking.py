@@ -187,9 +187,17 @@ class Parking:
             try:
                 await self._look_after()
                 back_off_s = _FIRST_BACK_OFF_S
+                self._pipeline.trouble = ""
             except Exception as error:  # whatever it is: no key may stand still in silence
                 bug = None if isinstance(error, RemotingError) else error
-                self._log.error("parked keys wait", reason=str(error), exc_info=bug)
+                self._pipeline.trouble = f"{self._queue.topic}: {error}"
+                self._log.error(
+                    "messages of parked keys wait until copies of them can be stored; trying again",
+                    parked_topic=self._queue.topic,
+                    messages=self._pipeline.statistics().uncopied,
+                    reason=str(error),
+                    exc_info=bug,
+                )
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
                 self._wake.set()

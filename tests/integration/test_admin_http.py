@@ -115,6 +115,8 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "position": 3,
                         "end": 3,
                         "draining": False,
+                        "uncopied": 0,
+                        "trouble": "",
                     }
                 ],
             }

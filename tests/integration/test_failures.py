@@ -22,6 +22,7 @@ from tests.support.gateway import GROUP, Gateway, run_gateway
 from thin_client import AsyncConsumer, Message, Refused, Reject, Retry
 
 QUICK = {"retry_intervals_ms": [40, 80]}
+DEAD_LETTER = {"on_exhausted": "dead_letter"}
 
 
 class Desk:
@@ -122,7 +123,8 @@ async def test_a_rejected_message_is_a_dead_letter_with_its_properties(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     desk = Desk(**{"a:1": [Reject("no such customer")]})
-    async with handling(brokers, tmp_path, desk, bodies=["a:1", "a:2"]) as gateway:
+    bodies = ["a:1", "a:2"]
+    async with handling(brokers, tmp_path, desk, bodies=bodies, **DEAD_LETTER) as gateway:
         (dead,) = await until_dead(gateway, 1)
         await eventually(lambda: desk.seen == [("a:1", 1), ("a:2", 1)], within_s=10)
 
@@ -142,9 +144,8 @@ async def test_after_max_deliveries_a_message_is_a_dead_letter_and_its_key_goes_
     brokers: Brokers, tmp_path: Path
 ) -> None:
     desk = Desk(**{"a:1": [ValueError("again")] * 9})
-    async with handling(
-        brokers, tmp_path, desk, bodies=["a:1", "a:2"], max_deliveries=3
-    ) as gateway:
+    policy = {**DEAD_LETTER, "max_deliveries": 3}
+    async with handling(brokers, tmp_path, desk, bodies=["a:1", "a:2"], **policy) as gateway:
         (dead,) = await until_dead(gateway, 1)
         await eventually(lambda: "a:2" in desk.bodies, within_s=10)
 
@@ -185,13 +186,16 @@ async def test_keyless_messages_of_a_queue_keep_their_order_among_themselves(
 
 @pytest.mark.feature("proxy: order")
 async def test_keyless_messages_may_go_without_order(brokers: Brokers, tmp_path: Path) -> None:
-    desk = Desk(**{"{broken": [Retry(after_s=0.5)]})
+    """There is nothing to park then: what is given up is a dead letter, by default as well."""
+    desk = Desk(**{"{broken": [Retry(after_s=0.5), Reject("broken")]})
     async with handling(
         brokers, tmp_path, desk, bodies=NO_KEY, order_key="$.id", missing_key="unordered"
-    ):
+    ) as gateway:
         await eventually(lambda: len(desk.seen) == len(NO_KEY) + 1, within_s=10)
+        (dead,) = await until_dead(gateway, 1)
 
     assert desk.seen[-1] == ("{broken", 2)
+    assert (dead.body, dead.properties["ORDERLANE_REASON"]) == (b"{broken", "broken")
 
 
 @pytest.mark.feature("proxy: dead letters")
@@ -212,7 +216,8 @@ async def test_keyless_messages_may_be_dead_letters(brokers: Brokers, tmp_path: 
 @pytest.mark.feature("proxy: retries")
 async def test_the_history_of_failures_is_clean(brokers: Brokers, tmp_path: Path) -> None:
     desk = Desk(a=[ValueError("x")], b=[Reject("y")])
-    async with run_gateway(tmp_path, brokers=brokers, queues=2, topic=QUICK) as gateway:
+    topic = {**QUICK, **DEAD_LETTER}
+    async with run_gateway(tmp_path, brokers=brokers, queues=2, topic=topic) as gateway:
         await gateway.send(["a", "b", "a", "b", "c"], body="{key}")
         _, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):

@@ -12,11 +12,15 @@ import pytest
 
 from broker_core.client import BrokerClient
 from broker_core.clock import wall_ms
-from broker_core.names import Group, QueueName
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
 from proxy.app import Addresses, Proxy
+from proxy.cli import doctor
 from proxy.cli import key as command_line
 from proxy.cli.connect import ask_proxy
+from proxy.core.effects import PipelineStatistics
 from proxy.core.parked_key import parked_topic
 from proxy.errors import OrderlaneError
 from proxy.upstream.parking import Parking
@@ -27,7 +31,8 @@ from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway
 from thin_client import Message
 
-PARK = {"on_exhausted": "park", "max_deliveries": 2, "retry_intervals_ms": [10]}
+#: What ``on_exhausted`` says by default.
+PARK = {"max_deliveries": 2, "retry_intervals_ms": [10]}
 
 
 class Desk:
@@ -55,6 +60,10 @@ async def parked(gateway: Gateway) -> list[StoredMessage]:
     twin = QueueName(parked_topic(gateway.group, gateway.topic), gateway.cluster.broker_name, 0)
     pulled = await gateway.client.pull(twin, group=Group("undertaker"), offset=0, suspend_ms=0)
     return list(pulled.messages)
+
+
+def figures(proxy: Proxy, gateway: Gateway) -> PipelineStatistics:
+    return parking(proxy, gateway).pipeline.statistics()
 
 
 def parking(proxy: Proxy, gateway: Gateway) -> Parking:
@@ -145,6 +154,61 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
             assert parking(proxy, gateway).redrive(b"a", by="a test")
             await eventually(lambda: desk.done["a"] == [1, 3, 4, 5], within_s=10)
             await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_keyless_messages_that_stay_in_order_are_parked_together(tmp_path: Path) -> None:
+    """Their key is named 0xff, in words as in verbs; other keys go on."""
+    desk = Desk("None")
+    async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await gateway.send([None, "b", None], body="{key}:{n}")
+            await eventually(lambda: copied(proxy, gateway) == 2, within_s=10)
+            assert desk.done["b"] == [2]
+            desk.broken.clear()
+            asked = await key(at, gateway, "redrive", key="0xff")
+            assert (asked["key"], asked["copies"]) == ("0xff", 2)
+            await eventually(lambda: desk.done["None"] == [1, 3], within_s=10)
+            await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, allowed = BrokerClient.create_topic, asyncio.Event()
+
+    async def refuse(client: BrokerClient, topic: Topic, **how: Any) -> None:
+        if topic.startswith("%PARK%") and not allowed.is_set():
+            raise BrokerError(ResponseCode.NO_PERMISSION, "you may not create topics")
+        await create(client, topic, **how)
+
+    monkeypatch.setattr(BrokerClient, "create_topic", refuse)
+    desk = Desk("a")
+    async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a", "b", "a", "b")
+            await eventually(lambda: desk.done["b"] == [2, 4], within_s=10)
+            await eventually(lambda: bool(figures(proxy, gateway).trouble), within_s=10)
+            assert figures(proxy, gateway).uncopied == 2
+            told = (
+                "orders/broker-a_0: 2 messages of parked keys wait until copies of them can be"
+                r" stored in %PARK%[0-9a-f]{16}: .* you may not create topics"
+            )
+            with pytest.raises(OrderlaneError, match=told):
+                await asyncio.to_thread(doctor._groups, at.http)
+            assert (copied(proxy, gateway), desk.failed["a"]) == (0, 2)
+
+            allowed.set()
+            await eventually(lambda: copied(proxy, gateway) == 2, within_s=10)
+            assert (figures(proxy, gateway).trouble, figures(proxy, gateway).uncopied) == ("", 0)
+            desk.broken.clear()
+            assert parking(proxy, gateway).redrive(b"a", by="a test")
+            await eventually(lambda: desk.done["a"] == [1, 3], within_s=10)
     report = gateway.verify()
     assert report.clean, report.violations
 

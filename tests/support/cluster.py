@@ -18,7 +18,7 @@ from proxy.core.pull_buffer import Lease
 from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
-from proxy.core.retry_policy import RetryPolicy
+from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from tests.support.cluster_judge import (
     DRAIN_NS,
     EXPIRY_NS,
@@ -235,7 +235,7 @@ class Proxy:
         self.pipeline = pipeline(
             rules(
                 visibility_ns=self.visibility_ns,
-                retry=RetryPolicy((500,), max_deliveries=3),
+                retry=RetryPolicy((500,), 3, OnExhausted.DEAD_LETTER),
                 max_jobs=8,
                 max_jobs_per_key=2,
             ),

@@ -98,6 +98,7 @@ async def test_the_values_of_a_queue_are_those_of_its_statistics() -> None:
         "orderlane_retrying_messages": 1,
         "orderlane_blocked_messages": 2,
         "orderlane_spilled_messages": 0,
+        "orderlane_uncopied_messages": 0,
         "orderlane_keys": 3,
         "orderlane_span_messages": 6,
         "orderlane_owner_epoch": 9,

@@ -17,7 +17,7 @@ from tests.support.pipelines import HOLDER, MS, Budgets, lease, offsets, pipelin
 
 
 def retrying(deliveries: int = 2, **others: Any) -> RetryPolicy:
-    return RetryPolicy((10, 20), max_deliveries=deliveries, **others)
+    return RetryPolicy((10, 20), deliveries, **{"on_exhausted": OnExhausted.DEAD_LETTER, **others})
 
 
 def nacked(of: QueuePipeline, *, now_ns: int = 0, **how: Any) -> QueuePipeline:
