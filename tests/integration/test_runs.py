@@ -135,7 +135,7 @@ async def test_the_clients_handle_runs_in_sequence_and_stop_at_a_failure(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     """Both forms at once; messages of a key come in order, a failed one again before the next."""
-    quick = {"retry_intervals_ms": [20]}
+    quick = {"retry_intervals_ms": [20], "on_exhausted": "dead_letter"}
     async with run_gateway(tmp_path, brokers=brokers, queues=2, topic=quick) as gateway:
         _, at = await gateway.start_proxy()
         sent = {key: bodies(key, *range(40)) for key in "abc"}
