@@ -37,6 +37,7 @@ from proxy.settings import GroupSettings, Settings, at_port, host_port
 from proxy.tls import server_context
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.dead_letter_desk import DeadLetterDesk
 from proxy.upstream.dead_letters import DeadLetters
 from proxy.upstream.key_desk import KeyDesk
 from proxy.upstream.ownership import GroupOwnership
@@ -86,6 +87,7 @@ class Proxy:
         )
         self._committer = Committer(self._context)
         self._dead_letters = DeadLetters(self._context)
+        self._dead_letter_desk = DeadLetterDesk(self._context)
         self._refills = Refills(self._context)
         self._ownerships: dict[Group, GroupOwnership] = {}
         self._lanes = Lanes(self._make_lane, auto_create=settings.auto_create_groups)
@@ -153,7 +155,10 @@ class Proxy:
         self._history.write("term")
         self._thrift.stop_listening()
         self._consumers.close()
-        await asyncio.gather(*(ownership.close() for ownership in self._ownerships.values()))
+        await asyncio.gather(
+            self._dead_letter_desk.close(),
+            *(ownership.close() for ownership in self._ownerships.values()),
+        )
         await cancel_and_wait(*self._regular, *self._dead_letters.tasks(), *self._refills.tasks())
         for lane in self._lanes:
             lane.close()
@@ -214,7 +219,10 @@ class Proxy:
 
     def _make_http(self) -> AdminHttp:
         registry = CollectorRegistry()
-        registry.register(ProxyCollector(self._lanes, self._context.memory, self._figures))
+        redriven = self._dead_letter_desk.counts
+        registry.register(
+            ProxyCollector(self._lanes, self._context.memory, self._figures, redriven)
+        )
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         return AdminHttp(
@@ -222,6 +230,7 @@ class Proxy:
             not_ready=self._not_ready,
             groups=lambda: groups_view(self._lanes),
             keys=KeyDesk(self._ownerships),
+            dead_letters=self._dead_letter_desk,
         )
 
     def _figures(self) -> dict[str, float]:

@@ -5,8 +5,8 @@ Key values never stand in a label: they are without number, and they are the use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -76,6 +76,10 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
     )
 }
 
+REDRIVEN = MetricDefinition(
+    "dlq_redriven_total", "Dead letters sent back to the topic they came from", counter=True
+)
+
 #: Of the process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Message bodies held", ()),
@@ -108,16 +112,19 @@ PROCESS: dict[str, MetricDefinition] = {
 
 def definitions() -> list[MetricDefinition]:
     """All of them, for the documentation and its test."""
-    return [*QUEUE_GAUGES.values(), *TOPIC_COUNTERS.values(), *PROCESS.values()]
+    return [*QUEUE_GAUGES.values(), *TOPIC_COUNTERS.values(), REDRIVEN, *PROCESS.values()]
 
 
 @dataclass(slots=True, eq=False)
 class ProxyCollector(Collector):
-    """Turns statistics into metrics. ``process`` gives the process's own figures by field."""
+    """Turns statistics into metrics. ``process`` gives the process's own figures by field,
+    ``redriven`` counts dead letters by group and topic.
+    """
 
     lanes: Iterable[GroupLane]
     memory: Budget
     process: Callable[[], dict[str, float]]
+    redriven: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def collect(self) -> Iterator[Metric]:
         """All metrics now."""
@@ -135,6 +142,8 @@ class ProxyCollector(Collector):
                 labels = [lane.name, figures.queue.topic, figures.queue.qid]
                 for name, definition in QUEUE_GAUGES.items():
                     put(definition, labels, _queue_value(figures, name))
+        for place, count in self.redriven.items():
+            put(REDRIVEN, [*place], count)
         put(PROCESS["memory"], [], self.memory.used)
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():

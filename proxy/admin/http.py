@@ -1,4 +1,6 @@
-"""Routes: /healthz (the process answers), /readyz (it can serve), /metrics, /api/groups, keys."""
+"""Routes: /healthz (the process answers), /readyz (it can serve), /metrics, /api/groups; keys and
+dead letters in files of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from proxy.admin.dead_letters import dead_letter_routes
 from proxy.admin.keys import key_routes
+from proxy.upstream.dead_letter_desk import DeadLetterDesk
 from proxy.upstream.key_desk import KeyDesk
 
 
@@ -24,6 +28,7 @@ class AdminHttp:
         not_ready: Callable[[], Awaitable[str | None]],
         groups: Callable[[], dict[str, Any]],
         keys: KeyDesk | None = None,
+        dead_letters: DeadLetterDesk | None = None,
     ) -> None:
         self._registry = registry
         self._not_ready = not_ready
@@ -36,6 +41,7 @@ class AdminHttp:
                 web.get("/metrics", self._metrics),
                 web.get("/api/groups", self._api_groups),
                 *([] if keys is None else key_routes(keys)),
+                *([] if dead_letters is None else dead_letter_routes(dead_letters)),
             ]
         )
         self._runner = web.AppRunner(application, access_log=None)

@@ -43,7 +43,9 @@ def proxy_groups(http: str) -> dict[str, Any]:
     return dict(orjson.loads(ask_proxy(http, "/api/groups")))
 
 
-def ask_proxy(http: str, path: str, *, body: bytes | None = None) -> bytes:
+def ask_proxy(
+    http: str, path: str, *, body: bytes | None = None, timeout_s: float = _TIMEOUT_S
+) -> bytes:
     """GET *path* from a proxy's HTTP port, or POST *body* to it.
 
     Raises OrderlaneError in one sentence.
@@ -51,7 +53,7 @@ def ask_proxy(http: str, path: str, *, body: bytes | None = None) -> bytes:
     checked_address(http)
     try:
         asked = urllib.request.Request(f"http://{http}{path}", data=body)
-        with urllib.request.urlopen(asked, timeout=_TIMEOUT_S) as answer:
+        with urllib.request.urlopen(asked, timeout=timeout_s) as answer:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         text = error.read().decode(errors="replace").strip()

@@ -11,6 +11,7 @@ from broker_core.errors import RemotingError, StoreError
 from proxy.cli import (
     bench,
     consume,
+    dead_letters,
     doctor,
     groups,
     key,
@@ -55,6 +56,7 @@ for verb in (
 app.command("verify-history")(verify_history.verify_history)
 app.add_typer(bench.app, name="bench")
 app.add_typer(key.app, name="key")
+app.add_typer(dead_letters.app, name="dead-letters")
 
 
 def run() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from typing import Any
 
 import structlog
@@ -19,9 +18,9 @@ from broker_core.remoting.message import (
     SYS_COMPRESSION_TYPE,
     TAGS,
     OutgoingMessage,
-    StoredMessage,
 )
 from broker_core.tasks import spawn
+from proxy.core.dead_letter import body_as_sent
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
 from proxy.core.parking_pipeline import ORIGIN_EPOCH, ORIGIN_OFFSET
@@ -36,8 +35,8 @@ _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
 _MAX_TEXT = 1024
 #: What a copy can do without, if it has more properties than a message may carry.
 _OPTIONAL = frozenset({"ORDERLANE_REASON", "ORDERLANE_ORDER_KEY"})
-#: What it cannot do without: a parked copy is found by them.
-_NEEDED = frozenset({KEYS, TAGS, ORIGIN_OFFSET, ORIGIN_EPOCH})
+#: What it cannot do without: a parked copy is found by them, a dead letter goes back by them.
+_NEEDED = frozenset({KEYS, TAGS, ORIGIN_OFFSET, ORIGIN_EPOCH, "DLQ_ORIGIN_TOPIC"})
 
 
 def dead_letter_topic(group: Group) -> Topic:
@@ -131,7 +130,7 @@ def copy_of(job: Job, pipeline: QueuePipeline, *, to: Topic) -> OutgoingMessage:
     key, tag = properties.pop(KEYS, None), properties.pop(TAGS, None)
     return OutgoingMessage(
         topic=to,
-        body=_body_as_stored(stored),
+        body=body_as_sent(stored),
         key=key,
         tag=tag,
         properties=properties,
@@ -139,13 +138,6 @@ def copy_of(job: Job, pipeline: QueuePipeline, *, to: Topic) -> OutgoingMessage:
         flag=stored.flag,
         sys_flag=stored.sys_flag & (SYS_COMPRESSED | SYS_COMPRESSION_TYPE),
     )
-
-
-def _body_as_stored(stored: StoredMessage) -> bytes:
-    """Compressed if it came so: its plain bytes may be more than the broker takes."""
-    if stored.sys_flag & SYS_COMPRESSED and not stored.body_is_compressed:
-        return zlib.compress(stored.body)
-    return stored.body
 
 
 def _fitting(properties: dict[str, str]) -> dict[str, str]:

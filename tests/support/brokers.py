@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.support.broker_process import AnyCluster, run_broker
 from tests.support.rocketmq import OfficialCluster, official_cluster
@@ -35,6 +36,8 @@ class Brokers:
     """The kind of broker that a test runs on."""
 
     official: OfficialCluster | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of embedded ones, over the defaults of tests."""
 
     @asynccontextmanager
     async def run(self, folder: Path) -> AsyncIterator[AnyCluster]:
@@ -43,7 +46,7 @@ class Brokers:
         The test must leave the broker running (``stop_broker`` is followed by ``start_broker``).
         """
         if self.official is None:
-            async with run_broker(folder) as embedded:
+            async with run_broker(folder, **self.settings) as embedded:
                 yield embedded
             return
         cluster = Running(self.official)

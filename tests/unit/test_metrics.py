@@ -60,7 +60,8 @@ async def lane_with_work() -> tuple[GroupLane, Budget]:
 def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]:
     """The text of a scrape, and its values."""
     registry = CollectorRegistry()
-    registry.register(ProxyCollector(lanes, memory, lambda: FIGURES))
+    redriven = {(lane.name, "orders"): 6 for lane in lanes}
+    registry.register(ProxyCollector(lanes, memory, lambda: FIGURES, redriven))
     text = generate_latest(registry).decode()
     values = {}
     for family in text_string_to_metric_families(text):
@@ -125,6 +126,12 @@ async def test_the_values_of_the_process_are_its_figures() -> None:
     assert values[Sample("orderlane_memory_used_bytes", ())] == 15
     assert values[Sample("orderlane_window_used_ratio", ())] == 0.15
     assert values[Sample("orderlane_waiting_pulls", (GROUP,))] == 4
+
+
+async def test_dead_letters_that_went_back_are_counted_by_group_and_topic() -> None:
+    lane, memory = await lane_with_work()
+    _, values = scrape(lane, memory=memory)
+    assert values[Sample("orderlane_dlq_redriven_total", (GROUP, "orders"))] == 6
 
 
 async def test_no_key_stands_in_a_scrape() -> None:

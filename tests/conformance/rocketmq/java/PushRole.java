@@ -63,6 +63,9 @@ final class PushRole implements Driver.Role {
         consumer.setConsumeThreadMax(8);
         consumer.setSuspendCurrentQueueTimeMillis(50);
         consumer.setConsumeMessageBatchMaxSize(Math.max(1, command.getIntValue("batch")));
+        if (command.containsKey("maxReconsumeTimes")) {
+            consumer.setMaxReconsumeTimes(command.getIntValue("maxReconsumeTimes"));
+        }
         if (command.containsKey("from")) {
             String from = "CONSUME_FROM_" + command.getString("from");
             Driver.setEnum(consumer, "setConsumeFromWhere", from);

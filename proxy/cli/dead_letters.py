@@ -1,0 +1,106 @@
+"""``orderlane dead-letters``: which messages a group gave up; send them back, stop that."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import orjson
+import typer
+
+from proxy.cli.connect import ask_proxy
+from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.output import Output, OutputFormat, print_rows, say
+
+app = typer.Typer(no_args_is_help=True, help="Dead letters of a group, and what to do with them.")
+
+_COLUMNS = (
+    *("dead_letter", "topic", "key", "attempts", "reason", "first_failure", "last_failure"),
+    *("redrives", "message_id"),
+)
+_STATE = ("group", "state", "sent", "skipped", "left", "rate", "reason", "note")
+_TIMEOUT_S = 30.0
+
+Topic = Annotated[str | None, typer.Option(help="only those that came from this topic")]
+Key = Annotated[str | None, typer.Option(help="only those of this order key")]
+Limit = Annotated[int, typer.Option(min=1, max=10_000, help="how many, from the oldest on")]
+Everything = Annotated[bool, typer.Option("--all", help="also those that were redriven")]
+Rate = Annotated[float, typer.Option(help="messages a second at most; 0: no limit")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only count them")]
+Skip = Annotated[
+    list[str] | None, typer.Option(help="pass over this one, as broker-a_0@17; may be repeated")
+]
+
+
+@app.command("ls")
+def ls(
+    group: str,
+    topic: Topic = None,
+    key: Key = None,
+    limit: Limit = 100,
+    everything: Everything = False,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List dead letters that wait for a redrive, the oldest first."""
+    asked = {"limit": limit, "topic": topic, "key": key, "all": "true" if everything else None}
+    given = urlencode({name: value for name, value in asked.items() if value is not None})
+    found = orjson.loads(ask_proxy(http, f"{_place(group)}?{given}", timeout_s=_TIMEOUT_S))
+    rows = [_with_times(row) for row in found["dead_letters"]]
+    print_rows(rows, columns=_COLUMNS, output=output)
+    say(f"{found['waiting']:,} dead letters of {group} wait, {len(rows):,} are shown")
+    if not found["complete"]:
+        say("there may be more of what you asked for: see --limit")
+    if (redrive := found["redrive"]) is not None:
+        reason = f": {redrive['reason']}" if redrive["reason"] else ""
+        say(f"last redrive here: {redrive['state']}, {redrive['sent']:,} sent back{reason}")
+
+
+@app.command("redrive")
+def redrive(
+    group: str,
+    rate: Rate = 0.0,
+    dry_run: DryRun = False,
+    skip: Skip = None,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Send dead letters back to the topics they came from, one by one, the oldest first.
+
+    All groups of a topic get what comes back. Those that come to the dead letters meanwhile stay
+    there. The proxy does it; "ls" says how far it is, and once stopped it goes on where it was.
+    """
+    _act(http, group, "redrive", output, rate=rate, dry_run=dry_run, skip=skip or [])
+
+
+@app.command("stop")
+def stop(group: str, http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> None:
+    """Send no more of them back: the rest waits for the next redrive."""
+    _act(http, group, "stop", output)
+
+
+def _act(http: str, group: str, verb: str, output: OutputFormat, **asked: Any) -> None:
+    body = orjson.dumps({"by": "orderlane dead-letters", **asked})
+    path = f"{_place(group)}/{verb}"
+    row = orjson.loads(ask_proxy(http, path, body=body, timeout_s=_TIMEOUT_S))
+    print_rows([row], columns=_STATE, output=output)
+
+
+def _place(group: str) -> str:
+    return f"/api/groups/{quote(group, safe='')}/dead-letters"
+
+
+def _with_times(row: dict[str, Any]) -> dict[str, Any]:
+    """*row*, its times for people beside those in milliseconds."""
+    return {
+        **row,
+        "first_failure": _time(row["first_failure_ms"]),
+        "last_failure": _time(row["last_failure_ms"]),
+    }
+
+
+def _time(ms: int | None) -> str | None:
+    if ms is None:
+        return None
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

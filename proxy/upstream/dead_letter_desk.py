@@ -1,0 +1,191 @@
+"""What operators do with dead letters: look at them, send them back, stop that.
+
+Any proxy can, whether it serves the group or not: dead letters belong to no queue that it owns. A
+redrive lives in the proxy that was asked, and ends with it; asked for again, there or elsewhere, it
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from broker_core.client import PullStatus
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName, check_name
+from broker_core.remoting.codes import ResponseCode
+from proxy.core.dead_letter import DeadLetter, dead_letter
+from proxy.core.redrive import RedriveState, parse_skips
+from proxy.errors import OrderlaneError, UnknownName
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.dead_letters import dead_letter_topic
+from proxy.upstream.redrive_run import RedriveRun, progress_group
+
+#: Dead letters that one question looks at: more would keep the one who asks waiting.
+_MOST_READ = 10_000
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which dead letters to show. ``everything``: also those that went back."""
+
+    limit: int = 100
+    topic: str | None = None
+    key: str | None = None
+    everything: bool = False
+
+    def takes(self, letter: DeadLetter) -> bool:
+        """True if it is one of them."""
+        return self.topic in (None, letter.topic) and self.key in (None, letter.key)
+
+
+class DeadLetterDesk:
+    """One per process."""
+
+    def __init__(self, context: UpstreamContext) -> None:
+        self._context = context
+        self._runs: dict[Group, RedriveRun] = {}  # the last one of each group
+        #: Messages sent back, by group and topic.
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    async def show(self, name: str, wish: Wish) -> dict[str, Any]:
+        """Dead letters of a group, the oldest first, and how many wait for a redrive.
+
+        ``complete``: all that are wanted are shown. Raises UnknownName, RemotingError.
+        """
+        group, queues = await self._find(name)
+        found: list[DeadLetter] = []
+        waiting, complete, room = 0, True, _MOST_READ
+        for queue in queues:
+            start, first, end = await self._bounds(group, queue)
+            waiting += max(0, end - first)
+            begin = start if wish.everything else first
+            letters, read_to = await self._read(
+                queue, wish, start=begin, end=min(end, begin + room)
+            )
+            found += letters
+            room -= read_to - begin
+            complete = complete and read_to >= end
+        found.sort(key=lambda letter: (letter.store_ms, letter.queue, letter.offset))
+        return {
+            "group": group,
+            "waiting": waiting,
+            "dead_letters": [_row(letter) for letter in found[: wish.limit]],
+            "complete": complete and len(found) <= wish.limit,
+            "redrive": self._view(group),
+        }
+
+    async def redrive(
+        self, name: str, *, by: str, rate: float, skip: Sequence[str], dry_run: bool
+    ) -> dict[str, Any]:
+        """Begin to send the dead letters of a group back, *rate* a second at most (0: no limit),
+        but not those named in *skip* (``broker-a_0@17``). *dry_run*: only count them.
+
+        Raises UnknownName, RemotingError, and OrderlaneError if it cannot begin.
+        """
+        group, queues = await self._find(name)
+        try:
+            skips = parse_skips(skip, queues)
+        except ValueError as error:
+            raise OrderlaneError(str(error)) from None
+        if dry_run:
+            bounds = [await self._bounds(group, queue) for queue in queues]
+            left = sum(max(0, end - first) for _, first, end in bounds)
+            return {"group": group, "state": "dry run", "left": left}
+        if (last := self._runs.get(group)) is not None and last.running:
+            raise OrderlaneError(f"the dead letters of {group!r} are being redriven: stop it first")
+        run = self._runs[group] = RedriveRun(
+            self._context, group, queues, by=by, rate=rate, skip=skips, counts=self.counts
+        )
+        await run.begun()
+        if run.redrive.state is RedriveState.FAILED:
+            raise OrderlaneError(run.redrive.reason)
+        return self._view(group) or {}
+
+    async def stop(self, name: str) -> dict[str, Any]:
+        """Send no more of them back; return once nothing is on its way. Raises OrderlaneError if
+        this proxy does not.
+        """
+        run = self._runs.get(Group(name))
+        if run is None or not run.running:
+            raise OrderlaneError(
+                f"this proxy does not redrive the dead letters of {name!r}: ask the one that does"
+            )
+        await run.stop()
+        return self._view(run.group) or {}
+
+    async def close(self) -> None:
+        """Stop all redrives."""
+        running = [run for run in self._runs.values() if run.running]
+        await asyncio.gather(*(run.stop() for run in running))
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _view(self, group: Group) -> dict[str, Any] | None:
+        """The last redrive of *group* here."""
+        if (run := self._runs.get(group)) is None:
+            return None
+        redrive = run.redrive
+        return {
+            "group": group,
+            "state": redrive.state,
+            "sent": redrive.sent_back,
+            "skipped": redrive.skipped,
+            "left": redrive.left,
+            "rate": run.rate,
+            "by": run.by,
+            "reason": redrive.reason,
+            "note": redrive.note,
+        }
+
+    async def _find(self, name: str) -> tuple[Group, list[QueueName]]:
+        try:
+            topic = dead_letter_topic(Group(check_name("group", name)))
+            queues = await self._context.client.queues(topic)
+        except ValueError as error:
+            raise UnknownName(str(error)) from None
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise UnknownName(f"group {name!r} has no dead letters: no topic {topic}") from None
+        if not queues:
+            raise OrderlaneError(f"topic {topic} may not be read: give it the permission 6 (RW)")
+        return Group(name), queues
+
+    async def _bounds(self, group: Group, queue: QueueName) -> tuple[int, int, int]:
+        """Where *queue* begins, where its redrive goes on, and where it ends."""
+        client = self._context.client
+        committed = await client.committed_offset(progress_group(group), queue)
+        low, end = await client.min_offset(queue), await client.max_offset(queue)
+        return low, min(end, max(low, committed or 0)), end
+
+    async def _read(
+        self, queue: QueueName, wish: Wish, *, start: int, end: int
+    ) -> tuple[list[DeadLetter], int]:
+        """Those of *queue* that are wanted, one more than enough, and up to where it was read."""
+        found: list[DeadLetter] = []
+        offset = start
+        while offset < end and len(found) <= wish.limit:
+            result = await self._context.client.pull(
+                queue,
+                group=Group(queue.topic),  # that of the progress has the same name
+                offset=offset,
+                max_messages=_AT_ONCE,
+                suspend_ms=0,
+            )
+            letters = (dead_letter(each, queue) for each in result.messages)
+            found += filter(wish.takes, letters)
+            if result.next_offset <= offset or result.status is PullStatus.NO_NEW:
+                break
+            offset = result.next_offset
+        return found, offset
+
+
+def _row(letter: DeadLetter) -> dict[str, Any]:
+    row = asdict(letter)
+    del row["queue"], row["offset"]
+    return {"dead_letter": f"{letter.queue.qid}@{letter.offset}", **row}

@@ -1,0 +1,258 @@
+"""Does what ``core/redrive.py`` says, for one group: the requests, the clock, the history."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Collection
+
+import structlog
+
+from broker_core.client import PullStatus, SendReceipt, SendStatus
+from broker_core.clock import now_ns
+from broker_core.errors import (
+    BrokerError,
+    ConnectionLost,
+    RemotingError,
+    RequestTimeout,
+)
+from broker_core.names import Group, QueueName
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
+from broker_core.tasks import spawn
+from proxy.core.dead_letter import ORDER_KEY, NotSendable, queue_for, sent_back
+from proxy.core.redrive import (
+    Commit,
+    End,
+    Locate,
+    Lock,
+    Read,
+    Redrive,
+    RedriveState,
+    Send,
+    Step,
+    Wait,
+)
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.dead_letters import dead_letter_topic
+
+_AT_ONCE = 32
+_LONGEST_SEND_S = 3.0
+
+
+def progress_group(group: Group) -> Group:
+    """The consumer group whose offsets say how far the dead letters of *group* are redriven."""
+    return Group(dead_letter_topic(group))
+
+
+class RedriveRun:
+    """One redrive of *group*'s dead letters, from its making until it ends or is stopped."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        group: Group,
+        queues: Collection[QueueName],
+        *,
+        by: str,
+        rate: float,
+        skip: Collection[tuple[QueueName, int]],
+        counts: Counter[tuple[str, str]],
+    ) -> None:
+        """*counts*: messages sent back, by group and topic."""
+        lock = context.settings.lock
+        self.group = group
+        self.by = by
+        self.rate = rate
+        self.redrive = Redrive(
+            queues,
+            renewal_ns=int(lock.renewal_s * 1e9),
+            trust_ns=int(lock.trust_s * 1e9),
+            rate=rate,
+            skip=skip,
+        )
+        self._context = context
+        self._queues = sorted(queues)
+        self._progress = progress_group(group)
+        self._counts = counts
+        self._noted = ""
+        self._begun = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._log = structlog.get_logger("redrive").bind(group=group)
+        self._task = spawn(self._run(), name=f"redrive dead letters of {group}")
+
+    @property
+    def running(self) -> bool:
+        """False once it has ended, and given its locks back."""
+        return not self._task.done()
+
+    async def begun(self) -> None:
+        """Return once it is known whether it can begin."""
+        await self._begun.wait()
+
+    async def stop(self) -> None:
+        """End it behind the message that is on its way."""
+        self.redrive.stop()
+        self._stop.set()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        redrive = self.redrive
+        self._told("started")
+        try:
+            while not isinstance(step := redrive.step(now_ns()), End):
+                await self._do_or_wait(step)
+        except Exception as bug:  # it must not end in silence
+            self._log.error("redrive of dead letters failed", reason=str(bug), exc_info=bug)
+            redrive.failed(f"a bug: {bug!r}")
+        finally:
+            with contextlib.suppress(RemotingError):  # the locks run out by themselves
+                await self._context.client.unlock(self._progress, self._queues)
+            self._told(redrive.state)
+            self._begun.set()
+
+    async def _do_or_wait(self, step: Step) -> None:
+        redrive = self.redrive
+        try:
+            await self._do(step)
+        except NotSendable as error:
+            assert isinstance(step, Send)
+            redrive.not_sendable(step, str(error))
+        except RemotingError as error:
+            if not error.retriable:
+                redrive.failed(str(error))
+            else:
+                if redrive.reason != str(error):
+                    self._log.warning("redrive of dead letters waits", reason=str(error))
+                redrive.trouble(str(error), now_ns=now_ns())
+                self._begun.set()
+        if redrive.note != self._noted:
+            self._noted = redrive.note
+            self._log.error("dead letters are not what they were", what=redrive.note)
+
+    async def _do(self, step: Step) -> None:
+        redrive, client = self.redrive, self._context.client
+        match step:
+            case Lock():
+                await self._lock()
+            case Locate(queue):
+                redrive.located(
+                    queue,
+                    committed=await client.committed_offset(self._progress, queue) or 0,
+                    low=await client.min_offset(queue),
+                    end=await client.max_offset(queue),
+                )
+            case Read(queue, offset):
+                result = await client.pull(
+                    queue,
+                    group=self._progress,
+                    offset=offset,
+                    max_messages=_AT_ONCE,
+                    suspend_ms=0,
+                )
+                illegal = result.status is PullStatus.OFFSET_ILLEGAL
+                redrive.found(
+                    step,
+                    result.messages,
+                    next_offset=result.next_offset,
+                    end=result.next_offset
+                    if illegal and result.next_offset < offset
+                    else result.max_offset,
+                    now_ns=now_ns(),
+                )
+            case Send():
+                self._begun.set()
+                await self._send(step)
+            case Commit(queue, offset):
+                await client.commit_offset(self._progress, queue, offset)
+                redrive.committed()
+                if step.skipped:
+                    self._told("skipped", dead_letter=f"{queue.qid}@{offset - 1}")
+            case Wait(ns):
+                self._begun.set()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ns / 1e9):
+                        await self._stop.wait()
+
+    async def _lock(self) -> None:
+        asked_ns = now_ns()  # trust counts from before the request
+        answer = await self._context.client.lock(
+            self._progress,
+            self._queues,
+            timeout_s=self._context.settings.lock.request_timeout_s,
+        )
+        if answer.granted.issuperset(self._queues):
+            self.redrive.granted(asked_ns=asked_ns)
+        elif answer.unanswered:
+            brokers = ", ".join(sorted({queue.broker for queue in answer.unanswered}))
+            raise RequestTimeout(f"{brokers} did not answer a request for locks")
+        else:
+            self.redrive.refused(
+                f"another proxy redrives the dead letters of {self.group!r}; or one that did was"
+                " killed, then its locks run out within a minute"
+            )
+
+    # ---- sending --------------------------------------------------------------------------------
+
+    async def _send(self, step: Send) -> None:
+        message = sent_back(step.stored, step.queue)
+        about = {"msg": message.properties[UNIQ_KEY], "topic": message.topic}
+        history = self._context.history
+        history.write("send", **about, key=message.key)
+        if step.doubtful:
+            history.write("send_info", **about, error="a redrive before may have sent it")
+        try:
+            receipt = await self._stored(step, message)
+        except (ConnectionLost, RequestTimeout) as error:
+            history.write("send_info", **about, error=str(error))
+            raise
+        except (NotSendable, RemotingError) as error:
+            history.write("send_fail", **about, error=str(error))
+            raise
+        history.write("send_ok", **about, queue=receipt.queue.qid, offset=receipt.offset)
+        self.redrive.sent(step, now_ns=now_ns())
+        self._counts[self.group, message.topic] += 1
+        self._log.info(
+            "dead letter sent back",
+            dead_letter=f"{step.queue.qid}@{step.stored.queue_offset}",
+            topic=message.topic,
+            qid=receipt.queue.qid,
+            offset=receipt.offset,
+            order=step.stored.properties.get(ORDER_KEY) or message.key,
+        )
+
+    async def _stored(self, step: Send, message: OutgoingMessage) -> SendReceipt:
+        client = self._context.client
+        try:
+            queues = await client.writable_queues(message.topic)
+            if not queues:
+                raise NotSendable(f"topic {message.topic} has no writable queue")
+            receipt = await client.send(
+                queue_for(message, queues, stored=step.stored),
+                message,
+                timeout_s=min(_LONGEST_SEND_S, step.within_ns / 1e9),
+            )
+        except RemotingError as error:
+            if error.retriable:
+                raise
+            unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
+            why = f"there is no topic {message.topic} now" if unknown else str(error)
+            raise NotSendable(why) from None
+        if receipt.status is SendStatus.FLUSH_DISK_TIMEOUT:
+            raise RequestTimeout(f"{receipt.queue}: the message was not on disk in time")
+        return receipt
+
+    def _told(self, state: RedriveState | str, **fields: object) -> None:
+        """Whoever acts on messages is on record."""
+        redrive = self.redrive
+        about = {
+            "state": str(state),
+            "by": self.by,
+            "sent": redrive.sent_back,
+            "skipped": redrive.skipped,
+            "reason": redrive.reason,
+            **fields,
+        }
+        self._context.history.write("dead_letter_redrive", group=self.group, **about)
+        self._log.warning("redrive of dead letters", **about)

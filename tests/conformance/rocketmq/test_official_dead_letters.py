@@ -1,0 +1,101 @@
+"""Dead letters that RocketMQ's own consumers and brokers made are redriven as ours are."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.names import Topic
+from broker_core.remoting.key_hash import queue_index
+from broker_core.remoting.message import OutgoingMessage
+from proxy.cli.connect import ask_proxy
+from tests.support.brokers import Brokers
+from tests.support.consumers import consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+from tests.support.java_client import TOLD, JavaClient, JavaClients
+from tests.support.rocketmq import VERSIONS
+from thin_client import Message
+
+
+async def give_up(
+    java: JavaClient, gateway: Gateway, name: str, *, bodies: list[str], **how: Any
+) -> None:
+    """A consumer of theirs fails *bodies* until they are dead letters."""
+    outcome = "SUSPEND_CURRENT_QUEUE_A_MOMENT" if how.get("orderly") else "RECONSUME_LATER"
+    await java.call(
+        "start",
+        name,
+        kind="push",
+        group=gateway.group,
+        topic=gateway.topic,
+        nameserver=gateway.cluster.nameserver,
+        broker=gateway.cluster.broker_name,
+        tags="*",
+        **{"from": "FIRST_OFFSET", "plan": {body: [outcome] * 9 for body in bodies}, **how},
+    )
+
+
+async def dead(gateway: Gateway, count: int) -> list[dict[str, str]]:
+    """Properties of the dead letters, once there are so many."""
+    topic = Topic(gateway.dead_letter_topic)
+    async with asyncio.timeout(60):
+        while topic not in await gateway.client.topics():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        (queue,) = await gateway.client.queues(topic, fresh=True)
+        while await gateway.client.max_offset(queue) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        pulled = await gateway.client.pull(queue, group=gateway.group, offset=0, suspend_ms=0)
+    return [message.properties for message in pulled.messages]
+
+
+@pytest.mark.feature("dead letters of its own consumers are redriven")
+@pytest.mark.parametrize("version", VERSIONS, scope="session")
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_what_their_consumers_gave_up_goes_back(
+    version: str,
+    orderly: bool,
+    running_brokers: Brokers,
+    java_clients: JavaClients,
+    tmp_path: Path,
+) -> None:
+    java = java_clients.shared(version, TOLD)
+    got: list[Message] = []
+
+    async def handle(message: Message) -> None:
+        got.append(message)
+
+    async with run_gateway(tmp_path, brokers=running_brokers, queues=4) as gateway:
+        for key in ("a", "b"):
+            message = OutgoingMessage(
+                gateway.topic, key.encode(), key=key, tag="red", properties={"mine": "yes"}
+            )
+            queue = gateway.queue(queue_index(key, 4))
+            await gateway.client.send(queue, message)
+        await give_up(
+            java, gateway, "theirs", bodies=["a", "b"], orderly=orderly, maxReconsumeTimes=0
+        )
+        letters = await dead(gateway, 2)
+        await java.clear()
+        assert {letter["RETRY_TOPIC"] for letter in letters} == {gateway.topic}
+        _, at = await gateway.start_proxy()
+        path = f"/api/groups/{gateway.group}/dead-letters/redrive"
+        async with consuming(gateway, at.thrift, "ours", handle=handle):
+            await asyncio.to_thread(ask_proxy, at.http, path, body=b"{}", timeout_s=20)
+            await eventually(lambda: len(got) >= 2, within_s=30)
+        back = {message.key: message for message in got}
+    for key in ("a", "b"):
+        message = back[key]
+        assert (message.body, message.tag, message.topic) == (key.encode(), "red", gateway.topic)
+        properties = dict(message.properties)
+        first_id = properties.pop("ORDERLANE_FIRST_ID")
+        assert len(first_id) == 32
+        assert properties == {
+            "mine": "yes",
+            "ORDERLANE_REDRIVES": "1",
+            "ORDERLANE_REDRIVEN_GROUP": gateway.group,
+        }
+        assert message.queue.partition("#")[0].endswith(f"_{queue_index(key, 4)}")

@@ -1,0 +1,241 @@
+"""Dead letters are sent back to where they came from: the whole way."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from broker_core.names import Group, QueueName
+from broker_core.remoting.message import OutgoingMessage
+from proxy.app import Addresses
+from proxy.cli import dead_letters as command_line
+from proxy.cli.connect import ask_proxy
+from proxy.cli.output import OutputFormat
+from proxy.errors import OrderlaneError
+from tests.support.brokers import Brokers
+from tests.support.consumers import consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+from tests.support.processes import Children
+from thin_client import Message, Reject
+
+LETTERS = 60
+DEAD_LETTERS = {"on_exhausted": "dead_letter"}
+
+
+class Desk:
+    """A handler that rejects everything while ``broken``, and keeps what it handled."""
+
+    def __init__(self) -> None:
+        self.broken = True
+        self.rejected = 0
+        self.done: list[Message] = []
+
+    async def __call__(self, message: Message) -> None:
+        if self.broken:
+            self.rejected += 1
+            raise Reject("the customer is unknown")
+        self.done.append(message)
+
+
+async def ask(at: Addresses, gateway: Gateway, what: str, **asked: Any) -> dict[str, Any]:
+    """What the proxy answers an operator."""
+    path = f"/api/groups/{gateway.group}/dead-letters{what}"
+    body = None if what.startswith("?") or not what else orjson.dumps(asked)
+    answer: dict[str, Any] = orjson.loads(
+        await asyncio.to_thread(ask_proxy, at.http, path, body=body, timeout_s=20)
+    )
+    return answer
+
+
+async def until(at: Addresses, gateway: Gateway, state: str) -> dict[str, Any]:
+    """The last redrive, once it is in *state*."""
+    async with asyncio.timeout(20):
+        while True:
+            shown: dict[str, Any] = (await ask(at, gateway, "?limit=1"))["redrive"]
+            if shown["state"] == state:
+                return shown
+            await asyncio.sleep(0.02)
+
+
+async def die(gateway: Gateway, count: int, *, topic: str | None = None) -> None:
+    """That many dead letters, as the gateway makes them, without the way there."""
+    queue = QueueName(gateway.dead_letter_topic, gateway.cluster.broker_name, 0)
+    await gateway.client.create_topic(queue.topic, queues=1, broker=queue.broker)
+    about = {"DLQ_ORIGIN_TOPIC": topic or gateway.topic, "ORDERLANE_QUEUE": "broker-a_0"}
+    messages = [
+        OutgoingMessage(queue.topic, b"%d" % number, key=f"k{number % 3}", properties=about)
+        for number in range(count)
+    ]
+    await gateway.client.send_batch(queue, messages)
+
+
+async def free(at: Addresses, gateway: Gateway) -> None:
+    """Redrive as soon as the locks of one that was killed have run out."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await ask(at, gateway, "/redrive")
+                return
+            except OrderlaneError:
+                await asyncio.sleep(0.05)
+
+
+async def bodies(gateway: Gateway) -> list[int]:
+    """What stands in the topic, in the order of its only queue."""
+    pulled = await gateway.client.pull(
+        gateway.queue(0), group=Group("reader"), offset=0, suspend_ms=0
+    )
+    return [int(each.body) for each in pulled.messages]
+
+
+@pytest.mark.feature("proxy: redrive of dead letters")
+async def test_dead_letters_go_back_and_are_handled_as_new_messages(
+    brokers: Brokers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk()
+    async with run_gateway(tmp_path, brokers=brokers, queues=4, topic=DEAD_LETTERS) as gateway:
+        _, at = await gateway.start_proxy()
+        with pytest.raises(OrderlaneError, match="has no dead letters: no topic %DLQ%"):
+            await ask(at, gateway, "/redrive")
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await gateway.send(["a", "b", "a", "c", None])
+            await eventually(lambda: desk.rejected == 5, within_s=10)
+            desk.broken = False
+            await eventually(gateway.all_finished, within_s=10)
+
+            shown = await ask(at, gateway, "?key=a&limit=10")
+            assert (shown["waiting"], shown["complete"], shown["redrive"]) == (5, True, None)
+            first, second = shown["dead_letters"]
+            assert (first["topic"], first["key"], first["attempts"]) == (gateway.topic, "a", 1)
+            assert first["reason"] == "the customer is unknown"
+            assert first["first_failure_ms"] <= second["last_failure_ms"]
+            counted = await ask(at, gateway, "/redrive", dry_run=True)
+            assert counted["left"] == 5
+
+            done = await ask(at, gateway, "/redrive", by="a test")
+            assert done["state"] in ("running", "done")
+            await eventually(lambda: len(desk.done) == 5, within_s=10)
+            done = await until(at, gateway, "done")
+            assert (done["sent"], done["left"]) == (5, 0)
+            assert (await ask(at, gateway, "?limit=9"))["waiting"] == 0
+            await asyncio.to_thread(
+                command_line.ls,
+                gateway.group,
+                everything=True,
+                http=at.http,
+                output=OutputFormat.JSON,
+            )
+        async with aiohttp.ClientSession() as http:
+            text = await (await http.get(f"http://{at.http}/metrics")).text()
+    assert f'dlq_redriven_total{{group="{gateway.group}",topic="{gateway.topic}"}} 5.0' in text
+    printed = capsys.readouterr()
+    (table,) = (line for line in printed.out.splitlines() if line.startswith("[{"))  # beside logs
+    assert len(orjson.loads(table)) == 5
+    assert "0 dead letters of" in printed.err
+    assert "done, 5 sent back" in printed.err
+    by_key = {message.key: message for message in desk.done}
+    assert by_key["b"].properties["ORDERLANE_REDRIVES"] == "1"
+    assert by_key["b"].properties["ORDERLANE_REDRIVEN_GROUP"] == gateway.group
+    assert [orjson.loads(message.body)["n"] for message in desk.done if message.key == "a"] == [
+        1,
+        3,
+    ]
+    report = gateway.verify()
+    assert report.clean, report.violations
+    states = [each["state"] for each in gateway.events("dead_letter_redrive")]
+    assert states == ["started", "done"]
+
+
+@pytest.mark.feature("proxy: redrive of dead letters")
+async def test_only_one_proxy_redrives_and_another_goes_on_where_it_stopped(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
+        await die(gateway, 6)
+        _, one = await gateway.start_proxy()
+        other_proxy, other = await gateway.start_proxy()
+        with pytest.raises(OrderlaneError, match="does not redrive the dead letters"):
+            await ask(one, gateway, "/stop")
+        await ask(one, gateway, "/redrive", rate=20)
+        with pytest.raises(OrderlaneError, match="409: the dead letters of"):
+            await ask(one, gateway, "/redrive")
+        with pytest.raises(OrderlaneError, match="409: another proxy redrives"):
+            await ask(other, gateway, "/redrive")
+        stopped = await ask(one, gateway, "/stop")
+        assert stopped["state"] == "stopped"
+        assert 0 < stopped["sent"] < 6
+        assert await bodies(gateway) == list(range(stopped["sent"]))
+        await ask(other, gateway, "/redrive")
+        rest = await until(other, gateway, "done")
+        assert stopped["sent"] + rest["sent"] == 6
+        assert await bodies(gateway) == list(range(6))
+        await die(gateway, 1)
+        await ask(one, gateway, "/redrive", rate=0.01)
+        await until(one, gateway, "done")
+        await die(gateway, 2)
+        await ask(other, gateway, "/redrive", rate=0.01)
+        await gateway.close_proxy(other_proxy)  # at once, and its lock is free
+        assert (await ask(one, gateway, "/redrive"))["state"] in ("running", "done")
+        await until(one, gateway, "done")
+        assert await bodies(gateway) == [*range(6), 0, 0, 1]
+
+
+async def test_one_that_cannot_go_back_stops_it_until_it_is_passed_over(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, queues=1) as gateway:
+        await die(gateway, 1)
+        await die(gateway, 1, topic="gone")
+        await die(gateway, 1)
+        _, at = await gateway.start_proxy()
+        await ask(at, gateway, "/redrive")
+        failed = await until(at, gateway, "failed")
+        assert failed["reason"] == (
+            "dead letter broker-a_0@1 cannot be sent back: there is no topic gone now; mend that,"
+            " or pass over it by --skip broker-a_0@1"
+        )
+        await ask(at, gateway, "/redrive", skip=["broker-a_0@1"])
+        done = await until(at, gateway, "done")
+        assert (done["sent"], done["skipped"]) == (1, 1)
+        assert await bodies(gateway) == [0, 0]
+        (skipped,) = (e for e in gateway.events("dead_letter_redrive") if e["state"] == "skipped")
+        assert skipped["dead_letter"] == "broker-a_0@1"
+
+
+async def test_after_kill_9_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Nothing is lost, and at most the one that was on its way comes twice, under one id."""
+    lock = {"renewal_s": 0.1, "trust_s": 0.5, "request_timeout_s": 0.2, "broker_lock_expiry_s": 1}
+    settings = {f"lock.{name}": value for name, value in lock.items()}
+    short = Brokers(settings={"lock_expiry_s": 1})
+    async with run_gateway(tmp_path, brokers=short, queues=1, **settings) as gateway:
+        (tmp_path / "proxy.yaml").write_bytes(
+            orjson.dumps({"nameserver": gateway.cluster.nameserver, "lock": lock})
+        )
+        await die(gateway, LETTERS)
+        with Children(tmp_path) as children:
+            ports = ("--thrift-port", 0, "--http-port", 0, "--history", gateway.histories)
+            child = children.start("proxy", "--settings", "proxy.yaml", *ports)
+            ready = await asyncio.to_thread(child.ready)
+            at = Addresses(ready["thrift"], ready["http"])
+            await ask(at, gateway, "/redrive", rate=50)
+            async with asyncio.timeout(10):
+                while len(await bodies(gateway)) < 5:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            child.kill()
+        assert len(await bodies(gateway)) < LETTERS
+        _, at = await gateway.start_proxy()
+        with pytest.raises(OrderlaneError, match="or one that did was killed"):
+            await ask(at, gateway, "/redrive")
+        await free(at, gateway)
+        await until(at, gateway, "done")
+        after = await bodies(gateway)
+        assert list(dict.fromkeys(after)) == list(range(LETTERS))
+        assert len(after) - LETTERS <= 1
+        async with consuming(gateway, at.thrift, "desk"):
+            await eventually(gateway.all_finished, within_s=10)
+    report = gateway.verify()
+    assert report.clean, report.violations

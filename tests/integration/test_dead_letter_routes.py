@@ -1,0 +1,56 @@
+"""What operators may ask of dead letters over HTTP, and what they are told if it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from tests.support.gateway import GROUP, run_gateway
+
+PLACE = f"/api/groups/{GROUP}/dead-letters"
+NO_RATE = "rate should be messages a second, from 0 (no limit) to 1,000,000\n"
+NO_SKIP = 'skip should be a list of dead letters, such as ["broker-a_0@17"]\n'
+NOT_THERE = f"group '{GROUP}' has no dead letters: no topic %DLQ%{GROUP}\n"
+WRONG: list[tuple[str, Any, int, str]] = [
+    ("/park", {}, 400, "dead letters have no verb 'park': only redrive, stop\n"),
+    ("/redrive", b"{", 400, "the request should be a JSON object\n"),
+    ("/redrive", [], 400, "the request should be a JSON object\n"),
+    ("/redrive", {"rate": "5"}, 400, NO_RATE),
+    ("/redrive", {"rate": True}, 400, NO_RATE),
+    ("/redrive", {"rate": -1}, 400, NO_RATE),
+    ("/redrive", {"skip": "broker-a_0@17"}, 400, NO_SKIP),
+    ("/redrive", {"skip": [17]}, 400, NO_SKIP),
+    ("/redrive", {}, 404, NOT_THERE),
+    ("/redrive", b"", 404, NOT_THERE),
+]
+
+
+async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, queues=1) as gateway, aiohttp.ClientSession() as http:
+        _, at = await gateway.start_proxy()
+
+        async def ask(path: str, body: Any = None) -> tuple[int, str]:
+            data = body if isinstance(body, bytes) else orjson.dumps(body)
+            method = "GET" if body is None else "POST"
+            async with http.request(method, f"http://{at.http}{path}", data=data) as answer:
+                return answer.status, await answer.text()
+
+        for path, body, status, sentence in WRONG:
+            assert await ask(PLACE + path, body) == (status, sentence), body
+        for limit in ("0", "x", "10001", ""):
+            expected = (400, "limit should be a number from 1 to 10,000\n")
+            assert await ask(f"{PLACE}?limit={limit}") == expected
+        assert await ask(PLACE) == (404, NOT_THERE)
+        status, sentence = await ask(PLACE.replace(GROUP, "a%20b"))
+        assert (status, sentence[:37]) == (404, "group 'a b' is not a legal name: 1 to")
+
+        await gateway.client.create_topic(
+            gateway.dead_letter_topic, queues=1, broker=gateway.queue(0).broker
+        )
+        assert await ask(f"{PLACE}/redrive", {"skip": ["17"]}) == (
+            409,
+            "'17' names no dead letter: it should be a queue of broker-a_0, '@' and an offset\n",
+        )
