@@ -50,22 +50,28 @@ def dead_letter_routes(desk: DeadLetterDesk) -> list[web.RouteDef]:
             return _bad("the request should be a JSON object")
         if verb == "stop":
             return await _answer(desk.stop(group))
-        rate, skip = asked.get("rate", 0), asked.get("skip", [])
-        if type(rate) not in (int, float) or not 0 <= rate <= _MOST:
-            return _bad(f"rate should be messages a second, from 0 (no limit) to {_MOST:,}")
-        if not isinstance(skip, list) or not all(isinstance(each, str) for each in skip):
-            return _bad('skip should be a list of dead letters, such as ["broker-a_0@17"]')
-        return await _answer(
-            desk.redrive(
-                group,
-                by=str(asked.get("by") or request.remote or "unknown"),
-                rate=rate,
-                skip=skip,
-                dry_run=asked.get("dry_run") is True,
-            )
-        )
+        return await _redrive(desk, group, asked, remote=request.remote or "unknown")
 
     return [web.get(_PLACE, show), web.post(f"{_PLACE}/{{verb}}", act)]
+
+
+async def _redrive(
+    desk: DeadLetterDesk, group: str, asked: dict[str, Any], *, remote: str
+) -> web.Response:
+    rate, skip = asked.get("rate", 0), asked.get("skip", [])
+    if type(rate) not in (int, float) or not 0 <= rate <= _MOST:
+        return _bad(f"rate should be messages a second, from 0 (no limit) to {_MOST:,}")
+    if not isinstance(skip, list) or not all(isinstance(each, str) for each in skip):
+        return _bad('skip should be a list of dead letters, such as ["broker-a_0@17"]')
+    return await _answer(
+        desk.redrive(
+            group,
+            by=str(asked.get("by") or remote),
+            rate=rate,
+            skip=skip,
+            dry_run=asked.get("dry_run") is True,
+        )
+    )
 
 
 async def _answer(asked: Awaitable[dict[str, Any]]) -> web.Response:

@@ -143,24 +143,8 @@ class RedriveRun:
                     low=await client.min_offset(queue),
                     end=await client.max_offset(queue),
                 )
-            case Read(queue, offset):
-                result = await client.pull(
-                    queue,
-                    group=self._progress,
-                    offset=offset,
-                    max_messages=_AT_ONCE,
-                    suspend_ms=0,
-                )
-                illegal = result.status is PullStatus.OFFSET_ILLEGAL
-                redrive.found(
-                    step,
-                    result.messages,
-                    next_offset=result.next_offset,
-                    end=result.next_offset
-                    if illegal and result.next_offset < offset
-                    else result.max_offset,
-                    now_ns=now_ns(),
-                )
+            case Read():
+                await self._read(step)
             case Send():
                 self._begun.set()
                 await self._send(step)
@@ -192,6 +176,24 @@ class RedriveRun:
                 f"another proxy redrives the dead letters of {self.group!r}; or one that did was"
                 " killed, then its locks run out within a minute"
             )
+
+    async def _read(self, step: Read) -> None:
+        result = await self._context.client.pull(
+            step.queue,
+            group=self._progress,
+            offset=step.offset,
+            max_messages=_AT_ONCE,
+            suspend_ms=0,
+        )
+        illegal = result.status is PullStatus.OFFSET_ILLEGAL
+        moved_back = illegal and result.next_offset < step.offset
+        self.redrive.found(
+            step,
+            result.messages,
+            next_offset=result.next_offset,
+            end=result.next_offset if moved_back else result.max_offset,
+            now_ns=now_ns(),
+        )
 
     # ---- sending --------------------------------------------------------------------------------
 

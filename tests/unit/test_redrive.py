@@ -41,10 +41,17 @@ def begun(*, committed: int = 0, low: int = 0, end: int = 9, **options: object) 
     return redrive
 
 
-def read(redrive: Redrive, found: Sequence[StoredMessage], *, next_offset: int, end: int) -> None:
-    step = redrive.step(1)
+def read(
+    redrive: Redrive,
+    found: Sequence[StoredMessage],
+    *,
+    next_offset: int,
+    end: int,
+    now_ns: int = 1,
+) -> None:
+    step = redrive.step(now_ns)
     assert isinstance(step, Read)
-    redrive.found(step, found, next_offset=next_offset, end=end, now_ns=1)
+    redrive.found(step, found, next_offset=next_offset, end=end, now_ns=now_ns)
 
 
 def send(redrive: Redrive, now_ns: int, *, offset: int, doubtful: bool = False) -> None:
@@ -108,7 +115,11 @@ def test_a_stop_ends_it_behind_the_message_on_its_way() -> None:
 
 def test_a_stop_does_not_wait_for_a_broker_that_is_away() -> None:
     redrive = begun()
-    redrive.trouble("away", now_ns=1)
+    read(redrive, letters(0), next_offset=1, end=1)
+    step = redrive.step(1)
+    assert isinstance(step, Send)
+    redrive.sent(step, now_ns=1)
+    redrive.trouble("away", now_ns=1)  # what is sent is not committed
     assert isinstance(redrive.step(2), Wait)
     redrive.stop()
     assert redrive.step(3) == End()
@@ -168,7 +179,8 @@ def test_a_commit_that_failed_is_tried_again_and_its_message_is_not() -> None:
     redrive.located(QUEUE, committed=0, low=0, end=5)  # it never arrived, and more died
     assert redrive.step(now_ns) == Commit(QUEUE, 1)
     redrive.committed()
-    read(redrive, letters(1, 2), next_offset=3, end=5)
+    assert redrive.step(now_ns) == Read(QUEUE, 1)
+    read(redrive, letters(1, 2), next_offset=3, end=5, now_ns=now_ns)
     send(redrive, now_ns, offset=1, doubtful=True)
     assert (redrive.step(now_ns), redrive.state) == (End(), RedriveState.DONE)
 
