@@ -40,7 +40,7 @@ class Request:
     at_s: float = field(default_factory=time.monotonic)
     #: The address of the proxy that got it.
     proxy: str = ""
-    #: Whether an answer was written that its sender can read.
+    #: Whether it was served: neither refused, nor lost on purpose.
     answered: bool = False
 
     @property
@@ -79,6 +79,7 @@ class ScriptedProxy:
     _last_lease: int = 0
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _serving: set[asyncio.Task[Any]] = field(default_factory=set)
     _connections: int = 0
 
     async def __aenter__(self) -> Self:
@@ -90,7 +91,10 @@ class ScriptedProxy:
         assert self._server is not None
         self._server.close()
         self.hang_up()
-        await asyncio.sleep(0.01)  # lets the connections' tasks end before the loop does
+        for task in self._serving:
+            task.cancel()
+        if self._serving:
+            await asyncio.wait(self._serving)
 
     def hang_up(self) -> None:
         """Break every connection that is open."""
@@ -149,11 +153,14 @@ class ScriptedProxy:
         self._connections += 1
         connection = self._connections
         self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         try:
             while True:
                 (length,) = struct.unpack(">i", await reader.readexactly(4))
                 frame = await reader.readexactly(length)
-                request, answer = await self._answer(frame, connection)
+                answer = await self._answer(frame, connection)
                 if isinstance(answer, Raw):
                     writer.write(answer.data)
                     if answer.then_hang_up:
@@ -162,14 +169,14 @@ class ScriptedProxy:
                         return
                     continue
                 writer.write(struct.pack(">i", len(answer)) + answer)
-                request.answered = True
-        except (asyncio.IncompleteReadError, ConnectionError, HangUp):
+        except (asyncio.IncompleteReadError, ConnectionError, HangUp, asyncio.CancelledError):
             pass
         finally:
+            self._serving.discard(task)
             self._writers.discard(writer)
             writer.transport.abort()
 
-    async def _answer(self, frame: bytes, connection: int) -> tuple[Request, bytes | Raw]:
+    async def _answer(self, frame: bytes, connection: int) -> bytes | Raw:
         protocol = TCompactProtocolAccelerated(TMemoryBuffer(frame), fallback=False)
         method, _, sequence_id = protocol.readMessageBegin()
         service = producer_service if method.startswith("send") else consumer_service
@@ -189,7 +196,8 @@ class ScriptedProxy:
             else:
                 result.success = await getattr(self, f"_{method}")(request)
             if isinstance(result.success, Raw):
-                return request, result.success
+                return result.success
+            request.answered = True
         except consumer.PullException as error:
             result.error = error
         except TApplicationException as error:
@@ -198,7 +206,7 @@ class ScriptedProxy:
         protocol = TCompactProtocolAccelerated(buffer, fallback=False)
         protocol.writeMessageBegin(method, kind, sequence_id)
         result.write(protocol)
-        return request, bytes(buffer.getvalue())
+        return bytes(buffer.getvalue())
 
     # ---- the plain answers ----------------------------------------------------------------------
 

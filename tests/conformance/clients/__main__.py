@@ -21,7 +21,7 @@ from tests.conformance.clients.languages import LANGUAGES, BuildFailed, Language
 from tests.conformance.clients.player import CaseFailed, Certificates, Play
 
 #: Cases under way at a time: they wait more than they work.
-AT_A_TIME = 6
+AT_A_TIME = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -25,11 +26,13 @@ LINES = (
 )
 #: A pull or a settle that carries these verdicts, among others.
 VERDICT = "verdict"
-EVENTS = (*REQUESTS, *LINES, VERDICT)
+#: One that carries this nack.
+NACK = "nack"
+EVENTS = (*REQUESTS, *LINES, VERDICT, NACK)
 #: What ``fault`` can do to a request.
 FAULTS = Literal[
     "lose_request", "lose_answer", "late", "silent", "refuse", "fault", "unknown_method",
-    "garbage", "bad_length", "huge_length", "truncated", "wrong_method", "wrong_number",
+    "empty", "garbage", "bad_length", "huge_length", "truncated", "wrong_method", "wrong_number",
     "not_held", "nothing", "result",
 ]  # fmt: skip
 
@@ -49,6 +52,7 @@ class Put(Words):
 
     key: str | None = None
     order_key: str | None = None
+    order_key_hex: str | None = None
     unordered: bool = False
     lease: int | None = None
     topic: str = "orders"
@@ -61,6 +65,7 @@ class Put(Words):
     message_id: str | None = None
     body: Any = None
     body_bytes: int = 0
+    times: int = 1
     without: list[Literal["leaseId", "value", "offset", "attempt", "bornAtMs", "messageId"]] = []
 
 
@@ -72,7 +77,6 @@ class PutStep(Words):
     at: str = "a"
     lease_ms: int | None = None
     home: str | None = None
-    more: list[Put] = []  # of another queue, in the same answer
 
 
 class FaultStep(Words):
@@ -116,7 +120,21 @@ class EndStep(Words):
     end: Literal["itself", "input"]
 
 
-Step = PutStep | FaultStep | ExpectStep | QuietStep | SignalStep | ProxyStep | TellStep | EndStep
+class ClientStep(Words):
+    client: Literal["again"]
+
+
+Step = (
+    PutStep
+    | FaultStep
+    | ExpectStep
+    | QuietStep
+    | SignalStep
+    | ProxyStep
+    | TellStep
+    | EndStep
+    | ClientStep
+)
 _STEPS: dict[str, type[Words]] = {
     "put": PutStep,
     "fault": FaultStep,
@@ -126,6 +144,7 @@ _STEPS: dict[str, type[Words]] = {
     "proxy": ProxyStep,
     "tell": TellStep,
     "end": EndStep,
+    "client": ClientStep,
 }
 
 
@@ -154,7 +173,7 @@ class Proxies(Words):
     """What the scripted proxies of a case have in common."""
 
     names: list[str] = ["a"]
-    lease_ms: int = 10_000
+    lease_ms: int = 6_000
     tls: Literal["server", "mutual"] | None = None
     home: str | None = None
 
@@ -243,6 +262,7 @@ _MEMBERS: dict[str, set[str] | None] = {
     "sendDelaySync": {"topic", "body", "tags", "action", "timestamp", "dmsgtype", "properties",
                       "token", "uuid", "version"},
     "verdict": None,
+    "nack": {"leaseId", "retryAfterMs", "reject", "reason"},
     "start": _MESSAGE,
     "lost": {"lease", "queue"},
     "end": {"lease", "queue", "offset", "outcome"},
@@ -268,10 +288,22 @@ def read_cases(folder: Path = FOLDER) -> list[Case]:
     return cases
 
 
+class _Loader(yaml.SafeLoader):
+    """``no`` and ``on`` are words here; true and false are the only truths."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|false)$"), list("tf"))
+
+
 def read_file(path: Path) -> list[Case]:
     """The cases of one file. Raises CaseError that names it."""
     try:
-        documents = yaml.safe_load(path.read_text())
+        documents = yaml.load(path.read_text(), Loader=_Loader)
     except yaml.YAMLError as error:
         raise CaseError(f"{path.name} is no YAML: {error}") from None
     if not isinstance(documents, list):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tests.conformance.clients.cases import Case
-from tests.conformance.clients.stage import CaseProxy
+from tests.conformance.clients.stage import CaseProxy, LeaseName
 from tests.conformance.clients.trace import Trace
 
 _OUTCOMES = ("ok", "retry", "reject", "defer")
@@ -51,10 +51,10 @@ def one_handler_a_key(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]
         if event.kind == "start" and m.get("order_key") is not None:
             key = (m["topic"], m["order_key"])
             if key in handled:
-                yield f"leases {handled[key]} and {m['lease']} of key {key} at the same time"
-            handled[key] = m["lease"]
+                yield f"leases {handled[key]} and {_place(m)} of key {key} at the same time"
+            handled[key] = _place(m)
         elif event.kind == "end":
-            handled = {key: lease for key, lease in handled.items() if lease != m["lease"]}
+            handled = {key: lease for key, lease in handled.items() if lease != _place(m)}
 
 
 def concurrency(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
@@ -119,11 +119,11 @@ def pull_shape(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> It
 
 def one_verdict(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
     """S3: a lease gets one verdict; it is said again only if the request failed that carried it."""
-    said: dict[int, str] = {}
-    confirmed: set[int] = set()
+    said: dict[LeaseName, str] = {}
+    confirmed: set[LeaseName] = set()
     for event in trace.of("pull", "settle"):
         assert event.request is not None
-        carried = event.request.verdicts
+        carried = list(_told(event.request))
         for lease, count in Counter(lease for lease, _ in carried).items():
             if count > 1:
                 yield f"lease {lease} is {count} times in one request"
@@ -142,32 +142,23 @@ def verdicts_are_outcomes(
     """What a handler made of a message is what the proxy is told."""
     if case.client.mode != "consume":
         return
-    ends = {event.members["lease"]: event.members["outcome"] for event in trace.of("end")}
-    started = {event.members["lease"] for event in trace.of("start")}
+    ends = {_place(event.members): event.members["outcome"] for event in trace.of("end")}
+    started = {_place(event.members) for event in trace.of("start")}
     for event in trace.of("pull", "settle"):
-        for lease, verdict in event.members["verdicts"].items():
-            if lease not in started and verdict != "defer":
-                yield f"lease {lease} was told {verdict}, and never handled"
-            if lease in ends and ends[lease] != verdict:
-                yield f"lease {lease} ended with {ends[lease]}, and was told {verdict}"
+        for (_, *place), verdict in _told(event.request):
+            name = tuple(place)
+            if name not in started and verdict != "defer":
+                yield f"lease {name} was told {verdict}, and never handled"
+            if ends.get(name, verdict) != verdict:
+                yield f"lease {name} ended with {ends[name]}, and was told {verdict}"
 
 
-def echoes_context(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """What is said of a lease carries the context that it came with."""
-    contexts = {
-        message.leaseId: (part.context.groupId, part.context.topic, part.context.qid)
-        for proxy in proxies.values()
-        for answer in proxy.answers
-        for part in (answer, *(answer.more or ()))
-        for message in part.messages
-    }
+def known_leases(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
+    """What is said of a lease carries the context that it came with, and it did come."""
+    given = _given(proxies)
     for event in trace.of("pull", *_CONTROL):
-        assert event.request is not None
-        for lease, context in _named(event.request):
-            told = (context.groupId, context.topic, context.qid)
-            if lease in contexts and contexts[lease] != told:
-                yield f"{event.kind} names lease {lease} in {told}: it came in {contexts[lease]}"
-            if lease not in contexts:
+        for lease in _named(event.request):
+            if lease not in given:
                 yield f"{event.kind} names lease {lease}, which was never given"
 
 
@@ -176,7 +167,7 @@ def home(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator
     homes = {lease: at for proxy in proxies.values() for lease, at in proxy.homes.items() if at}
     for event in trace.of("pull", *_CONTROL):
         assert event.request is not None
-        for lease, _ in _named(event.request):
+        for lease in _named(event.request):
             if homes.get(lease, event.request.proxy) != event.request.proxy:
                 yield f"{event.kind} for lease {lease} went to a proxy that does not hold it"
 
@@ -196,11 +187,9 @@ def nothing_kept(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> 
     """A client that ends in order leaves no lease behind: all it was given it has settled."""
     if case.client.mode != "consume" or _killed(case) or (case.exit and case.exit.code):
         return
-    told = {lease for event in trace.of("pull", "settle") for lease in event.members["verdicts"]}
-    lost = {lease for proxy in proxies.values() for lease in proxy.not_held}
+    told = {lease for e in trace.of("pull", "settle") for lease, _ in _told(e.request)}
     refused = {lease for step in case.steps for lease in step.get("leases", ())}
-    given = {lease for proxy in proxies.values() for lease in proxy.given}
-    if left := given - told - lost - refused:
+    if left := [name for name in _given(proxies) - told if name[2] not in refused]:
         yield f"leases {sorted(left)} were never settled"
 
 
@@ -215,7 +204,7 @@ def no_storm(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iter
 
 LAWS: tuple[Law, ...] = (
     *(lines, one_handler_a_key, concurrency, who_asks, pull_ids, pull_shape, one_verdict),
-    *(verdicts_are_outcomes, echoes_context, home, two_connections, nothing_kept, no_storm),
+    *(verdicts_are_outcomes, known_leases, home, two_connections, nothing_kept, no_storm),
 )
 
 
@@ -229,17 +218,33 @@ def broken_laws(
             yield name, sentence
 
 
-def _named(request: Any) -> Iterator[tuple[int, Any]]:
-    """Leases of a request with the context that they are named in."""
-    if request.method == "extend":
-        for reference in request.argument.leases:
-            yield reference.leaseId, reference.context
-        return
+def _told(request: Any) -> Iterator[tuple[LeaseName, str]]:
+    """Leases with what a request says of them."""
     for batch in request.argument.acks or ():
-        for lease in (*(batch.acked or ()), *(batch.released or ())):
-            yield lease, batch.context
+        place = (batch.context.topic, batch.context.qid)
+        for lease in batch.acked or ():
+            yield (*place, lease), "ok"
         for nack in batch.nacked or ():
-            yield nack.leaseId, batch.context
+            yield (*place, nack.leaseId), "reject" if nack.reject else "retry"
+        for lease in batch.released or ():
+            yield (*place, lease), "defer"
+
+
+def _named(request: Any) -> Iterator[LeaseName]:
+    """All leases in a request."""
+    if request.method == "extend":
+        for each in request.argument.leases:
+            yield (each.context.topic, each.context.qid, each.leaseId)
+    else:
+        yield from (lease for lease, _ in _told(request))
+
+
+def _given(proxies: Mapping[str, CaseProxy]) -> set[LeaseName]:
+    return {name for proxy in proxies.values() for name in proxy.homes}
+
+
+def _place(line: dict[str, Any]) -> tuple[Any, Any]:
+    return (line.get("queue"), line.get("lease"))
 
 
 def _killed(case: Case) -> bool:

@@ -189,7 +189,10 @@ class Play:
             case cases.TellStep():
                 assert self.process is not None
                 assert self.process.stdin is not None
-                self.process.stdin.write(json.dumps(step.tell).encode() + b"\n")
+                self.process.stdin.write(json.dumps(_filled(step.tell)).encode() + b"\n")
+            case cases.ClientStep():
+                self.code = None
+                await self._start_client()
             case cases.EndStep():
                 await self._end(by_itself=step.end == "itself")
         self._at_s = time.monotonic()
@@ -204,7 +207,7 @@ class Play:
             lease = next(self._leases) if put.lease is None else put.lease
             return Ready(wire_message(put, lease=lease), put.topic, put.queue, lease_ms, home)
 
-        await proxy.make_ready([ready(put) for put in (*step.put, *step.more)])
+        await proxy.make_ready([ready(put) for put in step.put for _ in range(put.times)])
 
     async def _expect(self, step: cases.ExpectStep) -> None:
         at = None if step.at is None else self.proxies[step.at].address
@@ -318,6 +321,15 @@ def client_environment() -> dict[str, str]:
     """The driver's own, without settings of the gateway; Java gets a small heap."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("ORDERLANE_")}
     return {**own, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def _filled(value: Any) -> Any:
+    """``{fill: n}`` is a text of so many letters: too long for a file of cases."""
+    if isinstance(value, dict):
+        if value.keys() == {"fill"}:
+            return "x" * int(value["fill"])
+        return {name: _filled(each) for name, each in value.items()}
+    return [_filled(each) for each in value] if isinstance(value, list) else value
 
 
 def _show(matcher: cases.Matcher) -> str:

@@ -18,6 +18,9 @@ from thrift_idl import consumer, producer
 
 GROUP = "g"
 
+#: Topic, queue with suffix, lease id: lease ids count anew in each queue.
+LeaseName = tuple[str, str, int]
+
 
 @dataclass
 class Ready:
@@ -32,7 +35,10 @@ class Ready:
 
 def wire_message(put: Put, *, lease: int) -> consumer.Message:
     """What the proxy gives out for *put*."""
-    order_key = None if put.unordered else put.order_key if put.order_key is not None else put.key
+    order_text = None if put.unordered else put.order_key if put.order_key is not None else put.key
+    order_key = None if order_text is None else order_text.encode()
+    if put.order_key_hex is not None:
+        order_key = bytes.fromhex(put.order_key_hex)
     text = put.body if isinstance(put.body, str) else json.dumps(put.body or {})
     value = b"x" * put.body_bytes if put.body_bytes else text.encode()
     message = consumer.Message(
@@ -44,7 +50,7 @@ def wire_message(put: Put, *, lease: int) -> consumer.Message:
         leaseId=lease,
         attempt=put.attempt,
         bornAtMs=put.born_at_ms,
-        orderKey=None if order_key is None else order_key.encode(),
+        orderKey=order_key,
         messageId=put.message_id or f"M{lease}",
     )
     for name in put.without:
@@ -58,8 +64,7 @@ class CaseProxy(ScriptedProxy):
 
     name: str = "a"
     saw: Callable[[Request], None] = lambda _request: None
-    homes: dict[int, str] = field(default_factory=dict)  # by lease: the address told
-    given: dict[int, Request] = field(default_factory=dict)  # by lease: the last pull that got it
+    homes: dict[LeaseName, str] = field(default_factory=dict)  # the address told
     answers: list[consumer.PullResponse] = field(default_factory=list)
     _ready: deque[Ready] = field(default_factory=deque)
     _answers: dict[str, consumer.PullResponse] = field(default_factory=dict)
@@ -84,7 +89,7 @@ class CaseProxy(ScriptedProxy):
         asked = request.argument
         known = self._answers.get(asked.requestId)
         if known is not None:
-            self._note(known, request)
+            self._note(known)
             return known
         linger_s = max(asked.maxLingerTime or 0, 20) / 1000
         async with self._changed:
@@ -97,15 +102,15 @@ class CaseProxy(ScriptedProxy):
             answer = _answer([self._ready.popleft() for _ in range(count)])
         if asked.requestId:
             self._answers[asked.requestId] = answer
-        self._note(answer, request)
+        self._note(answer)
         return answer
 
-    def _note(self, answer: consumer.PullResponse, request: Request) -> None:
+    def _note(self, answer: consumer.PullResponse) -> None:
         self.answers.append(answer)
         for part in (answer, *(answer.more or ())):
             for message in part.messages:
-                self.given[message.leaseId] = request
-                self.homes[message.leaseId] = part.home or answer.home or ""
+                name = (part.context.topic, part.context.qid, message.leaseId)
+                self.homes[name] = part.home or answer.home or ""
 
     async def _settle(self, request: Request) -> consumer.AckAnswer:
         self.saw(request)
@@ -178,6 +183,8 @@ class CaseProxy(ScriptedProxy):
                 raise TApplicationException(TApplicationException.INTERNAL_ERROR, step.text)
             case "unknown_method":
                 raise TApplicationException(TApplicationException.UNKNOWN_METHOD, step.text)
+            case "empty":
+                return consumer.PullResponse(context=consumer.Context(), messages=[])
             case "not_held":
                 refs = [r for r in _references(request) if r.leaseId in step.leases]
                 return consumer.AckAnswer(notHeld=refs)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.conformance.clients.cases import VERDICT, Matcher
+from tests.conformance.clients.cases import NACK, VERDICT, Matcher
 from tests.conformance.clients.matching import members_fit, of_request
 from tests.support.scripted_proxy import Request
 
@@ -29,6 +29,9 @@ class Event:
         if kind == VERDICT:
             told = self.members.get("verdicts") if self.kind in ("pull", "settle") else None
             return bool(told) and all(told.get(k) == v for k, v in (members or {}).items())
+        if kind == NACK:
+            nacks = self.members.get("nacks", {}) if self.kind in ("pull", "settle") else {}
+            return any(members_fit(members, nack) for nack in nacks.values())
         return kind == self.kind and members_fit(members, self.members)
 
     def __str__(self) -> str:
@@ -85,7 +88,7 @@ class Trace:
         """The first event that fits and was not taken. One request has many verdicts: looking at
         one takes none.
         """
-        looks = VERDICT in matcher
+        looks = VERDICT in matcher or NACK in matcher
         for event in self.events:
             if (looks or not event.taken) and event.matches(matcher) and _is_at(event, at):
                 event.taken = event.taken or not looks
