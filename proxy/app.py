@@ -143,6 +143,7 @@ class Proxy:
         if listen.producer is not None:
             producer = await self._listen("listen.producer", listen.producer, on_thrift)
         http = await self._listen("listen.http", listen.http, self._http.listen)
+        self._context.http = _reachable(http, self.client_id)
         self._served = True
         _log.info("proxy ready", thrift=thrift, http=http, client_id=self.client_id)
         return Addresses(thrift, http, producer)
@@ -264,6 +265,15 @@ class Proxy:
                 " choose another port, or 0 for any free one"
             ) from None
         return at_port(address, port)
+
+
+def _reachable(address: str, client_id: str) -> str:
+    """*address*, which this process listens at, as others can name it."""
+    host, port = host_port(address)
+    if host not in ("0.0.0.0", "::"):
+        return address
+    own = client_id.partition("@")[0]
+    return at_port(f"{own}:0", port)
 
 
 def _client_id() -> str:

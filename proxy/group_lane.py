@@ -44,6 +44,7 @@ class TopicCounts:
     near_retention: int = 0
     missing_keys: int = 0
     deleted_unread: int = 0
+    damaged_records: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +209,13 @@ class GroupLane:
         """Its ownership record is stored at that place; it says what had finished at *made_ns*."""
         self._notes.recorded(pipeline, at=at, made_ns=made_ns)
 
+    def records_damaged(self, pipeline: QueuePipeline) -> None:
+        """The ownership records of *pipeline*'s queue left out what a new owner must know."""
+        pipeline.records_damaged = True
+        self._count(pipeline).damaged_records += 1
+
     def near_retention(self, pipeline: QueuePipeline) -> None:
-        """A key of *pipeline* that fails was found near the end of retention."""
+        """A key of *pipeline* that fails, or is parked, was found near the end of retention."""
         self._count(pipeline).near_retention += 1
 
     def did(self, pipeline: QueuePipeline, effects: Effects) -> None:

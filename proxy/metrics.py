@@ -54,6 +54,9 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
     "span": MetricDefinition(
         "span_messages", "Read position of the queue minus the committed offset", _QUEUE
     ),
+    "near_retention": MetricDefinition(
+        "near_retention_keys", "Blocked or parked keys that retention is about to reach", _QUEUE
+    ),
     "epoch": MetricDefinition("owner_epoch", "Epoch of this proxy's ownership", _QUEUE),
 }
 
@@ -70,9 +73,14 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
         ("filtered", "filtered_total", "Messages passed over for their tag"),
         ("dead_lettered", "dlq_total", "Messages stored in the dead-letter topic"),
         ("parked", "parked_total", "Messages stored in the parked topic"),
-        ("near_retention", "near_retention_total", "Failing keys found near the end of retention"),
+        (
+            "near_retention",
+            "near_retention_total",
+            "Failing or parked keys found near the end of retention",
+        ),
         ("missing_keys", "missing_key_total", "Messages without their order key"),
         ("deleted_unread", "deleted_unread_total", "Messages that retention deleted unread"),
+        ("damaged_records", "damaged_records_total", "Take-overs with damaged ownership records"),
     )
 }
 

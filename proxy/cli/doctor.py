@@ -20,6 +20,7 @@ from proxy.cli.options import (
     SettingsOption,
 )
 from proxy.cli.output import Output, OutputFormat, print_rows
+from proxy.core.parked_key import PARKED_PREFIX
 from proxy.errors import OrderlaneError
 from proxy.settings import load_settings
 
@@ -103,17 +104,18 @@ def _proxy(http: str) -> str:
 def _groups(http: str) -> str:
     """Why a group of the proxy does not move, where that can be told from here."""
     groups = proxy_groups(http)
-    findings = [
+    found = [
         f"group {name}: {finding}"
         for name, group in sorted(groups.items())
-        for finding in _findings(group)
+        for finding in findings(group)
     ]
-    if findings:
-        raise OrderlaneError("; ".join(findings))
+    if found:
+        raise OrderlaneError("; ".join(found))
     return f"{len(groups)} groups, none stuck"
 
 
-def _findings(group: dict[str, Any]) -> Iterator[str]:
+def findings(group: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with a group, of which the proxy says that."""
     queues = group["queues"]
     if group["taking_part"] and not queues:
         yield "this proxy takes part and owns no queue (others own all, or the topic is missing)"
@@ -124,7 +126,19 @@ def _findings(group: dict[str, Any]) -> Iterator[str]:
                 f"{where}: {queue['uncopied']} messages of parked keys wait until copies of them"
                 f" can be stored in {queue['trouble']}"
             )
-        elif queue["ready"] and not queue["leased"] and not group["waiting_pulls"]:
+        if queue["near_retention"]:
+            yield (
+                f"{where}: {queue['near_retention']} keys have messages, blocked or parked, that"
+                " the broker is about to delete: see the proxy's log, mend or redrive them"
+            )
+        if queue["records_damaged"]:
+            yield (
+                f"{where} was taken over with damaged ownership records: see orderlane key parked"
+                " for keys that wait since, and redrive those that should go on"
+            )
+        if queue["trouble"] or queue["topic"].startswith(PARKED_PREFIX):
+            continue  # what waits in a twin waits for an operator
+        if queue["ready"] and not queue["leased"] and not group["waiting_pulls"]:
             yield f"{where} has {queue['ready']} messages ready and no client pulls"
         elif queue["blocked"] and not queue["ready"] and not queue["leased"]:
             yield f"{where}: {queue['blocked']} messages wait behind one that is being retried"

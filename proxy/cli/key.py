@@ -15,7 +15,7 @@ from proxy.errors import OrderlaneError
 
 app = typer.Typer(no_args_is_help=True, help="Keys of a group: which are parked, and what to do.")
 
-_COLUMNS = ("key", "topic", "queue", "state", "copies", "not_copied")
+_COLUMNS = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason")
 
 Topic = Annotated[str | None, typer.Option(help="the topic, if the group has more than one")]
 Reason = Annotated[str, typer.Option(help="why, for logs and histories")]

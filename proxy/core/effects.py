@@ -79,6 +79,10 @@ class PipelineStatistics:
     draining: bool
     uncopied: int = 0
     trouble: str = ""
+    near_retention: int = 0
+    """Keys, blocked or parked, whose messages the broker is about to delete."""
+    records_damaged: bool = False
+    """This period began with damaged ownership records."""
 
     def __str__(self) -> str:
         return (

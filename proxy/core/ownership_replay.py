@@ -8,7 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Delta, Own, Record, Snapshot, SnapshotPart, joined
+from proxy.core.ownership_record import (
+    Delta,
+    Own,
+    Record,
+    Snapshot,
+    SnapshotPart,
+    Unreadable,
+    joined,
+)
 from proxy.core.parked_key import ParkedKey
 
 _MS = 1_000_000
@@ -19,8 +27,9 @@ class LastOwner:
     """What the records say of the newest ownership period.
 
     ``snapshot`` is the state that they add up to. It may be of periods before: what was finished
-    then is finished still. ``snapshot_at`` is where the records of it begin. If that is before the
-    records that were replayed, ``snapshot`` is None.
+    then is finished still. ``snapshot_at`` is where the records of it begin, ``last_at`` where the
+    last of them stands. If they begin before the records that were replayed, ``snapshot`` is None.
+    ``damage``: what of them could not be had, None if all is well.
     """
 
     epoch: Epoch
@@ -28,17 +37,20 @@ class LastOwner:
     snapshot: Snapshot | None
     clean: bool
     snapshot_at: int | None = None
+    last_at: int = 0
+    damage: str | None = None
 
     def wait_ns(self, *, broker_start_ms: int, broker_lock_expiry_s: float) -> int:
         """How long the next owner waits before its first hand-out, so that old leases have ended.
 
         Nothing after a clean end. A restarted broker may have forgotten the lock, so the old owner
         may trust it still: trust plus its longest lease. Else its trust ended before the lock
-        could expire, and only what a lease outlives that by is left.
+        could expire, and only what a lease outlives that by is left. Nor does anybody know which
+        leases lived on past a hand-over where records are damaged.
         """
         if self.clean:
             return 0
-        if broker_start_ms != self.own.broker_start_ms:
+        if self.damage is not None or broker_start_ms != self.own.broker_start_ms:
             return (self.own.trust_ms + self.own.longest_lease_ms) * _MS
         head_start_ms = broker_lock_expiry_s * 1000 - self.own.trust_ms
         return int(max(0.0, self.own.longest_lease_ms - head_start_ms) * _MS)
@@ -46,9 +58,10 @@ class LastOwner:
 
 @dataclass(slots=True)
 class _State:
-    """A snapshot that deltas change."""
+    """A snapshot that deltas change. ``last``: where the last of these records stands."""
 
     at: int
+    last: int
     epoch: Epoch
     base: int
     read: int
@@ -58,8 +71,24 @@ class _State:
     leases: dict[int, int]
     parked: dict[bytes, ParkedKey]
 
-    def apply(self, delta: Delta) -> None:
-        self.epoch, self.base, self.read = delta.epoch, delta.base, delta.read
+    @classmethod
+    def of(cls, whole: Snapshot, *, at: int) -> _State:
+        """What *whole*, whose records begin at *at*, says; that stays as it is."""
+        return cls(
+            at,
+            at,
+            whole.epoch,
+            whole.base,
+            whole.read,
+            set(whole.unfinished),
+            dict(whole.attempts),
+            {key: chain[:] for key, chain in whole.spilled.items()},
+            dict(whole.leases),
+            dict(whole.parked),
+        )
+
+    def apply(self, delta: Delta, *, at: int) -> None:
+        self.epoch, self.base, self.read, self.last = delta.epoch, delta.base, delta.read, at
         self.unfinished.difference_update(delta.left)
         self.unfinished.update(delta.unfinished)
         for offset in delta.left:
@@ -103,21 +132,35 @@ class _Replay:
     parts: list[SnapshotPart] = field(default_factory=list)
     parts_at: int = 0
     state: _State | None = None
+    whole: Snapshot | None = None  # the last one that is complete
     snapshot_at: int | None = None
+    first: int | None = None  # where the records begin
+    damage: str | None = None
+    unreadable_at: int = -1  # the last record that may have been that of an owner
 
-    def see(self, offset: int, record: Record) -> None:
-        if isinstance(record, Own):
+    def see(self, offset: int, record: Record | Unreadable) -> None:
+        if self.first is None:
+            self.first = offset
+        if isinstance(record, Unreadable):
+            self.unreadable_at = offset
+            self._damaged(offset, record.why)
+        elif isinstance(record, Own):
             if self.by_period and self.own is not None and record.period < self.own.period:
                 return  # the same
             self.epoch, self.own, self.clean, self.parts = Epoch(offset), record, False, []
+        elif self.epoch is not None and record.epoch > self.epoch and not self.by_period:
+            self._damaged(offset, f"it is of epoch {record.epoch}, which has no owner")
         elif record.epoch != self.epoch:
             return  # a late word of somebody who is the owner no more
         elif isinstance(record, SnapshotPart):
             self._part(offset, record)
         elif isinstance(record, Delta):
-            self._delta(record)
+            self._delta(offset, record)
         else:
             self.clean = True
+
+    def _damaged(self, offset: int, why: str) -> None:
+        self.damage = f"record {offset}: {why}"
 
     def _part(self, offset: int, part: SnapshotPart) -> None:
         if part.number == 0:
@@ -125,30 +168,45 @@ class _Replay:
         elif part.number != len(self.parts):
             return  # its beginning is missing
         self.parts.append(part)
-        if len(self.parts) == part.of:
-            whole = joined(self.parts)
-            self.snapshot_at = self.parts_at
-            self.state = _State(
-                self.parts_at,
-                whole.epoch,
-                whole.base,
-                whole.read,
-                set(whole.unfinished),
-                whole.attempts,
-                whole.spilled,
-                whole.leases,
-                whole.parked,
-            )
+        if len(self.parts) < part.of:
+            return
+        try:
+            self.whole = joined(self.parts)
+        except ValueError as error:
+            self._damaged(offset, f"the parts of a snapshot do not add up: {error}")
+            return
+        self.state, self.snapshot_at = _State.of(self.whole, at=self.parts_at), self.parts_at
+        if self.epoch is not None and self.unreadable_at < self.epoch:
+            self.damage = None  # it says all anew, and so does the record of its owner
 
-    def _delta(self, delta: Delta) -> None:
-        if self.state is not None and self.state.at == delta.snapshot:
-            self.state.apply(delta)
-        elif self.snapshot_at is None or self.snapshot_at < delta.snapshot:
-            self.state, self.snapshot_at = None, delta.snapshot
+    def _delta(self, offset: int, delta: Delta) -> None:
+        at = -1 if self.state is None else self.state.at
+        if delta.snapshot < at:
+            return  # it was late: its owner wrote a snapshot instead
+        if self.state is not None and delta.snapshot == at:
+            sound = self.damage is None if delta.after is None else delta.after == self.state.last
+            if sound:
+                self.state.apply(delta, at=offset)
+            elif delta.after is not None and delta.after > self.state.last:
+                self._damaged(offset, f"it follows record {delta.after}, which is missing")
+        elif self.first is not None and self.first <= delta.snapshot:
+            self._damaged(offset, f"it builds on a snapshot at {delta.snapshot}, not to be had")
+        else:
+            self.state, self.snapshot_at, self.whole = None, delta.snapshot, None
+
+    def snapshot(self) -> Snapshot | None:
+        """The state that all add up to; an older one if they do not."""
+        snapshot = self.whole
+        if self.state is not None:
+            try:
+                snapshot = self.state.snapshot()
+            except ValueError as error:
+                self._damaged(self.state.last, f"the records up to it do not add up: {error}")
+        return snapshot
 
 
 def replay(
-    records: Iterable[tuple[int, Record]],
+    records: Iterable[tuple[int, Record | Unreadable]],
     *,
     epoch_before: Epoch | None = None,
     by_period: bool = False,
@@ -160,12 +218,23 @@ def replay(
     *epoch_before* is the ownership period that the first of them belong to, if that is known.
     *by_period*: whoever owns a queue owns its parked twin, where ``period`` is the epoch there: an
     ``own`` of a lower one came late, and is ignored as well.
-    None if there is no ``own`` record. Raises ValueError if they do not add up.
+
+    Where records are missing or unreadable (``damage`` says so) the state is that of the last ones
+    that add up: what finished since is repeated, unless it was committed, and which keys were
+    parked since has to be found elsewhere. None if there is no ``own`` record.
     """
     seen = _Replay(by_period, epoch_before)
     for offset, record in records:
         seen.see(offset, record)
     if seen.own is None or seen.epoch is None:
         return None
-    snapshot = None if seen.state is None else seen.state.snapshot()
-    return LastOwner(seen.epoch, seen.own, snapshot, seen.clean, seen.snapshot_at)
+    snapshot = seen.snapshot()
+    return LastOwner(
+        seen.epoch,
+        seen.own,
+        snapshot,
+        seen.clean and seen.damage is None,
+        seen.snapshot_at,
+        0 if seen.state is None else seen.state.last,
+        seen.damage,
+    )

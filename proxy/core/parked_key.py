@@ -8,11 +8,21 @@ from typing import Any
 
 from broker_core.names import Group, Topic
 
+PARKED_PREFIX = "%PARK%"
+#: Who parks keys whose messages used their hand-outs up, and who ends redrives.
+FAILURE_POLICY = "failure policy"
+_MAX_TEXT = 256
+
+
+def plain_text(text: str) -> str:
+    """*text*, which came from anywhere, as a record can carry it: short, and proper Unicode."""
+    return text[:_MAX_TEXT].encode("utf-8", "replace").decode()
+
 
 def parked_topic(group: Group, topic: Topic) -> Topic:
     """Name of the topic that holds the parked messages of (group, topic)."""
     digest = hashlib.sha1(f"{group}\0{topic}".encode(), usedforsecurity=False).hexdigest()
-    return Topic(f"%PARK%{digest[:16]}")
+    return Topic(PARKED_PREFIX + digest[:16])
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +31,19 @@ class ParkedKey:
     of the key there.
 
     Copies of messages below offset ``first``, or by owners before ``epoch`` (of the queue), are
-    repeats: their message has finished, or has a copy ahead.
+    repeats: their message has finished, or has a copy ahead. ``by`` asked for it (in the records of
+    the twin: for the redrive), for that ``reason``.
     """
 
     first: int
     epoch: int
     redriven: bool = False
     rate: float = 0.0  # messages a second of the redrive; 0: as fast as clients take them
+    by: str = ""
+    reason: str = ""
 
     def to_json(self) -> list[Any]:
-        """As it stands in a record."""
+        """As it stands in a record, but who asked for it, and why: that stands beside it."""
         return [self.first, self.epoch, self.redriven, self.rate]
 
     @classmethod

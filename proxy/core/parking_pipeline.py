@@ -14,7 +14,7 @@ copies of a key, so one that does not is a repeat, and passed over.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -23,7 +23,7 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
 from proxy.core.job_chains import Job, JobState
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
-from proxy.core.parked_key import ParkedKey
+from proxy.core.parked_key import FAILURE_POLICY, ParkedKey, plain_text
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_jobs import LONGEST_KEY
 from proxy.core.queue_pipeline import QueuePipeline
@@ -50,16 +50,25 @@ class ParkingPipeline(QueuePipeline):
         for key in self.parked:
             self.jobs.hold_key(key)
 
-    def park(self, key: bytes) -> bool:
-        """Park *key* from its first unfinished job on; False if it is parked already, or has none
-        in memory. What clients have of it they may finish.
+    def park(self, key: bytes, *, by: str = FAILURE_POLICY, reason: str = "") -> bool:
+        """Park *key* from its first unfinished job on, because *by* asks for it; False if it is
+        parked already, or has none in memory. What clients have of it they may finish.
         """
         head = next(self.jobs.in_memory(key), None)
         if head is None or key in self.parked or key in self.leaving or len(key) > LONGEST_KEY:
             return False
-        self.parked[key] = ParkedKey(head.offset, self.epoch)
+        by, reason = plain_text(by), plain_text(reason)
+        self.parked[key] = ParkedKey(head.offset, self.epoch, by=by, reason=reason)
         self.jobs.hold_key(key)
         return True
+
+    def found_parked(self, keys: Mapping[bytes, ParkedKey]) -> None:
+        """*keys* have copies in the twin, and no record is left that lists them; before the first
+        message is read.
+        """
+        for key in keys.keys() - self.parked.keys():
+            self.parked[key] = keys[key]
+            self.jobs.hold_key(key)
 
     def failing(self, *, stored_before_ms: float) -> list[bytes]:
         """Keys, not parked, whose first unfinished message was stored before that time, and failed.
@@ -103,6 +112,8 @@ class ParkingPipeline(QueuePipeline):
         if self.closed:
             return effects
         for job in jobs:
+            if job.state is JobState.RUNNING:
+                self._buffer.withdraw(job)
             self._finish(job, Outcome.PARKED, effects)
             effects.parked.append(job)
         return self._with_refills(effects)
@@ -156,7 +167,11 @@ class ParkingPipeline(QueuePipeline):
 
     def _give_up(self, job: Job, effects: Effects) -> None:
         parks = self.rules.retry.on_exhausted is OnExhausted.PARK and job.key is not None
-        if parks and job.key is not None and (job.key in self.parked or self.park(job.key)):
+        if (
+            parks
+            and job.key is not None
+            and (job.key in self.parked or self.park(job.key, reason=job.reason))
+        ):
             effects.parking = True
         else:
             super()._give_up(job, effects)
@@ -270,12 +285,12 @@ class TwinPipeline(QueuePipeline):
         slowest = min((rate for rate in rates if rate), default=0.0)
         return int(1e9 / slowest) if slowest else 0
 
-    def redrive(self, key: bytes, *, rate: float = 0.0) -> Effects:
-        """Hand the copies of *key*, which is parked, out: in order, attempts counted anew; *rate*
-        of them a second at most (0: as many as clients take).
+    def redrive(self, key: bytes, *, rate: float = 0.0, by: str = "") -> Effects:
+        """Hand the copies of *key*, which is parked, out because *by* asks for it: in order,
+        attempts counted anew; *rate* of them a second at most (0: as many as clients take).
         """
-        parked = self.origin.parked[key]
-        self.parked[key] = replace(self.parked.get(key, parked), redriven=True, rate=rate)
+        known = self.parked.get(key, self.origin.parked[key])
+        self.parked[key] = replace(known, redriven=True, rate=rate, by=plain_text(by), reason="")
         self._wanted.add(key)
         self._to_stop.discard(key)
         for offset in self.jobs.spilled_offsets(key):
@@ -305,14 +320,14 @@ class TwinPipeline(QueuePipeline):
         job = self._job(message)
         if job.key is None and self.rules.missing_key is MissingKey.BY_QUEUE:
             job.key = QUEUE_CHAIN
-        origin = _number(message, ORIGIN_OFFSET)
-        epoch = _number(message, ORIGIN_EPOCH)
+        origin, epoch = origin_of(message)
         parked = None if job.key is None else self.origin.parked.get(job.key)
         if job.key is not None and parked is not None and epoch >= parked.epoch:
             known = self.parked.get(job.key, parked)
             if origin >= max(known.first, parked.first):
+                by = known.by if known is not parked else ""
                 self.parked[job.key] = ParkedKey(
-                    origin + 1, parked.epoch, known.redriven, known.rate
+                    origin + 1, parked.epoch, known.redriven, known.rate, by
                 )
                 self.jobs.admit(job)
                 return
@@ -344,7 +359,7 @@ class TwinPipeline(QueuePipeline):
     def _stop(self, key: bytes) -> None:
         self._wanted.discard(key)
         if key in self.parked:
-            self.parked[key] = replace(self.parked[key], redriven=False, rate=0.0)
+            self.parked[key] = replace(self.parked[key], redriven=False, rate=0.0, by="")
         in_memory = list(self.jobs.in_memory(key))
         if any(self._buffer.live_at(job.offset) is not None for job in in_memory):
             return  # once more when that lease has ended
@@ -352,7 +367,13 @@ class TwinPipeline(QueuePipeline):
         self.jobs.put_back(key)
         for job in in_memory:
             if job.state is JobState.RUNNING:  # offered again, or about to be
+                self._buffer.withdraw(job)
                 job.move(JobState.RUNNING, JobState.FINISHED)
+
+
+def origin_of(copy: StoredMessage) -> tuple[int, int]:
+    """Offset of the message that *copy* is of, and the ownership period that it was made in."""
+    return _number(copy, ORIGIN_OFFSET), _number(copy, ORIGIN_EPOCH)
 
 
 def _number(message: StoredMessage, name: str) -> int:

@@ -202,6 +202,13 @@ class PullBuffer:
         """Offer *job* again at *due_ns*; its key waits with it."""
         heapq.heappush(self._retries, (due_ns, job.offset, job))
 
+    def withdraw(self, job: Job) -> None:
+        """Hand *job*, which is running and of which no lease lives, out no more. O(such jobs)."""
+        if job in self._offered:
+            self._offered.remove(job)
+        self._retries = [each for each in self._retries if each[2] is not job]
+        heapq.heapify(self._retries)
+
     def take_offered(self) -> Job | None:
         """The next job to hand out again, or None."""
         return self._offered.popleft() if self._offered else None

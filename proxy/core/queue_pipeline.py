@@ -76,6 +76,9 @@ class QueuePipeline(HandOuts):
         self.twin: QueuePipeline | None = None
         self.parked: dict[bytes, ParkedKey] = {} if resume is None else dict(resume.parked)
         self.committed = committed
+        #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
+        self.near_retention: frozenset[bytes] = frozenset()
+        self.records_damaged = False  # those that it began with; kept by upstream
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
 
     # ---- reading; caller: queue reader ---------------------------------------------------------
@@ -211,6 +214,8 @@ class QueuePipeline(HandOuts):
             position=self.position,
             end=max(self.end_offset, self.position),
             draining=self.draining,
+            near_retention=len(self.near_retention),
+            records_damaged=self.records_damaged,
         )
 
     def __repr__(self) -> str:

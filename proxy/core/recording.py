@@ -27,6 +27,7 @@ class Recording:
         """*last*: the owner before, whose snapshot *pipeline* resumed."""
         self._pipeline = pipeline
         self._snapshot_at: int | None = None  # where the deltas begin; None: a snapshot comes next
+        self._last_at = 0  # where the last record of those stands
         self._in_snapshot = self._in_deltas = self._deltas = self._since_ns = 0
         # What the records say by now.
         self._base = self._read = 0
@@ -34,8 +35,8 @@ class Recording:
         self._attempts: dict[int, int] = {}
         self._spilled: dict[bytes, tuple[int, int]] = {}  # first and last offset
         self._parked: dict[bytes, ParkedKey] = {}
-        if last is not None and last.snapshot is not None:
-            self._snapshot_at = last.snapshot_at
+        if last is not None and last.snapshot is not None and last.damage is None:
+            self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
             self._tell(last.snapshot)
 
     def due(self, now_ns: int, *, whole: bool = False) -> list[Record]:
@@ -60,6 +61,7 @@ class Recording:
 
     def written(self, records: Sequence[Record], *, at: int) -> None:
         """The *records* that were due are stored, the first one at offset *at*."""
+        self._last_at = at
         if isinstance(records[0], Delta):
             self._in_deltas += records[0].size
             self._deltas += 1
@@ -107,6 +109,7 @@ class Recording:
             spilled=spilled,
             heads=heads,
             parked=self._parked_changes(),
+            after=self._last_at,
         )
         if (base, read) == (self._base, self._read) and not delta.size:
             return None

@@ -24,4 +24,6 @@ class UpstreamContext:
     memory: Budget
     log: OwnershipLog
     recorder: Recorder
+    #: Where this proxy's HTTP port can be asked, as host:port; empty until it listens.
+    http: str = ""
     settled: Signal = field(default_factory=Signal)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
 from enum import Enum
 
 import structlog
@@ -12,9 +11,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Own, Snapshot, parts
-from proxy.core.ownership_replay import LastOwner
+from proxy.core.ownership_record import Clean, Snapshot, parts
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.rules import TopicRules
 from proxy.group_lane import GroupLane
@@ -22,26 +19,16 @@ from proxy.lane_history import LaneHistory, rules_in_history
 from proxy.topic_rules import rules_of
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.parked_recovery import parked_in_twin
 from proxy.upstream.parking import Parking
+from proxy.upstream.period_start import Begun, PeriodStart
 from proxy.upstream.queue_reader import read_queue
-from proxy.upstream.start_offsets import start_offset
 
 #: Acquiring: locked, its pipeline being built. Unlocking: not served any more, and its lock not to
 #: be renewed. Gone: neither.
 QueueState = Enum("QueueState", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
 
 _LOOK_AGAIN_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """An ownership period that has just begun. ``last``: what the records below its own say."""
-
-    own: Own
-    epoch: Epoch
-    last: LastOwner | None
-    committed: int
-    start_offset: int
 
 
 class OwnedQueue:
@@ -198,65 +185,19 @@ class OwnedQueue:
             resume=None if begun.last is None else begun.last.snapshot,
             now_ns=now_ns(),
         )
+        if not begun.knows_parked:
+            self._lane.records_damaged(pipeline)
+            if found := await parked_in_twin(context, self._lane.name, pipeline):
+                pipeline.found_parked(found)
         context.recorder.begin(pipeline, begun.last)
         return pipeline
 
-    async def _begin_period(self, rules: TopicRules) -> _Begun:
-        """Write the record that makes us the owner."""
-        context, group = self._context, self._lane.name
-        held_ns = self.hold_until_ns
-        while True:
-            broker_start_ms = await context.client.broker_start_ms(self.queue.broker)
-            last, end = await context.log.last(group, self.queue)
-            committed, start = await start_offset(
-                context.client, context.log, self._lane.settings, self.queue
-            )
-            own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
-            self._hold(self._wait_ns(own, last, end))
-            epoch = Epoch(await context.log.append(group, self.queue, own))
-            begun = _Begun(own, epoch, last, committed, start)
-            if epoch == end:
-                return begun
-            seen, (last, _) = last, await context.log.last(group, self.queue, before=epoch)
-            if seen is not None and last is not None and seen.epoch == last.epoch:
-                # The last words of that owner were not to be seen yet.
-                self.hold_until_ns = held_ns
-                self._hold(self._wait_ns(own, last, end))
-                return replace(begun, last=last)
-            # Someone wrote after we had read: an owner of whom we know nothing yet.
-            self._hold(_longest_ns(own))
-            held_ns = self.hold_until_ns
-
-    def _own_record(
-        self, rules: TopicRules, last: LastOwner | None, end: int, *, broker_start_ms: int
-    ) -> Own:
-        self._asked_ns = now_ns()  # it is sent at once
-        return Own(
-            owner=self._us,
-            trust_ms=int(self._context.settings.lock.trust_s * 1000),
-            longest_lease_ms=rules.visibility_ns // 1_000_000,
-            broker_start_ms=broker_start_ms,
-            period=end + 1 if last is None else last.own.period + 1,
-        )
-
-    def _hold(self, wait_ns: int) -> None:
-        self.hold_until_ns = max(self.hold_until_ns, now_ns() + wait_ns)
-
-    def _wait_ns(self, own: Own, last: LastOwner | None, end: int) -> int:
-        """How long leases of the owner before *own*, *last*, may live; counted from now."""
-        if last is None:
-            return _longest_ns(own) if end else 0  # retention deleted what it had written
-        wait_ns = last.wait_ns(
-            broker_start_ms=own.broker_start_ms,
-            broker_lock_expiry_s=self._context.settings.lock.broker_lock_expiry_s,
-        )
-        if wait_ns:
-            self._log.info(
-                "waiting for leases of the last owner to end",
-                seconds=wait_ns / 1e9,
-                last_owner=last.own.owner,
-            )
-        return wait_ns
+    async def _begin_period(self, rules: TopicRules) -> Begun:
+        start = PeriodStart(self._context, self._lane, self.queue, hold_until_ns=self.hold_until_ns)
+        try:
+            return await start.begin(rules)
+        finally:
+            self.hold_until_ns, self._asked_ns = start.hold_until_ns, start.asked_ns
 
     def _read(self) -> None:
         self._reader = spawn(
@@ -391,8 +332,3 @@ class OwnedQueue:
 
     def _history(self, event: str, **fields: object) -> None:
         self._notes.period(self._owned(), event, **fields)
-
-
-def _longest_ns(own: Own) -> int:
-    """How long leases may live under a lock that is trusted still, if they are as long as ours."""
-    return (own.trust_ms + own.longest_lease_ms) * 1_000_000

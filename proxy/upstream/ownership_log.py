@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import structlog
 
 from broker_core.client import BrokerClient
-from broker_core.clock import now_ns
-from broker_core.errors import BrokerError, RequestTimeout
+from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
-from proxy.core.ownership_record import (
-    Clean,
-    Own,
-    Record,
-    SnapshotPart,
-    decode,
-    encode,
-    ownership_topic,
-)
+from proxy.core.ownership_codec import decode, encode
+from proxy.core.ownership_record import Record, SnapshotPart, Unreadable, ownership_topic
 from proxy.core.ownership_replay import LastOwner, replay
+from proxy.upstream.queue_range import read_range
 
 _log = structlog.get_logger("ownership")
 
 #: Records looked at first, from the tail; one of them says where to begin.
 _TAIL = 32
-_AT_ONCE = 256
-#: How long a stored record may take to be shown.
-_SHOWN_WITHIN_NS = 3_000_000_000
-_LOOK_AGAIN_S = 0.01
 
 
 class OwnershipLog:
@@ -68,7 +57,7 @@ class OwnershipLog:
         None if there was no owner, or (the offset is above 0 then) if retention deleted its
         records. Apache RocketMQ shows a record a moment after it is stored, so the newest may be
         missing; *before*, the offset of a record that was just appended, sees all below it.
-        *by_period*: see ``replay``.
+        *by_period*: see ``replay``. If the records are damaged, the log says so, and ``damage``.
         Raises RemotingError.
         """
         async with self._twin(group, queue) as twin:
@@ -78,15 +67,25 @@ class OwnershipLog:
             while True:
                 start = max(lowest, end - span)
                 records = await self._read(group, twin, start=start, end=end)
-                found = _replayed(twin, records, by_period=by_period)
+                found = _replayed(records, by_period=by_period)
                 at = None if found is None else found.snapshot_at
                 if found is not None and found.snapshot is None and at is not None and at >= lowest:
                     records = await self._read(group, twin, start=at, end=start) + records
-                    found = _replayed(twin, records, by_period=by_period)
+                    found = _replayed(records, by_period=by_period)
                 # Owners that crashed early wrote nothing: the one that counts may be far behind.
                 if start == lowest or (found is not None and found.snapshot is not None):
-                    return found, end
+                    return _told(twin, found, lowest=lowest), end
                 span *= 8
+
+    async def owner(self, group: Group, queue: QueueName) -> LastOwner | None:
+        """The newest ownership period of *queue*; None if it never had one. Creates no topic.
+
+        Raises RemotingError.
+        """
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        if twin not in await self._queues(twin.topic):
+            return None
+        return (await self.last(group, queue))[0]
 
     async def any_owner(self, group: Group, topic: Topic) -> bool:
         """True if some queue of *topic* ever had an owner in *group*. Raises RemotingError."""
@@ -97,32 +96,16 @@ class OwnershipLog:
 
     async def _read(
         self, group: Group, twin: QueueName, *, start: int, end: int
-    ) -> list[tuple[int, Record]]:
-        records: list[tuple[int, Record]] = []
-        offset = start
-        deadline_ns = now_ns() + _SHOWN_WITHIN_NS
-        while offset < end:
-            result = await self._client.pull(
-                twin, group=group, offset=offset, max_messages=_AT_ONCE, suspend_ms=0
-            )
-            for message in result.messages:
-                if message.queue_offset >= end:
-                    break
-                try:
-                    records.append((message.queue_offset, decode(message.body)))
-                except ValueError as error:
-                    _log.warning(
-                        "ownership record passed over",
-                        twin=str(twin),
-                        offset=message.queue_offset,
-                        reason=str(error),
-                    )
-            if result.next_offset > offset:
-                offset = result.next_offset
-            elif now_ns() < deadline_ns:
-                await asyncio.sleep(_LOOK_AGAIN_S)
-            else:
-                raise RequestTimeout(f"{twin} does not show its record {offset}, which it stored")
+    ) -> list[tuple[int, Record | Unreadable]]:
+        records: list[tuple[int, Record | Unreadable]] = []
+        async for message in read_range(self._client, twin, group=group, start=start, end=end):
+            offset = message.queue_offset
+            if records and (gap := records[-1][0] + 1) < offset:
+                records.append((gap, Unreadable("it is missing")))
+            try:
+                records.append((offset, decode(message.body)))
+            except ValueError as error:
+                records.append((offset, Unreadable(str(error))))
         return records
 
     @asynccontextmanager
@@ -159,16 +142,27 @@ class OwnershipLog:
             raise
 
 
+def _told(twin: QueueName, found: LastOwner | None, *, lowest: int) -> LastOwner | None:
+    """*found*, and whether all is there that it was made of."""
+    if found is None:
+        return None
+    if found.snapshot is None and found.damage is None and lowest:
+        return replace(found, damage="retention deleted the last snapshot")
+    if found.damage is not None:
+        _log.error(
+            "ownership records are damaged: what finished lately may come again",
+            twin=str(twin),
+            reason=found.damage,
+            owner=found.own.owner,
+        )
+    return found
+
+
 def _replayed(
-    twin: QueueName, records: Sequence[tuple[int, Record]], *, by_period: bool
+    records: Sequence[tuple[int, Record | Unreadable]], *, by_period: bool
 ) -> LastOwner | None:
     """What *records* say; if they begin with a snapshot, it counts."""
     epoch = None
     if records and isinstance(first := records[0][1], SnapshotPart) and first.number == 0:
         epoch = first.epoch
-    try:
-        return replay(records, epoch_before=epoch, by_period=by_period)
-    except ValueError as error:
-        _log.error("ownership records do not add up", twin=str(twin), reason=str(error))
-        owners = [each for each in records if isinstance(each[1], Own | Clean)]
-        return replay(owners, by_period=by_period)
+    return replay(records, epoch_before=epoch, by_period=by_period)

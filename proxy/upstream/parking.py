@@ -28,7 +28,7 @@ from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
 from proxy.core.ownership_record import Clean, Own, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
-from proxy.core.parked_key import parked_topic
+from proxy.core.parked_key import FAILURE_POLICY, parked_topic
 from proxy.core.parking_pipeline import ParkingPipeline, TwinPipeline
 from proxy.group_lane import GroupLane
 from proxy.lane_history import LaneHistory, rules_in_history
@@ -41,7 +41,6 @@ from proxy.upstream.queue_reader import read_queue
 _AT_ONCE = 32
 _AT_ONCE_BYTES = 1 << 20
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
-_POLICY = "failure policy"
 
 
 class Parking:
@@ -63,7 +62,6 @@ class Parking:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._by: dict[bytes, tuple[str, str]] = {}  # who parked a key, and why
         self._notes = LaneHistory(context.history, lane.name)
         self._log = structlog.get_logger("parking").bind(
             group=lane.name, topic=pipeline.topic, queue=pipeline.place
@@ -106,9 +104,10 @@ class Parking:
     def view(self, key: bytes) -> dict[str, Any]:
         """What is to be known of *key*: ``copies`` are those in the twin."""
         pipeline, twin = self._pipeline, self._pipeline.twin
-        state = "not parked"
-        if key in pipeline.parked:
+        state, parked = "not parked", pipeline.parked.get(key)
+        if parked is not None:
             state = "redriven" if twin is not None and key in twin.redriven else "parked"
+        copied = None if twin is None else twin.parked.get(key)
         return {
             "key": key_text(key),
             "topic": pipeline.topic,
@@ -116,15 +115,17 @@ class Parking:
             "state": state,
             "copies": 0 if twin is None else twin.jobs.unfinished_of(key),
             "not_copied": pipeline.jobs.unfinished_of(key),
+            "by": "" if parked is None else parked.by,
+            "reason": "" if parked is None else parked.reason,
+            "redriven_by": copied.by if copied is not None and state == "redriven" else "",
         }
 
     # ---- what operators ask for -----------------------------------------------------------------
 
     def park(self, key: bytes, *, by: str, reason: str) -> bool:
         """Park *key*; False if it is parked already, or nothing of it is unfinished here."""
-        if not self._pipeline.park(key):
+        if not self._pipeline.park(key, by=by, reason=reason):
             return False
-        self._by[key] = (by, reason)
         self._lane.did(self._pipeline, Effects(parking=True))
         return True
 
@@ -137,7 +138,7 @@ class Parking:
             return False
         self._notes.parking(self._pipeline, "redrive", key, by=by, state="started")
         self._log.warning("redrive started", order=key_text(key), by=by)
-        self._lane.did(twin, twin.redrive(key, rate=rate))
+        self._lane.did(twin, twin.redrive(key, rate=rate, by=by))
         return True
 
     def stop(self, key: bytes, *, by: str) -> bool:
@@ -225,17 +226,12 @@ class Parking:
     async def _record_new(self) -> None:
         pipeline = self._pipeline
         new = pipeline.parked.keys() - pipeline.recorded
-        reasons = {key: self._reason(key) for key in new}
         await self._context.recorder.record(self._lane, pipeline)
         for key in new:
-            by, reason = reasons[key]
-            self._notes.parking(pipeline, "park", key, by=by, reason=reason)
-            self._log.warning("key parked", order=key_text(key), by=by, reason=reason)
+            who = pipeline.parked[key]
+            self._notes.parking(pipeline, "park", key, by=who.by, reason=who.reason)
+            self._log.warning("key parked", order=key_text(key), by=who.by, reason=who.reason)
         pipeline.is_recorded(new)
-
-    def _reason(self, key: bytes) -> tuple[str, str]:
-        head = next(self._pipeline.jobs.in_memory(key), None)
-        return self._by.pop(key, (_POLICY, "" if head is None else head.reason))
 
     async def _copy(self, jobs: Sequence[Job]) -> None:
         pipeline, twin = self._pipeline, self._twin()
@@ -258,8 +254,8 @@ class Parking:
         twin.forget(keys)
         await self._context.recorder.record(self._lane, twin)
         for key in keys:
-            self._notes.parking(pipeline, "redrive", key, by=_POLICY, state="done")
-            self._notes.parking(pipeline, "unpark", key, by=_POLICY)
+            self._notes.parking(pipeline, "redrive", key, by=FAILURE_POLICY, state="done")
+            self._notes.parking(pipeline, "unpark", key, by=FAILURE_POLICY)
             self._log.warning("key parked no more", order=key_text(key))
         self._lane.did(pipeline, pipeline.left(keys))
 
@@ -268,6 +264,8 @@ class Parking:
     async def _open(self) -> None:
         """Own the twin, too: whoever owns the queue does. Its records have a log of their own."""
         twin, last = await self._take_over()
+        if last is not None and last.damage is not None:
+            self._lane.records_damaged(twin)
         self._context.recorder.begin(twin, last)
         self._pipeline.twin = twin
         self._notes.period(

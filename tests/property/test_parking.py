@@ -83,6 +83,10 @@ class ParkedKeys(RuleBasedStateMachine):
             self.crash()
 
     @rule()
+    def commit(self) -> None:
+        self.site.commit()
+
+    @rule()
     def crash(self) -> None:
         self.site.begin()
         self.site.open_twin()
@@ -91,5 +95,20 @@ class ParkedKeys(RuleBasedStateMachine):
         self.site.finish()
 
 
+class DamagedRecords(ParkedKeys):
+    """Records get lost as well: no order is, and no message."""
+
+    @rule(which=st.integers(0, 1), back=st.integers(0, 8), records=st.integers(1, 9))
+    def damage(self, which: int, back: int, records: int) -> None:
+        self.site.damage(which, back, records=records)
+
+    @rule()
+    def damage_all(self) -> None:
+        for which in (0, 1):
+            self.site.damage(which, 999, records=999)
+
+
 ParkedKeys.TestCase.settings = settings(max_examples=25, stateful_step_count=60, deadline=None)
 test_parked_keys = ParkedKeys.TestCase
+DamagedRecords.TestCase.settings = settings(max_examples=25, stateful_step_count=60, deadline=None)
+test_damaged_records = DamagedRecords.TestCase

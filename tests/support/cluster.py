@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from proxy.core.effects import Effects, Nack
 from proxy.core.ids import Epoch, LeaseId
 from proxy.core.job_chains import Job
-from proxy.core.ownership_record import Clean, Own, Record, encode
+from proxy.core.ownership_codec import encode
+from proxy.core.ownership_record import Clean, Own, Record
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.pull_buffer import Lease
 from proxy.core.queue_jobs import Refill

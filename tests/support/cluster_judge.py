@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Outcome
 from proxy.core.ids import LeaseId
-from proxy.core.ownership_record import Snapshot, decode
+from proxy.core.ownership_codec import decode
+from proxy.core.ownership_record import Snapshot
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.pull_buffer import Lease
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from proxy.core.effects import Effects, Outcome
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
-from proxy.core.ownership_record import Own, Snapshot, decode, encode
+from proxy.core.ownership_codec import decode, encode
+from proxy.core.ownership_record import Own, Snapshot
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_jobs import Refill

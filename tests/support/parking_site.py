@@ -11,8 +11,10 @@ from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Own, Record, decode, encode
+from proxy.core.ownership_codec import decode, encode
+from proxy.core.ownership_record import Own, Record, Unreadable
 from proxy.core.ownership_replay import LastOwner, replay
+from proxy.core.parked_recovery import FoundParked
 from proxy.core.parking_pipeline import ParkingPipeline, TwinPipeline
 from proxy.core.pull_buffer import Lease
 from proxy.core.queue_jobs import Refill
@@ -37,7 +39,14 @@ class _Log:
         return at
 
     def last(self) -> LastOwner | None:
-        return replay((at, decode(body)) for at, body in enumerate(self.bodies))
+        return replay((at, _decoded(body)) for at, body in enumerate(self.bodies))
+
+
+def _decoded(body: bytes) -> Record | Unreadable:
+    try:
+        return decode(body)
+    except ValueError as error:
+        return Unreadable(str(error))
 
 
 class ParkingSite:
@@ -50,6 +59,7 @@ class ParkingSite:
         self.sent: list[str] = []  # keys of the messages of the queue
         self.copies: list[StoredMessage] = []  # the twin
         self.logs = _Log(), _Log()
+        self.committed = [0, 0]
         self.done: set[int] = set()  # offsets that a client handled
         self.done_now: set[int] = set()  # the same, in this period
         self.durable: set[int] = set()  # the same, and records of both queues were written since
@@ -75,8 +85,10 @@ class ParkingSite:
         last = self.logs[0].last()
         epoch = self.logs[0].append([Own("us", 1, 1, 1, 1)])
         self.pipeline = ParkingPipeline(
-            **self._arguments(queue(), epoch, last, start=0), period=epoch
+            **self._arguments(queue(), epoch, last, start=self.committed[0]), period=epoch
         )
+        if (last is None and epoch) or (last is not None and last.damage is not None):
+            self._find_parked()
         self.recording = Recording(self.pipeline, last)
         self.twin: TwinPipeline | None = None
         self._saw(self.pipeline, self.pipeline.on_time(now_ns=self.now_ns))
@@ -96,6 +108,30 @@ class ParkingSite:
             "resume": None if last is None else last.snapshot,
         }
 
+    def _find_parked(self) -> None:
+        last = self.logs[1].last()
+        said = None if last is None else last.snapshot
+        found = FoundParked(self.rules, said, self.committed[1])
+        for copy in self.copies[found.position :]:
+            found.see(copy)
+        self.pipeline.found_parked(found.keys)
+
+    def damage(self, which: int, back: int, *, records: int) -> None:
+        """Some records near the end of a log cannot be read any more; the owner is gone."""
+        bodies = self.logs[which].bodies
+        first = max(0, len(bodies) - 1 - back)
+        for at in range(first, min(first + records, len(bodies))):
+            bodies[at] = b"\0garbage"
+        self.durable.clear()  # what finished may come again
+        self.begin()
+        self.open_twin()
+
+    def commit(self) -> None:
+        """The regular commits of both."""
+        self.committed[0] = self.pipeline.committable
+        if self.twin is not None:
+            self.committed[1] = self.twin.committable
+
     def open_twin(self) -> None:
         """As soon as a key is parked."""
         if self.twin is not None or not self.pipeline.parked:
@@ -106,7 +142,7 @@ class ParkingSite:
             twin_of=self.pipeline,
             must_read=len(self.copies),
             period=1,
-            **self._arguments(queue(topic=Topic("%PARK%1")), epoch, last, start=0),
+            **self._arguments(queue(topic=Topic("%PARK%1")), epoch, last, start=self.committed[1]),
         )
         self.twin_recording = Recording(self.twin, last)
         self._saw(self.twin, self.twin.on_time(now_ns=self.now_ns))

@@ -14,7 +14,8 @@ from broker_core.names import Group, QueueName
 from broker_core.tasks import cancel_and_wait
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import PullWish
-from proxy.core.ownership_record import Own, Record, encode, ownership_topic
+from proxy.core.ownership_codec import encode
+from proxy.core.ownership_record import Own, Record, ownership_topic
 from proxy.core.pull_buffer import Holder
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane

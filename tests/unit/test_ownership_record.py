@@ -4,6 +4,7 @@ import pytest
 
 from broker_core.names import Group, Topic, check_name
 from proxy.core.ids import Epoch
+from proxy.core.ownership_codec import decode, encode
 from proxy.core.ownership_record import (
     Clean,
     Delta,
@@ -11,8 +12,6 @@ from proxy.core.ownership_record import (
     Record,
     Snapshot,
     SnapshotPart,
-    decode,
-    encode,
     joined,
     ownership_topic,
     parts,
@@ -62,16 +61,17 @@ SNAPSHOT = (
     ("record", "body"),
     [
         (
-            Own("c@1", 5000, 6000, 77, 3),
+            Own("c@1", 5000, 6000, 77, 3, "host:9714"),
             b'{"v":1,"kind":"own","owner":"c@1","trust_ms":5000,"longest_lease_ms":6000,'
-            b'"broker_start_ms":77,"period":3}',
+            b'"broker_start_ms":77,"period":3,"http":"host:9714"}',
         ),
         (
             SnapshotPart(
                 0, 2, Snapshot(Epoch(4), 10, 20, (10, 13, 19), {19: 2, 10: 1}, leases={13: 250})
             ),
             b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":2,"base":10,"read":20,'
-            b'"unfinished":[0,3,6],"attempts":[[10,1],[19,2]],"leases":[[13,250]],"spilled":[],"parked":[]}',
+            b'"unfinished":[0,3,6],"attempts":[[10,1],[19,2]],"leases":[[13,250]],"spilled":[],"parked":[],'
+            b'"parked_by":[]}',
         ),
         (
             SnapshotPart(
@@ -82,12 +82,12 @@ SNAPSHOT = (
                     2,
                     300,
                     spilled={b"key": packed((2, 4, 270))},
-                    parked={b"key": ParkedKey(2, 3, redriven=True, rate=0.5)},
+                    parked={b"key": ParkedKey(2, 3, True, 0.5, by="me", reason="so")},
                 ),
             ),
             b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":1,"base":2,"read":300,'
             b'"unfinished":[],"attempts":[],"leases":[],"spilled":[["a2V5","2:AgACAAoB"]],'
-            b'"parked":[["a2V5",[2,3,true,0.5]]]}',
+            b'"parked":[["a2V5",[2,3,true,0.5]]],"parked_by":[["a2V5","me","so"]]}',
         ),
         (
             Delta(
@@ -101,11 +101,12 @@ SNAPSHOT = (
                 spilled={b"key": packed((14, 18))},
                 heads={b"key": 11, b"\0": None},
                 parked={b"key": ParkedKey(12, 4), b"\0": None},
+                after=7,
             ),
-            b'{"v":1,"kind":"delta","epoch":4,"snapshot":3,"base":10,"read":20,"left":[10,2],'
+            b'{"v":1,"kind":"delta","epoch":4,"snapshot":3,"after":7,"base":10,"read":20,"left":[10,2],'
             b'"unfinished":[9],"attempts":[[13,3]],"spilled":[["a2V5","1:DgQ="]],'
             b'"heads":[["a2V5",11],["AA==",null]],'
-            b'"parked":[["a2V5",[12,4,false,0.0]],["AA==",null]]}',
+            b'"parked":[["a2V5",[12,4,false,0.0]],["AA==",null]],"parked_by":[]}',
         ),
         (Clean(Epoch(4)), b'{"v":1,"kind":"clean","epoch":4}'),
     ],
@@ -184,7 +185,7 @@ def test_the_epoch_is_the_offset_of_the_own_record() -> None:
     snapshot = Snapshot(Epoch(7), 1, 2)
     first = whole(Snapshot(Epoch(7), 0, 1))
     last = replay([(7, own()), (8, first), (9, whole(snapshot)), (10, Clean(Epoch(7)))])
-    assert last == LastOwner(Epoch(7), own(), snapshot, clean=True, snapshot_at=9)
+    assert last == LastOwner(Epoch(7), own(), snapshot, clean=True, snapshot_at=9, last_at=9)
 
 
 def test_late_records_of_a_zombie_are_ignored() -> None:
@@ -204,7 +205,9 @@ def test_what_was_finished_once_stays_finished_over_a_crash() -> None:
     """A crash of the next owner must not bring back what a clean one had written down."""
     snapshot = Snapshot(Epoch(1), 2, 9, (2, 5))
     last = replay([(1, own()), (2, whole(snapshot)), (3, Clean(Epoch(1))), (4, own(period=2))])
-    assert last == LastOwner(Epoch(4), own(period=2), snapshot, clean=False, snapshot_at=2)
+    assert last == LastOwner(
+        Epoch(4), own(period=2), snapshot, clean=False, snapshot_at=2, last_at=2
+    )
 
 
 def test_half_a_snapshot_changes_nothing() -> None:
@@ -226,16 +229,30 @@ def test_deltas_add_up_over_owners_and_only_on_the_snapshot_they_name() -> None:
         (5, spilled), (6, zombie), (7, head),
     ]  # fmt: skip
     state = Snapshot(Epoch(4), 10, 20, (10,), {}, {b"k": packed((15,))})
-    assert replay(records) == LastOwner(Epoch(4), own(period=2), state, clean=False, snapshot_at=2)
+    assert replay(records) == LastOwner(
+        Epoch(4), own(period=2), state, clean=False, snapshot_at=2, last_at=7
+    )
     # Of the records' tail the deltas say where they begin; from there it is the same.
     tail = replay(records[3:])
     assert tail == LastOwner(Epoch(4), own(period=2), None, clean=False, snapshot_at=2)
     assert replay(records[1:], epoch_before=Epoch(1)) == replay(records)
 
 
-def test_a_delta_on_a_snapshot_that_is_not_there_makes_no_state() -> None:
-    last = replay([(1, own()), (5, Delta(Epoch(1), 4, 5, 12))])
-    assert last == LastOwner(Epoch(1), own(), None, clean=False, snapshot_at=4)
+def test_a_delta_on_a_snapshot_before_the_first_record_says_where_to_begin() -> None:
+    last = replay([(5, own()), (6, Delta(Epoch(5), 4, 5, 12))])
+    assert last == LastOwner(Epoch(5), own(), None, clean=False, snapshot_at=4)
+
+
+def test_records_of_the_first_version_are_read() -> None:
+    """They name neither addresses, nor who parked a key, nor what a delta follows."""
+    assert decode(
+        b'{"v":1,"kind":"own","owner":"c@1","trust_ms":5000,"longest_lease_ms":6000,'
+        b'"broker_start_ms":77,"period":3}'
+    ) == Own("c@1", 5000, 6000, 77, 3)
+    assert decode(
+        b'{"v":1,"kind":"delta","epoch":4,"snapshot":3,"base":10,"read":20,"left":[],'
+        b'"unfinished":[],"attempts":[],"spilled":[],"heads":[],"parked":[["a2V5",[1,2,true,0.5]]]}'
+    ) == Delta(Epoch(4), 3, 10, 20, parked={b"key": ParkedKey(1, 2, redriven=True, rate=0.5)})
 
 
 # ---- the wait -----------------------------------------------------------------------------------

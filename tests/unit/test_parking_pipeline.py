@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proxy.core.effects import Nack
 from tests.support.parking_site import ParkingSite
 from tests.support.pipelines import HOLDER, MS, lease
 
@@ -69,3 +70,18 @@ def test_what_a_client_has_is_copied_only_once_its_lease_has_ended() -> None:
     assert effects.parking
     assert lease(site.pipeline, now_ns=1) == []
     assert len(site.pipeline.to_copy(b"a", jobs=9, body_bytes=99)) == 2
+
+
+def test_a_failed_job_that_was_copied_waits_for_no_retry_any_more() -> None:
+    """Or the queue's figures would not add up until then."""
+    site = ParkingSite()
+    site.sent += ["a"]
+    site.read()
+    (held,) = lease(site.pipeline, holder=HOLDER)
+    nack = Nack(held.lease_id, retry_after_ms=60_000)
+    site.pipeline.settle(nacked=[nack], now_ns=1)
+    site.park("a")
+    site.record_parked()
+    site.copy(heard=True)
+    figures = site.pipeline.statistics()
+    assert (figures.unfinished, figures.retrying, figures.blocked) == (0, 0, 0)

@@ -33,17 +33,19 @@ def test_the_first_owner_begins_with_a_snapshot_and_goes_on_with_what_changed() 
     assert write(records, 7) == [SnapshotPart(0, 1, first)]
     assert write(records, 8) == [], "nothing changed"
     ack_one(queue)
-    assert write(records, 8) == [Delta(Epoch(1), 7, 1, 3, left=(0,))]
+    assert write(records, 8) == [Delta(Epoch(1), 7, 1, 3, left=(0,), after=7)]
     assert write(records, 9) == []
 
 
 def test_an_owner_goes_on_from_the_snapshot_that_it_resumed() -> None:
     before = Snapshot(Epoch(1), 1, 4, (1, 3))
     queue = pipeline(epoch=5, resume=before, messages=[keyed(1, "a")])
-    records = Recording(queue, LastOwner(Epoch(1), own(), before, clean=False, snapshot_at=2))
+    records = Recording(
+        queue, LastOwner(Epoch(1), own(), before, clean=False, snapshot_at=2, last_at=4)
+    )
     assert write(records, 6) == [], "it says no more than its predecessor"
     ack_one(queue)
-    assert write(records, 6) == [Delta(Epoch(5), 2, 3, 4, left=(1,))]
+    assert write(records, 6) == [Delta(Epoch(5), 2, 3, 4, left=(1,), after=4)]
 
 
 def test_after_a_record_that_may_be_lost_everything_is_said_again() -> None:

@@ -1,0 +1,227 @@
+"""Ownership records as bytes. Pure.
+
+A record is one JSON object with ``v`` (1) and ``kind``:
+
+- ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (count of ownership periods),
+  http (where the owner's HTTP port can be asked);
+- ``snapshot``: epoch, part (counted from 0), of (how many parts it has), base, read (the read
+  position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
+  milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets),
+  parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by
+  (order key, who asked for it, why). The parts of a snapshot follow each other; what they list adds
+  up;
+- ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
+  before it build on), after (offset of the delta before it, or of that snapshot), base, read, left
+  (offsets that were unfinished, and are finished or spilled now), unfinished (those that were
+  added), attempts (those that changed), spilled (offsets that were added), heads (pairs of order
+  key and the first offset that is left of its spilled chain, null if none is), parked (those that
+  changed, null if the key is not parked any more), parked_by (of those that are);
+- ``clean``: epoch. The owner ended with nothing leased but what its snapshot names, which is the
+  whole truth.
+
+Unfinished offsets are written as differences, the first to ``base``. Spilled ones are as many as a
+stuck key has messages, so they are packed: ``width:base64``, with differences (the first to 0) of
+*width* bytes each, little endian.
+
+Proxies of several versions take a queue over from each other. What came to be written later
+(``http``, ``after``, ``parked_by``) may be missing, and what a reader does not know it passes over.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from array import array
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from itertools import accumulate, chain, pairwise
+from typing import Any
+
+import orjson
+
+from proxy.core.ids import Epoch
+from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, SnapshotPart
+from proxy.core.parked_key import ParkedKey
+
+VERSION = 1
+_TYPES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of an array, by width
+
+
+def encode(record: Record) -> bytes:
+    """The record as the body of a message."""
+    match record:
+        case Own():
+            fields: dict[str, Any] = {"kind": "own", **asdict(record)}
+        case SnapshotPart():
+            piece = record.piece
+            fields = {
+                "kind": "snapshot",
+                "epoch": piece.epoch,
+                "part": record.number,
+                "of": record.of,
+                "base": piece.base,
+                "read": piece.read,
+                "unfinished": _steps(piece.base, piece.unfinished),
+                "attempts": sorted(piece.attempts.items()),
+                "leases": sorted(piece.leases.items()),
+                "spilled": _packed_by_key(piece.spilled),
+                "parked": _parked_to_json(piece.parked),
+                "parked_by": _parked_by(piece.parked),
+            }
+        case Delta():
+            fields = {
+                "kind": "delta",
+                "epoch": record.epoch,
+                "snapshot": record.snapshot,
+                "after": record.after,
+                "base": record.base,
+                "read": record.read,
+                "left": _steps(0, record.left),
+                "unfinished": _steps(record.base, record.unfinished),
+                "attempts": sorted(record.attempts.items()),
+                "spilled": _packed_by_key(record.spilled),
+                "heads": [[_text(key), head] for key, head in record.heads.items()],
+                "parked": _parked_to_json(record.parked),
+                "parked_by": _parked_by(record.parked),
+            }
+        case Clean():
+            fields = {"kind": "clean", "epoch": record.epoch}
+    return orjson.dumps({"v": VERSION, **fields})
+
+
+def decode(body: bytes) -> Record:
+    """Undo ``encode``; raises ValueError, in one sentence, on anything that is no such record."""
+    try:
+        fields = orjson.loads(body)
+        version, kind = fields["v"], fields["kind"]
+        if version != VERSION:
+            raise ValueError(f"its version is {version}, not {VERSION}")
+        if kind == "own":
+            return Own(
+                owner=str(fields["owner"]),
+                trust_ms=int(fields["trust_ms"]),
+                longest_lease_ms=int(fields["longest_lease_ms"]),
+                broker_start_ms=int(fields["broker_start_ms"]),
+                period=int(fields["period"]),
+                http=str(fields.get("http", "")),
+            )
+        if kind == "snapshot":
+            return _snapshot_part(fields)
+        if kind == "delta":
+            return _delta(fields)
+        if kind == "clean":
+            return Clean(Epoch(int(fields["epoch"])))
+        raise ValueError(f"its kind is {kind}, not own, snapshot, delta or clean")
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not an ownership record: {error!r}") from error
+    except ValueError as error:
+        raise ValueError(f"not an ownership record: {error}") from error
+
+
+def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
+    base = int(fields["base"])
+    piece = Snapshot(
+        Epoch(int(fields["epoch"])),
+        base,
+        int(fields["read"]),
+        _offsets(base, fields["unfinished"]),
+        _counts(fields["attempts"]),
+        _unpacked_by_key(fields["spilled"]),
+        _counts(fields["leases"]),
+        {key: each for key, each in _parked_of(fields).items() if each is not None},
+    )
+    number, of = int(fields["part"]), int(fields["of"])
+    if not 0 <= number < of:
+        raise ValueError(f"it is part {number} of {of}")
+    return SnapshotPart(number, of, piece)
+
+
+def _delta(fields: dict[str, Any]) -> Delta:
+    base = int(fields["base"])
+    return Delta(
+        Epoch(int(fields["epoch"])),
+        int(fields["snapshot"]),
+        base,
+        int(fields["read"]),
+        left=_offsets(0, fields["left"]),
+        unfinished=_offsets(base, fields["unfinished"]),
+        attempts=_counts(fields["attempts"]),
+        spilled=_unpacked_by_key(fields["spilled"]),
+        heads={_bytes(key): None if head is None else int(head) for key, head in fields["heads"]},
+        parked=_parked_of(fields),
+        after=None if (after := fields.get("after")) is None else int(after),
+    )
+
+
+def _parked_to_json(parked: Mapping[bytes, ParkedKey | None]) -> list[list[Any]]:
+    return [[_text(key), None if each is None else each.to_json()] for key, each in parked.items()]
+
+
+def _parked_by(parked: Mapping[bytes, ParkedKey | None]) -> list[list[str]]:
+    return [
+        [_text(key), each.by, each.reason]
+        for key, each in parked.items()
+        if each is not None and (each.by or each.reason)
+    ]
+
+
+def _parked_of(fields: dict[str, Any]) -> dict[bytes, ParkedKey | None]:
+    parked = {
+        _bytes(key): None if each is None else ParkedKey.from_json(each)
+        for key, each in fields.get("parked", ())
+    }
+    for key, by, reason in fields.get("parked_by", ()):
+        if (each := parked.get(_bytes(key))) is not None:
+            parked[_bytes(key)] = replace(each, by=str(by), reason=str(reason))
+    return parked
+
+
+def _steps(first: int, offsets: Iterable[int]) -> list[int]:
+    return [later - earlier for earlier, later in pairwise((first, *offsets))]
+
+
+def _offsets(first: int, steps: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(accumulate((int(step) for step in steps), initial=first))[1:]
+
+
+def _counts(pairs: Iterable[tuple[Any, Any]]) -> dict[int, int]:
+    return {int(offset): int(count) for offset, count in pairs}
+
+
+def _text(key: bytes) -> str:
+    return b64encode(key).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return b64decode(text, validate=True)
+
+
+def _packed_by_key(spilled: Mapping[bytes, array[int]]) -> list[list[str]]:
+    return [[_text(key), _pack(offsets)] for key, offsets in spilled.items()]
+
+
+def _unpacked_by_key(pairs: Iterable[tuple[str, str]]) -> dict[bytes, array[int]]:
+    return {_bytes(key): _unpack(text) for key, text in pairs}
+
+
+def _pack(offsets: array[int]) -> str:
+    """Rising *offsets*, none negative."""
+    steps = array("Q", map(operator.sub, offsets, chain((0,), offsets)))
+    longest = max(steps, default=0)
+    width = next(width for width in _TYPES if longest >> 8 * width == 0)
+    return f"{width}:{_text(_little_endian(array(_TYPES[width], steps)).tobytes())}"
+
+
+def _unpack(text: str) -> array[int]:
+    width, _, packed = text.partition(":")
+    if int(width) not in _TYPES:
+        raise ValueError(f"offsets are not packed in {width!r} bytes")
+    steps = array(_TYPES[int(width)], _bytes(packed))
+    return array("q", accumulate(_little_endian(steps)))
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

@@ -1,0 +1,57 @@
+"""Which keys are parked, where no ownership record of the queue says so any more. Pure.
+
+Copies that have not ended stand in the parked twin, so their keys are parked: later messages of
+them must wait behind. A key too many waits until it is redriven; a key too few would lose its order
+or, where its copies were made from messages that are committed by now, the messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from broker_core.remoting.message import StoredMessage
+from proxy.core.order_key import QUEUE_CHAIN, MissingKey
+from proxy.core.ownership_record import Snapshot
+from proxy.core.parked_key import ParkedKey
+from proxy.core.parking_pipeline import origin_of
+from proxy.core.rules import TopicRules
+
+BY = "recovery"
+_REASON = "found among the parked copies, for the ownership records were damaged"
+
+
+@dataclass(slots=True)
+class FoundParked:
+    """Looks through a twin. ``said`` is the state by the twin's own records, None if there is none;
+    all below ``start`` has ended.
+    """
+
+    rules: TopicRules
+    said: Snapshot | None
+    start: int
+    keys: dict[bytes, ParkedKey] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.said is None:
+            return
+        self.start = max(self.start, self.said.base)
+        for key, offsets in self.said.spilled.items():
+            if offsets[-1] >= self.start:
+                known = self.said.parked.get(key, ParkedKey(0, 0))
+                self.keys[key] = ParkedKey(0, known.epoch, by=BY, reason=_REASON)
+
+    @property
+    def position(self) -> int:
+        """From there on the copies have to be looked at."""
+        return self.start if self.said is None else max(self.start, self.said.read)
+
+    def see(self, copy: StoredMessage) -> None:
+        """A copy that stands there."""
+        key = self.rules.order_key.of(copy)
+        if key is None and self.rules.missing_key is MissingKey.BY_QUEUE:
+            key = QUEUE_CHAIN
+        origin, epoch = origin_of(copy)
+        if key is None or origin < 0:
+            return  # not one of ours
+        found = self.keys.setdefault(key, ParkedKey(0, epoch, by=BY, reason=_REASON))
+        self.keys[key] = replace(found, epoch=min(found.epoch, epoch))

@@ -1,0 +1,118 @@
+"""How an ownership period of a queue begins: with a record that makes this proxy the owner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.names import QueueName
+from proxy.core.ids import Epoch
+from proxy.core.ownership_record import Own
+from proxy.core.ownership_replay import LastOwner
+from proxy.core.rules import TopicRules
+from proxy.group_lane import GroupLane
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.start_offsets import start_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An ownership period that has just begun. ``last``: what the records below its own say."""
+
+    own: Own
+    epoch: Epoch
+    last: LastOwner | None
+    committed: int
+    start_offset: int
+
+    @property
+    def knows_parked(self) -> bool:
+        """Whether the records say for certain which keys are parked."""
+        return self.epoch == 0 if self.last is None else self.last.damage is None
+
+
+class PeriodStart:
+    """One attempt to become the owner of *queue*."""
+
+    def __init__(
+        self, context: UpstreamContext, lane: GroupLane, queue: QueueName, *, hold_until_ns: int
+    ) -> None:
+        self._context = context
+        self._lane = lane
+        self._queue = queue
+        #: Leases of periods before may live until then.
+        self.hold_until_ns = hold_until_ns
+        #: When the epoch was asked for.
+        self.asked_ns = 0
+        self._log = structlog.get_logger("ownership").bind(
+            group=lane.name, topic=queue.topic, queue=queue.qid
+        )
+
+    async def begin(self, rules: TopicRules) -> Begun:
+        """Write the record that makes us the owner. Raises RemotingError."""
+        context, group = self._context, self._lane.name
+        held_ns = self.hold_until_ns
+        while True:
+            broker_start_ms = await context.client.broker_start_ms(self._queue.broker)
+            last, end = await context.log.last(group, self._queue)
+            committed, start = await start_offset(
+                context.client, context.log, self._lane.settings, self._queue
+            )
+            own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
+            self._hold(self._wait_ns(own, last, end))
+            epoch = Epoch(await context.log.append(group, self._queue, own))
+            begun = Begun(own, epoch, last, committed, start)
+            if epoch == end:
+                return begun
+            seen, (last, _) = last, await context.log.last(group, self._queue, before=epoch)
+            if seen is not None and last is not None and seen.epoch == last.epoch:
+                # The last words of that owner were not to be seen yet.
+                self.hold_until_ns = held_ns
+                self._hold(self._wait_ns(own, last, end))
+                return replace(begun, last=last)
+            # Someone wrote after we had read: an owner of whom we know nothing yet.
+            self._hold(_longest_ns(own))
+            held_ns = self.hold_until_ns
+
+    def _own_record(
+        self, rules: TopicRules, last: LastOwner | None, end: int, *, broker_start_ms: int
+    ) -> Own:
+        self.asked_ns = now_ns()  # it is sent at once
+        known = last is not None and last.damage is None
+        return Own(
+            owner=self._context.client.client_id,
+            trust_ms=int(self._context.settings.lock.trust_s * 1000),
+            longest_lease_ms=rules.visibility_ns // 1_000_000,
+            broker_start_ms=broker_start_ms,
+            # Else there may have been periods whose records are gone: each had one, at least.
+            period=last.own.period + 1 if known and last is not None else end + 1,
+            http=self._context.http,
+        )
+
+    def _hold(self, wait_ns: int) -> None:
+        self.hold_until_ns = max(self.hold_until_ns, now_ns() + wait_ns)
+
+    def _wait_ns(self, own: Own, last: LastOwner | None, end: int) -> int:
+        """How long leases of the owner before *own*, *last*, may live; counted from now."""
+        if last is None:
+            return _longest_ns(own) if end else 0  # retention deleted what it had written
+        wait_ns = last.wait_ns(
+            broker_start_ms=own.broker_start_ms,
+            broker_lock_expiry_s=self._context.settings.lock.broker_lock_expiry_s,
+        )
+        if last.damage is not None:
+            wait_ns = max(wait_ns, _longest_ns(own))  # the last owner may have been another one
+        if wait_ns:
+            self._log.info(
+                "waiting for leases of the last owner to end",
+                seconds=wait_ns / 1e9,
+                last_owner=last.own.owner,
+            )
+        return wait_ns
+
+
+def _longest_ns(own: Own) -> int:
+    """How long leases may live under a lock that is trusted still, if they are as long as ours."""
+    return (own.trust_ms + own.longest_lease_ms) * 1_000_000

@@ -1,0 +1,41 @@
+"""Reads a part of a queue to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from broker_core.client import BrokerClient
+from broker_core.clock import now_ns
+from broker_core.errors import RequestTimeout
+from broker_core.names import Group, QueueName
+from broker_core.remoting.message import StoredMessage
+
+_AT_ONCE = 256
+#: How long a stored message may take to be shown.
+_SHOWN_WITHIN_NS = 3_000_000_000
+_LOOK_AGAIN_S = 0.01
+
+
+async def read_range(
+    client: BrokerClient, queue: QueueName, *, group: Group, start: int, end: int
+) -> AsyncIterator[StoredMessage]:
+    """The messages of *queue* from offset *start* to below *end*, all of which are stored; but for
+    those that retention deleted. Raises RemotingError.
+    """
+    offset = start
+    deadline_ns = now_ns() + _SHOWN_WITHIN_NS
+    while offset < end:
+        result = await client.pull(
+            queue, group=group, offset=offset, max_messages=_AT_ONCE, suspend_ms=0
+        )
+        for message in result.messages:
+            if message.queue_offset < end:
+                yield message
+        if result.next_offset > offset:
+            offset = result.next_offset
+            deadline_ns = now_ns() + _SHOWN_WITHIN_NS
+        elif now_ns() < deadline_ns:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        else:
+            raise RequestTimeout(f"{queue} does not show its message {offset}, which it stored")
