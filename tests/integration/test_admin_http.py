@@ -117,6 +117,8 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "draining": False,
                         "uncopied": 0,
                         "trouble": "",
+                        "near_retention": 0,
+                        "records_damaged": False,
                     }
                 ],
             }
