@@ -26,7 +26,12 @@ LIMITS = Limits(
     early_s=0.01,
     settle_s=15.0,
 )
-RULES = {"retry_intervals_ms": (400, 800), "max_deliveries": 6, "max_jobs_in_memory": 1000}
+RULES = {
+    "retry_intervals_ms": (400, 800),
+    "max_deliveries": 6,
+    "max_jobs_in_memory": 1000,
+    "on_exhausted": "dead_letter",
+}
 KEYS = [f"key-{number}" for number in range(12)]
 
 
