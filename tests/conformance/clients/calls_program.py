@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.conformance.clients.lines import error_of, message_fields, say
+from tests.conformance.clients.lines import error_of, message_fields, say, security_of
 from thin_client import (
     ClientError,
     Defer,
@@ -21,7 +21,7 @@ from thin_client import (
 )
 from thin_client.key_hash import key_hash
 
-_FIELDS = ("key", "sharding_key", "sharding_path", "queue", "tag", "properties", "delay_ms")
+_FIELDS = ("key", "sharding_key", "sharding_path", "queue", "tag", "properties")
 
 
 def _asked() -> Iterator[dict[str, Any]]:
@@ -34,6 +34,8 @@ def _asked() -> Iterator[dict[str, Any]]:
 
 def _outgoing(message: dict[str, Any]) -> Outgoing:
     fields = {name: message[name] for name in _FIELDS if message.get(name) is not None}
+    if message.get("delay_ms") is not None:
+        fields["delay_s"] = message["delay_ms"] / 1000
     return Outgoing(message["topic"], message["body"], **fields)
 
 
@@ -72,7 +74,8 @@ def produce(options: dict[str, Any]) -> int:
         timeout_ms = asked.get("timeout_ms", 10_000)
         producer = producers.get(timeout_ms)
         if producer is None:
-            producer = Producer(options["servers"], timeout_s=timeout_ms / 1000)
+            security = security_of(options)
+            producer = Producer(options["servers"], timeout_s=timeout_ms / 1000, **security)
             producers[timeout_ms] = producer
         messages = asked["messages"]
         calls = [messages] if asked.get("batch") else [[message] for message in messages]
@@ -105,6 +108,7 @@ def oneshot(options: dict[str, Any]) -> int:
         group=options["group"],
         timeout_s=options.get("request_timeout_ms", 3_000) / 1000,
         **{name: options[name] for name in names if name in options},
+        **security_of(options),
     )
     pulled: dict[int, Message] = {}
     for asked in _asked():

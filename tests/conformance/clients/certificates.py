@@ -1,51 +1,61 @@
-"""A certificate authority for an hour: made by ``openssl`` where the cases need TLS."""
+"""Certificates for the cases with TLS, made anew for each run. Keys are PKCS #8, which all read."""
 
 from __future__ import annotations
 
-import subprocess
+import ssl
+from dataclasses import dataclass
 from pathlib import Path
 
-_SERVER = "subjectAltName=DNS:proxy.test,DNS:localhost,IP:127.0.0.1"
+import trustme
+from cryptography.hazmat.primitives import serialization
 
 
-def make_certificates(folder: Path) -> dict[str, str]:
-    """Files by the names that cases use: ``ca``, ``other_ca`` (which signed nothing here),
-    ``server_cert``, ``server_key``, ``client_cert``, ``client_key``.
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM files by the names that cases use: ``ca`` and what it signed, ``server_cert``,
+    ``server_key``, ``client_cert``, ``client_key``; ``other_ca``, ``other_cert``, ``other_key`` of
+    a stranger.
     """
+
+    files: dict[str, str]
+
+    def path(self, name: str) -> str:
+        """The file called *name*; other texts, such as a server's name, as they are."""
+        return self.files.get(name, name)
+
+    def server(self, kind: str) -> ssl.SSLContext:
+        """A server's side; ``mutual`` asks for the client's certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.files["server_cert"], self.files["server_key"])
+        if kind == "mutual":
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(self.files["ca"])
+        return context
+
+
+def make_certificates(folder: Path) -> Certificates:
+    """Write them to *folder*; the server's is for 127.0.0.1, localhost and ``proxy.test``."""
     folder.mkdir(parents=True, exist_ok=True)
-    for authority in ("ca", "other_ca"):
-        _openssl(
-            folder,
-            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-days", "2", "-subj", f"/CN={authority}"),
-            *("-keyout", f"{authority}.key", "-out", f"{authority}.pem"),
-        )
-    for name, extension in (("server", _SERVER), ("client", "extendedKeyUsage=clientAuth")):
-        (folder / f"{name}.ext").write_text(extension + "\n")
-        _openssl(
-            folder,
-            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr"),
-        )
-        _openssl(
-            folder,
-            *("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
-            *("-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.pem"),
-        )
-    made = {
-        "ca": "ca.pem",
-        "other_ca": "other_ca.pem",
-        "server_cert": "server.pem",
-        "server_key": "server.key",
-        "client_cert": "client.pem",
-        "client_key": "client.key",
-    }
-    return {name: str(folder / file) for name, file in made.items()}
+    files: dict[str, str] = {}
 
+    def write(name: str, data: bytes) -> None:
+        (folder / f"{name}.pem").write_bytes(data)
+        files[name] = str(folder / f"{name}.pem")
 
-def _openssl(folder: Path, *arguments: str) -> None:
-    done = subprocess.run(
-        ["openssl", *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"openssl {arguments[0]} failed: {done.stderr}")
+    ca, other = trustme.CA(), trustme.CA()
+    write("ca", ca.cert_pem.bytes())
+    write("other_ca", other.cert_pem.bytes())
+    for name, leaf in (
+        ("server", ca.issue_cert("127.0.0.1", "localhost", "proxy.test")),
+        ("client", ca.issue_cert("client@orderlane.test")),
+        ("other", other.issue_cert("stranger@orderlane.test")),
+    ):
+        write(f"{name}_cert", b"".join(part.bytes() for part in leaf.cert_chain_pems))
+        key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), password=None)
+        pkcs8 = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        write(f"{name}_key", pkcs8)
+    return Certificates(files)

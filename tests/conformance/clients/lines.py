@@ -1,4 +1,4 @@
-"""The lines that the Python conformance program writes."""
+"""What the modes of the Python conformance program share: options read, lines written."""
 
 from __future__ import annotations
 
@@ -49,3 +49,14 @@ def message_fields(message: Message) -> dict[str, Any]:
         "left_ms": round(message.seconds_left * 1000),
         "body": message.body.decode(errors="replace"),
     }
+
+
+def security_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The client's options ``token`` and ``tls``."""
+    found: dict[str, Any] = {"token": options["token"]} if "token" in options else {}
+    if "tls" in options:
+        from thin_client import Tls
+
+        files = dict(options["tls"])
+        found["tls"] = Tls(certificate=files.pop("cert", None), **files)
+    return found

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import ssl
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
@@ -18,6 +17,7 @@ from typing import Any
 from broker_core.tasks import spawn
 from tests.conformance.clients import cases
 from tests.conformance.clients.cases import Case, Put, PutStep
+from tests.conformance.clients.certificates import Certificates
 from tests.conformance.clients.laws import broken_laws
 from tests.conformance.clients.matching import fits
 from tests.conformance.clients.stage import CaseProxy, Ready, wire_message
@@ -25,31 +25,11 @@ from tests.conformance.clients.trace import Trace
 from tests.support.processes import ROOT
 
 #: How long an expected event may take, and the first one: nothing is slow here but the machine.
-PATIENCE_S, FIRST_PATIENCE_S = 15.0, 40.0
+PATIENCE_S, FIRST_PATIENCE_S = 25.0, 60.0
 
 
 class CaseFailed(Exception):
     """The client did not do what the case expects; the text says what."""
-
-
-@dataclass(frozen=True, slots=True)
-class Certificates:
-    """Files of a certificate authority of the tests."""
-
-    files: dict[str, str]
-
-    def path(self, name: str) -> str:
-        """The file called *name* in cases; other texts, such as a server's name, as they are."""
-        return self.files.get(name, name)
-
-    def server(self, kind: str) -> ssl.SSLContext:
-        """A server's side; ``mutual`` asks for the client's certificate."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.files["server_cert"], self.files["server_key"])
-        if kind == "mutual":
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(self.files["ca"])
-        return context
 
 
 @dataclass

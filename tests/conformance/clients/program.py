@@ -18,7 +18,7 @@ from typing import Any
 from proxy.cli.observing import HistoryObserver
 from proxy.history.record import History, HistoryWriter, NullHistory
 from tests.conformance.clients import calls_program
-from tests.conformance.clients.lines import error_of, message_fields, say
+from tests.conformance.clients.lines import error_of, message_fields, say, security_of
 from thin_client import (
     AsyncConsumer,
     ClientError,
@@ -130,6 +130,7 @@ def consumer_of(options: dict[str, Any], watcher: Watcher) -> AsyncConsumer:
         observer=watcher,
         timing=timing_of(options),
         **{name: options[name] for name in names if name in options},
+        **security_of(options),
     )
 
 
@@ -154,6 +155,17 @@ async def _by_handler(consumer: AsyncConsumer, work: Work) -> None:
     await consumer.run(work.handle, handle_signals=False)
 
 
+async def _by_batches(consumer: AsyncConsumer, work: Work) -> None:
+    async def handle(batch: Any) -> None:
+        for message in batch:
+            await work.handle(message)
+            if message.lease_lost:
+                raise Defer
+            batch.ok()
+
+    await consumer.run_batches(handle, handle_signals=False)
+
+
 async def _by_iterator(consumer: AsyncConsumer, work: Work) -> None:
     async with consumer:
         async for message in consumer:
@@ -163,6 +175,7 @@ async def _by_iterator(consumer: AsyncConsumer, work: Work) -> None:
 
 FORMS: dict[str, Callable[[AsyncConsumer, Work], Any]] = {
     "handler": _by_handler,
+    "batches": _by_batches,
     "iterator": _by_iterator,
 }
 
