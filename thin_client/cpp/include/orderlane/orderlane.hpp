@@ -1,0 +1,7 @@
+// Everything: consumer, producer, one-shot calls, signals.
+#pragma once
+
+#include <orderlane/consumer.hpp>
+#include <orderlane/producer.hpp>
+#include <orderlane/puller.hpp>
+#include <orderlane/signals.hpp>

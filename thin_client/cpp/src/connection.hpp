@@ -1,0 +1,47 @@
+// A connection to a proxy, one call at a time.
+#pragma once
+
+#include <orderlane/errors.hpp>
+
+#include "address.hpp"
+#include "clock.hpp"
+#include "stream.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace orderlane::detail {
+
+/// After any error but Refused it must not be used again.
+class Connection {
+public:
+    /// Connects. Throws ConnectionLost if that fails or takes longer than the time-out. The
+    /// references have to outlive it; `tls` may be null.
+    Connection(Address address, const TlsSettings* tls, const Interrupt& interrupt,
+               Nanos timeout_ns);
+
+    /// Sends a call and waits for its answer. Throws ConnectionLost, Refused, ProxyFault or
+    /// ProtocolError, within the time-out.
+    template <class Call>
+    typename Call::Answer call(const Call& call, Nanos timeout_ns) {
+        const auto sequence_id = ++sequence_id_;
+        const auto payload = exchange(Call::method, call.encode(sequence_id), timeout_ns);
+        return Call::decode(payload, sequence_id, address_.text());
+    }
+
+    /// True if the proxy has ended the connection meanwhile.
+    [[nodiscard]] bool stale() const noexcept { return stream_.stale(); }
+
+private:
+    [[nodiscard]] std::string exchange(const char* method, const std::string& frame,
+                                       Nanos timeout_ns);
+
+    Address address_;
+    Stream stream_;
+    std::int32_t sequence_id_ = 0;
+};
+
+/// `3 s` or `0.25 s`, for sentences.
+[[nodiscard]] std::string seconds_text(Nanos length);
+
+}  // namespace orderlane::detail

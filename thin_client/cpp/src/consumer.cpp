@@ -1,0 +1,108 @@
+#include <orderlane/consumer.hpp>
+
+#include "core.hpp"
+#include "lease_state.hpp"
+#include "log.hpp"
+
+#include <limits>
+#include <stdexcept>
+
+namespace orderlane {
+namespace {
+
+/// What an exception that left a handler means. To be called while it is handled.
+Outcome outcome_of_exception(const detail::Log& log, const Message& message) {
+    try {
+        throw;
+    } catch (const Outcome& outcome) {
+        return outcome;
+    } catch (const Stopped&) {
+        return Outcome::defer();
+    } catch (...) {
+        auto reason = detail::describe(std::current_exception());
+        log(LogLevel::error,
+            "handling " + message.describe() + " failed; it will be retried: " + reason);
+        return Outcome::retry(std::move(reason));
+    }
+}
+
+}  // namespace
+
+Consumer::Consumer(ConsumerOptions options)
+    : core_(std::make_shared<detail::Core>(std::move(options))) {}
+
+Consumer::~Consumer() {
+    try {
+        core_->close();
+    } catch (const std::exception&) {  // no memory: there is nobody to tell
+    }
+}
+
+void Consumer::run_messages(std::function<Outcome(const Message&)> handler) {
+    core_->run(
+        [handle = std::move(handler), log = core_->log()](std::span<const Message> batch) {
+            try {
+                const auto outcome = handle(batch.front());
+                return BatchResult{outcome.is_ok() ? std::size_t{1} : 0, outcome};
+            } catch (...) {
+                const auto outcome = outcome_of_exception(log, batch.front());
+                return BatchResult{outcome.is_ok() ? std::size_t{1} : 0, outcome};
+            }
+        },
+        1);
+}
+
+void Consumer::run_key_batches(std::function<BatchResult(const KeyBatch&)> handler,
+                               std::size_t max_batch) {
+    core_->run(
+        [handle = std::move(handler), log = core_->log()](std::span<const Message> messages) {
+            const auto& lease = *messages.front().lease;
+            const auto& stop = lease.batch_stop ? *lease.batch_stop : lease.stop;
+            const KeyBatch batch(messages, stop.get_token());
+            try {
+                return handle(batch);
+            } catch (...) {
+                const auto last = messages.size() - 1;
+                const auto& failed = messages[std::min(batch.done(), last)];
+                return BatchResult{batch.done(), outcome_of_exception(log, failed)};
+            }
+        },
+        max_batch == 0 ? std::numeric_limits<std::size_t>::max() : max_batch);
+}
+
+std::optional<Delivery> Consumer::next() {
+    auto message = core_->next();
+    if (!message) return {};
+    return std::optional<Delivery>(std::in_place, core_, std::move(*message));
+}
+
+void Consumer::stop() { core_->stop(); }
+
+std::size_t Consumer::abandoned() const { return core_->abandoned(); }
+
+std::string Consumer::status() const { return core_->status(); }
+
+Delivery::Delivery(std::shared_ptr<detail::Core> core, Message message)
+    : core_(std::move(core)), message_(std::move(message)) {}
+
+Delivery& Delivery::operator=(Delivery&& other) noexcept {
+    std::swap(core_, other.core_);
+    std::swap(message_, other.message_);
+    return *this;
+}
+
+Delivery::~Delivery() {
+    if (!core_) return;
+    try {
+        settle(Outcome::retry("its scope ended without a verdict"));
+    } catch (const std::exception&) {  // no memory: the lease ends by itself
+    }
+}
+
+void Delivery::settle(const Outcome& outcome) {
+    if (!core_) throw std::logic_error(message_.describe() + " has its verdict already");
+    const auto core = std::exchange(core_, nullptr);
+    core->settle(message_, outcome);
+}
+
+}  // namespace orderlane

@@ -1,0 +1,327 @@
+#include "core.hpp"
+
+#include "text.hpp"
+#include "version.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace orderlane::detail {
+namespace {
+
+/// How long handlers that were asked to end have for it.
+constexpr Nanos grace_ns = 1'000 * ms;
+
+[[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
+
+void check_text(const char* option, const std::string& text) {
+    if (!is_utf8(text)) refuse(std::string(option) + " is no UTF-8");
+}
+
+std::size_t checked_prefetch(const ConsumerOptions& options) {
+    if (options.prefetch) {
+        if (*options.prefetch < 0) {
+            refuse("prefetch is " + std::to_string(*options.prefetch) + ": expected 0 or more");
+        }
+        return static_cast<std::size_t>(*options.prefetch);
+    }
+    const int concurrency = options.concurrency;  // with runs: one at work, and room for the next
+    return static_cast<std::size_t>(
+        options.max_run == 1 ? concurrency : std::max(concurrency, 2 * options.max_run));
+}
+
+SessionOptions session_options(const ConsumerOptions& options) {
+    if (options.group.empty()) refuse("group is empty: expected the name of a consumer group");
+    check_text("group", options.group);
+    check_text("client_id", options.client_id);
+    check_text("token", options.token);
+    for (const auto& topic : options.topics) {
+        if (topic.empty()) refuse("the name of a topic is empty");
+        check_text("the name of a topic", topic);
+    }
+    for (const auto& [name, value] : {std::pair{"concurrency", options.concurrency},
+                                      std::pair{"max_run", options.max_run}}) {
+        if (value < 1 || value > 1'000'000) {
+            refuse(std::string(name) + " is " + std::to_string(value) + ": expected at least 1");
+        }
+    }
+    if (options.ack_linger.count() < 0) refuse("ack_linger is negative: expected 0 or more");
+    if (options.drain_timeout.count() < 0) refuse("drain_timeout is negative: expected 0 or more");
+    return {
+        .group = options.group,
+        .topics = options.topics,
+        .client_id = options.client_id.empty() ? default_client_id() : options.client_id,
+        .version = client_version,
+        .token = options.token,
+        .concurrency = static_cast<std::size_t>(options.concurrency),
+        .prefetch = checked_prefetch(options),
+        .ack_linger_ns = nanos(options.ack_linger),
+        .max_run = options.max_run,
+        .request_prefix = random_hex(4) + "-",
+    };
+}
+
+}  // namespace
+
+std::string default_client_id() {
+    char host[256] = "host";
+    ::gethostname(host, sizeof host - 1);
+    return std::string(host) + "@" + std::to_string(::getpid()) + "-" + random_hex(2);
+}
+
+Core::Core(ConsumerOptions options)
+    : options_(std::move(options)),
+      log_(options_.logger),
+      session_(session_options(options_)),
+      feeder_({mutex_, session_, options_.hooks, log_, [this] { turn(); }},
+              read_proxies(options_.servers, options_.tls, options_.request_timeout)) {}
+
+// ---- the parallel form --------------------------------------------------------------------------
+
+void Core::run(BatchHandler handler, std::size_t max) {
+    {
+        Lock lock(mutex_);
+        start();
+        handler_ = std::move(handler);
+        max_batch_ = max;
+        turn();
+        progress_.wait(lock, [this] { return session_.stopping(); });
+    }
+    close();
+    const Lock lock(mutex_);
+    if (feeder_.failure()) std::rethrow_exception(feeder_.failure());
+}
+
+void Core::start() {
+    if (started_) throw std::logic_error("a consumer is used once: make another one");
+    started_ = true;
+    feeder_.start();
+}
+
+void Core::spawn_worker() {
+    workers_.emplace_back([core = shared_from_this()] { core->work(); });
+    ++working_;
+}
+
+void Core::work() noexcept {
+    try {
+        work_forever();
+    } catch (const std::exception& error) {  // a bug, or no memory: what it held waits
+        log_(LogLevel::error, std::string("a worker ended: ") + error.what());
+    } catch (...) {
+        log_(LogLevel::error, "a worker ended");
+    }
+    const Lock lock(mutex_);
+    --working_;
+    progress_.notify_all();
+}
+
+void Core::work_forever() {
+    Lock lock(mutex_);
+    waking_ = false;
+    for (;;) {
+        const auto batch = take(lock, max_batch_);
+        if (batch.empty()) return;
+        handle(batch, lock);
+    }
+}
+
+void Core::handle(std::span<const Message> batch, Lock& lock) {
+    lock.unlock();
+    for (const auto& message : batch) log_.tell(options_.hooks.handle_start, message);
+    const auto result = call_handler(batch);
+    // Before the session may let the key's next message begin in another thread.
+    tell_ends(batch, result);
+    lock.lock();
+    session_.settle_batch(batch, result.done, result.outcome, now_ns());
+    turn();
+}
+
+BatchResult Core::call_handler(std::span<const Message> batch) {
+    std::vector<std::shared_ptr<void>> spans;
+    if (options_.hooks.span) {
+        for (const auto& message : batch) {
+            log_.guard([&] { spans.push_back(options_.hooks.span(message)); });
+        }
+    }
+    auto result = handler_(batch);
+    result.done = std::min(result.done, batch.size());
+    return result;
+}
+
+void Core::tell_ends(std::span<const Message> batch, const BatchResult& result) const {
+    if (!options_.hooks.handle_end) return;
+    for (std::size_t index = 0; index < batch.size(); ++index) {
+        const auto kind = index < result.done                               ? Outcome::Kind::ok
+                          : index == result.done && !result.outcome.is_ok() ? result.outcome.kind()
+                                                                            : Outcome::Kind::defer;
+        log_.tell(options_.hooks.handle_end, batch[index], kind);
+    }
+}
+
+// ---- the serial form ----------------------------------------------------------------------------
+
+std::optional<Message> Core::next() {
+    Lock lock(mutex_);
+    if (!started_) start();
+    const auto taken = take(lock, 1);
+    if (!taken.empty()) {
+        lock.unlock();
+        log_.tell(options_.hooks.handle_start, taken.front());
+        return taken.front();
+    }
+    if (feeder_.failure()) std::rethrow_exception(feeder_.failure());
+    return {};
+}
+
+void Core::settle(const Message& message, const Outcome& outcome) {
+    log_.tell(options_.hooks.handle_end, message, outcome.kind());
+    const Lock lock(mutex_);
+    session_.settle(message, outcome, now_ns());
+    turn();
+}
+
+// ---- waiting and waking -------------------------------------------------------------------------
+
+std::vector<Message> Core::take(Lock& lock, std::size_t max) {
+    while (!session_.stopping()) {
+        auto batch = session_.take(now_ns(), max);
+        if (batch.empty()) {
+            wait_for_message(lock);
+            continue;
+        }
+        if (batch.size() > 1) {
+            std::stop_source stop;
+            for (const auto& message : batch) message.lease->batch_stop = stop;
+        }
+        feeder_.turn();
+        wake_one();
+        return batch;
+    }
+    return {};
+}
+
+void Core::wait_for_message(Lock& lock) {
+    Waiter waiter;
+    idle_.push_back(&waiter);
+    waiter.woken.wait(lock, [&] { return waiter.is_woken; });
+    waking_ = false;
+}
+
+void Core::wake_one() {
+    if (waking_ || session_.takeable() == 0) return;
+    if (!idle_.empty()) {
+        idle_.back()->is_woken = true;
+        idle_.back()->woken.notify_one();
+        idle_.pop_back();
+        waking_ = true;
+    } else if (handler_ && workers_.size() < session_.options().concurrency) {
+        try {
+            spawn_worker();
+            waking_ = true;
+        } catch (const std::system_error& error) {
+            log_(LogLevel::error, std::string("a thread for a handler could not be started: ") +
+                                      error.what());
+        }
+    }
+}
+
+/// Something changed: lets go on whoever waited for it. The caller holds the mutex.
+void Core::turn() {
+    if (feeder_.failure() && !session_.stopping()) session_.stop(now_ns());
+    feeder_.turn();
+    if (!session_.stopping()) return wake_one();
+    for (auto* waiter : std::exchange(idle_, {})) {
+        waiter->is_woken = true;
+        waiter->woken.notify_one();
+    }
+    progress_.notify_all();
+}
+
+// ---- the end ------------------------------------------------------------------------------------
+
+void Core::stop() {
+    bool is_second = false;
+    {
+        const Lock lock(mutex_);
+        hard_ = is_second = std::exchange(stop_called_, true);
+        session_.stop(now_ns());
+        turn();
+    }
+    if (is_second) stop_handlers();
+}
+
+void Core::close() {
+    {
+        const Lock lock(mutex_);
+        if (closed_ || !started_) return;
+        closed_ = true;
+    }
+    drain();
+    feeder_.close();
+    join_workers();
+}
+
+/// Finishes what is handled, gives back the rest, and tells the proxy.
+void Core::drain() {
+    Lock lock(mutex_);
+    session_.stop(now_ns());
+    turn();
+    const auto drained = [this] { return session_.drained() && working_ == 0; };
+    if (!reached(lock, drained, nanos(options_.drain_timeout))) {
+        lock.unlock();
+        stop_handlers();
+        lock.lock();
+        hard_ = false;
+        if (!reached(lock, drained, grace_ns)) {
+            hard_ = false;
+            reached(lock, [this] { return session_.flushed(); },
+                    nanos(options_.request_timeout));
+        }
+    }
+}
+
+void Core::stop_handlers() {
+    std::vector<Message> open;
+    {
+        const Lock lock(mutex_);
+        open = session_.open_messages();
+    }
+    for (const auto& message : open) message.lease->request_stop();
+}
+
+template <class Condition>
+bool Core::reached(Lock& lock, Condition condition, Nanos limit_ns) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::nanoseconds(limit_ns);
+    progress_.wait_until(lock, limit, [&] { return hard_ || condition(); });
+    return condition();
+}
+
+void Core::join_workers() {
+    Lock lock(mutex_);
+    if (working_ > 0) {
+        // Which of them still runs a handler is not worth knowing: each keeps what it needs alive.
+        log_(LogLevel::warning, std::to_string(working_) + " handlers go on after the drain");
+        for (auto& worker : workers_) worker.detach();
+        workers_.clear();
+        return;
+    }
+    auto workers = std::exchange(workers_, {});
+    lock.unlock();
+    for (auto& worker : workers) worker.join();
+}
+
+std::size_t Core::abandoned() const {
+    const Lock lock(mutex_);
+    return closed_ ? working_ : 0;
+}
+
+std::string Core::status() const {
+    const Lock lock(mutex_);
+    return "<Consumer " + session_.status() + ">";
+}
+
+}  // namespace orderlane::detail

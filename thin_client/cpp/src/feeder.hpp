@@ -1,0 +1,102 @@
+// Keeps a `Session` fed with threads: one pulls; one for each proxy that holds leases settles and
+// extends, on a connection of its own, since a waiting pull occupies the other.
+#pragma once
+
+#include "connection.hpp"
+#include "log.hpp"
+#include "session.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace orderlane::detail {
+
+/// What a feeder works on: the session and all else here is guarded by the mutex.
+struct FeederSite {
+    std::mutex& mutex;
+    Session& session;
+    const Hooks& hooks;
+    const Log& log;
+    /// Called with the mutex held, after each answer or failure.
+    std::function<void()> changed;
+};
+
+/// Where proxies are, and how they are spoken to.
+struct Proxies {
+    std::vector<Address> addresses;
+    std::unique_ptr<const TlsSettings> tls;  // null: none
+    Nanos timeout_ns;
+};
+
+/// Throws std::invalid_argument, in a sentence.
+[[nodiscard]] Proxies read_proxies(const Servers& servers, const std::optional<Tls>& tls,
+                                   std::chrono::milliseconds timeout);
+
+/// The connections of one consumer.
+class Feeder {
+public:
+    Feeder(FeederSite site, Proxies proxies);
+    ~Feeder() { close(); }
+
+    /// Begins to pull. The caller holds the mutex.
+    void start();
+    /// The session changed: starts what has become due. The caller holds the mutex.
+    void turn();
+    /// What ended it; null while it goes on. The caller holds the mutex.
+    [[nodiscard]] std::exception_ptr failure() const noexcept { return failure_; }
+    /// Ends all threads and connections; what is under way is given up. The caller does not hold
+    /// the mutex.
+    void close();
+
+private:
+    /// One thread's connection, and what wakes the thread.
+    struct Line {
+        HomePtr home;  // null: the line of pulls
+        Interrupt interrupt = {};
+        std::optional<Connection> connection = {};
+        bool closed = false;
+        Nanos planned_ns = 0;  // 0: the thread does not sleep, so it need not be woken
+        std::condition_variable changed = {};
+        std::atomic<bool> ended = false;
+        std::thread thread = {};
+    };
+    using Lock = std::unique_lock<std::mutex>;
+
+    [[nodiscard]] std::optional<Nanos> due_at(const Line& line) const;
+    /// True when something is due, false when the line is closed.
+    bool wait(Line& line, Lock& lock);
+    void turn(Line& line);
+    static void close(Line& line);
+
+    void open_line(HomePtr home);
+    void run(Line& line) noexcept;
+    void pull_forever(Line& line);
+    void pull_once(Line& line);
+    void pull_failed(Line& line, const Error& error);
+    void meet_homes();
+    void control_forever(Line& line);
+    void control_once(Line& line, const Control& control);
+    void control_failed(Line& line, const Error& error);
+    void connect_home(Line& line);
+    void tell_lost(const std::vector<Message>& lost) const;
+    [[nodiscard]] const Address& address() const;
+    [[nodiscard]] double jitter() { return std::uniform_real_distribution<>(0, 1)(random_); }
+
+    FeederSite site_;
+    Proxies proxies_;
+    std::size_t tried_ = 0;  // failures so far: the next address is tried after each
+    std::exception_ptr failure_;
+    std::minstd_rand random_;
+    std::list<std::unique_ptr<Line>> lines_;
+};
+
+}  // namespace orderlane::detail
