@@ -12,6 +12,15 @@ namespace {
 
 constexpr Nanos never = std::numeric_limits<Nanos>::max();
 
+/// What a proxy calls itself; nothing if that is no address.
+std::optional<Address> named_address(const Home& home) {
+    try {
+        return parse_address(home.address);
+    } catch (const std::invalid_argument&) {
+        return {};
+    }
+}
+
 }  // namespace
 
 Proxies read_proxies(const Servers& servers, const std::optional<Tls>& tls,
@@ -50,7 +59,7 @@ void Feeder::close() {
 // ---- lines --------------------------------------------------------------------------------------
 
 void Feeder::open_line(HomePtr home) {
-    auto& line = *lines_.emplace_back(new Line{.home = std::move(home)});
+    auto& line = *lines_.emplace_back(new Line{.home = std::move(home), .pulled_at = address()});
     line.thread = std::thread([this, &line] { run(line); });
 }
 
@@ -242,24 +251,19 @@ void Feeder::control_failed(Line& line, const Error& error) {
 
 /// Connects to the proxy that holds the leases, if need be.
 ///
-/// Behind a forwarded port its own name for itself may lead nowhere; then where pulls go is the
-/// best guess.
+/// Behind a forwarded port its own name for itself may lead nowhere; then the address that its
+/// pull went to is the way.
 void Feeder::connect_home(Line& line) {
     if (line.connection && !line.connection->stale()) return;
-    Address guess;
-    {
-        const Lock lock(site_.mutex);
-        guess = address();
-    }
     const auto connect = [&](const Address& to) {
         line.connection.emplace(to, proxies_.tls.get(), line.interrupt, proxies_.timeout_ns);
     };
+    const auto own = named_address(*line.home).value_or(line.pulled_at);
     try {
-        connect(line.home->address.empty() ? guess : parse_address(line.home->address));
+        connect(own);
     } catch (const ConnectionLost&) {
-        connect(guess);
-    } catch (const std::invalid_argument&) {
-        connect(guess);
+        if (own == line.pulled_at) throw;
+        connect(line.pulled_at);
     }
 }
 

@@ -60,7 +60,8 @@ public:
 private:
     /// One thread's connection, and what wakes the thread.
     struct Line {
-        HomePtr home;  // null: the line of pulls
+        HomePtr home;       // null: the line of pulls
+        Address pulled_at;  // where the pulls went that named it
         Interrupt interrupt = {};
         std::optional<Connection> connection = {};
         bool closed = false;

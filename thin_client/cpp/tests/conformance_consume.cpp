@@ -3,7 +3,9 @@
 #include <atomic>
 #include <condition_variable>
 #include <random>
+#include <set>
 #include <thread>
+#include <tuple>
 
 namespace conformance {
 namespace {
@@ -91,23 +93,37 @@ public:
 
     void start(const Message& message) {
         history_.handle_start(message);
+        const std::lock_guard lock(mutex_);
+        at_work_.insert(name_of(message));
         if (!quiet_) say(message_line(message, "start"));
     }
     void end(const Message& message, Outcome::Kind kind) {
         if (kind == Outcome::Kind::ok) ++handled;
-        history_.handle_end(message, name_of(kind));
+        history_.handle_end(message, orderlane::name_of(kind));
+        const std::lock_guard lock(mutex_);
+        at_work_.erase(name_of(message));
         if (quiet_) return;
         say({{"e", "end"},
              {"lease", message.lease_id},
              {"queue", message.queue},
              {"offset", message.offset},
-             {"outcome", name_of(kind)}});
+             {"outcome", orderlane::name_of(kind)}});
     }
-    void lost(const Message& message) const {
-        if (!quiet_) say({{"e", "lost"}, {"lease", message.lease_id}, {"queue", message.queue}});
+    /// Of a batch, those not begun and those that have ended are told as well: they are passed over.
+    void lost(const Message& message) {
+        const std::lock_guard lock(mutex_);
+        if (quiet_ || !at_work_.contains(name_of(message))) return;
+        say({{"e", "lost"}, {"lease", message.lease_id}, {"queue", message.queue}});
     }
 
 private:
+    using Name = std::tuple<std::string, std::string, std::int64_t>;
+    static Name name_of(const Message& message) {
+        return {message.topic, message.queue, message.lease_id};
+    }
+
+    std::mutex mutex_;
+    std::set<Name> at_work_;
     History history_;
     bool quiet_;
 };

@@ -13,6 +13,26 @@ using orderlane::Message;
 
 Json text_or_null(const std::optional<std::string>& text) { return text ? Json(*text) : Json(); }
 
+std::string dumped(const Json& value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// An order key as people read it: text, or 0x and hex where it is no UTF-8.
+Json key_text(const std::optional<std::string>& key) {
+    if (!key) return {};
+    try {
+        static_cast<void>(Json(*key).dump());
+        return *key;
+    } catch (const Json::type_error&) {
+        std::string hex = "0x";
+        for (const unsigned char byte : *key) {
+            hex += "0123456789abcdef"[byte >> 4];
+            hex += "0123456789abcdef"[byte & 0xF];
+        }
+        return hex;
+    }
+}
+
 std::int64_t now(clockid_t clock) {
     timespec time{};
     clock_gettime(clock, &time);
@@ -28,10 +48,6 @@ const char* kind_of(const Error& error) {
         case ErrorKind::send: return "send";
     }
     return "";
-}
-
-std::string dumped(const Json& value) {
-    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -50,7 +66,7 @@ Json message_line(const Message& m, const char* event) {
             {"offset", m.offset},
             {"lease", m.lease_id},
             {"key", text_or_null(m.key)},
-            {"order_key", text_or_null(m.order_key)},
+            {"order_key", key_text(m.order_key)},
             {"tag", text_or_null(m.tag)},
             {"properties", m.properties},
             {"attempt", m.attempt},
@@ -113,7 +129,7 @@ void History::handling(const char* event, const Message& m, const char* outcome)
               {"queue", m.queue.substr(0, m.queue.find('#'))},
               {"offset", m.offset},
               {"msg", text_or_null(m.message_id)},
-              {"order", text_or_null(m.order_key)},
+              {"order", key_text(m.order_key)},
               {"attempt", m.attempt},
               {"lease", m.lease_id},
               {"consumer", consumer_}};
