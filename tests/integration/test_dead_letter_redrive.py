@@ -239,3 +239,23 @@ async def test_after_kill_9_it_goes_on_where_it_was(tmp_path: Path) -> None:
             await eventually(gateway.all_finished, within_s=10)
     report = gateway.verify()
     assert report.clean, report.violations
+
+
+@pytest.mark.feature("proxy: redrive of dead letters")
+async def test_it_goes_on_when_its_broker_was_killed_and_is_back(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    """The broker may have forgotten the locks, and how far the redrive was."""
+    async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
+        await die(gateway, 20)
+        _, at = await gateway.start_proxy()
+        await ask(at, gateway, "/redrive", rate=40)
+        async with asyncio.timeout(10):
+            while len(await bodies(gateway)) < 5:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await gateway.restart_broker(crash=True)
+        done = await until(at, gateway, "done")
+        assert (done["sent"], done["left"]) == (20, 0)
+        found = await bodies(gateway)
+        assert list(dict.fromkeys(found)) == list(range(20))
+        assert len(found) <= 21

@@ -8,6 +8,8 @@ from typing import Any
 import aiohttp
 import orjson
 
+from broker_core.names import Topic
+from broker_core.remoting.route_bodies import Perm
 from tests.support.gateway import GROUP, run_gateway
 
 PLACE = f"/api/groups/{GROUP}/dead-letters"
@@ -53,4 +55,10 @@ async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
         assert await ask(f"{PLACE}/redrive", {"skip": ["17"]}) == (
             409,
             "'17' names no dead letter: it should be a queue of broker-a_0, '@' and an offset\n",
+        )
+        # Older brokers of RocketMQ make it so.
+        await gateway.client.create_topic(Topic("%DLQ%old"), queues=1, perm=Perm.WRITE)
+        assert await ask(PLACE.replace(GROUP, "old")) == (
+            409,
+            "topic %DLQ%old may not be read: give it the permission 6 (RW)\n",
         )
