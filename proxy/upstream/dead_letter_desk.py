@@ -132,7 +132,7 @@ class DeadLetterDesk:
         redrive = run.redrive
         return {
             "group": group,
-            "state": redrive.state,
+            "state": run.state,
             "sent": redrive.sent_back,
             "skipped": redrive.skipped,
             "left": redrive.left,

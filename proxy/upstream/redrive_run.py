@@ -87,6 +87,11 @@ class RedriveRun:
         """False once it has ended, and given its locks back."""
         return not self._task.done()
 
+    @property
+    def state(self) -> RedriveState:
+        """As that of ``redrive``; running until its locks are given back."""
+        return RedriveState.RUNNING if self.running else self.redrive.state
+
     async def begun(self) -> None:
         """Return once it is known whether it can begin."""
         await self._begun.wait()

@@ -162,7 +162,7 @@ async def test_only_one_proxy_redrives_and_another_goes_on_where_it_stopped(
         other_proxy, other = await gateway.start_proxy()
         with pytest.raises(OrderlaneError, match="does not redrive the dead letters"):
             await ask(one, gateway, "/stop")
-        await ask(one, gateway, "/redrive", rate=20)
+        await ask(one, gateway, "/redrive", rate=0.1)
         with pytest.raises(OrderlaneError, match="409: the dead letters of"):
             await ask(one, gateway, "/redrive")
         with pytest.raises(OrderlaneError, match="409: another proxy redrives"):
@@ -221,7 +221,7 @@ async def test_after_kill_9_it_goes_on_where_it_was(tmp_path: Path) -> None:
             child = children.start("proxy", "--settings", "proxy.yaml", *ports)
             ready = await asyncio.to_thread(child.ready)
             at = Addresses(ready["thrift"], ready["http"])
-            await ask(at, gateway, "/redrive", rate=50)
+            await ask(at, gateway, "/redrive", rate=20)
             async with asyncio.timeout(10):
                 while len(await bodies(gateway)) < 5:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
