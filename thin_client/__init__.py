@@ -8,6 +8,7 @@ standard library, thrift and ``thrift_idl``, never proxy or broker_core.
 from __future__ import annotations
 
 from thin_client.aio import AsyncConsumer
+from thin_client.app import App
 from thin_client.consumer import Consumer
 from thin_client.delivery import Outgoing, new_message_id
 from thin_client.errors import (
@@ -18,18 +19,23 @@ from thin_client.errors import (
     Refused,
     SendFailed,
 )
+from thin_client.key_batch import KeyBatch
 from thin_client.message import Defer, Message, Reject, Retry
 from thin_client.options import Observer, Timing
 from thin_client.producer import AsyncProducer, Producer
 from thin_client.puller import Puller
+from thin_client.servers import Tls
+from thin_client.tracing import Tracer, opentelemetry_tracer
 
 __all__ = [
+    "App",
     "AsyncConsumer",
     "AsyncProducer",
     "ClientError",
     "ConnectionLost",
     "Consumer",
     "Defer",
+    "KeyBatch",
     "Message",
     "Observer",
     "Outgoing",
@@ -42,5 +48,8 @@ __all__ = [
     "Retry",
     "SendFailed",
     "Timing",
+    "Tls",
+    "Tracer",
     "new_message_id",
+    "opentelemetry_tracer",
 ]

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
-import logging
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from thin_client.addresses import parse_addresses
 from thin_client.aio_feeder import AsyncFeeder
 from thin_client.clock import now_ns
-from thin_client.message import Defer, Message, Outcome, Reject, Retry, outcome_name
+from thin_client.key_batch import KeyBatch
+from thin_client.message import Defer, Message, Outcome, log_failure, outcome_name
 from thin_client.options import Observer, Timing, session_options
+from thin_client.servers import Servers, Tls
 from thin_client.session import Session
-
-_log = logging.getLogger("orderlane")
+from thin_client.tracing import Tracer
 
 Handler = Callable[[Message], Awaitable[object] | object]
+BatchHandler = Callable[[KeyBatch], Awaitable[object] | object]
+
+T = TypeVar("T", Message, KeyBatch)  # what one handler takes
 
 
 class AsyncConsumer:
@@ -45,8 +48,9 @@ class AsyncConsumer:
     waiting message to other clients. *max_run*: so many consecutive messages of one order key may
     come together, to be handled one after the other; 1 by default. More makes a busy key faster: it
     needs no round trip a message. At the first that fails those behind it go back, unhandled and
-    uncounted; *prefetch* is then twice as many by default. *client_id*: shown to operators. Raises
-    ValueError for options that make no sense.
+    uncounted; *prefetch* is then twice as many by default. *client_id*: shown to operators.
+    *token*: shown to proxies that ask for one. *tls*: how to trust the proxy; None (default): no
+    TLS. *tracer*: surrounds handlers. Raises ValueError for options that make no sense.
     """
 
     def __init__(
@@ -59,11 +63,15 @@ class AsyncConsumer:
         prefetch: int | None = None,
         max_run: int = 1,
         client_id: str | None = None,
+        token: str | None = None,
+        tls: Tls | None = None,
+        tracer: Tracer | None = None,
         observer: Observer | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing()
         self._observer = observer or Observer()
+        self._tracer = tracer
         options = session_options(
             group=group,
             topics=topics,
@@ -71,12 +79,13 @@ class AsyncConsumer:
             prefetch=prefetch,
             max_run=max_run,
             client_id=client_id,
+            token=token,
             timing=self._timing,
         )
         self._session = Session(options)
         self._feeder = AsyncFeeder(
             self._session,
-            parse_addresses(servers),
+            Servers(servers, tls=tls),
             timing=self._timing,
             observer=self._observer,
             changed=self._turn,
@@ -96,6 +105,11 @@ class AsyncConsumer:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._drain([])
+
+    @property
+    def stopping(self) -> bool:
+        """True once it pulls no more."""
+        return self._session.stopping
 
     def stop(self) -> None:
         """Pull no more: ``run`` returns and the iterator ends when what is handled has ended.
@@ -119,18 +133,41 @@ class AsyncConsumer:
         given back; threads cannot be, so their messages wait until their leases end.
         Raises Refused and others that no retry can help.
         """
+        await self._run(handler, self._take, self._settle, handle_signals=handle_signals)
+
+    async def run_batches(self, handler: BatchHandler, *, handle_signals: bool = True) -> None:
+        """As ``run``, with several messages of one order key at a time, ``max_run`` at most.
+
+        *handler* takes a KeyBatch, which says what is acked when it returns, and when it raises.
+        """
+        await self._run(
+            handler, self._take_batch, self._settle_batch, handle_signals=handle_signals
+        )
+
+    async def _run(
+        self,
+        handler: Callable[[T], Awaitable[object] | object],
+        take: Callable[[], T | None],
+        settle: Callable[[T, Outcome], None],
+        *,
+        handle_signals: bool,
+    ) -> None:
         with contextlib.ExitStack() as stack:
             if handle_signals:
                 stack.enter_context(self._signals())
-            handle = handler
+            handle: Callable[[T], Any] = handler
             if not _is_coroutine_function(handler):
                 threads = ThreadPoolExecutor(self._session.options.concurrency, "orderlane")
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
                 handle = _in_thread(handler, threads)
+            if self._tracer is not None:
+                handle = _traced(handle, self._tracer)
             self._start()
             loop = asyncio.get_running_loop()
             workers = [
-                loop.create_task(self._work(handle), name=f"orderlane handler {number}")
+                loop.create_task(
+                    self._work(handle, take, settle), name=f"orderlane handler {number}"
+                )
                 for number in range(self._session.options.concurrency)
             ]
             try:
@@ -139,29 +176,45 @@ class AsyncConsumer:
                 await self._drain(workers)
         self._raise_failure()
 
-    async def _work(self, handle: Callable[[Message], Any]) -> None:
+    async def _work(
+        self,
+        handle: Callable[[T], Any],
+        take: Callable[[], T | None],
+        settle: Callable[[T, Outcome], None],
+    ) -> None:
         """One handler's life. It takes messages itself: a task for each would cost 5 µs more."""
-        session, observer = self._session, self._observer
-        while not session.stopping:
-            message = session.take(now_ns())
-            if message is None:
+        while not self._session.stopping:
+            taken = take()
+            if taken is None:
                 await self._wait_for_message()
                 continue
-            self._feeder.turn()
-            observer.on_handle_start(message)
             try:
-                await handle(message)
+                await handle(taken)
             except asyncio.CancelledError as error:
                 if _being_cancelled():
-                    self._settle(message, Defer())
+                    settle(taken, Defer())
                     raise
-                self._settle(message, error)
+                settle(taken, error)
             except _ThreadGoesOn:
                 return
             except Exception as error:
-                self._settle(message, error)
+                settle(taken, error)
             else:
-                self._settle(message, None)
+                settle(taken, None)
+
+    def _take(self) -> Message | None:
+        message = self._session.take(now_ns())
+        if message is not None:
+            self._feeder.turn()
+            self._observer.on_handle_start(message)
+        return message
+
+    def _take_batch(self) -> KeyBatch | None:
+        messages = self._session.take_batch(now_ns(), most=self._session.options.max_run)
+        if not messages:
+            return None
+        self._feeder.turn()
+        return KeyBatch(messages, self._observer)
 
     # ---- the iterator ---------------------------------------------------------------------------
 
@@ -172,12 +225,10 @@ class AsyncConsumer:
 
     async def __anext__(self) -> Message:
         while not self._session.stopping:
-            message = self._session.take(now_ns())
+            message = self._take()
             if message is not None:
-                self._feeder.turn()
                 message.attach(self._settle)
                 self._yielded.add(message)
-                self._observer.on_handle_start(message)
                 return message
             await self._wait_for_message()
         self._raise_failure()
@@ -191,9 +242,14 @@ class AsyncConsumer:
         self._started = True
         self._feeder.start()
 
+    def _settle_batch(self, batch: KeyBatch, outcome: Outcome) -> None:
+        log_failure(batch[min(batch.done, len(batch) - 1)], outcome)
+        batch.end(outcome)
+        self._session.settle_batch(batch, batch.done, outcome, now_ns())
+        self._turn()
+
     def _settle(self, message: Message, outcome: Outcome) -> None:
-        if outcome is not None and not isinstance(outcome, Retry | Reject | Defer):
-            _log.error("handling %s failed; it will be retried", message, exc_info=outcome)
+        log_failure(message, outcome)
         self._yielded.discard(message)
         self._session.settle(message, outcome, now_ns())
         self._observer.on_handle_end(message, outcome_name(outcome))
@@ -278,12 +334,21 @@ class _ThreadGoesOn(Exception):
     """The worker has to end, but its handler's thread has not: nobody may get the message yet."""
 
 
+def _traced(handler: Callable[[T], Any], tracer: Tracer) -> Callable[[T], Any]:
+    async def handle(taken: T) -> None:
+        with tracer.handling(taken if isinstance(taken, Message) else taken[0]):
+            await handler(taken)
+
+    return handle
+
+
 def _in_thread(
-    handler: Callable[[Message], object], threads: ThreadPoolExecutor
-) -> Callable[[Message], Awaitable[None]]:
-    async def handle(message: Message) -> None:
+    handler: Callable[[T], object], threads: ThreadPoolExecutor
+) -> Callable[[T], Awaitable[None]]:
+    async def handle(taken: T) -> None:
         loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(threads, handler, message)
+        context = contextvars.copy_context()
+        running = loop.run_in_executor(threads, context.run, handler, taken)
         try:
             result = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -294,7 +359,7 @@ def _in_thread(
     return handle
 
 
-def _is_coroutine_function(handler: Handler) -> bool:
+def _is_coroutine_function(handler: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004  # an object with an async __call__
     )

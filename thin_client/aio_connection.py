@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Self, TypeVar, cast
 
 from thin_client.addresses import Address
 from thin_client.calls import Call
 from thin_client.errors import ClientError, ConnectionLost
+from thin_client.servers import Destination
 from thin_client.wire import FrameBuffer
 
 T = TypeVar("T")
@@ -25,17 +27,40 @@ class AsyncConnection(asyncio.Protocol):
         self._answer: asyncio.Future[bytes] | None = None
 
     @classmethod
-    async def open(cls, address: Address, *, timeout_s: float) -> Self:
-        """Connect. Raises ConnectionLost if that fails or takes longer than *timeout_s*."""
-        loop = asyncio.get_running_loop()
+    async def open(cls, destination: Destination, *, timeout_s: float) -> Self:
+        """Connect to the first of the name's addresses that takes a connection.
+
+        Raises ConnectionLost if none does, or it takes longer than *timeout_s*.
+        """
+        address = destination.address
         try:
             async with asyncio.timeout(timeout_s):
-                _, connection = await loop.create_connection(lambda: cls(address), *address)
+                return await cls._open(destination, timeout_s)
         except TimeoutError as error:
             raise ConnectionLost(f"no connection to {address} within {timeout_s:g} s") from error
-        except OSError as error:
+        except OSError as error:  # of name service, sockets and TLS
             raise ConnectionLost(f"no connection to {address}: {error}") from error
-        return connection
+
+    @classmethod
+    async def _open(cls, destination: Destination, timeout_s: float) -> Self:
+        loop = asyncio.get_running_loop()
+        host, port = destination.address
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        failure = OSError("the name has no address")
+        for *_, address in destination.in_turn(found):
+            try:
+                async with asyncio.timeout(timeout_s / len(found)):
+                    _, connection = await loop.create_connection(
+                        lambda: cls(destination.address),
+                        *address[:2],
+                        ssl=destination.ssl_context,
+                        server_hostname=destination.server_name,
+                    )
+            except OSError as error:
+                failure = error
+            else:
+                return connection
+        raise failure
 
     @property
     def closed(self) -> bool:

@@ -7,16 +7,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 
 from thin_client import calls
 from thin_client.addresses import Address, parse_address
 from thin_client.aio_connection import AsyncConnection
+from thin_client.backoff import is_news, tries_elsewhere
 from thin_client.clock import now_ns
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.leases import Home
 from thin_client.options import Observer, Timing
-from thin_client.session import Session, is_news, tries_elsewhere
+from thin_client.servers import Servers
+from thin_client.session import Session
 from thrift_idl import consumer
 
 _log = logging.getLogger("orderlane")
@@ -59,7 +61,7 @@ class AsyncFeeder:
     def __init__(
         self,
         session: Session,
-        addresses: Sequence[Address],
+        servers: Servers,
         *,
         timing: Timing,
         observer: Observer,
@@ -68,8 +70,7 @@ class AsyncFeeder:
         """*changed* is called after each answer and each failure."""
         self.failure: BaseException | None = None
         self._session = session
-        self._addresses = addresses
-        self._tried = 0  # failures so far: the next address is tried after each
+        self._servers = servers
         self._timeout_s = timing.request_timeout_s
         self._observer = observer
         self._changed = changed
@@ -81,7 +82,7 @@ class AsyncFeeder:
     @property
     def address(self) -> Address:
         """Where pulls go."""
-        return self._addresses[self._tried % len(self._addresses)]
+        return self._servers.address
 
     def start(self) -> None:
         """Begin to pull."""
@@ -116,7 +117,9 @@ class AsyncFeeder:
         session = self._session
         try:
             if self._pulling is None:
-                self._pulling = await AsyncConnection.open(self.address, timeout_s=self._timeout_s)
+                self._pulling = await AsyncConnection.open(
+                    self._servers.destination, timeout_s=self._timeout_s
+                )
             request = session.begin_pull(now_ns())
             self.turn()  # with a pull at the proxy, verdicts hurry
             timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
@@ -125,7 +128,8 @@ class AsyncFeeder:
         except ClientError as error:
             session.pull_failed(now_ns(), random.random())
             self._hang_up()
-            self._tried += tries_elsewhere(error, session.pull_failures)
+            if tries_elsewhere(error, session.pull_failures):
+                self._servers.go_on()
             self._observer.on_error(error)
             if not error.retriable:
                 self.failure = error
@@ -204,9 +208,9 @@ class AsyncFeeder:
         """
         try:
             own = self.address if home.address is None else parse_address(home.address)
-            return await AsyncConnection.open(own, timeout_s=self._timeout_s)
+            return await AsyncConnection.open(self._servers.at(own), timeout_s=self._timeout_s)
         except (ConnectionLost, ValueError):
-            return await AsyncConnection.open(self.address, timeout_s=self._timeout_s)
+            return await AsyncConnection.open(self._servers.destination, timeout_s=self._timeout_s)
 
     # ---- tasks ----------------------------------------------------------------------------------
 

@@ -59,6 +59,12 @@ def send(message: producer.Message, *, timeout_ms: int) -> Call[producer.Result]
     return Call("sendSync", arguments, producer_service.sendSync_result())
 
 
+def send_delayed(message: producer.DelayMessage, *, timeout_ms: int) -> Call[producer.DelayResult]:
+    """Store one message for later."""
+    arguments = producer_service.sendDelaySync_args(delayMessage=message, timeout=timeout_ms)
+    return Call("sendDelaySync", arguments, producer_service.sendDelaySync_result())
+
+
 def send_batch(messages: list[producer.Message]) -> Call[producer.Result]:
     """Store several messages in their order."""
     arguments = producer_service.sendBatchSync_args(messages=messages)

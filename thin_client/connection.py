@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from thin_client.addresses import Address
 from thin_client.calls import Call
 from thin_client.errors import ClientError, ConnectionLost
+from thin_client.servers import Destination
 from thin_client.wire import FrameBuffer
 
 T = TypeVar("T")
@@ -19,16 +19,15 @@ _READ_BYTES = 262_144
 class Connection:
     """One connection, one call at a time. After any ClientError but Refused it is closed."""
 
-    def __init__(self, address: Address, *, timeout_s: float) -> None:
+    def __init__(self, destination: Destination, *, timeout_s: float) -> None:
         """Connect. Raises ConnectionLost if that fails or takes longer than *timeout_s*."""
-        self.address = address
+        self.address = destination.address
         self._frames = FrameBuffer()
         self._sequence_id = 0
         try:
-            self._socket = socket.create_connection(address, timeout=timeout_s)
-        except OSError as error:
-            raise ConnectionLost(f"no connection to {address}: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = _connected(destination, timeout_s)
+        except OSError as error:  # of name service, sockets and TLS
+            raise ConnectionLost(f"no connection to {self.address}: {error}") from error
 
     def call(self, call: Call[T], *, timeout_s: float) -> T:
         """Send *call* and wait for its answer, *timeout_s* at most.
@@ -69,3 +68,31 @@ class Connection:
             text = f"the connection to {self.address} broke during {call.method}: {error}"
             raise ConnectionLost(text, broke=True) from error
         return frame
+
+
+def _connected(destination: Destination, timeout_s: float) -> socket.socket:
+    """A socket to the first of the name's addresses that takes one. Raises OSError."""
+    host, port = destination.address
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure = OSError("the name has no address")
+    for *_, address in destination.in_turn(found):
+        try:
+            return _connected_to(address, destination, timeout_s / len(found))
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _connected_to(
+    address: tuple[Any, ...], destination: Destination, timeout_s: float
+) -> socket.socket:
+    made = socket.create_connection(address[:2], timeout=timeout_s)
+    try:
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        context = destination.ssl_context
+        if context is None:
+            return made
+        return context.wrap_socket(made, server_hostname=destination.server_name)
+    except BaseException:
+        made.close()
+        raise

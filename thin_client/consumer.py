@@ -7,20 +7,21 @@ one lock; what each thread waits for has a condition of its own.
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from thin_client.addresses import parse_addresses
 from thin_client.clock import now_ns
 from thin_client.feeder import Feeder
-from thin_client.message import Defer, Message, Outcome, Reject, Retry, outcome_name
+from thin_client.key_batch import KeyBatch
+from thin_client.message import Defer, Message, Outcome, log_failure, outcome_name
 from thin_client.options import Observer, Timing, session_options
+from thin_client.servers import Servers, Tls
 from thin_client.session import Session
+from thin_client.tracing import Tracer
 
-_log = logging.getLogger("orderlane")
+T = TypeVar("T")
 
 
 class Consumer:
@@ -50,11 +51,15 @@ class Consumer:
         prefetch: int | None = None,
         max_run: int = 1,
         client_id: str | None = None,
+        token: str | None = None,
+        tls: Tls | None = None,
+        tracer: Tracer | None = None,
         observer: Observer | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing()
         self._observer = observer or Observer()
+        self._tracer = tracer or Tracer()
         options = session_options(
             group=group,
             topics=topics,
@@ -62,6 +67,7 @@ class Consumer:
             prefetch=prefetch,
             max_run=max_run,
             client_id=client_id,
+            token=token,
             timing=self._timing,
         )
         self._session = Session(options)
@@ -70,7 +76,7 @@ class Consumer:
         self._progress = threading.Condition(self._lock)
         self._feeder = Feeder(
             self._session,
-            parse_addresses(servers),
+            Servers(servers, tls=tls),
             lock=self._lock,
             timing=self._timing,
             observer=self._observer,
@@ -109,11 +115,23 @@ class Consumer:
         logged and means retry. A handler that goes on after the drain time-out is left alone: its
         message waits until the lease ends. Raises Refused and others that no retry can help.
         """
+        self._run(lambda: self._work(handler), handle_signals=handle_signals)
+
+    def run_batches(
+        self, handler: Callable[[KeyBatch], object], *, handle_signals: bool = True
+    ) -> None:
+        """As ``run``, with several messages of one order key at a time, ``max_run`` at most.
+
+        *handler* takes a KeyBatch, which says what is acked when it returns, and when it raises.
+        """
+        self._run(lambda: self._work_on_batches(handler), handle_signals=handle_signals)
+
+    def _run(self, work: Callable[[], None], *, handle_signals: bool) -> None:
         with self._signals() if handle_signals else contextlib.nullcontext():
             self._start()
             for number in range(self._session.options.concurrency):
                 name = f"orderlane handler {number}"
-                threading.Thread(target=self._work, args=(handler,), name=name, daemon=True).start()
+                threading.Thread(target=work, name=name, daemon=True).start()
             try:
                 with self._lock:
                     # In slices: a wait without end keeps Python from running signal handlers.
@@ -124,14 +142,27 @@ class Consumer:
         self._raise_failure()
 
     def _work(self, handler: Callable[[Message], object]) -> None:
-        while (message := self._next()) is not None:
+        while (message := self._next(self._take)) is not None:
             self._observer.on_handle_start(message)
-            outcome: Outcome = None
-            try:
-                handler(message)
-            except Exception as error:
-                outcome = error
-            self._settle(message, outcome)
+            self._settle(message, self._outcome_of(handler, message, message))
+
+    def _work_on_batches(self, handler: Callable[[KeyBatch], object]) -> None:
+        while messages := self._next(self._take_batch):
+            batch = KeyBatch(messages, self._observer)
+            outcome = self._outcome_of(handler, batch, messages[0])
+            log_failure(batch[min(batch.done, len(batch) - 1)], outcome)
+            batch.end(outcome)
+            with self._lock:
+                self._session.settle_batch(messages, batch.done, outcome, now_ns())
+                self._turn()
+
+    def _outcome_of(self, handler: Callable[[T], object], taken: T, first: Message) -> Outcome:
+        try:
+            with self._tracer.handling(first):
+                handler(taken)
+        except Exception as error:
+            return error
+        return None
 
     # ---- the iterator ---------------------------------------------------------------------------
 
@@ -141,7 +172,7 @@ class Consumer:
         return self
 
     def __next__(self) -> Message:
-        message = self._next()
+        message = self._next(self._take)
         if message is None:
             self._raise_failure()
             raise StopIteration
@@ -158,20 +189,24 @@ class Consumer:
         self._started = True
         self._feeder.start()
 
-    def _next(self) -> Message | None:
-        """The next message, waiting for one; None at the end."""
+    def _take(self) -> Message | None:
+        return self._session.take(now_ns())
+
+    def _take_batch(self) -> list[Message]:
+        return self._session.take_batch(now_ns(), most=self._session.options.max_run)
+
+    def _next(self, take: Callable[[], T]) -> T | None:
+        """What *take* gives, waiting for some; None at the end."""
         with self._lock:
             while not self._session.stopping:
-                message = self._session.take(now_ns())
-                if message is not None:
+                if taken := take():
                     self._feeder.turn()
-                    return message
+                    return taken
                 self._message_or_end.wait(0.5)  # in slices, for the sake of signals
         return None
 
     def _settle(self, message: Message, outcome: Outcome) -> None:
-        if outcome is not None and not isinstance(outcome, Retry | Reject | Defer):
-            _log.error("handling %s failed; it will be retried", message, exc_info=outcome)
+        log_failure(message, outcome)
         # Before the session may let the key's next message begin in another thread.
         self._observer.on_handle_end(message, outcome_name(outcome))
         with self._lock:

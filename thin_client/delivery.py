@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
 
 from thin_client import calls
+from thin_client.backoff import backoff_ns, is_news
 from thin_client.errors import ClientError, SendFailed
+from thin_client.json_path import JsonPath
 from thin_client.key_hash import key_hash
 from thin_client.options import client_version
 from thin_client.send_order import Key
-from thin_client.session import backoff_ns, is_news
 from thrift_idl import producer
 
 _log = logging.getLogger("orderlane")
+
+json_path = lru_cache(maxsize=64)(JsonPath)
+#: What a proxy says of a request.
+Answer = producer.Result | producer.DelayResult
 
 #: The property that holds a message's unique id, in RocketMQ and here.
 UNIQUE_ID = "UNIQ_KEY"
@@ -36,8 +44,11 @@ class Outgoing:
     """One message to send.
 
     *key*: by which it can be found, and which orders it in groups that use KEY. *sharding_key*: all
-    messages of one go to one queue, in the order of sending; None (default): the key; with neither
-    the queues take turns. *properties*: may hold UNIQ_KEY, else a new id is made.
+    messages of one go to one queue, in the order of sending; None (default): what *sharding_path*,
+    a plain JSON path such as ``$.order.id``, finds in the body; if there is neither, the key; with
+    none of them the queues take turns. *queue*: this one, counted from 0 over the brokers by name,
+    or ``"random"``, whatever the keys. *delay_s*: not before so many seconds, in whole ones.
+    *properties*: may hold UNIQ_KEY, else a new id is made.
     """
 
     topic: str
@@ -46,6 +57,20 @@ class Outgoing:
     sharding_key: str | None = None
     tag: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    sharding_path: str | None = None
+    queue: int | Literal["random"] | None = None
+    delay_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a producer adds to its messages."""
+
+    token: str | None
+    #: Adds the properties of a trace.
+    inject: Callable[[dict[str, str]], None]
+    #: Seconds since 1970, from which delays count.
+    wall_s: Callable[[], float]
 
 
 def new_message_id() -> str:
@@ -60,24 +85,29 @@ class Delivery:
     ``message_ids`` are theirs, in their order. What is known to be stored is not sent again.
     """
 
-    messages: list[producer.Message]
+    messages: list[producer.Message | producer.DelayMessage]
     message_ids: list[str]
     deadline_ns: int
     _stored: set[int] = field(default_factory=set)  # indexes of messages, as below
     _doubtful: set[int] = field(default_factory=set)  # may be stored
     _failures: int = 0
 
-    def call(self, now_ns: int) -> tuple[calls.Call[producer.Result], float]:
+    def call(self, now_ns: int) -> tuple[calls.Call[Any], float]:
         """The next try, and how many seconds it may take."""
         try_ns = max(min(self.deadline_ns - now_ns, _TRY_NS), 1_000_000)
         messages = [self.messages[index] for index in self._open()]
-        if len(messages) == 1:
-            call = calls.send(messages[0], timeout_ms=try_ns // 1_000_000)
-        else:
-            call = calls.send_batch(messages)
+        timeout_ms = try_ns // 1_000_000
+        call: calls.Call[Any]
+        match messages:
+            case [producer.DelayMessage() as delayed]:  # always alone
+                call = calls.send_delayed(delayed, timeout_ms=timeout_ms)
+            case [producer.Message() as single]:
+                call = calls.send(single, timeout_ms=timeout_ms)
+            case _:
+                call = calls.send_batch(messages)  # type: ignore[arg-type]
         return call, try_ns / 1e9 + 0.5  # the proxy's own answer may need a moment
 
-    def pause_after(self, result: producer.Result, *, now_ns: int, jitter: float) -> float | None:
+    def pause_after(self, result: Answer, *, now_ns: int, jitter: float) -> float | None:
         """None if all is stored, else seconds until the next try. Raises SendFailed."""
         sent = self._open()
         if result.code == 0:
@@ -85,8 +115,9 @@ class Delivery:
             return None
         code = -1 if result.code is None else result.code
         text = result.msg or "no reason given"
-        if result.messages is not None and len(result.messages) == len(sent):
-            outcomes = [(-1 if m.code is None else m.code, m.msg) for m in result.messages]
+        each_one = getattr(result, "messages", None)
+        if each_one is not None and len(each_one) == len(sent):
+            outcomes = [(-1 if m.code is None else m.code, m.msg) for m in each_one]
         else:  # of a batch some may be stored, unless it was refused whole
             known = len(sent) == 1 or code == _ILLEGAL
             outcomes = [(code if known else 10, text)] * len(sent)
@@ -122,7 +153,11 @@ class Delivery:
     def keys(self) -> list[Key]:
         """By what those messages keep their order."""
         messages = [self.messages[index] for index in self._open()]
-        return [(each.topic or "", each.hashId) for each in messages if each.hashId is not None]
+        return [
+            (each.topic or "", each.hashId)
+            for each in messages
+            if isinstance(each, producer.Message) and each.hashId is not None
+        ]
 
     def _open(self) -> list[int]:
         return [index for index in range(len(self.messages)) if index not in self._stored]
@@ -158,7 +193,12 @@ class Delivery:
         return f"sending to {topic} failed: {why} (message {first}{others}: {end})"
 
 
-def deliveries(messages: Sequence[Outgoing], *, deadline_ns: int) -> list[Delivery]:
+def deliveries(
+    messages: Sequence[Outgoing],
+    *,
+    deadline_ns: int,
+    stamp: Stamp,
+) -> list[Delivery]:
     """Cut *messages* into requests, in their order.
 
     Raises ValueError or TypeError that says which message cannot be sent, and why.
@@ -166,22 +206,25 @@ def deliveries(messages: Sequence[Outgoing], *, deadline_ns: int) -> list[Delive
     requests: list[Delivery] = []
     room = 0
     for each in messages:
-        message, message_id = _wire_message(each)
+        message, message_id = _wire_message(each, stamp)
         size = _size(message)
         if size > MAX_REQUEST_BYTES:
             raise ValueError(
                 f"a message to {each.topic} has {size} bytes: a request takes {MAX_REQUEST_BYTES}"
             )
-        if not requests or size > room:
+        delayed = isinstance(message, producer.DelayMessage)
+        if not requests or size > room or delayed:
             requests.append(Delivery([], [], deadline_ns))
             room = _BATCH_BYTES
         requests[-1].messages.append(message)
         requests[-1].message_ids.append(message_id)
-        room -= size
+        room = 0 if delayed else room - size
     return requests
 
 
-def _wire_message(each: Outgoing) -> tuple[producer.Message, str]:
+def _wire_message(
+    each: Outgoing, stamp: Stamp
+) -> tuple[producer.Message | producer.DelayMessage, str]:
     if not each.topic:
         raise ValueError("topic is empty: expected the name of a topic")
     body: object = each.body
@@ -190,20 +233,72 @@ def _wire_message(each: Outgoing) -> tuple[producer.Message, str]:
         raise TypeError(f"the body of a message to {each.topic} is {kind}: expected bytes or str")
     properties = dict(each.properties)
     message_id = properties.setdefault(UNIQUE_ID, new_message_id())
+    stamp.inject(properties)
     for text in (each.topic, each.key or "", each.tag or "", *properties, *properties.values()):
         _check_text(text, each.topic)
-    sharding_key = each.key if each.sharding_key is None else each.sharding_key
+    content = body.encode() if isinstance(body, str) else body
+    if each.delay_s is not None:
+        return _delayed(each, content, properties, stamp), message_id
+    sharding_key = _sharding_key(each, content)
     message = producer.Message(
         topic=each.topic,
         key=each.key,
         hashId=None if sharding_key is None else key_hash(sharding_key),
         tags=each.tag,
-        partitionId=-1,
-        body=body.encode() if isinstance(body, str) else body,
+        partitionId=_partition(each),
+        body=content,
         version=client_version(),
         properties=properties,
+        token=stamp.token,
     )
     return message, message_id
+
+
+def _delayed(
+    each: Outgoing, body: bytes, properties: dict[str, str], stamp: Stamp
+) -> producer.DelayMessage:
+    delay_s = each.delay_s or 0.0
+    if not 0 <= delay_s < math.inf:
+        raise ValueError(f"delay_s of a message to {each.topic} is {delay_s}: expected 0 or more")
+    return producer.DelayMessage(
+        topic=each.topic,
+        body=body,
+        tags=each.tag,
+        action=1,
+        timestamp=math.ceil(stamp.wall_s() + delay_s),
+        dmsgtype=2,
+        uuid=properties[UNIQUE_ID],
+        version=client_version(),
+        properties=properties | ({} if each.key is None else {"KEYS": each.key}),
+        token=stamp.token,
+    )
+
+
+def _sharding_key(each: Outgoing, body: bytes) -> str | None:
+    if each.queue is not None:
+        return None
+    if each.sharding_key is not None:
+        return each.sharding_key
+    found = None
+    if each.sharding_path is not None:
+        try:
+            found = json_path(each.sharding_path).text_in(body)
+        except ValueError as error:
+            raise ValueError(f"a message to {each.topic} cannot be sent: {error}") from error
+    return each.key if found is None else found
+
+
+def _partition(each: Outgoing) -> int:
+    if each.queue is None:
+        return -1
+    if each.queue == "random":
+        return -2
+    if isinstance(each.queue, bool) or not isinstance(each.queue, int) or each.queue < 0:
+        raise ValueError(
+            f"queue of a message to {each.topic} is {each.queue!r}: expected a number from 0 on,"
+            ' or "random"'
+        )
+    return each.queue
 
 
 def _check_text(text: str, topic: str) -> None:
@@ -213,9 +308,10 @@ def _check_text(text: str, topic: str) -> None:
         raise ValueError(f"{text!r} in a message to {topic} is no valid text: {error}") from error
 
 
-def _size(message: producer.Message) -> int:
+def _size(message: producer.Message | producer.DelayMessage) -> int:
     """Bytes on the wire, a little too high."""
     properties = message.properties or {}
-    texts = [message.topic or "", message.key or "", message.tags or "", *properties]
+    texts = [message.topic or "", message.tags or "", *properties]
+    texts.append(getattr(message, "key", None) or "")
     texts += properties.values()
     return len(message.body or b"") + 128 + sum(4 * len(text) + 8 for text in texts)

@@ -7,16 +7,18 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from thin_client import calls
 from thin_client.addresses import Address, parse_address
+from thin_client.backoff import is_news, tries_elsewhere
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.leases import Home
 from thin_client.options import Observer, Timing
-from thin_client.session import Session, is_news, tries_elsewhere
+from thin_client.servers import Servers
+from thin_client.session import Session
 from thrift_idl import consumer
 
 _log = logging.getLogger("orderlane")
@@ -73,7 +75,7 @@ class Feeder:
     def __init__(
         self,
         session: Session,
-        addresses: Sequence[Address],
+        servers: Servers,
         *,
         lock: threading.RLock,
         timing: Timing,
@@ -83,8 +85,7 @@ class Feeder:
         """*lock* guards the session; *changed* is called with it, after each answer or failure."""
         self.failure: BaseException | None = None
         self._session = session
-        self._addresses = addresses
-        self._tried = 0  # failures so far: the next address is tried after each
+        self._servers = servers
         self._lock = lock
         self._timeout_s = timing.request_timeout_s
         self._observer = observer
@@ -96,7 +97,7 @@ class Feeder:
     @property
     def address(self) -> Address:
         """Where pulls go."""
-        return self._addresses[self._tried % len(self._addresses)]
+        return self._servers.address
 
     def start(self) -> None:
         """Begin to pull."""
@@ -134,7 +135,7 @@ class Feeder:
         session = self._session
         try:
             if line.connection is None:
-                line.connection = Connection(self.address, timeout_s=self._timeout_s)
+                line.connection = Connection(self._servers.destination, timeout_s=self._timeout_s)
             with self._lock:
                 request = session.begin_pull(now_ns())
                 self.turn()  # with a pull at the proxy, verdicts hurry
@@ -147,7 +148,8 @@ class Feeder:
             line.hang_up()
             with self._lock:
                 session.pull_failed(now_ns(), random.random())
-                self._tried += tries_elsewhere(error, session.pull_failures)
+                if tries_elsewhere(error, session.pull_failures):
+                    self._servers.go_on()
                 if line.closed:
                     return
                 if not error.retriable:
@@ -221,9 +223,9 @@ class Feeder:
         """
         try:
             own = self.address if home.address is None else parse_address(home.address)
-            return Connection(own, timeout_s=self._timeout_s)
+            return Connection(self._servers.at(own), timeout_s=self._timeout_s)
         except (ConnectionLost, ValueError):
-            return Connection(self.address, timeout_s=self._timeout_s)
+            return Connection(self._servers.destination, timeout_s=self._timeout_s)
 
     # ---- threads --------------------------------------------------------------------------------
 

@@ -57,6 +57,8 @@ class Lease:
     #: The same object for all that came together and have to be handled in sequence.
     run: object
     is_open: bool = False  # with a handler
+    #: Those that went to the handler together, this one among them; None: it went alone.
+    batch: list[Lease] | None = None
 
     @property
     def extend_at_ns(self) -> int:
@@ -117,6 +119,25 @@ class Leases:
             self._ready.append(lease)  # other keys', so their order does not matter
         return None
 
+    def take_batch(self, now_ns: int, *, most: int) -> list[Lease]:
+        """As ``take``, and with it up to *most* in all of those that came behind it in its run.
+
+        They count as one with a handler, until the last of them is closed.
+        """
+        first = self.take(now_ns)
+        if first is None:
+            return []
+        chain = self._chains[first.key] if first.key is not None else None
+        batch = [first]
+        while chain and len(batch) < most:
+            if chain[0].run is not first.run or chain[0].message.deadline_ns <= now_ns:
+                break
+            batch.append(chain.popleft())
+        taken = list(batch)
+        for lease in taken:
+            lease.is_open, lease.batch = True, batch
+        return taken
+
     def close(self, message: Message) -> Lease:
         """End an open lease; its key's next one gets ready. Raises KeyError if it is not open."""
         lease = self._held.get(name_of(message))
@@ -124,8 +145,12 @@ class Leases:
             raise KeyError(
                 f"{message.topic}/{message.queue} at {message.offset}: not with a handler"
             )
-        self.open -= 1
-        self._remove(lease)
+        del self._held[name_of(message)]
+        if lease.batch is not None:
+            lease.batch.remove(lease)
+        if not lease.batch:  # alone, or the last
+            self.open -= 1
+            self._next(lease.key)
         return lease
 
     def has(self, key: tuple[str, bytes] | None) -> bool:
@@ -148,7 +173,8 @@ class Leases:
         """Forget a lease that is not open; O(n)."""
         if lease in self._ready:
             self._ready.remove(lease)
-            self._remove(lease)
+            del self._held[name_of(lease.message)]
+            self._next(lease.key)
         else:
             del self._held[name_of(lease.message)]
             assert lease.key is not None  # only those with a key wait behind another
@@ -164,14 +190,14 @@ class Leases:
         self._chains = {key: deque() for key in self._chains if key in open_keys}
         return waiting
 
-    def _remove(self, lease: Lease) -> None:
-        del self._held[name_of(lease.message)]
-        if lease.key is not None:
-            chain = self._chains[lease.key]
+    def _next(self, key: tuple[str, bytes] | None) -> None:
+        """The message of *key* that was ahead is gone: the next one gets ready."""
+        if key is not None:
+            chain = self._chains[key]
             if chain:
                 self._ready.append(chain.popleft())
             else:
-                del self._chains[lease.key]
+                del self._chains[key]
 
 
 def read_leases(

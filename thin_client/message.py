@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -38,6 +39,8 @@ class Defer(Exception):
     """Raised by a handler: given back unhandled, at once and without counting an attempt."""
 
 
+_log = logging.getLogger("orderlane")
+
 #: How a message's scope or handler ended: None is success, else what it raised.
 Outcome = BaseException | None
 
@@ -49,6 +52,12 @@ def outcome_name(outcome: Outcome) -> str:
     if isinstance(outcome, Reject):
         return "reject"
     return "defer" if isinstance(outcome, Defer) else "retry"
+
+
+def log_failure(message: Message, outcome: Outcome) -> None:
+    """Tell people of what no handler says on purpose."""
+    if outcome is not None and not isinstance(outcome, Retry | Reject | Defer):
+        _log.error("handling %s failed; it will be retried", message, exc_info=outcome)
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +105,11 @@ class Message:
         if self.born_at_ms is None:
             return None
         return datetime.fromtimestamp(self.born_at_ms / 1000, UTC)
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace that its producer was in, as W3C writes it; None if it said none."""
+        return self.properties.get("traceparent")
 
     @property
     def seconds_left(self) -> float:

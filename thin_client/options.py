@@ -66,6 +66,7 @@ def session_options(
     prefetch: int | None,
     max_run: int,
     client_id: str | None,
+    token: str | None,
     timing: Timing,
 ) -> SessionOptions:
     """Check what the application gave. Raises ValueError or TypeError that says what is right."""
@@ -88,6 +89,7 @@ def session_options(
         topics=topics,
         client_id=client_id or default_client_id(),
         version=client_version(),
+        token=token,
         concurrency=concurrency,
         prefetch=prefetch,
         max_run=max_run,

@@ -14,32 +14,37 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Literal, Self
 
-from thin_client.addresses import Address, parse_addresses
 from thin_client.aio_connection import AsyncConnection
-from thin_client.clock import now_ns
+from thin_client.clock import now_ns, wall_s
 from thin_client.connection import Connection
-from thin_client.delivery import Delivery, Outgoing, deliveries
+from thin_client.delivery import Delivery, Outgoing, Stamp, deliveries
 from thin_client.errors import ClientError, SendFailed
 from thin_client.send_order import SendOrder
+from thin_client.servers import Servers, Tls
+from thin_client.tracing import Tracer
 
 
-class _Servers:
-    """The proxies, and how long a send may take."""
+class _Sender:
+    """What both forms of a producer have."""
 
-    def __init__(self, servers: str | Sequence[str], *, timeout_s: float) -> None:
-        self._addresses = parse_addresses(servers)
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        timeout_s: float,
+        token: str | None,
+        tls: Tls | None,
+        tracer: Tracer | None,
+    ) -> None:
+        self._servers = Servers(servers, tls=tls)
         self._timeout_ns = int(timeout_s * 1e9)
-        self._tried = 0
         self._order = SendOrder()
-
-    @property
-    def _address(self) -> Address:
-        return self._addresses[self._tried % len(self._addresses)]
+        self._stamp = Stamp(token, (tracer or Tracer()).inject, wall_s)
 
     def _deliveries(self, messages: Sequence[Outgoing]) -> list[Delivery]:
-        return deliveries(messages, deadline_ns=now_ns() + self._timeout_ns)
+        return deliveries(messages, deadline_ns=now_ns() + self._timeout_ns, stamp=self._stamp)
 
     @contextmanager
     def _call(self, requests: Sequence[Delivery]) -> Iterator[int]:
@@ -66,18 +71,26 @@ class _Servers:
                 raise request.not_sent("its time was up while it waited for earlier sends")
 
 
-class Producer(_Servers):
+class Producer(_Sender):
     """Sends messages; may be shared by threads, which then wait for each other.
 
-    *servers*: as for consumers. *timeout_s*: how long a send may try, 10 by default. Raises
-    ValueError for what is no address::
+    *servers*, *token*, *tls*: as for consumers. *timeout_s*: how long a send may try, 10 by
+    default. *tracer*: puts a trace into the messages. Raises ValueError for what is no address::
 
         with Producer("proxy:9713") as producer:
             producer.send("orders", b'{"id": 7}', key="customer-7")
     """
 
-    def __init__(self, servers: str | Sequence[str], *, timeout_s: float = 10.0) -> None:
-        super().__init__(servers, timeout_s=timeout_s)
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        timeout_s: float = 10.0,
+        token: str | None = None,
+        tls: Tls | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
+        super().__init__(servers, timeout_s=timeout_s, token=token, tls=tls, tracer=tracer)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
 
@@ -96,11 +109,24 @@ class Producer(_Servers):
         sharding_key: str | None = None,
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
+        sharding_path: str | None = None,
+        queue: int | Literal["random"] | None = None,
+        delay_s: float | None = None,
     ) -> str:
         """Store one message (see Outgoing) and return its id. Raises SendFailed, or ValueError or
         TypeError for what cannot be sent.
         """
-        message = Outgoing(topic, body, key, sharding_key, tag, properties or {})
+        message = Outgoing(
+            topic,
+            body,
+            key,
+            sharding_key,
+            tag,
+            properties or {},
+            sharding_path,
+            queue,
+            delay_s,
+        )
         return self.send_batch([message])[0]
 
     def send_batch(self, messages: Sequence[Outgoing]) -> list[str]:
@@ -128,27 +154,35 @@ class Producer(_Servers):
         try:
             call, timeout_s = request.call(now_ns())
             if self._connection is None:
-                self._connection = Connection(self._address, timeout_s=timeout_s)
+                self._connection = Connection(self._servers.destination, timeout_s=timeout_s)
             sent = True
             result = self._connection.call(call, timeout_s=timeout_s)
         except ClientError as error:
             self.close()
-            self._tried += 1
+            self._servers.go_on()
             return request.pause_after_error(
                 error, sent=sent, now_ns=now_ns(), jitter=random.random()
             )
         return request.pause_after(result, now_ns=now_ns(), jitter=random.random())
 
 
-class AsyncProducer(_Servers):
+class AsyncProducer(_Sender):
     """``Producer`` on asyncio; tasks that share it wait for each other::
 
     async with AsyncProducer("proxy:9713") as producer:
         await producer.send("orders", b'{"id": 7}', key="customer-7")
     """
 
-    def __init__(self, servers: str | Sequence[str], *, timeout_s: float = 10.0) -> None:
-        super().__init__(servers, timeout_s=timeout_s)
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        timeout_s: float = 10.0,
+        token: str | None = None,
+        tls: Tls | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
+        super().__init__(servers, timeout_s=timeout_s, token=token, tls=tls, tracer=tracer)
         self._lock = asyncio.Lock()
         self._connection: AsyncConnection | None = None
 
@@ -167,9 +201,22 @@ class AsyncProducer(_Servers):
         sharding_key: str | None = None,
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
+        sharding_path: str | None = None,
+        queue: int | Literal["random"] | None = None,
+        delay_s: float | None = None,
     ) -> str:
         """As ``Producer.send``."""
-        message = Outgoing(topic, body, key, sharding_key, tag, properties or {})
+        message = Outgoing(
+            topic,
+            body,
+            key,
+            sharding_key,
+            tag,
+            properties or {},
+            sharding_path,
+            queue,
+            delay_s,
+        )
         return (await self.send_batch([message]))[0]
 
     async def send_batch(self, messages: Sequence[Outgoing]) -> list[str]:
@@ -194,12 +241,14 @@ class AsyncProducer(_Servers):
         try:
             call, timeout_s = request.call(now_ns())
             if self._connection is None or self._connection.closed:
-                self._connection = await AsyncConnection.open(self._address, timeout_s=timeout_s)
+                self._connection = await AsyncConnection.open(
+                    self._servers.destination, timeout_s=timeout_s
+                )
             sent = True
             result = await self._connection.call(call, timeout_s=timeout_s)
         except ClientError as error:
             self.close()
-            self._tried += 1
+            self._servers.go_on()
             return request.pause_after_error(
                 error, sent=sent, now_ns=now_ns(), jitter=random.random()
             )

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Self, TypeVar
 
 from thin_client import calls
-from thin_client.addresses import parse_addresses
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.leases import Home, name_of, read_leases
 from thin_client.message import Message, Outcome
 from thin_client.options import client_version, default_client_id
+from thin_client.servers import Servers, Tls
 from thin_client.verdicts import Verdicts
 from thrift_idl import consumer
 
@@ -40,15 +40,18 @@ class Puller:
         group: str,
         topics: Sequence[str] | None = None,
         client_id: str | None = None,
+        token: str | None = None,
+        tls: Tls | None = None,
         timeout_s: float = 3.0,
     ) -> None:
         """*topics*: None means every topic of the group. *timeout_s*: for connecting, and for an
-        answer beyond a pull's own wait. Raises ValueError for what is no address.
+        answer beyond a pull's own wait. Raises ValueError for what is no address or certificate.
         """
-        self._addresses = parse_addresses(servers)
+        self._servers = Servers(servers, tls=tls)
         self._group = group
         self._topics = None if topics is None else list(topics)
         self._client_id = client_id or default_client_id()
+        self._token = token
         self._timeout_s = timeout_s
         self._connection: Connection | None = None
 
@@ -67,6 +70,7 @@ class Puller:
             maxLingerTime=int(wait_s * 1000),
             version=client_version(),
             clientId=self._client_id,
+            token=self._token,
             manyQueues=True,
         )
         connection = self._connected()
@@ -89,7 +93,10 @@ class Puller:
             self._context(message), message.lease_id, outcome, deadline_ns=0, now_ns=now_ns()
         )
         request = consumer.AckRequest(
-            groupId=self._group, acks=verdicts.batches(), clientId=self._client_id
+            groupId=self._group,
+            acks=verdicts.batches(),
+            clientId=self._client_id,
+            token=self._token,
         )
         answer = self._call(self._connected(), calls.control(request), self._timeout_s)
         return not answer.notHeld
@@ -106,6 +113,7 @@ class Puller:
             leases=[reference],
             ms=int(seconds * 1000),
             clientId=self._client_id,
+            token=self._token,
         )
         connection = self._connected()
         asked_ns = now_ns()
@@ -127,16 +135,17 @@ class Puller:
         return consumer.Context(groupId=self._group, topic=topic, qid=qid)
 
     def _connected(self) -> Connection:
-        failure: ConnectionLost | None = None
-        for address in self._addresses:
+        for last in reversed(range(len(self._servers))):
             if self._connection is not None:
                 break
             try:
-                self._connection = Connection(address, timeout_s=self._timeout_s)
-            except ConnectionLost as error:
-                failure = error
-        if self._connection is None:
-            raise failure or ConnectionLost("no proxy was named")
+                destination = self._servers.destination
+                self._connection = Connection(destination, timeout_s=self._timeout_s)
+            except ConnectionLost:
+                self._servers.go_on()
+                if not last:
+                    raise
+        assert self._connection is not None
         return self._connection
 
     def _call(self, connection: Connection, call: calls.Call[T], timeout_s: float) -> T:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thin_client.errors import ClientError, ConnectionLost
+from thin_client.backoff import backoff_ns
 from thin_client.leases import Home, Lease, Leases, name_in, name_of, read_leases
 from thin_client.message import Defer, Message, Outcome
 from thin_client.verdicts import Verdicts
@@ -44,23 +44,6 @@ _MIN_LINGER_NS, _FIRST_LINGER_NS, _MAX_LINGER_NS = 20 * _MS, 1_000 * _MS, 10_000
 _EARLY_PAUSE_NS = 50 * _MS
 #: A proxy that has messages answers a pull within this; one that does not lets the pull wait.
 _ANSWER_DUE_NS = 3 * _MS
-_FIRST_BACKOFF_NS, _MAX_BACKOFF_NS = 50 * _MS, 5_000 * _MS
-
-
-def backoff_ns(failures: int, jitter: float) -> int:
-    """How long to wait after so many *failures* in a row; *jitter* in [0, 1) spreads clients."""
-    longest = min(_FIRST_BACKOFF_NS << min(failures - 1, 10), _MAX_BACKOFF_NS)
-    return int(longest * (0.5 + jitter / 2))
-
-
-def tries_elsewhere(error: ClientError, failures: int) -> bool:
-    """Whether the next pull goes to another address: not where an answer may be waiting (S9)."""
-    return not (isinstance(error, ConnectionLost) and error.broke and failures == 1)
-
-
-def is_news(failures: int) -> bool:
-    """True for the 1st, 2nd, 4th, 8th … failure in a row: a long outage is logged less and less."""
-    return failures & (failures - 1) == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +55,8 @@ class SessionOptions:
     topics: Sequence[str] | None
     client_id: str
     version: str
+    #: Shown with every request; None: none.
+    token: str | None = None
     #: Messages with handlers at most.
     concurrency: int
     #: Messages that wait here beside them at most.
@@ -148,6 +133,26 @@ class Session:
         lease = self._leases.take(now_ns)
         return None if lease is None else lease.message
 
+    def take_batch(self, now_ns: int, *, most: int) -> list[Message]:
+        """Give the next message, and with it what came behind it in its run, *most* in all, to one
+        handler; empty if there is none (S4, S6, S7).
+        """
+        return [lease.message for lease in self._leases.take_batch(now_ns, most=most)]
+
+    def settle_batch(
+        self, messages: Sequence[Message], done: int, outcome: Outcome, now_ns: int
+    ) -> None:
+        """A handler is done with what ``take_batch`` gave: the first *done* ended well, the next
+        one with *outcome*, and what is behind it goes back unhandled (S10).
+        """
+        for number, message in enumerate(messages):
+            if number < done:
+                self.settle(message, None, now_ns)
+            elif number == done and outcome is not None:
+                self.settle(message, outcome, now_ns)
+            else:
+                self.settle(message, Defer(), now_ns)
+
     def settle(self, message: Message, outcome: Outcome, now_ns: int) -> None:
         """A handler is done with *message*. Raises KeyError if it was not with one."""
         rest = [] if outcome is None else self._leases.drop_rest(message)
@@ -202,6 +207,7 @@ class Session:
             maxLingerTime=self._linger_ns // _MS,
             version=self.options.version,
             clientId=self.options.client_id,
+            token=self.options.token,
             manyQueues=True,
             acks=verdicts.batches() or None,
             requestId=request_id,
@@ -291,6 +297,7 @@ class Session:
             groupId=self.options.group,
             acks=home.settling.batches(),
             clientId=self.options.client_id,
+            token=self.options.token,
         )
 
     def control_answered(self, home: Home, answer: consumer.AckAnswer) -> list[Message]:
@@ -352,6 +359,7 @@ class Session:
             ],
             ms=home.asked_length_ns // _MS,
             clientId=self.options.client_id,
+            token=self.options.token,
         )
 
     def _leases_of(self, home: Home) -> list[Lease]:

@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from thin_client.backoff import backoff_ns
 from thin_client.leases import Home
 from thin_client.message import Defer, Message, Outcome, Reject, Retry, outcome_name
-from thin_client.session import Session, SessionOptions, backoff_ns
+from thin_client.session import Session, SessionOptions
 from thrift_idl import consumer
 
 MS = 1_000_000
@@ -57,6 +58,7 @@ class SessionMachine(RuleBasedStateMachine):
             )
         )
         self.given: dict[int, Given] = {}
+        self.batches: list[list[Given]] = []  # with handlers
         self.home = "a:1"  # where the next pull leads
         self.ids: dict[str, int] = {}  # of pulls, in their order, with the first sending of each
         self.pull_failed = False  # the last one
@@ -72,6 +74,13 @@ class SessionMachine(RuleBasedStateMachine):
 
     def open(self) -> list[Given]:
         return [each for each in self.given.values() if each.message and each.outcome is None]
+
+    def singles(self) -> list[Given]:
+        together = [each for batch in self.batches for each in batch]
+        return [each for each in self.open() if each not in together]
+
+    def handlers(self) -> int:
+        return len(self.singles()) + len(self.batches)
 
     def pending(self, home: str) -> list[Given]:
         return [
@@ -116,19 +125,51 @@ class SessionMachine(RuleBasedStateMachine):
         assert each.deadline_ns > self.now, "S4"
         assert each.key is None or each.key not in {other.key for other in self.open()}, "S6"
         each.message = message
-        assert len(self.open()) <= CONCURRENCY, "S7"
+        assert self.handlers() <= CONCURRENCY, "S7"
         assert not self.session.stopping, "S8"
 
-    @precondition(lambda self: self.open())
+    @rule(most=st.integers(1, 4))
+    def a_handler_takes_a_batch(self, most: int) -> None:
+        messages = self.session.take_batch(self.now, most=most)
+        assert len(messages) <= most
+        if messages:
+            self.taken(messages[0])
+            batch = [self.given[message.lease_id] for message in messages]
+            for each, message in zip(batch[1:], messages[1:], strict=True):
+                assert each.message is None
+                assert not each.lost
+                assert each.run is batch[0].run
+                assert each.deadline_ns > self.now, "S4"
+                each.message = message
+            assert [each.number for each in batch] == sorted(each.number for each in batch)
+            self.batches.append(batch)
+
+    @precondition(lambda self: self.batches)
+    @rule(data=st.data(), done=st.integers(0, 4), outcome=OUTCOMES)
+    def settle_batch(self, data: st.DataObject, done: int, outcome: Outcome) -> None:
+        batch = self.batches.pop(data.draw(st.integers(0, len(self.batches) - 1)))
+        if outcome is None:
+            done = len(batch)
+        messages = [each.message for each in batch]
+        self.session.settle_batch(messages, done, outcome, self.now)
+        for number, each in enumerate(batch):
+            if each.outcome is None:
+                ended = None if number < done else outcome if number == done else Defer()
+                self.settled(each, ended)
+
+    @precondition(lambda self: self.singles())
     @rule(data=st.data(), outcome=OUTCOMES)
     def settle(self, data: st.DataObject, outcome: Outcome) -> None:
-        each = data.draw(st.sampled_from(self.open()))
+        each = data.draw(st.sampled_from(self.singles()))
         self.session.settle(each.message, outcome, self.now)
+        self.settled(each, outcome)
+
+    def settled(self, each: Given, outcome: Outcome) -> None:
         each.outcome, each.settled_ns = outcome_name(outcome), self.now
         same_key = [other for other in self.held() if other.key == each.key is not None]
         each.hurry = outcome is not None or not same_key
         for other in same_key if outcome is not None else ():
-            if other.run is each.run:
+            if other.run is each.run and other.message is None:
                 other.outcome, other.settled_ns = "defer", self.now  # S10
 
     @rule(ms=st.sampled_from([1, 2, 7, 20, 90, 400, 1200]))
@@ -321,11 +362,15 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def a_free_handler_gets_what_waits(self) -> None:
         """Nothing is forgotten: with room for it, a message whose key is free can be taken."""
-        if self.free() and len(self.open()) < CONCURRENCY:
+        if self.free() and self.handlers() < CONCURRENCY:
             assert self.session.takeable > 0
 
     def teardown(self) -> None:
         """In the end every lease has its verdict confirmed, or was lost."""
+        for batch in self.batches:
+            self.session.settle_batch([e.message for e in batch], len(batch), None, self.now)
+            for each in batch:
+                each.outcome, each.settled_ns = "ok", self.now
         for each in self.open():
             self.session.settle(each.message, None, self.now)
             each.outcome, each.settled_ns = "ok", self.now

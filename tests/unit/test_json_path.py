@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from thin_client.json_path import JsonPath
+
+BODY = (
+    """{"a": {"b c": [7, {"d-e": "x"}], "n": null, "t": true, "o": {"z": 1, "y": "ü"}}, "1": 2}"""
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("$.a['b c'][0]", "7"),
+        ('$.a["b c"][1].d-e', "x"),
+        ("$.a.t", "true"),
+        ("$.a.o", '{"y":"ü","z":1}'),
+        ("$['1']", "2"),
+        ("$.a.n", None),
+        ("$.a.nothing", None),
+        ("$.a['b c'][9]", None),
+        ("$.a.t.deeper", None),
+        ("$.a[0]", None),
+        ("$.a['b c'].d", None),
+    ],
+)
+def test_a_value_is_found_as_text(path: str, text: str | None) -> None:
+    """Text as it is, others as JSON that is the same however the body was written."""
+    assert JsonPath(path).text_in(BODY) == text
+
+
+@pytest.mark.parametrize(
+    "path", ["", "$", "a.b", "$.", "$.a.", "$..a", "$.*", "$.a[*]", "$.a[-1]", "$.a[?@.b]", "$.a b"]
+)
+def test_other_paths_say_what_is_right(path: str) -> None:
+    with pytest.raises(ValueError, match=r"such as \$\.order\.id"):
+        JsonPath(path)
+
+
+def test_a_body_that_is_no_json_is_told() -> None:
+    with pytest.raises(ValueError, match="the body is no JSON"):
+        JsonPath("$.a").text_in(b"{")

@@ -1,0 +1,158 @@
+"""Several handlers in one process: each on its topics, all ended by one signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from thin_client.aio import AsyncConsumer
+from thin_client.options import Observer, Timing
+from thin_client.servers import Tls
+from thin_client.tracing import Tracer
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    handler: Callable[..., Awaitable[object] | object]
+    topics: Sequence[str]
+    batches: bool
+    options: dict[str, Any]
+
+
+class App:
+    """A consumer group's handlers, one or several topics each::
+
+        app = App("proxy:9713", group="billing")
+
+        @app.on("orders", concurrency=64)
+        async def charge(message: Message) -> None:
+            await card.charge(message.json())
+
+        @app.on("refunds", batch_by="key", max_batch=32)
+        async def refund(batch: KeyBatch) -> None:
+            for message in batch:
+                await card.refund(message.json())
+                batch.ok()
+
+        app.run()  # until SIGTERM
+
+    Handlers may be plain functions, which are run in threads. Each gets a consumer of its own, with
+    connections of its own. Options are those of ``AsyncConsumer``.
+    """
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        group: str,
+        client_id: str | None = None,
+        token: str | None = None,
+        tls: Tls | None = None,
+        tracer: Tracer | None = None,
+        observer: Observer | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self._servers = servers
+        self._client_id = client_id
+        self._timing = timing or Timing()
+        self._common: dict[str, Any] = {
+            "group": group,
+            "token": token,
+            "tls": tls,
+            "tracer": tracer,
+            "observer": observer,
+        }
+        self._registered: list[_Registered] = []
+        self._consumers: list[AsyncConsumer] = []
+
+    def on(
+        self,
+        *topics: str,
+        concurrency: int = 8,
+        prefetch: int | None = None,
+        batch_by: Literal["key"] | None = None,
+        max_batch: int = 32,
+    ) -> Callable[[F], F]:
+        """Register a handler of *topics*. With ``batch_by="key"`` it takes a KeyBatch, of
+        *max_batch* messages at most, else a Message. Raises ValueError for what makes no sense.
+        """
+        if not topics:
+            raise ValueError('no topic was named: expected one at least, as in @app.on("orders")')
+        if batch_by not in (None, "key"):
+            raise ValueError(f"batch_by is {batch_by!r}: expected 'key', or nothing")
+        options = {
+            "concurrency": concurrency,
+            "prefetch": prefetch,
+            "max_run": max_batch if batch_by else 1,
+        }
+
+        def register(handler: F) -> F:
+            self._registered.append(_Registered(handler, topics, batch_by is not None, options))
+            return handler
+
+        return register
+
+    def run(self, *, drain_timeout: float | None = None) -> None:
+        """Handle messages until SIGTERM or SIGINT; then finish what is handled, for *drain_timeout*
+        seconds at most (30, or what the timing says). Raises what ends a consumer.
+        """
+        asyncio.run(self.serve(drain_timeout=drain_timeout))
+
+    async def serve(
+        self, *, drain_timeout: float | None = None, handle_signals: bool = True
+    ) -> None:
+        """As ``run``, in a loop that goes on; cancelling it drains as well."""
+        if not self._registered:
+            raise ValueError("there is no handler: register one with @app.on")
+        timing = self._timing
+        if drain_timeout is not None:
+            timing = replace(timing, drain_timeout_s=drain_timeout)
+        self._consumers = [
+            AsyncConsumer(
+                self._servers,
+                topics=list(each.topics),
+                client_id=self._client_id and f"{self._client_id}-{number}",
+                timing=timing,
+                **self._common,
+                **each.options,
+            )
+            for number, each in enumerate(self._registered, start=1)
+        ]
+        with self._signals() if handle_signals else contextlib.nullcontext():
+            ends = await asyncio.gather(
+                *map(self._one, self._registered, self._consumers), return_exceptions=True
+            )
+        for end in ends:
+            if end is not None:
+                raise end
+
+    def stop(self) -> None:
+        """Let ``run`` return when what is handled has ended; a second call ends that at once."""
+        for consumer in self._consumers:
+            consumer.stop()
+
+    async def _one(self, registered: _Registered, consumer: AsyncConsumer) -> None:
+        run = consumer.run_batches if registered.batches else consumer.run
+        try:
+            await run(registered.handler, handle_signals=False)
+        finally:  # one that failed ends the others, too
+            for each in self._consumers:
+                if not each.stopping:
+                    each.stop()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)

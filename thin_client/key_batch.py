@@ -1,0 +1,69 @@
+"""Several messages of one order key, for a handler that takes them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from thin_client.message import Message, Outcome, outcome_name
+from thin_client.options import Observer
+
+
+class KeyBatch(Sequence[Message]):
+    """Consecutive messages of one order key, in their order; of a message without one, it alone.
+
+    When the handler returns, all are acked; when it raises, those up to the last ``ok`` are acked,
+    the next one ends as the exception says, and those behind it go back unhandled, uncounted::
+
+        async def handle(batch: KeyBatch) -> None:
+            for message in batch:
+                await charge(message.json())
+                batch.ok()
+    """
+
+    def __init__(self, messages: Sequence[Message], observer: Observer) -> None:
+        """*messages*: at least one; *observer* hears of each in its turn."""
+        self._messages = tuple(messages)
+        self._observer = observer
+        #: How many, from the first on, are done.
+        self.done = 0
+        observer.on_handle_start(self[0])
+
+    def __repr__(self) -> str:
+        return f"<KeyBatch of {len(self)} from {self[0]}, {self.done} done>"
+
+    @property
+    def order_key(self) -> bytes | None:
+        """What they have in common."""
+        return self._messages[0].order_key
+
+    def ok(self, messages: int = 1) -> None:
+        """The next *messages* are done. Raises ValueError if there are not so many."""
+        if not 0 <= messages <= len(self) - self.done:
+            left = len(self) - self.done
+            raise ValueError(f"{messages} more messages cannot be done: {left} are left")
+        for _ in range(messages):
+            self._observer.on_handle_end(self[self.done], "ok")
+            self.done += 1
+            if self.done < len(self):
+                self._observer.on_handle_start(self[self.done])
+
+    def end(self, outcome: Outcome) -> None:
+        """The handler has ended so. Caller: the consumer."""
+        if outcome is None:
+            self.ok(len(self) - self.done)
+        elif self.done < len(self):
+            self._observer.on_handle_end(self[self.done], outcome_name(outcome))
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        return self._messages[index]
