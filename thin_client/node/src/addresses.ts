@@ -1,0 +1,69 @@
+/** Where proxies listen: the text form that people write. */
+
+export const DEFAULT_PORT = 9713;
+const ADDRESS = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:[\]]+))(?::(\d{1,5}))?$/;
+
+/** One proxy's host and port. */
+export class Address {
+  constructor(
+    readonly host: string,
+    readonly port: number,
+  ) {}
+
+  toString(): string {
+    return this.host.includes(":") ? `[${this.host}]:${this.port}` : `${this.host}:${this.port}`;
+  }
+}
+
+/** Read `host:port`, `host` (port 9713) or `[IPv6]:port`; throws a TypeError on others. */
+export function parseAddress(text: string): Address {
+  const match = ADDRESS.exec(text.trim());
+  const host = match?.[1] ?? match?.[2];
+  const port = Number(match?.[3] ?? DEFAULT_PORT);
+  if (host === undefined || !(port > 0 && port < 65536)) {
+    throw new TypeError(
+      `${JSON.stringify(text)} is no address of a proxy: expected host:port, as in proxy:9713`,
+    );
+  }
+  return new Address(host, port);
+}
+
+/**
+ * Read one address, several separated by commas, or a list; throws a TypeError if there is none.
+ */
+export function parseAddresses(servers: string | readonly string[]): Address[] {
+  const texts = typeof servers === "string" ? servers.split(",") : servers;
+  if (!Array.isArray(texts) || texts.length === 0) {
+    throw new TypeError("no proxy was named: expected at least one host:port");
+  }
+  return texts.map(parseAddress);
+}
+
+/** The proxies of one client; the next is tried after each failure. */
+export class Servers {
+  readonly #addresses: readonly Address[];
+  #failures = 0;
+
+  constructor(servers: string | readonly string[]) {
+    this.#addresses = parseAddresses(servers);
+  }
+
+  /** Where to go now. */
+  get address(): Address {
+    return this.#addresses[this.#failures % this.#addresses.length] as Address;
+  }
+
+  /** Which of a name's addresses comes first: in each round through the list another one. */
+  get round(): number {
+    return Math.floor(this.#failures / this.#addresses.length);
+  }
+
+  get count(): number {
+    return this.#addresses.length;
+  }
+
+  /** Go elsewhere. */
+  next(): void {
+    this.#failures++;
+  }
+}

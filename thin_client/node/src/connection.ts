@@ -1,0 +1,212 @@
+/** A connection to a proxy. */
+
+import { lookup } from "node:dns/promises";
+import { readFile } from "node:fs/promises";
+import { connect, isIP, type Socket } from "node:net";
+import { connect as secure, type ConnectionOptions } from "node:tls";
+import type { Address } from "./addresses.js";
+import { makeCall } from "./calls.js";
+import { ClientError, ConnectionLost, ProtocolError, textOf } from "./errors.js";
+import { FrameBuffer } from "./frames.js";
+import type { Method, Methods } from "./idl.js";
+
+/** How to secure connections. Files are in PEM, and read anew for each connection. */
+export interface TlsOptions {
+  /** Who may have signed the proxy's certificate; absent: the authorities that Node trusts. */
+  caFile?: string;
+  /** The client's own certificate and its key, where the proxy asks for one. */
+  certFile?: string;
+  keyFile?: string;
+  /** The name that the proxy's certificate has to be for; absent: the one it is called by. */
+  serverName?: string;
+}
+
+/** How to connect: the same for all connections of a client. */
+export interface Dialling {
+  readonly timeoutMs: number;
+  /** null: in the clear. */
+  readonly tls: TlsOptions | null;
+  /** Aborts what is under way. */
+  readonly signal?: AbortSignal;
+}
+
+/** One connection, one call at a time. After any ClientError but Refused it is closed. */
+export class Connection {
+  readonly #address: Address;
+  readonly #socket: Socket;
+  readonly #frames = new FrameBuffer();
+  #sequenceId = 0;
+  #waiting: { resolve(frame: Buffer): void; reject(error: Error): void } | null = null;
+
+  private constructor(address: Address, socket: Socket) {
+    this.#address = address;
+    this.#socket = socket;
+    let why = "";
+    socket.setNoDelay(true);
+    socket.on("data", (chunk) => this.#receive(chunk));
+    socket.on("error", (error) => (why = `: ${textOf(error)}`));
+    socket.on("end", () => socket.destroy());
+    socket.on("close", () =>
+      this.#fail(new ConnectionLost(`${address} closed the connection${why}`, { broke: true })),
+    );
+  }
+
+  /**
+   * Connect. The name is resolved anew; of its addresses one after the other is tried, beginning
+   * with number `round`. Rejects with ConnectionLost if all fail, or that takes too long.
+   */
+  static async open(
+    address: Address,
+    { timeoutMs, tls, signal }: Dialling,
+    round = 0,
+  ): Promise<Connection> {
+    const timeout = AbortSignal.timeout(Math.ceil(timeoutMs));
+    const limit = signal === undefined ? timeout : AbortSignal.any([timeout, signal]);
+    const until = performance.now() + timeoutMs;
+    let failure: unknown;
+    try {
+      const secrets = tls === null ? null : await tlsOptions(address, tls);
+      const found = await unlessAborted(lookup(address.host, { all: true }), limit);
+      for (let place = 0; place < found.length; place++) {
+        const host = found[(place + round) % found.length]!.address;
+        // Each gets its share of the time that is left: one that is silent must not eat it all.
+        const share = Math.max((until - performance.now()) / (found.length - place), 1);
+        const each = AbortSignal.any([limit, AbortSignal.timeout(Math.ceil(share))]);
+        try {
+          return new Connection(address, await dial(host, address.port, secrets, each));
+        } catch (error) {
+          failure = error;
+          if (limit.aborted) break;
+        }
+      }
+    } catch (error) {
+      failure = error;
+    }
+    const why = timeout.aborted ? ` within ${seconds(timeoutMs)}` : `: ${textOf(failure)}`;
+    throw new ConnectionLost(`no connection to ${address}${why}`);
+  }
+
+  /** True once either side has ended it. */
+  get closed(): boolean {
+    return this.#socket.destroyed;
+  }
+
+  /**
+   * Call `method` and wait for its answer, `timeoutMs` at most. Rejects with ConnectionLost,
+   * Refused, ProxyFault or ProtocolError.
+   */
+  async call<M extends Method>(
+    method: M,
+    timeoutMs: number,
+    ...takes: Methods[M]["takes"]
+  ): Promise<Methods[M]["gives"]> {
+    if (this.closed) {
+      throw new ConnectionLost(`the connection to ${this.#address} is closed`, { broke: true });
+    }
+    const call = await makeCall(method, ++this.#sequenceId, ...takes);
+    const text = `${this.#address} did not answer ${method} within ${seconds(timeoutMs)}`;
+    const timer = setTimeout(() => this.#fail(new ConnectionLost(text)), Math.ceil(timeoutMs));
+    try {
+      const frame = await new Promise<Buffer>((resolve, reject) => {
+        this.#waiting = { resolve, reject };
+        this.#socket.write(call.frame);
+      });
+      return await call.answer(frame, String(this.#address));
+    } catch (error) {
+      if (!(error instanceof ClientError && error.leavesConnection)) this.close();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** End the connection; a call that waits fails with ConnectionLost. */
+  close(): void {
+    this.#fail(new ConnectionLost(`the connection to ${this.#address} was closed`));
+    this.#socket.destroy();
+  }
+
+  #receive(chunk: Buffer): void {
+    this.#frames.receive(chunk);
+    try {
+      const frame = this.#frames.next();
+      if (frame === null) return;
+      if (this.#waiting === null) throw new ProtocolError(`${this.#address} answered unasked`);
+      const { resolve } = this.#waiting;
+      this.#waiting = null;
+      resolve(frame);
+    } catch (error) {
+      this.#fail(error as Error);
+      this.#socket.destroy();
+    }
+  }
+
+  #fail(error: Error): void {
+    const waiting = this.#waiting;
+    this.#waiting = null;
+    waiting?.reject(error);
+  }
+}
+
+function seconds(ms: number): string {
+  return `${Math.round(ms) / 1000} s`;
+}
+
+async function tlsOptions(address: Address, tls: TlsOptions): Promise<ConnectionOptions> {
+  const { caFile, certFile, keyFile, serverName } = tls;
+  const name = serverName ?? address.host;
+  return {
+    host: name, // what the certificate has to be for
+    ...(isIP(name) ? {} : { servername: name }),
+    ...(caFile === undefined ? {} : { ca: await readFile(caFile) }),
+    ...(certFile === undefined ? {} : { cert: await readFile(certFile) }),
+    ...(keyFile === undefined ? {} : { key: await readFile(keyFile) }),
+    minVersion: "TLSv1.2",
+    rejectUnauthorized: true, // whatever the environment says
+  };
+}
+
+/** A socket that is connected, and secured if `secrets` are given. */
+function dial(
+  host: string,
+  port: number,
+  secrets: ConnectionOptions | null,
+  limit: AbortSignal,
+): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const plain = connect({ host, port });
+    let socket: Socket = plain;
+    if (secrets !== null) socket = secure({ ...secrets, socket: plain });
+    const settle = (): void => {
+      limit.removeEventListener("abort", abort);
+      plain.off("error", fail);
+      socket.off("error", fail);
+      socket.off("close", fail);
+    };
+    const fail = (error: unknown): void => {
+      settle();
+      for (const each of [socket, plain]) each.on("error", () => {}).destroy();
+      reject(error instanceof Error ? error : new Error("it was closed at once"));
+    };
+    const abort = (): void => fail(new Error("no answer in time"));
+    limit.addEventListener("abort", abort);
+    plain.on("error", fail);
+    socket.on("error", fail);
+    socket.on("close", fail);
+    socket.once(secrets === null ? "connect" : "secureConnect", () => {
+      settle();
+      if (socket !== plain) plain.on("error", () => {}); // the outer one tells
+      resolve(socket);
+    });
+    if (limit.aborted) abort();
+  });
+}
+
+function unlessAborted<T>(promise: Promise<T>, limit: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(new Error("no answer in time"));
+    limit.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => limit.removeEventListener("abort", abort));
+    if (limit.aborted) abort();
+  });
+}

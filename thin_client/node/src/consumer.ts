@@ -1,0 +1,386 @@
+/** The consumer: hands the messages of a `Session` to handlers, and drains at the end. */
+
+import { EventEmitter } from "node:events";
+import { Servers } from "./addresses.js";
+import { nowMs } from "./clock.js";
+import { type ClientError, DrainTimeout, LeaseLost } from "./errors.js";
+import { Feeder } from "./feeder.js";
+import type { Logger } from "./logger.js";
+import type { Message } from "./message.js";
+import {
+  type ConsumerOptions,
+  type ConsumerTrace,
+  readOptions,
+  readTls,
+  type Timing,
+} from "./options.js";
+import {
+  Defer,
+  isIntended,
+  type Outcome,
+  type OutcomeName,
+  outcomeName,
+  outcomeOf,
+} from "./outcome.js";
+import { Session } from "./session.js";
+import { KeyBatch, Work } from "./work.js";
+
+/** What a handler gets beside its message. */
+export interface HandlerContext {
+  /** Aborts when the lease is lost, or the time to drain is up: stop if you can. */
+  readonly signal: AbortSignal;
+}
+
+/** Its end acks the message; Retry, Reject, Defer or any other error says otherwise. */
+export type Handler = (message: Message, context: HandlerContext) => unknown;
+
+/**
+ * Nothing, or all: every message is done. `done`: so many are, from the front; the next one ended
+ * with `failed`, by default as one given back; those behind it are given back.
+ */
+export type BatchResult = void | { done: number; failed?: Error };
+
+/** An error means that of the first message not yet marked by `batch.ok`. */
+export type BatchHandler = (
+  batch: KeyBatch,
+  context: HandlerContext,
+) => BatchResult | Promise<BatchResult>;
+
+export interface RunOptions {
+  /** Its abort stops the consumer, as `stop` does. */
+  signal?: AbortSignal;
+  /** Signals of the process that stop it, such as `["SIGTERM", "SIGINT"]`; a second one at once. */
+  stopOn?: readonly NodeJS.Signals[];
+}
+
+/** What a consumer tells, by `on`. Listeners must not block. */
+export interface ConsumerEvents {
+  /** The message goes to a handler, or comes out of an iterator. */
+  handleStart: [message: Message];
+  /** Its handler ended. */
+  handleEnd: [message: Message, outcome: OutcomeName];
+  /** A pull was answered with so many messages. */
+  pulled: [messages: number];
+  /**
+   * A settle carried so many verdicts, `notHeld` on leases that were over; without those on pulls.
+   */
+  settled: [verdicts: number, notHeld: number];
+  /** The message is with a handler, and may now go to someone else as well. */
+  leaseLost: [message: Message];
+  /** A request failed; it will be tried again if `error.retriable`. Nobody has to listen. */
+  error: [error: ClientError];
+}
+
+/** How long handlers may take to end once they were told that the time to drain is up. */
+const GRACE_MS = 1_000;
+
+/**
+ * Pulls the messages of a consumer group, in order by key, and acks what was handled. It is used
+ * once: for one `run`, `runBatches` or `messages`.
+ */
+export class Consumer extends EventEmitter<ConsumerEvents> {
+  readonly #session: Session;
+  readonly #timing: Timing;
+  readonly #servers: Servers;
+  readonly #feeder: Feeder;
+  readonly #logger: Logger;
+  readonly #trace: ConsumerTrace | undefined;
+  readonly #works = new Map<Message, Work>();
+  #dispatch: () => void = () => {};
+  #ended: Promise<void> | null = null;
+  #waits: { condition: () => boolean; end: (reached: boolean) => void }[] = [];
+  #draining = false;
+
+  /** Throws a TypeError or RangeError for options that make no sense. */
+  constructor(options: ConsumerOptions) {
+    super();
+    const { session, timing } = readOptions(options);
+    this.#session = new Session(session);
+    this.#timing = timing;
+    this.#logger = options.logger ?? console;
+    this.#trace = options.trace;
+    this.#servers = new Servers(options.servers);
+    this.#feeder = new Feeder(this.#session, {
+      servers: this.#servers,
+      dialling: { timeoutMs: timing.requestTimeoutMs, tls: readTls(options.tls) },
+      logger: this.#logger,
+      listener: {
+        changed: () => this.#turn(),
+        pulled: (messages) => this.#tell("pulled", messages),
+        settled: (verdicts, notHeld) => this.#tell("settled", verdicts, notHeld),
+        leaseLost: (message) => this.#leaseLost(message),
+        failed: (error) => this.#tell("error", error),
+      },
+    });
+  }
+
+  override toString(): string {
+    return `Consumer at ${this.#servers.address}, ${this.#session}`;
+  }
+
+  /**
+   * Pull no more: `run` returns and the iterator ends when what is handled has ended. A second call
+   * does not wait for that.
+   */
+  stop(): void {
+    if (this.#draining) for (const wait of this.#waits.splice(0)) wait.end(false);
+    this.#session.stop(nowMs());
+    this.#turn();
+  }
+
+  /** Stop, and wait until all is told to the proxy. */
+  async close(): Promise<void> {
+    this.stop();
+    await this.#ended?.catch(() => {}); // whoever runs it is told
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  // ---- the parallel forms -----------------------------------------------------------------------
+
+  /**
+   * Handle messages, those of up to `concurrency` keys at the same time, until the consumer is
+   * stopped. Rejects with Refused and other errors that no retry can help.
+   */
+  async run(handler: Handler, options: RunOptions = {}): Promise<void> {
+    await this.#run(options, () => {
+      const message = this.#session.take(nowMs());
+      if (message === undefined) return false;
+      const work = this.#begin([message]);
+      void this.#handle(work, async () => {
+        await handler(message, work);
+        return 1;
+      });
+      return true;
+    });
+  }
+
+  /**
+   * The same with batches: what came together of one key, up to `maxRun` messages. A message
+   * without order key is alone.
+   */
+  async runBatches(handler: BatchHandler, options: RunOptions = {}): Promise<void> {
+    await this.#run(options, () => {
+      const messages = this.#session.takeRun(nowMs());
+      if (messages.length === 0) return false;
+      const work = this.#begin(messages);
+      const batch = new KeyBatch(work);
+      void this.#handle(
+        work,
+        async () => {
+          const result = await handler(batch, work);
+          if (result === undefined || result === null) return messages.length;
+          batch.done = checkedCount(result.done, messages.length);
+          if (batch.done < messages.length) throw result.failed ?? new Defer();
+          return batch.done;
+        },
+        () => batch.done,
+      );
+      return true;
+    });
+  }
+
+  /** `begin` hands out what it can get at once; false: nothing. */
+  #run(options: RunOptions, begin: () => boolean): Promise<void> {
+    return this.#live(options, async () => {
+      this.#dispatch = () => {
+        while (!this.#session.stopping && this.#session.takeable && begin());
+      };
+      await this.#reached(() => this.#session.stopping);
+    });
+  }
+
+  async #handle(work: Work, handle: () => Promise<number>, doneAtError = () => 0): Promise<void> {
+    let done = 0;
+    let outcome: Outcome;
+    try {
+      const first = work.messages[0]!;
+      if (this.#trace === undefined) {
+        done = await handle();
+      } else {
+        let count: number | undefined;
+        await this.#trace(first.trace, first, async () => (count = await handle()));
+        if (count === undefined) throw new Error("the trace hook did not wait for the handler");
+        done = count;
+      }
+    } catch (thrown) {
+      outcome = outcomeOf(thrown);
+      done = doneAtError();
+      if (work.reason instanceof DrainTimeout && !isIntended(outcome)) outcome = new Defer();
+    }
+    this.#settle(work, done, outcome);
+  }
+
+  // ---- the iterator -----------------------------------------------------------------------------
+
+  /**
+   * One message after the other: each has to be settled by `ok`, `retry`, `reject` or `defer`
+   * before the next one is asked for. Leaving the loop drains the consumer; a message that was not
+   * settled then counts as failed, and comes again.
+   */
+  messages(options: RunOptions = {}): AsyncIterableIterator<Message> {
+    let current: Work | null = null;
+    let leave: () => void = () => {};
+    const left = new Promise<void>((resolve) => (leave = resolve));
+    const ended = this.#live(options, async () => {
+      await Promise.race([left, this.#reached(() => this.#session.stopping)]);
+    });
+    ended.catch(() => {}); // told by next
+    const settle = (message: Message, outcome: Outcome): void => {
+      const work = current;
+      current = null;
+      message.hold(null);
+      if (work !== null) this.#settle(work, outcome === undefined ? 1 : 0, outcome);
+    };
+    const finish = async (): Promise<IteratorResult<Message>> => {
+      leave();
+      await ended;
+      return { value: undefined, done: true };
+    };
+    return {
+      [Symbol.asyncIterator]() {
+        return this;
+      },
+      next: async () => {
+        if (current !== null) {
+          throw new Error(
+            `${current.messages[0]} is not settled: call its ok(), retry(), reject() or defer()` +
+              " before asking for the next message",
+          );
+        }
+        let message: Message | undefined;
+        await this.#reached(() => {
+          if (this.#session.stopping) return true;
+          message ??= this.#session.take(nowMs());
+          return message !== undefined;
+        });
+        if (message === undefined) return finish();
+        current = this.#begin([message]);
+        current.settle = settle;
+        message.hold(current);
+        return { value: message, done: false };
+      },
+      return: async () => {
+        const message = current?.messages[0];
+        if (message !== undefined)
+          settle(message, new Error("its loop ended before it was settled"));
+        return finish();
+      },
+    };
+  }
+
+  // ---- inside -----------------------------------------------------------------------------------
+
+  /** From the first pull to the last ack, around `use`. */
+  #live(options: RunOptions, use: () => Promise<void>): Promise<void> {
+    if (this.#ended !== null || this.#session.stopping) {
+      throw new Error("a consumer is used once, and not after stop(): make another one");
+    }
+    const { signal, stopOn = [] } = options;
+    const stop = (): void => this.stop();
+    const live = async (): Promise<void> => {
+      for (const name of stopOn) process.on(name, stop);
+      signal?.addEventListener("abort", stop);
+      try {
+        if (signal?.aborted) this.stop();
+        else this.#feeder.start();
+        await use();
+      } finally {
+        await this.#drain();
+        for (const name of stopOn) process.off(name, stop);
+        signal?.removeEventListener("abort", stop);
+      }
+      if (this.#feeder.failure !== null) throw this.#feeder.failure;
+    };
+    this.#ended = live();
+    return this.#ended;
+  }
+
+  #begin(messages: Message[]): Work {
+    const work = new Work(messages);
+    for (const message of messages) {
+      message.hold(work);
+      this.#works.set(message, work);
+      this.#tell("handleStart", message);
+    }
+    this.#feeder.turn();
+    return work;
+  }
+
+  #settle({ messages }: Work, done: number, outcome: Outcome): void {
+    if (outcome !== undefined && !isIntended(outcome)) {
+      const text = `orderlane: handling ${messages[done]} failed; it will be retried`;
+      this.#logger.error(text, outcome);
+    }
+    // Before the session may let the key's next message begin.
+    messages.forEach((message, place) => {
+      this.#works.delete(message);
+      const name = place < done ? "ok" : place > done ? "defer" : outcomeName(outcome);
+      this.#tell("handleEnd", message, name);
+    });
+    this.#session.settleRun(messages, done, outcome, nowMs());
+    this.#turn();
+  }
+
+  #leaseLost(message: Message): void {
+    this.#works.get(message)?.abort(new LeaseLost(`the lease of ${message} is lost`));
+    this.#tell("leaseLost", message);
+  }
+
+  /** Something changed: let go on whoever waited for it. */
+  #turn(): void {
+    if (this.#feeder.failure !== null && !this.#session.stopping) this.#session.stop(nowMs());
+    this.#dispatch();
+    this.#feeder.turn();
+    if (this.#waits.length === 0) return;
+    for (const wait of [...this.#waits]) if (wait.condition()) wait.end(true);
+  }
+
+  /** Finish what is handled, give back the rest, tell the proxy, and close. */
+  async #drain(): Promise<void> {
+    const session = this.#session;
+    session.stop(nowMs());
+    this.#draining = true;
+    this.#turn();
+    if (!(await this.#reached(() => session.drained, this.#timing.drainTimeoutMs))) {
+      const reason = new DrainTimeout("the consumer stops, and the time for that is up");
+      for (const work of new Set(this.#works.values())) work.abort(reason);
+      await this.#reached(() => session.open === 0, GRACE_MS);
+      await this.#reached(() => session.flushed, this.#timing.requestTimeoutMs);
+    }
+    await this.#feeder.close();
+  }
+
+  /** Wait for `condition`; false: it was not reached within the limit. */
+  #reached(condition: () => boolean, limitMs?: number): Promise<boolean> {
+    if (condition()) return Promise.resolve(true);
+    return new Promise((resolve) => {
+      const wait = {
+        condition,
+        end: (reached: boolean) => {
+          clearTimeout(timer);
+          this.#waits = this.#waits.filter((each) => each !== wait);
+          resolve(reached);
+        },
+      };
+      const timer = limitMs === undefined ? undefined : setTimeout(() => wait.end(false), limitMs);
+      this.#waits.push(wait);
+    });
+  }
+
+  #tell<K extends keyof ConsumerEvents>(event: K, ...told: ConsumerEvents[K]): void {
+    if (this.listenerCount(event) === 0) return; // also: an error that nobody listens for is none
+    try {
+      (this.emit as (name: K, ...all: ConsumerEvents[K]) => boolean).call(this, event, ...told);
+    } catch (error) {
+      this.#logger.error(`orderlane: a listener for ${event} failed`, error);
+    }
+  }
+}
+
+function checkedCount(done: number, length: number): number {
+  if (Number.isInteger(done) && done >= 0 && done <= length) return done;
+  throw new RangeError(`done is ${done}: expected a whole number from 0 to ${length}`);
+}

@@ -1,0 +1,175 @@
+/** Messages on their way to a proxy, and whether to try again. No I/O, but it logs. */
+
+import { type ClientError, SendFailed, type SendFailure } from "./errors.js";
+import type { Method, Methods, SendResult } from "./idl.js";
+import type { Logger } from "./logger.js";
+import type { Sendable } from "./outgoing.js";
+import { backoffMs, isNews } from "./retries.js";
+
+/** How much of a request a batch fills. */
+const BATCH_BYTES = 2_000_000;
+/** Longest that one try may take; then the next one begins. */
+const TRY_MS = 3_000;
+/** The proxy's own answer may need a moment more than it was given. */
+const ANSWER_MS = 500;
+
+/**
+ * Codes after which the same message is sent again under the same id: unknown error, time-out, too
+ * fast, shutting down, behind one that failed. After the first two nobody knows whether it was
+ * stored.
+ */
+const AGAIN = new Set([10, 12, 15, 20, 70]);
+const UNKNOWN = new Set([10, 12]);
+const ILLEGAL = 11;
+
+/** One try. */
+type Try = {
+  [M in Method]: { method: M; takes: Methods[M]["takes"]; timeoutMs: number };
+}["sendSync" | "sendBatchSync" | "sendDelaySync"];
+
+/** Some messages in one request, tried until `deadlineMs`. What is stored is not sent again. */
+export class Delivery {
+  readonly #stored = new Set<Sendable>();
+  readonly #doubtful = new Set<Sendable>(); // may be stored
+  #failures = 0;
+
+  constructor(
+    readonly messages: readonly Sendable[],
+    readonly deadlineMs: number,
+    private readonly logger: Logger,
+  ) {}
+
+  /** The next try. */
+  next(nowMs: number): Try {
+    const tryMs = Math.max(Math.min(this.deadlineMs - nowMs, TRY_MS), 1);
+    const timeoutMs = tryMs + ANSWER_MS;
+    const open = this.open();
+    const [first] = open as [Sendable];
+    if (open.length > 1) {
+      return { method: "sendBatchSync", takes: [open.map((each) => each.wire)], timeoutMs };
+    }
+    const limit = Math.floor(tryMs);
+    if (first.delay !== null) {
+      return { method: "sendDelaySync", takes: [first.delay, limit], timeoutMs };
+    }
+    return { method: "sendSync", takes: [first.wire, limit], timeoutMs };
+  }
+
+  /** null if all is stored, else how long to wait before the next try. Throws SendFailed. */
+  pauseAfter(result: SendResult, nowMs: number, jitter: number): number | null {
+    const sent = this.open();
+    if (result.code === 0) {
+      for (const each of sent) this.#stored.add(each);
+      return null;
+    }
+    const code = result.code ?? -1;
+    let reason = result.msg || "no reason given";
+    let outcomes = result.messages ?? [];
+    if (outcomes.length !== sent.length) {
+      // Of a batch some may be stored, unless it was refused whole.
+      const known = sent.length === 1 || code === ILLEGAL;
+      outcomes = sent.map(() => ({ code: known ? code : 10, msg: reason }));
+    }
+    const failures = new Map<Sendable, SendFailure>();
+    let final: number | null = null;
+    sent.forEach((each, place) => {
+      const outcome = outcomes[place]!;
+      const number = outcome.code ?? -1;
+      if (number === 0) {
+        this.#stored.add(each);
+        return;
+      }
+      if (UNKNOWN.has(number)) this.#doubtful.add(each);
+      if (!AGAIN.has(number)) final ??= number;
+      reason = outcome.msg || reason; // absent: as the one before
+      failures.set(each, this.#failure(each, reason, number));
+    });
+    if (failures.size === 0) return null;
+    return this.#pause(failures, final ?? code, final === null && AGAIN.has(code), nowMs, jitter);
+  }
+
+  /**
+   * How long to wait before the next try; `sent`: the request may have arrived. Throws SendFailed.
+   */
+  pauseAfterError(error: ClientError, sent: boolean, nowMs: number, jitter: number): number {
+    const open = this.open();
+    if (sent) for (const each of open) this.#doubtful.add(each);
+    const failures = new Map(open.map((each) => [each, this.#failure(each, error.message, null)]));
+    return this.#pause(failures, null, error.retriable, nowMs, jitter);
+  }
+
+  /** What is not known to be stored. */
+  open(): Sendable[] {
+    return this.messages.filter((each) => !this.#stored.has(each));
+  }
+
+  /** By what those keep their order. */
+  keys(): string[] {
+    return this.open().flatMap(({ order }) => (order === null ? [] : [order]));
+  }
+
+  /** What to throw instead of a first try. */
+  notSent(why: string): SendFailed {
+    return this.#failed(
+      new Map(this.open().map((each) => [each, this.#failure(each, why, null)])),
+      null,
+    );
+  }
+
+  #failure(each: Sendable, reason: string, code: number | null): SendFailure {
+    return { reason, code, outcomeUnknown: this.#doubtful.has(each) };
+  }
+
+  #pause(
+    failures: Map<Sendable, SendFailure>,
+    code: number | null,
+    again: boolean,
+    nowMs: number,
+    jitter: number,
+  ): number {
+    this.#failures++;
+    const pauseMs = backoffMs(this.#failures, jitter);
+    if (!again || nowMs + pauseMs >= this.deadlineMs) throw this.#failed(failures, code);
+    if (isNews(this.#failures)) {
+      const [[message, { reason }]] = failures as unknown as [[Sendable, SendFailure]];
+      const { topic } = message.wire;
+      this.logger.warn(`orderlane: sending to ${topic} failed, trying again: ${reason}`);
+    }
+    return pauseMs;
+  }
+
+  #failed(failures: Map<Sendable, SendFailure>, code: number | null): SendFailed {
+    const entries = [...failures];
+    const [message, { reason }] = entries[0]!;
+    const others = entries.length > 1 ? ` and ${entries.length - 1} others` : "";
+    const doubt = entries.some(([, each]) => each.outcomeUnknown);
+    const end = doubt ? "may be stored nevertheless" : "not stored";
+    return new SendFailed(
+      `sending to ${message.wire.topic} failed: ${reason} (message ${message.id}${others}: ${end})`,
+      {
+        code,
+        failures: new Map(entries.map(([each, failure]) => [each.id, failure])),
+        messageIds: this.messages.map((each) => each.id),
+      },
+    );
+  }
+}
+
+/** Cut messages into requests, in their order; a delayed one is alone. */
+export function deliveries(
+  messages: readonly Sendable[],
+  deadlineMs: number,
+  logger: Logger,
+): Delivery[] {
+  const requests: Sendable[][] = [];
+  let room = 0;
+  for (const each of messages) {
+    if (requests.length === 0 || each.bytes > room || each.delay !== null) {
+      requests.push([]);
+      room = BATCH_BYTES;
+    }
+    requests.at(-1)!.push(each);
+    room = each.delay === null ? room - each.bytes : 0;
+  }
+  return requests.map((request) => new Delivery(request, deadlineMs, logger));
+}

@@ -1,0 +1,128 @@
+/**
+ * The generated structs as they are at run time: absent fields are null, and what the IDL calls i64
+ * is a number (see compact.ts). Plain objects of these shapes do for requests.
+ */
+
+export interface WireMessage {
+  key: string | null;
+  value: Buffer | null;
+  tag: string | null;
+  offset: number | null;
+  properties: Record<string, string> | null;
+  leaseId: number | null;
+  attempt: number | null;
+  bornAtMs: number | null;
+  orderKey: Buffer | null;
+  messageId: string | null;
+}
+
+export interface Context {
+  groupId: string | null;
+  topic: string | null;
+  qid: string | null;
+}
+
+export interface Nack {
+  leaseId: number;
+  retryAfterMs?: number;
+  reject?: boolean;
+  reason?: string;
+}
+
+export interface AckBatch {
+  context: Context;
+  acked: number[];
+  nacked: Nack[];
+  released: number[];
+}
+
+export interface PullRequest {
+  groupId: string;
+  topics: string[] | null;
+  maxBatchSize: number;
+  maxLingerTime: number;
+  version: string;
+  acks: AckBatch[] | null;
+  requestId: string | null;
+  clientId: string;
+  maxRun: number | null;
+  manyQueues: true;
+  token: string | null;
+}
+
+export interface PullResponse {
+  context: Context | null;
+  messages: WireMessage[] | null;
+  more: PullResponse[] | null;
+  leaseMs: number | null;
+  home: string | null;
+}
+
+export interface AckRequest {
+  groupId: string;
+  acks: AckBatch[];
+  clientId: string;
+  token: string | null;
+}
+
+export interface LeaseRef {
+  context: Context;
+  leaseId: number;
+}
+
+export interface ExtendRequest {
+  groupId: string;
+  leases: LeaseRef[];
+  ms: number;
+  clientId: string;
+  token: string | null;
+}
+
+export interface AckAnswer {
+  notHeld: LeaseRef[] | null;
+}
+
+export interface OutgoingMessage {
+  topic: string;
+  key: string | null;
+  hashId: number | null;
+  tags: string | null;
+  partitionId: number;
+  body: Buffer;
+  version: string;
+  properties: Record<string, string>;
+  token: string | null;
+}
+
+export interface OutgoingDelay {
+  topic: string;
+  body: Buffer;
+  tags: string;
+  action: 1;
+  /** Seconds since 1970. */
+  timestamp: number;
+  dmsgtype: 2;
+  uuid: string;
+  version: string;
+  properties: Record<string, string>;
+  token: string | null;
+}
+
+export interface SendResult {
+  code: number | null;
+  msg: string | null;
+  /** Of a batch that was not stored whole: one for each message. */
+  messages?: { code: number | null; msg: string | null }[] | null;
+}
+
+/** Each method that the client calls: what it takes, and what it is answered. */
+export interface Methods {
+  pull: { takes: [PullRequest]; gives: PullResponse };
+  settle: { takes: [AckRequest]; gives: AckAnswer };
+  extend: { takes: [ExtendRequest]; gives: AckAnswer };
+  sendSync: { takes: [OutgoingMessage, number]; gives: SendResult };
+  sendBatchSync: { takes: [OutgoingMessage[]]; gives: SendResult };
+  sendDelaySync: { takes: [OutgoingDelay, number]; gives: SendResult };
+}
+
+export type Method = keyof Methods;

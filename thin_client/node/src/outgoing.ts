@@ -1,0 +1,165 @@
+/**
+ * One message to send: what the application says, and what goes on the wire. Pure but for new ids.
+ */
+
+import { isUtf8 } from "node:buffer";
+import { randomBytes } from "node:crypto";
+import type { OutgoingDelay, OutgoingMessage } from "./idl.js";
+import { keyReader } from "./json-path.js";
+import { keyHash } from "./key-hash.js";
+import { duration, VERSION } from "./options.js";
+
+/** The property that holds a message's unique id, in RocketMQ and here. */
+export const UNIQUE_ID = "UNIQ_KEY";
+/** What the proxy takes in one request by default. */
+export const MAX_REQUEST_BYTES = 5_000_000;
+
+/** One message to send. Of shardingKey, shardingPath and queue one at most. */
+export interface Outgoing {
+  topic: string;
+  body: string | Uint8Array;
+  /** By which it can be found, and which orders it in groups that use KEY. */
+  key?: string | undefined;
+  /**
+   * All messages of one go to one queue, in the order of sending. Absent: the key; with neither the
+   * queues take turns.
+   */
+  shardingKey?: string | undefined;
+  /**
+   * Where the sharding key stands in the body, which is JSON: `$.customer.id`. Not there: as
+   * absent.
+   */
+  shardingPath?: string | undefined;
+  /** A certain queue, by its place in the order of broker names, then ids; or any. */
+  queue?: number | "random" | undefined;
+  tag?: string | undefined;
+  /** May hold UNIQ_KEY, which then is the message's id; else one is made. */
+  properties?: Readonly<Record<string, string>> | undefined;
+  /** To be delivered so much later. Proxies of today refuse that, with code 18. */
+  delayMs?: number | undefined;
+}
+
+/** 32 upper-case hexadecimal digits, unique. */
+export function newMessageId(): string {
+  return randomBytes(16).toString("hex").toUpperCase();
+}
+
+/** One message, checked and ready. */
+export interface Sendable {
+  readonly id: string;
+  readonly wire: OutgoingMessage;
+  /** Of a delayed one: what goes instead. */
+  readonly delay: OutgoingDelay | null;
+  /** By what it keeps its order; null: in none. */
+  readonly order: string | null;
+  /** On the wire, a little too high. */
+  readonly bytes: number;
+}
+
+/** Throws a TypeError or RangeError that says why it cannot be sent. */
+export function sendable(
+  message: Outgoing,
+  { token, trace }: { token: string | null; trace: object },
+): Sendable {
+  const { topic, key, tag, delayMs } = message;
+  if (!topic) throw new TypeError("topic is empty: expected the name of a topic");
+  const properties = { ...trace, ...message.properties };
+  const id = (properties[UNIQUE_ID] ??= newMessageId());
+  for (const text of [topic, key, tag, ...Object.entries(properties).flat()]) {
+    if (text !== undefined) checkText(text, topic);
+  }
+  const body = bytesOf(message.body, topic);
+  const wire: OutgoingMessage = {
+    topic,
+    key: key ?? null,
+    ...placeOf(message, body),
+    tags: tag ?? null,
+    body,
+    version: VERSION,
+    properties,
+    token,
+  };
+  const { hashId, partitionId } = wire;
+  const place = partitionId >= 0 ? `queue ${partitionId}` : hashId;
+  const bytes = sizeOf(wire);
+  if (bytes > MAX_REQUEST_BYTES) {
+    throw new RangeError(
+      `a message to ${topic} has ${bytes} bytes: a request takes ${MAX_REQUEST_BYTES}`,
+    );
+  }
+  return {
+    id,
+    wire,
+    delay: delayMs === undefined ? null : delayed(wire, id, delayMs),
+    order: place === null ? null : `${topic}\0${place}`,
+    bytes,
+  };
+}
+
+/** Which queue it goes to. */
+function placeOf(
+  { topic, key, shardingKey, shardingPath, queue }: Outgoing,
+  body: Buffer,
+): { hashId: number | null; partitionId: number } {
+  const said = { shardingKey, shardingPath, queue };
+  const names = Object.entries(said).flatMap(([name, value]) =>
+    value === undefined ? [] : [name],
+  );
+  if (names.length > 1) {
+    throw new TypeError(`a message to ${topic} has ${names.join(" and ")}: expected one of them`);
+  }
+  if (queue !== undefined) {
+    if (queue === "random") return { hashId: null, partitionId: -2 };
+    if (Number.isInteger(queue) && queue >= 0 && queue < 2 ** 31) {
+      return { hashId: null, partitionId: queue };
+    }
+    throw new RangeError(`queue is ${queue}: expected a whole number from 0 on, or "random"`);
+  }
+  if (shardingKey !== undefined) checkText(shardingKey, topic);
+  const read = shardingPath === undefined ? undefined : keyReader(shardingPath);
+  const chosen = shardingKey ?? (isUtf8(body) ? read?.(body.toString()) : null) ?? key;
+  return { hashId: chosen === undefined ? null : keyHash(chosen), partitionId: -1 };
+}
+
+function delayed(wire: OutgoingMessage, id: string, delayMs: number): OutgoingDelay {
+  duration("delayMs", delayMs);
+  const { topic, body, tags, version, properties, token } = wire;
+  const timestamp = Math.ceil((Date.now() + delayMs) / 1000);
+  const once = { action: 1, dmsgtype: 2 } as const;
+  return {
+    topic,
+    body,
+    tags: tags ?? "",
+    ...once,
+    timestamp,
+    uuid: id,
+    version,
+    properties,
+    token,
+  };
+}
+
+function bytesOf(body: unknown, topic: string): Buffer {
+  if (typeof body === "string") return Buffer.from(checkText(body, topic));
+  if (body instanceof Uint8Array) {
+    return Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  }
+  const kind = body === null ? "null" : typeof body;
+  throw new TypeError(
+    `the body of a message to ${topic} is of type ${kind}: expected a string or bytes`,
+  );
+}
+
+function checkText(text: unknown, topic: string): string {
+  if (typeof text === "string" && text.isWellFormed()) return text;
+  const shown = typeof text === "string" ? JSON.stringify(text) : String(text);
+  throw new TypeError(`${shown.slice(0, 100)} in a message to ${topic} is no valid text`);
+}
+
+function sizeOf({ topic, key, tags, body, properties }: OutgoingMessage): number {
+  let size = 128 + body.length;
+  for (const text of [topic, key ?? "", tags ?? "", ...Object.entries(properties).flat()]) {
+    size += 3 * text.length + 8;
+  }
+  return size;
+}

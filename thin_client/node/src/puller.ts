@@ -1,0 +1,150 @@
+/** Pull, settle and extend one by one, for scripts and tests: nothing happens by itself. */
+
+import { Servers } from "./addresses.js";
+import { nowMs } from "./clock.js";
+import { Connection, type TlsOptions } from "./connection.js";
+import { ClientError, ConnectionLost } from "./errors.js";
+import type { Context, Method, Methods } from "./idl.js";
+import { Home, readLeases } from "./leases.js";
+import type { Message } from "./message.js";
+import { defaultClientId, duration, type ProxyOptions, readTls, VERSION } from "./options.js";
+import type { Outcome } from "./outcome.js";
+import { Verdicts } from "./verdicts.js";
+
+export interface PullerOptions extends ProxyOptions {
+  group: string;
+  /** Absent: every topic of the group. */
+  topics?: readonly string[];
+  clientId?: string;
+  /** For connecting, and for an answer beside a pull's own wait. Default 3,000. */
+  requestTimeoutMs?: number;
+}
+
+/**
+ * Takes messages of a group and says what became of them, call by call. Nothing is extended, tried
+ * again or kept in order here: of several messages pulled, those of one `orderKey` have to be
+ * handled one after the other, each while it has `msLeft`. Every method rejects with
+ * ConnectionLost, Refused, ProxyFault or ProtocolError; another call connects anew. One call at a
+ * time.
+ */
+export class Puller {
+  readonly #servers: Servers;
+  readonly #tls: TlsOptions | null;
+  readonly #timeoutMs: number;
+  readonly #topics: string[] | null;
+  /** What every request says. */
+  readonly #asking: { groupId: string; clientId: string; token: string | null };
+  #connection: Connection | null = null;
+
+  /** Throws a TypeError or RangeError for options that make no sense. */
+  constructor(options: PullerOptions) {
+    const { requestTimeoutMs = 3_000, group: groupId } = options;
+    duration("requestTimeoutMs", requestTimeoutMs);
+    if (!groupId) throw new TypeError("group is empty: expected the name of a consumer group");
+    this.#servers = new Servers(options.servers);
+    this.#tls = readTls(options.tls);
+    this.#timeoutMs = requestTimeoutMs;
+    this.#topics = options.topics === undefined ? null : [...options.topics];
+    const clientId = options.clientId || defaultClientId();
+    this.#asking = { groupId, clientId, token: options.token ?? null };
+  }
+
+  /** Take up to `max` messages, waiting so long for a first one; empty if none came. */
+  async pull({ max = 1, waitMs = 1_000 }: { max?: number; waitMs?: number } = {}): Promise<
+    Message[]
+  > {
+    duration("waitMs", waitMs);
+    const request: Methods["pull"]["takes"][0] = {
+      ...this.#asking,
+      topics: this.#topics,
+      maxBatchSize: max,
+      maxLingerTime: Math.floor(waitMs),
+      version: VERSION,
+      manyQueues: true,
+      acks: null,
+      requestId: null,
+      maxRun: null,
+    };
+    await this.#connected();
+    const sentMs = nowMs();
+    const response = await this.#call("pull", this.#timeoutMs + waitMs, request);
+    const home = new Home(response.home);
+    const lengths = { sentMs, lengthMs: response.leaseMs ?? 0 };
+    return [response, ...(response.more ?? [])].flatMap((part) =>
+      readLeases(part, home, lengths).map((lease) => lease.message),
+    );
+  }
+
+  /**
+   * Ack a message, or with a Retry, Reject or Defer say otherwise. False: its lease was over, so
+   * that someone else may have got it.
+   */
+  async settle(message: Message, outcome?: Outcome): Promise<boolean> {
+    const verdicts = new Verdicts();
+    const { leaseId, deadlineMs } = message;
+    verdicts.add(this.#context(message), leaseId, outcome, { deadlineMs, nowMs: nowMs() });
+    const acks = verdicts.batches();
+    await this.#connected();
+    const answer = await this.#call("settle", this.#timeoutMs, { ...this.#asking, acks });
+    return !answer.notHeld?.length;
+  }
+
+  /**
+   * Let the lease end `ms` from now, one visibility time-out at most; false: it is over. `msLeft`
+   * counts from before the request; a shorter limit of the proxy is not known here.
+   */
+  async extend(message: Message, ms: number): Promise<boolean> {
+    duration("ms", ms);
+    const leases = [{ context: this.#context(message), leaseId: message.leaseId }];
+    await this.#connected();
+    const askedMs = nowMs();
+    const request = { ...this.#asking, leases, ms: Math.floor(ms) };
+    const answer = await this.#call("extend", this.#timeoutMs, request);
+    if (answer.notHeld?.length) {
+      message.leaseLost = true;
+      return false;
+    }
+    message.deadlineMs = askedMs + ms;
+    return true;
+  }
+
+  /** End the connection; another call opens a new one. */
+  close(): void {
+    this.#connection?.close();
+    this.#connection = null;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+  }
+
+  #context({ topic, queue: qid }: Message): Context {
+    return { groupId: this.#asking.groupId, topic, qid };
+  }
+
+  async #connected(): Promise<void> {
+    const dialling = { timeoutMs: this.#timeoutMs, tls: this.#tls };
+    for (let left = this.#servers.count; this.#connection?.closed ?? true; left--) {
+      const { address, round } = this.#servers;
+      try {
+        this.#connection = await Connection.open(address, dialling, round);
+      } catch (error) {
+        this.#servers.next();
+        if (!(error instanceof ConnectionLost) || left <= 1) throw error;
+      }
+    }
+  }
+
+  async #call<M extends Method>(
+    method: M,
+    timeoutMs: number,
+    ...takes: Methods[M]["takes"]
+  ): Promise<Methods[M]["gives"]> {
+    try {
+      return await (this.#connection as Connection).call(method, timeoutMs, ...takes);
+    } catch (error) {
+      if (!(error instanceof ClientError && error.leavesConnection)) this.#connection = null;
+      throw error;
+    }
+  }
+}

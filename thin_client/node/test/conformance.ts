@@ -1,0 +1,15 @@
+/**
+ * The conformance program; tests/conformance/clients/README.md says what it does.
+ *
+ * node dist/test/conformance.js '{"servers": "127.0.0.1:9713", "group": "billing"}'
+ */
+
+import { consume } from "./conformance-consume.js";
+import { oneshot, produce } from "./conformance-calls.js";
+import type { Options } from "./conformance-lines.js";
+
+const options = JSON.parse(process.argv[2] ?? "{}") as Options;
+const modes = { consume, produce, oneshot };
+
+// A handler that takes no notice of anything must not keep the process.
+process.exit(await modes[options.mode ?? "consume"](options));

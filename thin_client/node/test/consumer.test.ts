@@ -1,0 +1,259 @@
+/** The consumer against a proxy that does as it is told. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import consumerTypes from "#gen/consumer_proxy_types.js";
+import {
+  Consumer,
+  type ConsumerOptions,
+  Defer,
+  LeaseLost,
+  type Message,
+  Puller,
+  Refused,
+  Reject,
+  Retry,
+} from "../src/index.js";
+import { FakeProxy, until } from "./fake-proxy.js";
+
+const SILENT = { warn() {}, error() {} };
+
+function consumerAt(proxy: FakeProxy, options: Partial<ConsumerOptions> = {}): Consumer {
+  return new Consumer({ servers: proxy.address, group: "g", logger: SILENT, ...options });
+}
+
+test("handlers run in parallel, one key in its order, and their ends are verdicts", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy, { concurrency: 4 });
+  const log: string[] = [];
+  consumer.on("handleEnd", (message, outcome) => log.push(`${message.leaseId} ${outcome}`));
+  proxy.put({ key: "a" }, { key: "a" }, { key: "b" }, { key: "c" }, {});
+  let together = 0;
+  let most = 0;
+  const running = consumer.run(async (message) => {
+    most = Math.max(most, ++together);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    together--;
+    if (message.leaseId === 3) throw new Reject("bad");
+    if (message.leaseId === 4) throw new Retry({ afterMs: 5 });
+    if (message.leaseId === 5) throw new Defer();
+  });
+  await until(() => log.length === 5);
+  await consumer.close();
+  await running;
+
+  assert.equal(most, 4);
+  assert.ok(log.indexOf("1 ok") < log.indexOf("2 ok"));
+  assert.deepEqual(proxy.verdicts.sort(), ["1 ok", "2 ok", "3 reject", "4 retry", "5 defer"]);
+});
+
+test("an error of a handler is logged and means retry", async () => {
+  await using proxy = await FakeProxy.open();
+  const logged: string[] = [];
+  const logger = { warn() {}, error: (text: string) => logged.push(text) };
+  await using consumer = consumerAt(proxy, { logger });
+  proxy.put({ key: "a" });
+  void consumer.run(() => {
+    throw new TypeError("no");
+  });
+  await until(() => proxy.verdicts.length === 1);
+
+  assert.deepEqual(proxy.verdicts, ["1 retry"]);
+  assert.match(logged[0]!, /handling orders\/broker-a_0#1 at offset 0 \(attempt 1\) failed/);
+});
+
+test("a batch holds what came of one key, and says how far it came", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy, { maxRun: 8, concurrency: 1 });
+  proxy.put({ key: "a" }, { key: "a" }, { key: "a" }, { key: "b" }, { key: "b" }, {});
+  const seen: string[] = [];
+  void consumer.runBatches(async (batch, { signal }) => {
+    assert.equal(signal.aborted, false);
+    seen.push(`${batch.orderKey} ${batch.length}`);
+    if (batch.orderKey === "a") return { done: 1, failed: new Reject("second") };
+    if (batch.orderKey === "b") {
+      for (const message of batch) {
+        batch.ok(message);
+        throw new Error("at the next one");
+      }
+    }
+    return undefined;
+  });
+  await until(() => proxy.verdicts.length === 6);
+
+  assert.deepEqual(seen, ["a 3", "b 2", "null 1"]);
+  assert.deepEqual(proxy.verdicts.sort(), [
+    ...["1 ok", "2 reject", "3 defer", "4 ok", "5 retry", "6 ok"],
+  ]);
+  assert.equal(proxy.pulls[0]!.maxRun, 8);
+});
+
+test("the iterator gives one message after the other, and wants each settled", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy);
+  proxy.put({ key: "a" }, { key: "b" }, { key: "c" }, { key: "d" });
+  const messages = consumer.messages();
+  const { value: first } = await messages.next();
+  await assert.rejects(messages.next(), /is not settled: call its ok\(\), retry\(\)/);
+  first.ok();
+  assert.throws(() => first.ok(), /cannot be settled: it was before/);
+  for await (const message of messages) {
+    if (message.leaseId === 2) message.retry({ afterMs: 100 });
+    else break;
+  }
+
+  // What waited goes back; the one that the loop was left with failed.
+  assert.deepEqual(proxy.verdicts.sort(), ["1 ok", "2 retry", "3 retry", "4 defer"]);
+  assert.deepEqual(await messages.next(), { value: undefined, done: true });
+});
+
+test("a lost lease aborts its handler's signal, and is told", async () => {
+  await using proxy = await FakeProxy.open();
+  proxy.leaseMs = 300;
+  proxy.over.add(1);
+  await using consumer = consumerAt(proxy);
+  const lost: Message[] = [];
+  consumer.on("leaseLost", (message) => lost.push(message));
+  proxy.put({ key: "a" });
+  let reason: unknown;
+  void consumer.run(async (message, { signal }) => {
+    await new Promise((resolve) => signal.addEventListener("abort", resolve));
+    reason = signal.reason;
+    assert.ok(message.leaseLost);
+  });
+  await until(() => reason !== undefined);
+
+  assert.ok(reason instanceof LeaseLost);
+  assert.deepEqual(
+    lost.map((message) => message.leaseId),
+    [1],
+  );
+});
+
+test("an abort drains: what is handled ends, what waits goes back", async () => {
+  await using proxy = await FakeProxy.open();
+  const consumer = consumerAt(proxy, { concurrency: 1 });
+  const stop = new AbortController();
+  proxy.put({ key: "a" }, { key: "b" });
+  await consumer.run(
+    async () => {
+      stop.abort();
+      await new Promise((resolve) => setTimeout(resolve, 30));
+    },
+    { signal: stop.signal },
+  );
+
+  assert.deepEqual(proxy.verdicts.sort(), ["1 ok", "2 defer"]);
+  await assert.rejects(
+    consumer.run(() => {}),
+    /a consumer is used once/,
+  );
+});
+
+test("over the drain's time handlers are told, and their messages go back", async () => {
+  await using proxy = await FakeProxy.open();
+  const consumer = consumerAt(proxy, { drainTimeoutMs: 30 });
+  proxy.put({ key: "a" });
+  await consumer.run(async (_, { signal }) => {
+    consumer.stop();
+    await new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  });
+
+  assert.deepEqual(proxy.verdicts, ["1 defer"]);
+});
+
+test("a second stop does not wait for handlers", async () => {
+  await using proxy = await FakeProxy.open();
+  const consumer = consumerAt(proxy);
+  proxy.put({ key: "a" });
+  const running = consumer.run(async (_, { signal }) => {
+    consumer.stop();
+    setTimeout(() => consumer.stop(), 20);
+    await new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  });
+  await running; // long before the 30 s of the drain
+
+  assert.deepEqual(proxy.verdicts, ["1 defer"]);
+});
+
+test("a refusal that no retry can help ends the run, and the iterator", async () => {
+  await using proxy = await FakeProxy.open();
+  const types = consumerTypes as unknown as { PullException: new (args: object) => Error };
+  proxy.refusal = new types.PullException({ code: 404, message: "no such group" });
+  const failure = (error: unknown) =>
+    error instanceof Refused && error.code === 404 && /no such group/.test(error.message);
+  await assert.rejects(
+    consumerAt(proxy).run(() => {}),
+    failure,
+  );
+  await assert.rejects(consumerAt(proxy).messages().next(), failure);
+});
+
+test("a lost answer is asked for again under the same id, at the same proxy", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy, { servers: [proxy.address, "127.0.0.1:1"] });
+  const errors: string[] = [];
+  consumer.on("error", (error) => errors.push(error.kind));
+  proxy.cuts = 1;
+  proxy.put({ key: "a" });
+  void consumer.run(() => {});
+  await until(() => proxy.pulls.length > 1);
+
+  assert.equal(proxy.pulls[1]!.requestId, proxy.pulls[0]!.requestId);
+  assert.deepEqual(errors, ["connection"]);
+});
+
+test("a dead proxy in the list is passed over", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy, { servers: `127.0.0.1:1,${proxy.address}` });
+  proxy.put({ key: "a" });
+  void consumer.run(() => {});
+  await until(() => proxy.verdicts.length === 1);
+});
+
+test("the trace hook is around the handler", async () => {
+  await using proxy = await FakeProxy.open();
+  const seen: unknown[] = [];
+  await using consumer = consumerAt(proxy, {
+    trace: async (context, message, handle) => {
+      seen.push(context, message.leaseId);
+      const result = await handle();
+      seen.push("after");
+      return result;
+    },
+  });
+  proxy.put({ key: "a", properties: { traceparent: "00-1-2-01", other: "x" } });
+  void consumer.run(() => void seen.push("handler"));
+  await until(() => proxy.verdicts.length === 1);
+
+  assert.deepEqual(seen, [{ traceparent: "00-1-2-01" }, 1, "handler", "after"]);
+});
+
+test("a listener that throws harms nobody", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy);
+  consumer.on("handleStart", () => {
+    throw new Error("a bug");
+  });
+  proxy.put({ key: "a" });
+  void consumer.run(() => {});
+  await until(() => proxy.verdicts.includes("1 ok"));
+});
+
+test("one-shot calls pull, extend and settle", async () => {
+  await using proxy = await FakeProxy.open();
+  await using puller = new Puller({ servers: `127.0.0.1:1,${proxy.address}`, group: "g" });
+  proxy.put({ key: "a", body: '{"id": 7}' }, { key: "b" });
+  proxy.over.add(2);
+  const [first, second] = (await puller.pull({ max: 2 })) as [Message, Message];
+
+  assert.deepEqual(first.json(), { id: 7 });
+  assert.deepEqual([first.orderKey, first.attempt, first.messageId], ["a", 1, "M1"]);
+  assert.ok(first.msLeft > 0 && first.msLeft <= 2_000);
+  assert.equal(await puller.extend(first, 10_000), true);
+  assert.ok(first.msLeft > 5_000);
+  assert.equal(await puller.extend(second, 10_000), false);
+  assert.ok(second.leaseLost);
+  assert.equal(await puller.settle(first), true);
+  assert.deepEqual(proxy.verdicts, ["1 ok"]);
+});

@@ -1,0 +1,153 @@
+/** The producer against a proxy that does as it is told. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Producer, SendFailed } from "../src/index.js";
+import { FakeProxy, until } from "./fake-proxy.js";
+
+const SILENT = { warn() {}, error() {} };
+
+function producerAt(proxy: FakeProxy, timeoutMs = 10_000): Producer {
+  return new Producer({ servers: proxy.address, timeoutMs, logger: SILENT });
+}
+
+async function failureOf(sending: Promise<unknown>): Promise<SendFailed> {
+  const error = await sending.then(
+    () => assert.fail("it was stored"),
+    (thrown: unknown) => thrown,
+  );
+  assert.ok(error instanceof SendFailed, String(error));
+  return error;
+}
+
+test("a message is stored, and known by its id", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = producerAt(proxy);
+  const id = await producer.send({ topic: "orders", body: "x", key: "a", tag: "t" });
+  const [stored] = proxy.sends;
+
+  assert.equal(stored?.properties["UNIQ_KEY"], id);
+  assert.match(id, /^[0-9A-F]{32}$/);
+  assert.deepEqual([stored.key, stored.tags, Number(stored.hashId)], ["a", "t", 97]);
+});
+
+test("a lost answer and a busy proxy are tried again under the same id", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = producerAt(proxy);
+  proxy.cuts = 1;
+  proxy.results.push({ code: 0, msg: "" }, { code: 15, msg: "too fast" });
+  await producer.send({ topic: "orders", body: "x" });
+
+  const ids = proxy.sends.map((each) => each.properties["UNIQ_KEY"]);
+  assert.equal(ids.length, 3);
+  assert.equal(new Set(ids).size, 1);
+});
+
+test("a batch says of each message what became of it", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = producerAt(proxy);
+  const messages = ["A", "B", "C"].map((id) => ({
+    ...{ topic: "orders", body: id, properties: { UNIQ_KEY: id } },
+  }));
+  const stored = { code: 0, msg: null };
+  proxy.results.push({
+    code: 11,
+    msg: "no",
+    messages: [stored, { code: 11, msg: "too large" }, stored],
+  });
+  const error = await failureOf(producer.sendBatch(messages));
+
+  assert.deepEqual(error.messageIds, ["A", "B", "C"]);
+  assert.deepEqual(
+    [...error.failures],
+    [["B", { reason: "too large", code: 11, outcomeUnknown: false }]],
+  );
+  assert.equal(error.code, 11);
+  assert.match(error.message, /sending to orders failed: too large \(message B: not stored\)/);
+});
+
+test("of a batch only what is not stored goes again", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = producerAt(proxy);
+  const stored = { code: 0, msg: null };
+  proxy.results.push({ code: 12, msg: "no", messages: [stored, { code: 12, msg: "late" }] });
+  await producer.sendBatch([
+    { topic: "orders", body: "one" },
+    { topic: "orders", body: "two" },
+  ]);
+
+  assert.deepEqual(
+    proxy.sends.map((each) => String(each.body)),
+    ["one", "two", "two"],
+  );
+});
+
+test("what is behind a failed send of its key is not sent, and what is called later is", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = producerAt(proxy);
+  proxy.results.push({ code: 14, msg: "no such topic" });
+  const [first, behind, other] = ["a", "a", "b"].map((key) =>
+    producer.send({ topic: "orders", body: key, key }),
+  ) as [Promise<string>, Promise<string>, Promise<string>];
+  const failed = failureOf(first);
+  const heldBack = failureOf(behind);
+  assert.equal((await failed).code, 14);
+  assert.match((await heldBack).message, /an earlier send of its key failed/);
+  assert.equal((await heldBack).outcomeUnknown, false);
+  await other;
+  await producer.send({ topic: "orders", body: "again", key: "a" });
+
+  assert.deepEqual(
+    proxy.sends.map((each) => String(each.body)),
+    ["a", "b", "again"],
+  );
+});
+
+test("when time is up nobody knows whether it was stored", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = producerAt(proxy, 300);
+  proxy.cuts = 100;
+  const error = await failureOf(producer.send({ topic: "orders", body: "x" }));
+
+  assert.equal(error.code, null);
+  assert.ok(error.outcomeUnknown);
+  assert.match(error.message, /may be stored nevertheless/);
+});
+
+test("without a proxy it is not stored", async () => {
+  const producer = new Producer({ servers: "127.0.0.1:1", timeoutMs: 100, logger: SILENT });
+  const error = await failureOf(producer.send({ topic: "orders", body: "x" }));
+  assert.equal(error.outcomeUnknown, false);
+  assert.match(error.message, /no connection to 127.0.0.1:1.*not stored/);
+});
+
+test("a delay is asked for, and its refusal told with its code", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = producerAt(proxy);
+  const message = { topic: "orders", body: "x", delayMs: 60_000 };
+  const error = await failureOf(producer.sendBatch([message, { topic: "orders", body: "y" }]));
+
+  assert.equal(error.code, 18);
+  assert.equal(proxy.delays.length, 1);
+  assert.ok(Math.abs(Number(proxy.delays[0]?.timestamp) * 1000 - Date.now() - 60_000) < 10_000);
+  assert.equal(
+    error.failures.get(error.messageIds[1]!)?.reason,
+    "not sent: an earlier part failed",
+  );
+});
+
+test("the trace of each message goes along", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = new Producer({
+    servers: proxy.address,
+    trace: ({ key }) => (key === "a" ? { traceparent: "00-1-2-01" } : undefined),
+  });
+  await producer.send({ topic: "orders", body: "x", key: "a" });
+  await producer.send({ topic: "orders", body: "x", key: "b" });
+  await until(() => proxy.sends.length === 2);
+
+  assert.deepEqual(
+    proxy.sends.map((each) => each.properties["traceparent"]),
+    ["00-1-2-01", undefined],
+  );
+});
