@@ -1,0 +1,18 @@
+package orderlane.client;
+
+/** The proxy answered that it failed, or that it does not know the method. */
+public final class ProxyFaultException extends OrderlaneException {
+    private static final long serialVersionUID = 1L;
+
+    private final boolean retriable;
+
+    public ProxyFaultException(String message, boolean retriable) {
+        super(message, null);
+        this.retriable = retriable;
+    }
+
+    @Override
+    public boolean retriable() {
+        return retriable;
+    }
+}

@@ -1,0 +1,23 @@
+package orderlane.client;
+
+/** The proxy refused the request. */
+public final class RefusedException extends OrderlaneException {
+    private static final long serialVersionUID = 1L;
+
+    private final int code;
+
+    public RefusedException(int code, String message) {
+        super(message, null);
+        this.code = code;
+    }
+
+    /** 400: the request is wrong; 401: the token is; 404: no such group or topic; from 500: later. */
+    public int code() {
+        return code;
+    }
+
+    @Override
+    public boolean retriable() {
+        return code >= 500;
+    }
+}

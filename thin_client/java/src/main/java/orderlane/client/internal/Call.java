@@ -1,0 +1,119 @@
+package orderlane.client.internal;
+
+import java.util.List;
+import java.util.function.Function;
+import orderlane.client.ProtocolException;
+import orderlane.client.RefusedException;
+import orderlane.client.gen.consumer.AckAnswer;
+import orderlane.client.gen.consumer.ConsumerService;
+import orderlane.client.gen.consumer.PullException;
+import orderlane.client.gen.consumer.PullRequest;
+import orderlane.client.gen.consumer.PullResponse;
+import orderlane.client.gen.producer.DelayMessage;
+import orderlane.client.gen.producer.DelayResult;
+import orderlane.client.gen.producer.Message;
+import orderlane.client.gen.producer.ProducerService;
+import orderlane.client.gen.producer.Result;
+import org.apache.thrift.TBase;
+
+/**
+ * One call: its generated structs, and how its answer is read. R is the generated {@code *_result}
+ * struct, T what it holds.
+ */
+final class Call<R extends TBase<R, ?>, T> {
+    final String method;
+    final TBase<?, ?> arguments;
+    private final R result;
+    private final Function<R, T> success;
+    private final Function<R, PullException> error;
+
+    private Call(
+            String method,
+            TBase<?, ?> arguments,
+            R result,
+            Function<R, T> success,
+            Function<R, PullException> error) {
+        this.method = method;
+        this.arguments = arguments;
+        this.result = result;
+        this.success = success;
+        this.error = error;
+    }
+
+    /** The answer in a frame. Throws RefusedException, ProxyFaultException or ProtocolException. */
+    T decode(byte[] frame, int sequenceId, Object sender) {
+        Wire.decodeReply(frame, result, method, sequenceId);
+        PullException refusal = error.apply(result);
+        if (refusal != null) {
+            throw new RefusedException(
+                    refusal.getCode(), sender + " refused " + method + ": " + refusal.getMessage());
+        }
+        T answer = success.apply(result);
+        if (answer == null) {
+            throw new ProtocolException(sender + " answered " + method + " with nothing", null);
+        }
+        return answer;
+    }
+
+    /** Settles what rides along, and asks for messages. */
+    static Call<ConsumerService.pull_result, PullResponse> pull(PullRequest request) {
+        return new Call<>(
+                "pull",
+                new ConsumerService.pull_args(request),
+                new ConsumerService.pull_result(),
+                ConsumerService.pull_result::getSuccess,
+                ConsumerService.pull_result::getError);
+    }
+
+    /** Settles or extends. */
+    static Call<?, AckAnswer> control(Control control) {
+        if (control.settle() != null) {
+            return new Call<>(
+                    "settle",
+                    new ConsumerService.settle_args(control.settle()),
+                    new ConsumerService.settle_result(),
+                    ConsumerService.settle_result::getSuccess,
+                    ConsumerService.settle_result::getError);
+        }
+        return new Call<>(
+                "extend",
+                new ConsumerService.extend_args(control.extend()),
+                new ConsumerService.extend_result(),
+                ConsumerService.extend_result::getSuccess,
+                ConsumerService.extend_result::getError);
+    }
+
+    /** Stores one message. */
+    static Call<?, Result> send(Message message, long timeoutMs) {
+        return new Call<>(
+                "sendSync",
+                new ProducerService.sendSync_args(message, timeoutMs),
+                new ProducerService.sendSync_result(),
+                ProducerService.sendSync_result::getSuccess,
+                result -> null);
+    }
+
+    /** Stores several messages in their order. */
+    static Call<?, Result> sendBatch(List<Message> messages) {
+        return new Call<>(
+                "sendBatchSync",
+                new ProducerService.sendBatchSync_args(messages),
+                new ProducerService.sendBatchSync_result(),
+                ProducerService.sendBatchSync_result::getSuccess,
+                result -> null);
+    }
+
+    /** Stores one message for later. */
+    static Call<?, Result> sendDelayed(DelayMessage message, long timeoutMs) {
+        return new Call<>(
+                "sendDelaySync",
+                new ProducerService.sendDelaySync_args(message, timeoutMs),
+                new ProducerService.sendDelaySync_result(),
+                result -> asResult(result.getSuccess()),
+                result -> null);
+    }
+
+    private static Result asResult(DelayResult delayed) {
+        return delayed == null ? null : new Result(delayed.getCode(), delayed.getMsg());
+    }
+}

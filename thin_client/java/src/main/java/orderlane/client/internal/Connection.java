@@ -1,0 +1,98 @@
+package orderlane.client.internal;
+
+import java.io.BufferedInputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.Socket;
+import java.nio.ByteBuffer;
+import orderlane.client.ConnectionLostException;
+import orderlane.client.OrderlaneException;
+import orderlane.client.RefusedException;
+
+/**
+ * One connection, one call at a time. After any OrderlaneException but RefusedException it is
+ * closed. Times are kept by closing the socket: so they bound writing and reading alike.
+ */
+final class Connection implements AutoCloseable {
+    private static final int READ_BYTES = 64 * 1024;
+
+    private final Address address;
+    private final Socket raw;
+    private final Socket socket; // with TLS, or the same
+    private final InputStream input;
+    private int sequenceId;
+    private volatile boolean timedOut;
+
+    /** {@code raw} is what {@code socket} runs over. */
+    Connection(Address address, Socket raw, Socket socket) throws IOException {
+        this.address = address;
+        this.raw = raw;
+        this.socket = socket;
+        this.input = new BufferedInputStream(socket.getInputStream(), READ_BYTES);
+    }
+
+    /**
+     * Sends a call and waits for its answer. Throws ConnectionLostException, RefusedException,
+     * ProxyFaultException or ProtocolException.
+     */
+    <T> T call(Call<?, T> call, long timeoutNs) {
+        sequenceId++;
+        boolean usable = false;
+        try {
+            byte[] frame = exchange(call, timeoutNs);
+            T answer = call.decode(frame, sequenceId, address);
+            usable = true;
+            return answer;
+        } catch (RefusedException error) {
+            usable = true;
+            throw error;
+        } finally {
+            if (!usable) {
+                close();
+            }
+        }
+    }
+
+    private byte[] exchange(Call<?, ?> call, long timeoutNs) {
+        ByteBuffer request = Wire.encodeCall(call.method, call.arguments, sequenceId);
+        Alarm alarm = new Alarm(timeoutNs, this::timeOut);
+        try {
+            socket.getOutputStream().write(request.array(), 0, request.limit());
+            socket.getOutputStream().flush();
+            return Wire.readFrame(input);
+        } catch (IOException error) {
+            throw lost(call.method, timeoutNs, error);
+        } finally {
+            alarm.callOff();
+        }
+    }
+
+    private OrderlaneException lost(String method, long timeoutNs, IOException error) {
+        if (timedOut) {
+            return new ConnectionLostException(
+                    address + " did not answer " + method + " within " + Times.seconds(timeoutNs),
+                    false,
+                    error);
+        }
+        return new ConnectionLostException(
+                "the connection to " + address + " broke during " + method + ": "
+                        + error.getMessage(),
+                true,
+                error);
+    }
+
+    private void timeOut() {
+        timedOut = true;
+        close();
+    }
+
+    /** Ends the connection; a call that waits in another thread fails. */
+    @Override
+    public void close() {
+        try {
+            raw.close(); // TLS would wait for the other side to take its farewell
+        } catch (IOException alreadyBroken) {
+            // nothing is left to close
+        }
+    }
+}

@@ -1,0 +1,51 @@
+package orderlane.client.internal;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.Executor;
+import orderlane.client.Observer;
+import orderlane.client.Tls;
+import orderlane.client.TraceHook;
+import org.slf4j.Logger;
+
+/**
+ * All that a consumer is told, checked.
+ *
+ * @param tls null: none
+ * @param executor runs handlers; null: threads of our own
+ * @param interruptHandlers whether a lost lease, or a drain that takes too long, interrupts them
+ */
+public record ConsumerSettings(
+        List<Address> addresses,
+        String group,
+        List<String> topics,
+        String clientId,
+        int concurrency,
+        int prefetch,
+        int maxRun,
+        Duration ackLinger,
+        Duration requestTimeout,
+        Duration drainTimeout,
+        String token,
+        Tls tls,
+        Executor executor,
+        boolean interruptHandlers,
+        boolean drainOnShutdown,
+        List<Observer> observers,
+        TraceHook trace,
+        Logger log) {
+
+    SessionOptions session() {
+        return new SessionOptions(
+                group,
+                topics,
+                clientId,
+                ClientNames.version(),
+                concurrency,
+                prefetch,
+                maxRun,
+                Times.nanos(ackLinger),
+                ClientNames.hex(4) + "-",
+                token);
+    }
+}

@@ -1,0 +1,234 @@
+package orderlane.client.internal;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalInt;
+import java.util.Set;
+import java.util.stream.IntStream;
+import orderlane.client.OrderlaneException;
+import orderlane.client.OutgoingMessage;
+import orderlane.client.SendFailedException;
+import orderlane.client.SendFailedException.Failure;
+import orderlane.client.gen.producer.DelayMessage;
+import orderlane.client.gen.producer.Message;
+import orderlane.client.gen.producer.MessageResult;
+import orderlane.client.gen.producer.Result;
+
+/**
+ * Some messages on their way in one request, tried until the deadline. What is known to be stored is
+ * not sent again. No I/O.
+ */
+final class Delivery {
+    /** What the proxy takes in one request by default, and how much of it a batch fills. */
+    static final int MAX_REQUEST_BYTES = 5_000_000;
+
+    private static final int BATCH_BYTES = 2_000_000;
+    /** The proxy's own answer may need a moment. */
+    private static final long ANSWER_NS = 500 * Times.MS;
+
+    /**
+     * Codes after which the same message is sent again under the same id: unknown error, time-out,
+     * too fast, shutting down, behind one that failed.
+     */
+    private static final Set<Integer> AGAIN = Set.of(10, 12, 15, 20, 70);
+
+    /** After these nobody knows whether it was stored. */
+    private static final Set<Integer> UNKNOWN = Set.of(10, 12);
+
+    private static final int ILLEGAL = 11;
+
+    final long deadlineNs;
+    private final List<Message> messages = new ArrayList<>();
+    private DelayMessage delayed; // of the one message, if it is for later
+    private final Set<Integer> stored = new HashSet<>(); // indexes of messages
+    private final Set<Integer> doubtful = new HashSet<>(); // may be stored
+    private int failures;
+
+    private Delivery(long deadlineNs) {
+        this.deadlineNs = deadlineNs;
+    }
+
+    /** One try: what to send, and how long it may take. */
+    record Attempt(Call<?, Result> call, long limitNs) {}
+
+    /**
+     * Cuts messages into requests, in their order. Throws IllegalArgumentException for one that is
+     * too large.
+     */
+    static List<Delivery> of(
+            List<OutgoingMessage> outgoing,
+            List<Map<String, String>> traced,
+            String token,
+            long deadlineNs) {
+        List<Delivery> deliveries = new ArrayList<>();
+        long room = 0;
+        for (int i = 0; i < outgoing.size(); i++) {
+            OutgoingMessage each = outgoing.get(i);
+            Message message = WireMessages.of(each, traced.get(i), token);
+            long size = WireMessages.size(message);
+            if (size > MAX_REQUEST_BYTES) {
+                throw new IllegalArgumentException(
+                        "a message to " + each.topic() + " has " + size + " bytes: a request takes "
+                                + MAX_REQUEST_BYTES);
+            }
+            if (deliveries.isEmpty() || size > room || each.delay() != null) {
+                deliveries.add(new Delivery(deadlineNs));
+                room = BATCH_BYTES;
+            }
+            Delivery last = deliveries.get(deliveries.size() - 1);
+            last.messages.add(message);
+            room -= size;
+            if (each.delay() != null) {
+                last.delayed = WireMessages.delayed(message, each);
+                room = 0; // alone
+            }
+        }
+        return deliveries;
+    }
+
+    /** The ids of all its messages, in their order. */
+    List<String> ids() {
+        return messages.stream().map(WireMessages::idOf).toList();
+    }
+
+    /** The ids of what is not known to be stored. */
+    List<String> openIds() {
+        return open().stream().map(index -> WireMessages.idOf(messages.get(index))).toList();
+    }
+
+    /** By what those messages keep their order. */
+    Set<SendOrder.Key> keys() {
+        Set<SendOrder.Key> keys = new HashSet<>();
+        for (int index : open()) {
+            SendOrder.Key key = WireMessages.keyOf(messages.get(index));
+            if (key != null) {
+                keys.add(key);
+            }
+        }
+        return keys;
+    }
+
+    /** The next try, {@code longestNs} at most. */
+    Attempt attempt(long nowNs, long longestNs) {
+        long tryNs = Math.max(Math.min(deadlineNs - nowNs, longestNs), Times.MS);
+        List<Message> sent = open().stream().map(messages::get).toList();
+        Call<?, Result> call =
+                delayed != null
+                        ? Call.sendDelayed(delayed, tryNs / Times.MS)
+                        : sent.size() == 1
+                                ? Call.send(sent.get(0), tryNs / Times.MS)
+                                : Call.sendBatch(sent);
+        return new Attempt(call, tryNs + ANSWER_NS);
+    }
+
+    /** -1: all is stored; else ns until the next try. Throws SendFailedException. */
+    long pauseAfter(Result result, long nowNs, double jitter) {
+        List<Integer> sent = open();
+        int code = result.isSetCode() ? result.getCode() : -1;
+        if (code == 0) {
+            stored.addAll(sent);
+            return -1;
+        }
+        String text = result.getMsg() == null ? "no reason given" : result.getMsg();
+        List<MessageResult> results = result.getMessages();
+        if (results == null || results.size() != sent.size()) {
+            // Of a batch some may be stored, unless it was refused whole.
+            int each = sent.size() == 1 || code == ILLEGAL ? code : 10;
+            results = sent.stream().map(index -> new MessageResult(each)).toList();
+        }
+        Map<Integer, Failure> reasons = new LinkedHashMap<>();
+        Integer last = null; // a code after which trying again makes no sense
+        for (int i = 0; i < sent.size(); i++) {
+            int each = results.get(i).getCode();
+            if (each == 0) {
+                stored.add(sent.get(i));
+                continue;
+            }
+            if (results.get(i).getMsg() != null) { // absent: as the one before
+                text = results.get(i).getMsg();
+            }
+            if (UNKNOWN.contains(each)) {
+                doubtful.add(sent.get(i));
+            }
+            last = last == null && !AGAIN.contains(each) ? Integer.valueOf(each) : last;
+            reasons.put(sent.get(i), failure(sent.get(i), text, OptionalInt.of(each)));
+        }
+        if (reasons.isEmpty()) {
+            return -1;
+        }
+        boolean again = last == null && AGAIN.contains(code);
+        return pause(reasons, last == null ? Integer.valueOf(code) : last, again, nowNs, jitter);
+    }
+
+    /** ns until the next try; {@code sent}: it may have arrived. Throws SendFailedException. */
+    long pauseAfterError(OrderlaneException error, boolean sent, long nowNs, double jitter) {
+        if (sent) {
+            doubtful.addAll(open());
+        }
+        return pause(
+                reasons(error.getMessage()), null, error.retriable(), nowNs, jitter);
+    }
+
+    /** What to throw instead of another try. */
+    SendFailedException notSent(String why) {
+        return failed(reasons(why), null);
+    }
+
+    /** How often it was tried in vain. */
+    int failures() {
+        return failures;
+    }
+
+    String topic() {
+        return messages.get(0).getTopic();
+    }
+
+    private List<Integer> open() {
+        return IntStream.range(0, messages.size())
+                .filter(index -> !stored.contains(index))
+                .boxed()
+                .toList();
+    }
+
+    private Map<Integer, Failure> reasons(String why) {
+        Map<Integer, Failure> reasons = new LinkedHashMap<>();
+        open().forEach(index -> reasons.put(index, failure(index, why, OptionalInt.empty())));
+        return reasons;
+    }
+
+    private Failure failure(int index, String why, OptionalInt code) {
+        return new Failure(why, code, doubtful.contains(index));
+    }
+
+    private long pause(
+            Map<Integer, Failure> reasons, Integer code, boolean again, long nowNs, double jitter) {
+        failures++;
+        long pauseNs = Times.backoffNs(failures, jitter);
+        if (again && nowNs + pauseNs < deadlineNs) {
+            return pauseNs;
+        }
+        throw failed(reasons, code);
+    }
+
+    private SendFailedException failed(Map<Integer, Failure> reasons, Integer code) {
+        Map<String, Failure> named = new LinkedHashMap<>();
+        reasons.forEach(
+                (index, failure) -> named.put(WireMessages.idOf(messages.get(index)), failure));
+        Failure first = named.values().iterator().next();
+        boolean unknown = named.values().stream().anyMatch(Failure::outcomeUnknown);
+        String others = named.size() > 1 ? " and " + (named.size() - 1) + " others" : "";
+        return new SendFailedException(
+                String.format(
+                        "sending to %s failed: %s (message %s%s: %s)",
+                        topic(),
+                        first.reason(),
+                        named.keySet().iterator().next(),
+                        others,
+                        unknown ? "may be stored nevertheless" : "not stored"),
+                code,
+                named);
+    }
+}

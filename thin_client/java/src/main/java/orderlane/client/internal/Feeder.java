@@ -1,0 +1,313 @@
+package orderlane.client.internal;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
+import orderlane.client.ConnectionLostException;
+import orderlane.client.Observer;
+import orderlane.client.OrderlaneException;
+import orderlane.client.gen.consumer.AckAnswer;
+import orderlane.client.gen.consumer.PullRequest;
+import orderlane.client.gen.consumer.PullResponse;
+import org.slf4j.Logger;
+
+/**
+ * Keeps a {@link Session} fed: one thread pulls; one for each proxy that holds leases settles and
+ * extends, on a connection of its own, since a waiting pull occupies the other.
+ */
+final class Feeder {
+    /** What the consumer around it does about what happens here. */
+    interface Events {
+        /** After each answer and each failure; with the lock. */
+        void changed();
+
+        /** A bug, or something else that ends the consumer; without the lock. */
+        void failed(Throwable bug);
+
+        /** A message that is with a handler is lost; without the lock. */
+        void lost(HeldMessage message);
+    }
+
+    private final Session session;
+    private final Servers servers;
+    private final ReentrantLock lock;
+    private final Clock clock;
+    private final long timeoutNs;
+    private final Observer observer;
+    private final Logger log;
+    private final Events events;
+    private final Line pulls;
+    private final Map<Home, Line> homes = new HashMap<>();
+    private final List<Thread> threads = new ArrayList<>();
+    private Throwable failure;
+
+    Feeder(
+            Session session,
+            ConsumerSettings settings,
+            ReentrantLock lock,
+            Clock clock,
+            Observer observer,
+            Events events) {
+        this.session = session;
+        this.servers = new Servers(settings.addresses(), new Dialer(settings.tls()));
+        this.lock = lock;
+        this.clock = clock;
+        this.timeoutNs = Times.nanos(settings.requestTimeout());
+        this.observer = observer;
+        this.log = settings.log();
+        this.events = events;
+        this.pulls = new Line(lock, clock, session::pullAt);
+    }
+
+    /** What ended it; null while it goes on. With the lock. */
+    Throwable failure() {
+        return failure;
+    }
+
+    /** Something that no retry can help: the first is kept. With the lock. */
+    void fail(Throwable error) {
+        failure = failure == null ? error : failure;
+    }
+
+    /** Begins to pull. With the lock. */
+    void start() {
+        spawn("orderlane pull", this::pullForever);
+    }
+
+    /** The session changed: starts what has become due. With the lock. */
+    void turn() {
+        pulls.turn();
+        homes.values().forEach(Line::turn);
+    }
+
+    /** Ends all threads and connections; what is under way is given up. */
+    void close() throws InterruptedException {
+        List<Thread> ending;
+        lock.lock();
+        try {
+            pulls.close();
+            homes.values().forEach(Line::close);
+            ending = List.copyOf(threads);
+        } finally {
+            lock.unlock();
+        }
+        for (Thread thread : ending) {
+            TimeUnit.NANOSECONDS.timedJoin(thread, timeoutNs);
+        }
+    }
+
+    // ---- pulling -------------------------------------------------------------------------------
+
+    private void pullForever() throws InterruptedException {
+        while (true) {
+            lock.lock();
+            try {
+                if (failure != null || !pulls.awaitDue()) {
+                    break;
+                }
+            } finally {
+                lock.unlock();
+            }
+            pullOnce();
+            lock.lock();
+            try {
+                meetHomes();
+                events.changed();
+            } finally {
+                lock.unlock();
+            }
+        }
+        pulls.hangUp();
+    }
+
+    private void pullOnce() {
+        try {
+            Connection connection = pulls.connected(() -> servers.dial(timeoutNs));
+            PullRequest request;
+            lock.lock();
+            try {
+                request = session.beginPull(clock.nowNs());
+                turn(); // with a pull at the proxy, verdicts hurry
+            } finally {
+                lock.unlock();
+            }
+            long limitNs = request.getMaxLingerTime() * Times.MS + timeoutNs;
+            PullResponse response = connection.call(Call.pull(request), limitNs);
+            int pulled;
+            lock.lock();
+            try {
+                pulled = session.pullAnswered(response, clock.nowNs());
+            } finally {
+                lock.unlock();
+            }
+            observer.onPulled(pulled);
+        } catch (OrderlaneException error) {
+            pulls.hangUp();
+            pullFailed(error);
+        }
+    }
+
+    private void pullFailed(OrderlaneException error) {
+        int failures;
+        lock.lock();
+        try {
+            session.pullFailed(clock.nowNs(), jitter());
+            failures = session.pullFailures();
+            if (triesElsewhere(error, failures)) {
+                servers.failed();
+            }
+            if (pulls.closed()) {
+                return;
+            }
+            if (!error.retriable()) {
+                fail(error);
+            }
+        } finally {
+            lock.unlock();
+        }
+        observer.onError(error);
+        if (error.retriable() && Times.isNews(failures)) {
+            log.warn("pull failed, trying again: {}", error.getMessage());
+        }
+    }
+
+    /** Whether the next pull goes to another address: not where an answer may be waiting (S9). */
+    static boolean triesElsewhere(OrderlaneException error, int failures) {
+        boolean broke = error instanceof ConnectionLostException lost && lost.broke();
+        return !(broke && failures == 1);
+    }
+
+    // ---- settling and extending ----------------------------------------------------------------
+
+    /** Has a thread for each proxy that the session names, and none for others. With the lock. */
+    private void meetHomes() {
+        for (Home home : session.homes.values()) {
+            if (!homes.containsKey(home)) {
+                Line line = new Line(lock, clock, () -> session.controlAt(home));
+                homes.put(home, line);
+                spawn("orderlane settle " + home.address, () -> controlForever(home, line));
+            }
+        }
+        Set<Home> unwanted = new HashSet<>(homes.keySet());
+        unwanted.removeAll(session.homes.values());
+        unwanted.forEach(home -> homes.remove(home).close());
+    }
+
+    private void controlForever(Home home, Line line) throws InterruptedException {
+        while (true) {
+            Control control;
+            lock.lock();
+            try {
+                if (!line.awaitDue()) {
+                    break;
+                }
+                control = session.beginControl(home, clock.nowNs());
+            } finally {
+                lock.unlock();
+            }
+            if (control != null) {
+                controlOnce(home, line, control);
+            }
+        }
+        line.hangUp();
+    }
+
+    private void controlOnce(Home home, Line line, Control control) {
+        List<HeldMessage> lost;
+        try {
+            Connection connection = line.connected(() -> dial(home));
+            AckAnswer answer = connection.call(Call.control(control), timeoutNs);
+            lost = controlAnswered(home, control, answer);
+        } catch (OrderlaneException error) {
+            line.hangUp();
+            lost = controlFailed(home, error);
+        }
+        lost.forEach(events::lost);
+        lock.lock();
+        try {
+            events.changed();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private List<HeldMessage> controlAnswered(Home home, Control control, AckAnswer answer) {
+        List<HeldMessage> lost;
+        int settled;
+        lock.lock();
+        try {
+            settled = home.settling == null ? 0 : home.settling.size();
+            lost = session.controlAnswered(home, answer);
+        } finally {
+            lock.unlock();
+        }
+        if (control.settle() != null) {
+            observer.onSettled(settled, answer.getNotHeldSize());
+        }
+        return lost;
+    }
+
+    private List<HeldMessage> controlFailed(Home home, OrderlaneException error) {
+        List<HeldMessage> lost;
+        int failures;
+        lock.lock();
+        try {
+            lost = session.controlFailed(home, clock.nowNs(), jitter());
+            failures = home.failures;
+        } finally {
+            lock.unlock();
+        }
+        if (Times.isNews(failures)) {
+            log.warn("settling or extending failed, trying again: {}", error.getMessage());
+        }
+        observer.onError(error);
+        return lost;
+    }
+
+    /**
+     * Connects to the proxy that holds the leases. Behind a forwarded port its own name for itself
+     * may lead nowhere; then where pulls go is the best guess.
+     */
+    private Connection dial(Home home) {
+        if (home.address != null) {
+            try {
+                return servers.dial(home.address, timeoutNs);
+            } catch (ConnectionLostException | IllegalArgumentException unreachable) {
+                log.debug("{}: trying {}", unreachable.getMessage(), servers.current());
+            }
+        }
+        return servers.dial(timeoutNs);
+    }
+
+    // ---- threads -------------------------------------------------------------------------------
+
+    private interface Body {
+        void run() throws InterruptedException;
+    }
+
+    private void spawn(String name, Body body) {
+        Runnable guarded =
+                () -> {
+                    try {
+                        body.run();
+                    } catch (Throwable bug) { // it must reach the application, not hang it
+                        events.failed(bug);
+                    }
+                };
+        Thread thread = new Thread(guarded, name);
+        thread.setDaemon(true);
+        threads.removeIf(each -> each.getState() == Thread.State.TERMINATED);
+        threads.add(thread);
+        thread.start();
+    }
+
+    private static double jitter() {
+        return ThreadLocalRandom.current().nextDouble();
+    }
+}

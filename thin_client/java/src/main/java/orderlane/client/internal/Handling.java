@@ -1,0 +1,44 @@
+package orderlane.client.internal;
+
+import java.util.List;
+
+/** One handler at work, from when it was given its messages. */
+final class Handling {
+    final List<HeldMessage> run;
+    private final Thread thread = Thread.currentThread();
+    private boolean ended;
+    private boolean interrupted;
+    /** The time to drain is up: what the handler fails with now is our doing. */
+    private boolean abandoned;
+
+    Handling(List<HeldMessage> run) {
+        this.run = run;
+    }
+
+    Thread thread() {
+        return thread;
+    }
+
+    /** Interrupts the handler, and nothing that its thread does later. */
+    synchronized void interrupt() {
+        if (!ended) {
+            interrupted = true;
+            thread.interrupt();
+        }
+    }
+
+    /** As interrupt, because the consumer waits no longer. */
+    synchronized void abandon() {
+        abandoned = true;
+        interrupt();
+    }
+
+    /** The handler has ended; returns whether it was abandoned. Caller: its thread. */
+    synchronized boolean end() {
+        ended = true;
+        if (interrupted) {
+            Thread.interrupted(); // ours, and too late for this handler
+        }
+        return abandoned;
+    }
+}

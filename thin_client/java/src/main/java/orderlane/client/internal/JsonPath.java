@@ -1,0 +1,71 @@
+package orderlane.client.internal;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/** A plain path into a JSON document: {@code $.a.b[0]['c d']}. Pure. */
+public final class JsonPath {
+    private static final Pattern STEP =
+            Pattern.compile(
+                    "\\.(?<name>[A-Za-z_][A-Za-z0-9_]*)|\\[(?<index>0|[1-9][0-9]{0,8})]"
+                            + "|\\['(?<quoted>[^'\\\\]*)']");
+
+    private final List<Object> steps; // a String for a member, an Integer for an element
+
+    private JsonPath(List<Object> steps) {
+        this.steps = steps;
+    }
+
+    /** Reads a path; throws IllegalArgumentException for what is none of this plain kind. */
+    public static JsonPath compile(String text) {
+        List<Object> steps = new ArrayList<>();
+        Matcher step = STEP.matcher(text);
+        int end = text.startsWith("$") ? 1 : text.length() + 1;
+        while (end < text.length() && step.find(end) && step.start() == end) {
+            end = step.end();
+            if (step.group("index") != null) {
+                steps.add(Integer.valueOf(step.group("index")));
+            } else {
+                steps.add(step.group("name") != null ? step.group("name") : step.group("quoted"));
+            }
+        }
+        if (end != text.length() || steps.isEmpty()) {
+            throw new IllegalArgumentException(
+                    "'" + text + "' is no JSON path that a producer can follow:"
+                            + " expected steps like $.a.b[0] or $['a']");
+        }
+        return new JsonPath(List.copyOf(steps));
+    }
+
+    /**
+     * What stands at the path in a document, as text: strings as they are, the rest as canonical
+     * JSON. Empty if nothing stands there, or null, or the bytes are no JSON.
+     */
+    public Optional<String> textIn(byte[] document) {
+        Object value;
+        try {
+            value = JsonReader.read(document);
+        } catch (JsonReader.NotJson error) {
+            return Optional.empty();
+        }
+        for (Object step : steps) {
+            if (step instanceof String name && value instanceof Map<?, ?> object) {
+                value = object.get(name);
+            } else if (step instanceof Integer index
+                    && value instanceof List<?> list
+                    && index < list.size()) {
+                value = list.get(index);
+            } else {
+                return Optional.empty();
+            }
+        }
+        if (value == null) {
+            return Optional.empty();
+        }
+        return Optional.of(value instanceof String text ? text : CanonicalJson.write(value));
+    }
+}

@@ -1,0 +1,226 @@
+package orderlane.client.internal;
+
+import java.math.BigDecimal;
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * Reads JSON (RFC 8259), strictly, for sharding keys alone: objects become Map, arrays List, numbers
+ * BigDecimal, the rest String, Boolean and null. Of a name that stands twice the last counts. Pure.
+ */
+final class JsonReader {
+    /** What the bytes are not. */
+    static final class NotJson extends Exception {
+        private static final long serialVersionUID = 1L;
+
+        NotJson(String message) {
+            super(message);
+        }
+    }
+
+    private static final int MAX_DEPTH = 512;
+    /** A number's exponent beyond this names nothing that a double could hold. */
+    private static final int MAX_EXPONENT_DIGITS = 4;
+
+    private static final int MAX_NUMBER = 1_000;
+
+    private final String text;
+    private int at;
+    private int depth;
+
+    private JsonReader(String text) {
+        this.text = text;
+    }
+
+    /** The value that the bytes, as UTF-8, are the text of. */
+    static Object read(byte[] document) throws NotJson {
+        String text;
+        try {
+            text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(document)).toString();
+        } catch (CharacterCodingException error) {
+            throw new NotJson("it is no UTF-8");
+        }
+        JsonReader reader = new JsonReader(text);
+        Object value = reader.value();
+        if (reader.peek() != '\0' || reader.at < text.length()) {
+            throw reader.unexpected();
+        }
+        return value;
+    }
+
+    private Object value() throws NotJson {
+        return switch (peek()) {
+            case '{' -> object();
+            case '[' -> array();
+            case '"' -> string();
+            case 't' -> word("true", Boolean.TRUE);
+            case 'f' -> word("false", Boolean.FALSE);
+            case 'n' -> word("null", null);
+            default -> number();
+        };
+    }
+
+    private Map<String, Object> object() throws NotJson {
+        Map<String, Object> members = new LinkedHashMap<>();
+        enter();
+        if (peek() != '}') {
+            do {
+                if (peek() != '"') {
+                    throw unexpected();
+                }
+                String name = string();
+                expect(':');
+                members.put(name, value());
+            } while (skip(','));
+        }
+        expect('}');
+        depth--;
+        return members;
+    }
+
+    private List<Object> array() throws NotJson {
+        List<Object> elements = new ArrayList<>();
+        enter();
+        if (peek() != ']') {
+            do {
+                elements.add(value());
+            } while (skip(','));
+        }
+        expect(']');
+        depth--;
+        return elements;
+    }
+
+    private void enter() throws NotJson {
+        at++;
+        if (++depth > MAX_DEPTH) {
+            throw new NotJson("it is nested too deep");
+        }
+    }
+
+    private String string() throws NotJson {
+        StringBuilder string = new StringBuilder();
+        for (at++; at < text.length(); at++) {
+            char each = text.charAt(at);
+            if (each == '"') {
+                at++;
+                return wellFormed(string.toString());
+            }
+            if (each < ' ') {
+                throw unexpected();
+            }
+            string.append(each == '\\' ? escaped() : each);
+        }
+        throw unexpected();
+    }
+
+    private char escaped() throws NotJson {
+        at++;
+        char each = at < text.length() ? text.charAt(at) : '\0';
+        int place = "\"\\/bfnrt".indexOf(each);
+        if (place >= 0) {
+            return "\"\\/\b\f\n\r\t".charAt(place);
+        }
+        if (each != 'u') {
+            throw unexpected();
+        }
+        int unit = 0;
+        for (int digits = 0; digits < 4; digits++) {
+            at++;
+            int digit = at < text.length() ? "0123456789abcdef".indexOf(lower(text.charAt(at))) : -1;
+            if (digit < 0) {
+                throw unexpected();
+            }
+            unit = 16 * unit + digit;
+        }
+        return (char) unit;
+    }
+
+    private static char lower(char each) {
+        return each >= 'A' && each <= 'F' ? (char) (each + 'a' - 'A') : each;
+    }
+
+    private static String wellFormed(String string) throws NotJson {
+        if (!StandardCharsets.UTF_8.newEncoder().canEncode(string)) {
+            throw new NotJson("a string holds half a surrogate pair");
+        }
+        return string;
+    }
+
+    private BigDecimal number() throws NotJson {
+        int begin = at;
+        skipChar('-');
+        if (!skipChar('0')) {
+            digits();
+        }
+        if (skipChar('.')) {
+            digits();
+        }
+        int exponent = at;
+        if (skipChar('e') || skipChar('E')) {
+            if (!skipChar('+')) {
+                skipChar('-');
+            }
+            exponent = at;
+            digits();
+        }
+        if (at - exponent > MAX_EXPONENT_DIGITS || at - begin > MAX_NUMBER) {
+            throw new NotJson("a number is out of all bounds");
+        }
+        return new BigDecimal(text.substring(begin, at));
+    }
+
+    private void digits() throws NotJson {
+        int begin = at;
+        while (at < text.length() && text.charAt(at) >= '0' && text.charAt(at) <= '9') {
+            at++;
+        }
+        if (at == begin) {
+            throw unexpected();
+        }
+    }
+
+    private Object word(String word, Object value) throws NotJson {
+        if (!text.startsWith(word, at)) {
+            throw unexpected();
+        }
+        at += word.length();
+        return value;
+    }
+
+    /** The next character that is no space, left where it is; 0 at the end. */
+    private char peek() {
+        while (at < text.length() && " \t\r\n".indexOf(text.charAt(at)) >= 0) {
+            at++;
+        }
+        return at < text.length() ? text.charAt(at) : '\0';
+    }
+
+    private boolean skip(char wanted) {
+        return peek() == wanted && skipChar(wanted);
+    }
+
+    private boolean skipChar(char wanted) {
+        boolean found = at < text.length() && text.charAt(at) == wanted;
+        at += found ? 1 : 0;
+        return found;
+    }
+
+    private void expect(char wanted) throws NotJson {
+        if (!skip(wanted)) {
+            throw unexpected();
+        }
+    }
+
+    private NotJson unexpected() {
+        return new NotJson(
+                at < text.length()
+                        ? "'" + text.charAt(at) + "' at " + at + " does not fit"
+                        : "it ends too early");
+    }
+}

@@ -1,0 +1,198 @@
+package orderlane.client.internal;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * The messages a client holds: open ones with handlers, ready ones, and those behind their key's.
+ * Pure; O(1) where nothing else is said.
+ */
+final class Leases {
+    private final int concurrency;
+    private final Map<LeaseName, Lease> held = new LinkedHashMap<>();
+    private final Deque<Lease> ready = new ArrayDeque<>();
+    /** By key with a lease ready or open: those that wait behind it. */
+    private final Map<Lease.Key, Deque<Lease>> chains = new HashMap<>();
+
+    private int handlers;
+
+    Leases(int concurrency) {
+        this.concurrency = concurrency;
+    }
+
+    /** Handlers at work: a run given out as a whole has one. */
+    int handlers() {
+        return handlers;
+    }
+
+    int concurrency() {
+        return concurrency;
+    }
+
+    int size() {
+        return held.size();
+    }
+
+    Collection<Lease> all() {
+        return held.values();
+    }
+
+    /** Those to keep alive at a proxy; O(n). */
+    List<Lease> at(Home home) {
+        List<Lease> found = new ArrayList<>();
+        for (Lease lease : held.values()) {
+            if (lease.home == home && !lease.message.leaseLost()) {
+                found.add(lease);
+            }
+        }
+        return found;
+    }
+
+    /** Leases that wait for nothing but a handler. */
+    int ready() {
+        return ready.size();
+    }
+
+    /** True if a message of this key is here; false without a key. */
+    boolean has(Lease.Key key) {
+        return key != null && chains.containsKey(key);
+    }
+
+    /** False once it was closed or removed. */
+    boolean holds(Lease lease) {
+        return held.get(lease.message.name()) == lease;
+    }
+
+    /** Takes a new lease in; one that is held already is ignored, and false returned. */
+    boolean add(Lease lease) {
+        if (held.putIfAbsent(lease.message.name(), lease) != null) {
+            return false;
+        }
+        Deque<Lease> chain = lease.key == null ? null : chains.get(lease.key);
+        if (chain != null) {
+            chain.add(lease);
+            return true;
+        }
+        if (lease.key != null) {
+            chains.put(lease.key, new ArrayDeque<>(0));
+        }
+        ready.add(lease);
+        return true;
+    }
+
+    /** Opens the next ready lease that has not run out, or returns null; O(those that have). */
+    Lease take(long nowNs) {
+        if (handlers >= concurrency) {
+            return null;
+        }
+        for (int left = ready.size(); left > 0; left--) {
+            Lease lease = ready.remove();
+            if (lease.message.deadlineNs > nowNs) {
+                lease.open = true;
+                handlers++;
+                return lease;
+            }
+            ready.add(lease); // other keys', so their order does not matter
+        }
+        return null;
+    }
+
+    /** Opens what is left of its run too, for the same handler; O(run). */
+    List<Lease> takeRest(Lease first, long nowNs) {
+        List<Lease> rest = new ArrayList<>();
+        Deque<Lease> chain = first.key == null ? new ArrayDeque<>(0) : chains.get(first.key);
+        while (!chain.isEmpty()
+                && chain.peek().run == first.run
+                && chain.peek().message.deadlineNs > nowNs) {
+            Lease lease = chain.remove();
+            lease.open = true;
+            rest.add(lease);
+        }
+        return rest;
+    }
+
+    /**
+     * Ends what one handler had; its key's next lease gets ready. Throws IllegalArgumentException
+     * if a message was not with a handler.
+     */
+    List<Lease> close(List<HeldMessage> messages) {
+        List<Lease> closed = new ArrayList<>(messages.size());
+        for (HeldMessage message : messages) {
+            Lease lease = held.get(message.name());
+            if (lease == null || !lease.open) {
+                throw new IllegalArgumentException(message + ": not with a handler");
+            }
+            closed.add(lease);
+        }
+        handlers--;
+        closed.forEach(lease -> held.remove(lease.message.name()));
+        advance(closed.get(0).key);
+        return closed;
+    }
+
+    /** Forgets and returns what waits behind these, which are with a handler, in their run; O(run). */
+    List<Lease> dropRest(HeldMessage message) {
+        Lease lease = held.get(message.name());
+        List<Lease> rest = new ArrayList<>();
+        if (lease != null && lease.key != null) {
+            for (Iterator<Lease> each = chains.get(lease.key).iterator(); each.hasNext(); ) {
+                Lease behind = each.next();
+                if (behind.run == lease.run) {
+                    each.remove();
+                    held.remove(behind.message.name());
+                    rest.add(behind);
+                }
+            }
+        }
+        return rest;
+    }
+
+    /** Forgets a lease that is not open; O(n). */
+    void drop(Lease lease) {
+        held.remove(lease.message.name());
+        if (ready.remove(lease)) {
+            advance(lease.key);
+        } else { // only those with a key wait behind another
+            chains.get(lease.key).remove(lease);
+        }
+    }
+
+    /** Forgets and returns all that are not open; O(n). */
+    List<Lease> dropWaiting() {
+        List<Lease> waiting = new ArrayList<>();
+        Set<Lease.Key> openKeys = new HashSet<>();
+        for (Lease lease : held.values()) {
+            if (lease.open) {
+                openKeys.add(lease.key);
+            } else {
+                waiting.add(lease);
+            }
+        }
+        waiting.forEach(lease -> held.remove(lease.message.name()));
+        ready.clear();
+        chains.keySet().retainAll(openKeys);
+        chains.values().forEach(Collection::clear);
+        return waiting;
+    }
+
+    private void advance(Lease.Key key) {
+        if (key == null) {
+            return;
+        }
+        Lease next = chains.get(key).poll();
+        if (next == null) {
+            chains.remove(key);
+        } else {
+            ready.add(next);
+        }
+    }
+}

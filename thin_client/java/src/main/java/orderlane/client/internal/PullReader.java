@@ -1,0 +1,92 @@
+package orderlane.client.internal;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import orderlane.client.ProtocolException;
+import orderlane.client.gen.consumer.Context;
+import orderlane.client.gen.consumer.LeaseRef;
+import orderlane.client.gen.consumer.Message;
+import orderlane.client.gen.consumer.PullResponse;
+
+/** Reads the leases of an answer, batch by batch. Pure. */
+final class PullReader {
+    private PullReader() {}
+
+    /** The answer and the further batches that hang on it. */
+    static List<PullResponse> parts(PullResponse response) {
+        List<PullResponse> parts = new ArrayList<>();
+        parts.add(response);
+        if (response.getMore() != null) {
+            parts.addAll(response.getMore());
+        }
+        return parts;
+    }
+
+    /** host:port of the proxy that holds the leases; null if the answer does not say. */
+    static String home(List<PullResponse> parts) {
+        for (PullResponse part : parts) {
+            if (part.getHome() != null && !part.getHome().isEmpty()) {
+                return part.getHome();
+            }
+        }
+        return null;
+    }
+
+    /**
+     * All leases of an answer; {@code sentNs}: when its pull was sent. Throws ProtocolException if
+     * it lacks what a lease needs.
+     */
+    static List<Lease> leases(PullResponse response, Home home, long sentNs, Clock clock) {
+        List<Lease> leases = new ArrayList<>();
+        for (PullResponse part : parts(response)) {
+            if (part.getMessagesSize() > 0) {
+                readBatch(part, response.getLeaseMs(), home, sentNs, clock, leases);
+            }
+        }
+        return leases;
+    }
+
+    private static void readBatch(
+            PullResponse part, int outerMs, Home home, long sentNs, Clock clock, List<Lease> into) {
+        Context context = part.getContext() == null ? new Context() : part.getContext();
+        String topic = context.getTopic();
+        String queue = context.getQid();
+        long lengthMs = part.getLeaseMs() == 0 ? outerMs : part.getLeaseMs();
+        if (topic == null || topic.isEmpty() || queue == null || queue.isEmpty() || lengthMs <= 0) {
+            throw new ProtocolException(
+                    "a pull was answered with messages, but without topic, qid or leaseMs", null);
+        }
+        Map<Lease.Key, Object> runs = new HashMap<>();
+        for (Message each : part.getMessages()) {
+            if (!each.isSetLeaseId() || !each.isSetValue() || !each.isSetOffset()) {
+                throw new ProtocolException(
+                        "a message of " + topic + "/" + queue
+                                + " came without body, offset or lease",
+                        null);
+            }
+            LeaseName name = new LeaseName(topic, queue, each.getLeaseId());
+            long lengthNs = lengthMs * Times.MS;
+            HeldMessage message =
+                    new HeldMessage(name, context, each, sentNs + lengthNs, clock);
+            Lease.Key key =
+                    each.isSetOrderKey()
+                            ? new Lease.Key(topic, ByteBuffer.wrap(each.getOrderKey()))
+                            : null;
+            Object run =
+                    key == null ? new Object() : runs.computeIfAbsent(key, any -> new Object());
+            into.add(new Lease(message, home, key, lengthNs, run));
+        }
+    }
+
+    /** The lease that a reference names. */
+    static LeaseName nameIn(LeaseRef reference) {
+        Context context = reference.getContext() == null ? new Context() : reference.getContext();
+        return new LeaseName(
+                context.getTopic() == null ? "" : context.getTopic(),
+                context.getQid() == null ? "" : context.getQid(),
+                reference.getLeaseId());
+    }
+}

@@ -1,0 +1,60 @@
+package orderlane.client.internal;
+
+import java.util.List;
+import java.util.function.Consumer;
+import orderlane.client.Message;
+import orderlane.client.Observer;
+import orderlane.client.OrderlaneException;
+import orderlane.client.Outcome;
+import org.slf4j.Logger;
+
+/** Tells several observers; what one throws is logged and goes no further. */
+final class SafeObserver implements Observer {
+    private final List<Observer> observers;
+    private final Logger log;
+
+    SafeObserver(List<Observer> observers, Logger log) {
+        this.observers = observers;
+        this.log = log;
+    }
+
+    private void tell(Consumer<Observer> what) {
+        for (Observer observer : observers) {
+            try {
+                what.accept(observer);
+            } catch (RuntimeException error) {
+                log.error("an observer failed", error);
+            }
+        }
+    }
+
+    @Override
+    public void onHandleStart(Message message) {
+        tell(observer -> observer.onHandleStart(message));
+    }
+
+    @Override
+    public void onHandleEnd(Message message, Outcome outcome) {
+        tell(observer -> observer.onHandleEnd(message, outcome));
+    }
+
+    @Override
+    public void onPulled(int messages) {
+        tell(observer -> observer.onPulled(messages));
+    }
+
+    @Override
+    public void onSettled(int verdicts, int notHeld) {
+        tell(observer -> observer.onSettled(verdicts, notHeld));
+    }
+
+    @Override
+    public void onLeaseLost(Message message) {
+        tell(observer -> observer.onLeaseLost(message));
+    }
+
+    @Override
+    public void onError(OrderlaneException error) {
+        tell(observer -> observer.onError(error));
+    }
+}

@@ -1,0 +1,413 @@
+package orderlane.client.internal;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalLong;
+import java.util.Set;
+import java.util.stream.Collectors;
+import orderlane.client.gen.consumer.AckAnswer;
+import orderlane.client.gen.consumer.AckRequest;
+import orderlane.client.gen.consumer.ExtendRequest;
+import orderlane.client.gen.consumer.LeaseRef;
+import orderlane.client.gen.consumer.PullRequest;
+import orderlane.client.gen.consumer.PullResponse;
+
+/**
+ * What a consuming client does next. Pure: the shell around it owns sockets, threads and the clock.
+ * It asks {@link #pullAt} and {@link #controlAt} when something is due, sends what {@link
+ * #beginPull} and {@link #beginControl} return, reports the answer or the failure, gives messages
+ * from {@link #take} to handlers, and reports their ends to {@link #settle}. All times in ns; to be
+ * guarded by one lock. {@code thin_client/session.py} is the model, and its rules hold here:
+ *
+ * <p>S1: a verdict rides on the next pull to the proxy that holds its lease. S2: it waits for that
+ * pull, the linger at most; if it may release what a pull at the proxy waits for, it is sent at once
+ * when no message waits here, else once that pull has gone unanswered for 3 ms. S3: it is sent again
+ * until confirmed or its lease cannot be alive. S4: a lease runs from when its pull was <em>sent</em>;
+ * one that ran out is handled only after an extend confirmed it. S5: with a third of its length gone
+ * a lease is extended, handled or waiting. S6: of one order key one handler at a time, even if the
+ * proxy erred. S7: {@code concurrency} handlers at most, and {@code prefetch} more messages wait.
+ * S8: after {@link #stop} what waits and what still arrives is given back. S9: a pull that failed is
+ * repeated under the same id; its leases run from the <em>first</em> sending; once they must be over
+ * a pull has a new id. S10: what came together of one order key is a run: at the first that does not
+ * end well those behind it are given back with the verdict.
+ */
+final class Session {
+    /**
+     * How long a pull may wait: a quarter of the lease, so that what it brings has most of its lease
+     * left (S4); and before any lease was seen.
+     */
+    private static final long MIN_LINGER_NS = 20 * Times.MS;
+
+    private static final long FIRST_LINGER_NS = 1_000 * Times.MS;
+    private static final long MAX_LINGER_NS = 10_000 * Times.MS;
+    /** Pause after an answer that is early and empty: a proxy that shuts down. */
+    private static final long EARLY_PAUSE_NS = 50 * Times.MS;
+    /** A proxy that has messages answers a pull within this; one without lets the pull wait. */
+    private static final long ANSWER_DUE_NS = 3 * Times.MS;
+
+    private record Pull(
+            String requestId,
+            long firstSentNs, // under this id
+            long sentNs,
+            long lingerNs,
+            Verdicts verdicts,
+            Home home) {} // whose verdicts these are
+
+    final SessionOptions options;
+    /** Proxies that hold leases of ours or wait for verdicts, by address; null: it did not say. */
+    final Map<String, Home> homes = new HashMap<>();
+
+    private final Clock clock;
+    private final Leases leases;
+    private final int capacity;
+    private final int lowWater;
+    private boolean stopping;
+    private Pull pull;
+    private Pull failedPull; // to be repeated
+    private long pulls; // ids given so far
+    private long leaseNs; // the longest of those that came last; 0: none came
+    private Home pullHome; // where the connection for pulls leads, if known
+    private long pullRetryAtNs;
+    private int pullFailures;
+    private long lingerNs = FIRST_LINGER_NS;
+
+    /** {@code clock} is what messages tell their time left by; the session itself is told. */
+    Session(SessionOptions options, Clock clock) {
+        this.options = options;
+        this.clock = clock;
+        leases = new Leases(options.concurrency());
+        capacity = options.concurrency() + options.prefetch();
+        lowWater = Math.max(1, (options.prefetch() + 1) / 2);
+    }
+
+    @Override
+    public String toString() {
+        return String.format(
+                "<Session %s handlers=%d ready=%d held=%d pulling=%s homes=%d>",
+                options.group(), leases.handlers(), leases.ready(), leases.size(),
+                pull != null, homes.size());
+    }
+
+    // ---- messages and handlers -----------------------------------------------------------------
+
+    boolean stopping() {
+        return stopping;
+    }
+
+    /** Failures of pulls in a row. */
+    int pullFailures() {
+        return pullFailures;
+    }
+
+    /** How many handlers could begin now; too high while leases that ran out wait. */
+    int takeable() {
+        return Math.min(leases.ready(), leases.concurrency() - leases.handlers());
+    }
+
+    /** True if nothing is under way or waits to be sent. */
+    boolean flushed() {
+        return pull == null
+                && homes.values().stream().noneMatch(home -> home.busy() || !home.verdicts.isEmpty());
+    }
+
+    /** True if nothing is held either. */
+    boolean drained() {
+        return leases.size() == 0 && flushed();
+    }
+
+    /** The next message for a handler, or null (S4, S6, S7). */
+    HeldMessage take(long nowNs) {
+        Lease lease = leases.take(nowNs);
+        return lease == null ? null : lease.message;
+    }
+
+    /** The next message, and what is left of its run, for one handler; empty if there is none. */
+    List<HeldMessage> takeRun(long nowNs) {
+        Lease first = leases.take(nowNs);
+        if (first == null) {
+            return List.of();
+        }
+        List<HeldMessage> run = new ArrayList<>();
+        run.add(first.message);
+        leases.takeRest(first, nowNs).forEach(lease -> run.add(lease.message));
+        return run;
+    }
+
+    /** A handler is done with its message. Throws IllegalArgumentException if it had not this one. */
+    void settle(HeldMessage message, Ending ending, long nowNs) {
+        settle(List.of(message), ending.isOk() ? 1 : 0, ending, nowNs);
+    }
+
+    /**
+     * A handler is done with its run: the first {@code done} are handled, {@code ending} holds for
+     * the next, and the rest goes back (S10).
+     */
+    void settle(List<HeldMessage> run, int done, Ending ending, long nowNs) {
+        boolean failed = done < run.size();
+        List<Lease> rest = failed ? leases.dropRest(run.get(0)) : List.of();
+        List<Lease> closed = leases.close(run);
+        boolean releases = failed || !leases.has(closed.get(0).key);
+        for (int i = 0; i < closed.size(); i++) {
+            Ending each = i < done ? Ending.OK : i == done ? ending : Ending.DEFER;
+            judge(closed.get(i), each, nowNs, releases);
+        }
+        rest.forEach(lease -> judge(lease, Ending.DEFER, nowNs, true));
+    }
+
+    /** Pull no more, and give back what waits (S8). */
+    void stop(long nowNs) {
+        stopping = true;
+        leases.dropWaiting().forEach(lease -> judge(lease, Ending.DEFER, nowNs, true));
+    }
+
+    private static void judge(Lease lease, Ending ending, long nowNs, boolean hurry) {
+        lease.home.verdicts.add(lease.message, ending.outcome(), nowNs);
+        lease.home.verdicts.hurry |= hurry;
+    }
+
+    // ---- pulling -------------------------------------------------------------------------------
+
+    /** When the next pull is due; empty while none is. */
+    OptionalLong pullAt() {
+        boolean enough = leases.ready() >= lowWater || leases.size() >= capacity;
+        boolean none = stopping || pull != null || enough;
+        return none ? OptionalLong.empty() : OptionalLong.of(pullRetryAtNs);
+    }
+
+    /** What to send now, verdicts inside (S1). An answer or a failure has to follow. */
+    PullRequest beginPull(long nowNs) {
+        Home home = pullHome != null ? pullHome : homes.get(null);
+        Verdicts riding = new Verdicts();
+        if (home != null) {
+            riding = home.verdicts;
+            home.verdicts = new Verdicts();
+        }
+        String requestId = null;
+        long firstSentNs = nowNs;
+        if (failedPull != null && !mustBeOver(failedPull, nowNs)) { // S9
+            requestId = failedPull.requestId();
+            firstSentNs = failedPull.firstSentNs();
+        } else {
+            requestId = options.requestPrefix() + ++pulls;
+        }
+        failedPull = null;
+        pull = new Pull(requestId, firstSentNs, nowNs, lingerNs, riding, home);
+        PullRequest request =
+                new PullRequest(options.group())
+                        .setTopics(options.topics())
+                        .setMaxBatchSize(capacity - leases.size())
+                        .setMaxLingerTime((int) (lingerNs / Times.MS))
+                        .setVersion(options.version())
+                        .setClientId(options.clientId())
+                        .setManyQueues(true)
+                        .setRequestId(requestId)
+                        .setAcks(riding.isEmpty() ? null : riding.batches())
+                        .setToken(options.token());
+        if (options.maxRun() > 1) {
+            request.setMaxRun(options.maxRun());
+        }
+        return request;
+    }
+
+    private boolean mustBeOver(Pull failed, long nowNs) {
+        return leaseNs > 0 && nowNs >= failed.firstSentNs() + failed.lingerNs() + leaseNs;
+    }
+
+    /**
+     * Takes the messages in; returns how many came. Throws ProtocolException for a malformed answer;
+     * then nothing has changed, and {@link #pullFailed} has to follow.
+     */
+    int pullAnswered(PullResponse response, long nowNs) {
+        String address = PullReader.home(PullReader.parts(response));
+        Home home = homes.containsKey(address) ? homes.get(address) : new Home(address);
+        List<Lease> arrived = PullReader.leases(response, home, pull.firstSentNs(), clock);
+        Pull answered = pull;
+        pull = null;
+        pullFailures = 0;
+        if (!arrived.isEmpty()) {
+            homes.put(address, home);
+            pullHome = home;
+            long shortest = arrived.stream().mapToLong(lease -> lease.lengthNs).min().getAsLong();
+            leaseNs = arrived.stream().mapToLong(lease -> lease.lengthNs).max().getAsLong();
+            lingerNs = Math.min(Math.max(shortest / 4, MIN_LINGER_NS), MAX_LINGER_NS);
+        } else if (nowNs - answered.sentNs() < answered.lingerNs() / 2) {
+            pullRetryAtNs = nowNs + EARLY_PAUSE_NS;
+        }
+        for (Lease lease : arrived) {
+            if (stopping) {
+                judge(lease, Ending.DEFER, nowNs, true);
+            } else if (leases.add(lease)) {
+                home.planExtend(lease);
+            }
+        }
+        forgetIdleHomes();
+        return arrived.size();
+    }
+
+    /**
+     * The pull had no answer, or a bad one, or no connection could be made for it; its verdicts go
+     * again (S3).
+     */
+    void pullFailed(long nowNs, double jitter) {
+        if (pull != null) {
+            failedPull = pull;
+            if (pull.home() != null) {
+                pull.home().verdicts.absorb(pull.verdicts());
+            }
+            pull = null;
+        }
+        pullHome = null; // the next connection may lead elsewhere
+        pullFailures++;
+        pullRetryAtNs = nowNs + Times.backoffNs(pullFailures, jitter);
+    }
+
+    // ---- settling and extending ----------------------------------------------------------------
+
+    /** When a settle or extend is due at a proxy (S2, S5); empty while none is. */
+    OptionalLong controlAt(Home home) {
+        if (home.busy()) {
+            return OptionalLong.empty();
+        }
+        long due = flushAt(home);
+        if (home.extendAtNs != null) {
+            due = Math.min(due, home.extendAtNs);
+        }
+        return due == Long.MAX_VALUE
+                ? OptionalLong.empty()
+                : OptionalLong.of(Math.max(due, home.retryAtNs));
+    }
+
+    /** What to send to a proxy now; null: nothing. An answer or a failure has to follow. */
+    Control beginControl(Home home, long nowNs) {
+        if (home.extendAtNs != null && home.extendAtNs <= nowNs) {
+            planExtends(home); // the lease it was planned for may be gone
+            if (home.extendAtNs != null && home.extendAtNs <= nowNs) {
+                return Control.extend(beginExtend(home, nowNs));
+            }
+        }
+        if (flushAt(home) > nowNs) {
+            return null;
+        }
+        home.settling = home.verdicts;
+        home.verdicts = new Verdicts();
+        return Control.settle(
+                new AckRequest(options.group(), home.settling.batches())
+                        .setClientId(options.clientId())
+                        .setToken(options.token()));
+    }
+
+    /** The settle or extend was answered; returns messages with handlers whose lease is lost. */
+    List<HeldMessage> controlAnswered(Home home, AckAnswer answer) {
+        List<Lease> extended = home.extending;
+        home.extending = null;
+        home.settling = null;
+        home.failures = 0;
+        home.retryAtNs = 0;
+        List<HeldMessage> lost = new ArrayList<>();
+        if (extended != null) {
+            Set<LeaseName> refused =
+                    answer.getNotHeld().stream().map(PullReader::nameIn).collect(Collectors.toSet());
+            for (Lease lease : extended) {
+                if (refused.contains(lease.message.name())) {
+                    lose(lease, lost);
+                } else {
+                    lease.lengthNs = home.askedLengthNs;
+                    lease.message.deadlineNs = home.askedNs + lease.lengthNs;
+                }
+            }
+            planExtends(home);
+        }
+        forgetIdleHomes();
+        return lost;
+    }
+
+    /**
+     * No answer: all goes again (S3). Returns messages with handlers whose lease is lost: its time
+     * is up, and its proxy says nothing.
+     */
+    List<HeldMessage> controlFailed(Home home, long nowNs, double jitter) {
+        if (home.settling != null) {
+            home.verdicts.absorb(home.settling);
+        }
+        home.settling = null;
+        home.extending = null;
+        home.failures++;
+        home.retryAtNs = nowNs + Times.backoffNs(home.failures, jitter);
+        if (home.verdicts.usefulUntilNs <= nowNs) {
+            home.verdicts = new Verdicts();
+        }
+        List<HeldMessage> lost = new ArrayList<>();
+        for (Lease lease : leases.at(home)) {
+            if (lease.message.deadlineNs <= nowNs) {
+                lose(lease, lost);
+            }
+        }
+        planExtends(home);
+        forgetIdleHomes();
+        return lost;
+    }
+
+    /** When the verdicts for a proxy have to go; MAX_VALUE: there are none. */
+    private long flushAt(Home home) {
+        Long since = home.verdicts.sinceNs;
+        if (since == null) {
+            return Long.MAX_VALUE;
+        }
+        boolean hurry = home.verdicts.hurry && pull != null;
+        if (stopping || hurry && leases.ready() == 0) {
+            return since;
+        }
+        long last = since + options.ackLingerNs();
+        return hurry ? Math.min(last, Math.max(since, pull.sentNs() + ANSWER_DUE_NS)) : last;
+    }
+
+    private ExtendRequest beginExtend(Home home, long nowNs) {
+        home.extending = leases.at(home);
+        home.askedNs = nowNs;
+        // Of several lengths the shortest: the proxy would cap a longer one without saying so.
+        home.askedLengthNs =
+                home.extending.stream().mapToLong(lease -> lease.lengthNs).min().getAsLong();
+        List<LeaseRef> references = new ArrayList<>(home.extending.size());
+        for (Lease lease : home.extending) {
+            references.add(new LeaseRef(lease.message.context, lease.message.leaseId()));
+        }
+        return new ExtendRequest(
+                        options.group(), references, (int) (home.askedLengthNs / Times.MS))
+                .setClientId(options.clientId())
+                .setToken(options.token());
+    }
+
+    private void planExtends(Home home) {
+        home.extendAtNs = null;
+        leases.at(home).forEach(home::planExtend);
+    }
+
+    private void lose(Lease lease, List<HeldMessage> lost) {
+        if (!leases.holds(lease)) {
+            return;
+        }
+        if (lease.open) {
+            lease.message.markLost();
+            lost.add(lease.message);
+        } else {
+            leases.drop(lease);
+        }
+    }
+
+    private void forgetIdleHomes() {
+        if (homes.size() < 2) {
+            return;
+        }
+        Set<Home> needed = new HashSet<>();
+        leases.all().forEach(lease -> needed.add(lease.home));
+        needed.add(pullHome);
+        needed.add(pull == null ? null : pull.home());
+        homes.values()
+                .removeIf(
+                        home ->
+                                !needed.contains(home) && !home.busy() && home.verdicts.isEmpty());
+    }
+}

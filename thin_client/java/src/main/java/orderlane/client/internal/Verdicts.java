@@ -1,0 +1,116 @@
+package orderlane.client.internal;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import orderlane.client.Outcome;
+import orderlane.client.gen.consumer.AckBatch;
+import orderlane.client.gen.consumer.Context;
+import orderlane.client.gen.consumer.Nack;
+
+/**
+ * Verdicts on their way to the proxy that holds the leases, grouped as on the wire. Sending them
+ * twice has the effect of once. Pure.
+ */
+final class Verdicts {
+    /** Characters of an exception's text that go to the operator. */
+    static final int MAX_REASON = 200;
+
+    private record Queue(String topic, String qid) {}
+
+    /** When the oldest came in; null: there is none. */
+    Long sinceNs;
+    /** After this no lease among them can be alive. */
+    long usefulUntilNs;
+    /** Whether they may release what a pull waits for. */
+    boolean hurry;
+
+    private final Map<Queue, AckBatch> batches = new LinkedHashMap<>();
+
+    boolean isEmpty() {
+        return sinceNs == null;
+    }
+
+    /** Adds the verdict on one lease. */
+    void add(HeldMessage message, Outcome outcome, long nowNs) {
+        Context context = message.context;
+        AckBatch batch =
+                batches.computeIfAbsent(
+                        new Queue(message.topic(), message.queue()),
+                        queue ->
+                                new AckBatch(context)
+                                        .setAcked(new ArrayList<>())
+                                        .setNacked(new ArrayList<>())
+                                        .setReleased(new ArrayList<>()));
+        long leaseId = message.leaseId();
+        if (outcome instanceof Outcome.Ok) {
+            batch.getAcked().add(leaseId);
+        } else if (outcome instanceof Outcome.Defer) {
+            batch.getReleased().add(leaseId);
+        } else {
+            batch.getNacked().add(nack(leaseId, outcome));
+        }
+        usefulUntilNs = Math.max(usefulUntilNs, message.deadlineNs);
+        if (isEmpty()) {
+            sinceNs = nowNs;
+        }
+    }
+
+    /** What goes on the wire. */
+    List<AckBatch> batches() {
+        return new ArrayList<>(batches.values());
+    }
+
+    int size() {
+        int size = 0;
+        for (AckBatch batch : batches.values()) {
+            size += batch.getAckedSize() + batch.getNackedSize() + batch.getReleasedSize();
+        }
+        return size;
+    }
+
+    /** Takes those of another in, as after a send that failed. */
+    void absorb(Verdicts other) {
+        if (other.isEmpty()) {
+            return;
+        }
+        other.batches.forEach(
+                (queue, batch) -> {
+                    AckBatch mine = batches.putIfAbsent(queue, batch);
+                    if (mine != null) {
+                        mine.getAcked().addAll(0, batch.getAcked());
+                        mine.getNacked().addAll(0, batch.getNacked());
+                        mine.getReleased().addAll(0, batch.getReleased());
+                    }
+                });
+        usefulUntilNs = Math.max(usefulUntilNs, other.usefulUntilNs);
+        sinceNs = isEmpty() ? other.sinceNs : Long.valueOf(Math.min(sinceNs, other.sinceNs));
+        hurry |= other.hurry;
+    }
+
+    private static Nack nack(long leaseId, Outcome outcome) {
+        Nack nack = new Nack(leaseId);
+        if (outcome instanceof Outcome.Reject reject) {
+            return nack.setReject(true).setReason(shortened(reject.reason()));
+        }
+        Outcome.Retry retry = (Outcome.Retry) outcome;
+        if (!retry.reason().isEmpty()) {
+            nack.setReason(shortened(retry.reason()));
+        }
+        retry.after()
+                .ifPresent(
+                        after -> {
+                            long ms = Times.nanos(after) / Times.MS;
+                            nack.setRetryAfterMs((int) Math.min(ms, Integer.MAX_VALUE));
+                        });
+        return nack;
+    }
+
+    private static String shortened(String text) {
+        if (text.codePointCount(0, text.length()) <= MAX_REASON) {
+            return text;
+        }
+        return text.substring(0, text.offsetByCodePoints(0, MAX_REASON));
+    }
+}

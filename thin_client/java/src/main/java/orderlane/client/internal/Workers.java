@@ -1,0 +1,222 @@
+package orderlane.client.internal;
+
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.locks.ReentrantLock;
+import orderlane.client.Observer;
+import orderlane.client.Outcome;
+import orderlane.client.TraceHook;
+import org.slf4j.Logger;
+
+/**
+ * Runs handlers. A worker takes message after message, and ends when there is none: so a burst costs
+ * one task of the executor for each key at work, not one for each message.
+ */
+final class Workers {
+    private final Session session;
+    private final Work work;
+    private final Executor executor;
+    private final ReentrantLock lock;
+    private final Clock clock;
+    private final Observer observer;
+    private final TraceHook trace;
+    private final Logger log;
+    private final boolean interrupts;
+    private final Feeder.Events events;
+    private final Set<Handling> active = new HashSet<>();
+    private int workers;
+    private boolean starting; // one that has not taken its first message yet
+
+    Workers(
+            Session session,
+            Work work,
+            ConsumerSettings settings,
+            Executor executor,
+            ReentrantLock lock,
+            Clock clock,
+            Observer observer,
+            Feeder.Events events) {
+        this.session = session;
+        this.work = work;
+        this.executor = executor;
+        this.lock = lock;
+        this.clock = clock;
+        this.observer = observer;
+        this.trace = settings.trace();
+        this.log = settings.log();
+        this.interrupts = settings.interruptHandlers();
+        this.events = events;
+    }
+
+    /** True while no handler is at work. With the lock. */
+    boolean idle() {
+        return active.isEmpty();
+    }
+
+    /** True if this thread runs one of the handlers. With the lock. */
+    boolean isHandler(Thread thread) {
+        return active.stream().anyMatch(handling -> handling.thread() == thread);
+    }
+
+    /**
+     * Starts another worker if messages wait; it starts the next in turn. Throws
+     * RejectedExecutionException. With the lock.
+     */
+    void turn() {
+        if (starting
+                || session.stopping()
+                || session.takeable() <= 0
+                || workers >= session.options.concurrency()) {
+            return;
+        }
+        starting = true;
+        workers++;
+        try {
+            executor.execute(this::run);
+        } catch (RejectedExecutionException error) {
+            starting = false;
+            workers--;
+            throw error;
+        }
+    }
+
+    /** The time to drain is up. With the lock. */
+    void abandonAll() {
+        if (interrupts) {
+            active.forEach(Handling::abandon);
+        }
+    }
+
+    /** Tells the handler of a message that its lease is lost. Without the lock. */
+    void lost(HeldMessage message) {
+        log.warn("the lease of {} is lost while it is handled: another may get it", message);
+        observer.onLeaseLost(message);
+        for (Runnable told : message.takeListeners()) {
+            try {
+                told.run();
+            } catch (RuntimeException error) {
+                log.error("what was to be called for a lost lease failed", error);
+            }
+        }
+        Handling handling = message.handling;
+        if (interrupts && handling != null) {
+            handling.interrupt();
+        }
+    }
+
+    private void run() {
+        if (lock.isHeldByCurrentThread()) {
+            throw new RejectedExecutionException(
+                    "it runs handlers on the thread that gives them: it needs threads of its own");
+        }
+        try {
+            Handling next = first();
+            while (next != null) {
+                next = handle(next);
+            }
+        } catch (Throwable bug) { // it must reach the application, not hang it
+            events.failed(bug);
+            throw bug;
+        }
+    }
+
+    private Handling first() {
+        lock.lock();
+        try {
+            starting = false;
+            Handling first = take();
+            events.changed();
+            return first;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** The next messages; null: there are none, and this worker ends. With the lock. */
+    private Handling take() {
+        List<HeldMessage> run = List.of();
+        if (!session.stopping()) {
+            long nowNs = clock.nowNs();
+            if (work.takesRuns()) {
+                run = session.takeRun(nowNs);
+            } else {
+                HeldMessage message = session.take(nowNs);
+                run = message == null ? run : List.of(message);
+            }
+        }
+        if (run.isEmpty()) {
+            workers--;
+            return null;
+        }
+        Handling handling = new Handling(run);
+        run.forEach(message -> message.handling = handling);
+        active.add(handling);
+        return handling;
+    }
+
+    private Handling handle(Handling handling) {
+        List<HeldMessage> run = handling.run;
+        run.forEach(observer::onHandleStart);
+        TraceHook.Scope scope = begin(run.get(0));
+        Work.Result result = work.handle(run);
+        boolean abandoned = handling.end();
+        end(scope);
+        int done = result.done();
+        Ending ending = result.ending();
+        if (ending.error() != null) {
+            ending = judge(run.get(done < run.size() ? done : 0), ending, abandoned);
+        }
+        for (int i = 0; i < run.size(); i++) {
+            run.get(i).takeListeners();
+            Outcome outcome =
+                    i < done ? Outcome.ok() : i == done ? ending.outcome() : Outcome.defer();
+            // Before the session may let the key's next message begin on another thread.
+            observer.onHandleEnd(run.get(i), outcome);
+        }
+        lock.lock();
+        try {
+            active.remove(handling);
+            session.settle(run, done, ending, clock.nowNs());
+            Handling next = take();
+            events.changed();
+            return next;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private Ending judge(HeldMessage message, Ending ending, boolean abandoned) {
+        if (abandoned) {
+            log.warn("handling {} was ended by the drain; it is given back", message);
+            return Ending.DEFER;
+        }
+        if (message.leaseLost()) {
+            log.info("handling {} failed after its lease was lost", message, ending.error());
+        } else {
+            log.error("handling {} failed; it will be retried", message, ending.error());
+        }
+        return ending;
+    }
+
+    private TraceHook.Scope begin(HeldMessage message) {
+        try {
+            return trace.incoming(message);
+        } catch (RuntimeException error) {
+            log.error("the trace hook failed", error);
+            return null;
+        }
+    }
+
+    private void end(TraceHook.Scope scope) {
+        try {
+            if (scope != null) {
+                scope.close();
+            }
+        } catch (RuntimeException error) {
+            log.error("the trace hook failed", error);
+        }
+    }
+}
