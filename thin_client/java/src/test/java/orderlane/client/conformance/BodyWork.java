@@ -1,0 +1,176 @@
+package orderlane.client.conformance;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParseException;
+import com.google.gson.JsonParser;
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import orderlane.client.KeyBatch;
+import orderlane.client.Message;
+import orderlane.client.Observer;
+import orderlane.client.OrderlaneException;
+import orderlane.client.Outcome;
+
+/** What a handler does: the body of its message says it. */
+final class BodyWork implements Observer {
+    final AtomicInteger handled = new AtomicInteger();
+    private final boolean quiet;
+    private final boolean batches;
+    private final double leastMs;
+    private final double mostMs;
+    private final HistoryFile history;
+
+    BodyWork(JsonObject options, HistoryFile history) {
+        this.history = history;
+        quiet = options.has("quiet") && options.get("quiet").getAsBoolean();
+        batches = options.has("form") && options.get("form").getAsString().equals("batches");
+        boolean ranged = options.has("work_ms");
+        leastMs = ranged ? options.getAsJsonArray("work_ms").get(0).getAsDouble() : 0;
+        mostMs = ranged ? options.getAsJsonArray("work_ms").get(1).getAsDouble() : 0;
+    }
+
+    // ---- what is written ----------------------------------------------------------------------
+
+    @Override
+    public void onHandleStart(Message message) {
+        if (!batches) {
+            begun(message);
+        }
+    }
+
+    @Override
+    public void onHandleEnd(Message message, Outcome outcome) {
+        if (!batches) {
+            ended(message, outcome.kind());
+        }
+    }
+
+    @Override
+    public void onError(OrderlaneException error) {
+        Lines.sayError(error);
+    }
+
+    private void begun(Message message) {
+        history.handleStart(message);
+        if (!quiet) {
+            Lines.say(Lines.message(message, Lines.event("start")));
+        }
+    }
+
+    private void ended(Message message, String outcome) {
+        history.handleEnd(message, outcome);
+        if (outcome.equals("ok")) {
+            handled.incrementAndGet();
+        }
+        if (!quiet) {
+            JsonObject line = Lines.place(message, Lines.event("end"));
+            line.addProperty("outcome", outcome);
+            Lines.say(line);
+        }
+    }
+
+    // ---- handlers -----------------------------------------------------------------------------
+
+    Outcome handleBatch(KeyBatch batch) throws Exception {
+        for (Message message : batch) {
+            begun(message);
+            String ended = "retry";
+            try {
+                Outcome outcome = handle(message);
+                ended = outcome.kind();
+                if (!ended.equals("ok")) {
+                    return outcome;
+                }
+                batch.ok(message);
+            } catch (InterruptedException drained) {
+                ended = "defer";
+                throw drained;
+            } finally {
+                ended(message, ended);
+            }
+        }
+        return Outcome.ok();
+    }
+
+    Outcome handle(Message message) throws Exception {
+        JsonObject body = body(message);
+        work(message, body);
+        int times = body.has("times") ? body.get("times").getAsInt() : Integer.MAX_VALUE;
+        String asked = body.has("do") ? body.get("do").getAsString() : "ok";
+        String reason = body.has("reason") ? body.get("reason").getAsString() : "";
+        return switch (message.attempt() <= times ? asked : "ok") {
+            case "ok" -> Outcome.ok();
+            case "retry" ->
+                    body.has("after_ms")
+                            ? Outcome.retryAfter(Duration.ofMillis(body.get("after_ms").getAsLong()))
+                            : Outcome.retry();
+            case "reject" -> Outcome.reject(reason);
+            case "defer" -> Outcome.defer();
+            default -> throw new IllegalStateException(reason);
+        };
+    }
+
+    private static JsonObject body(Message message) {
+        if (message.body().length > 1 && message.body()[0] == '{') {
+            try {
+                JsonElement body = JsonParser.parseString(message.text());
+                if (body.isJsonObject()) {
+                    return body.getAsJsonObject();
+                }
+            } catch (JsonParseException none) {
+                return new JsonObject();
+            }
+        }
+        return new JsonObject();
+    }
+
+    private void work(Message message, JsonObject body) throws InterruptedException {
+        double ms = leastMs;
+        if (body.has("work_ms")) {
+            ms = body.get("work_ms").getAsDouble();
+        } else if (mostMs > leastMs) {
+            ms = ThreadLocalRandom.current().nextDouble(leastMs, mostMs);
+        }
+        boolean untilLost = body.has("until");
+        if (quiet && ms <= 0 && !untilLost) {
+            return;
+        }
+        CountDownLatch told = new CountDownLatch(1);
+        message.onLeaseLost(
+                () -> {
+                    JsonObject line = Lines.place(message, Lines.event("lost"));
+                    line.remove("offset");
+                    Lines.say(line);
+                    told.countDown();
+                });
+        long ns = untilLost ? Long.MAX_VALUE / 2 : (long) (ms * 1e6);
+        if (body.has("stubborn") && body.get("stubborn").getAsBoolean()) {
+            sleepThroughAll(ns);
+        } else {
+            try {
+                told.await(ns, TimeUnit.NANOSECONDS);
+            } catch (InterruptedException error) {
+                if (!message.leaseLost()) {
+                    throw error; // the drain's time is up
+                }
+            }
+        }
+    }
+
+    private static void sleepThroughAll(long ns) {
+        AtomicBoolean never = new AtomicBoolean();
+        long end = System.nanoTime() + ns;
+        while (!never.get() && System.nanoTime() < end) {
+            try {
+                TimeUnit.NANOSECONDS.sleep(end - System.nanoTime());
+            } catch (InterruptedException notice) {
+                // taken no notice of
+            }
+        }
+    }
+}

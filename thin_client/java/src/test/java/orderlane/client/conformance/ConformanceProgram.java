@@ -1,0 +1,129 @@
+package orderlane.client.conformance;
+
+import com.google.gson.JsonNull;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+import java.io.IOException;
+import java.lang.reflect.Proxy;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.function.Consumer;
+import orderlane.client.ClientBuilder;
+import orderlane.client.OrderlaneConsumer;
+import orderlane.client.Tls;
+
+/**
+ * Wraps the client so that the cases of tests/conformance/clients can drive it; the README there
+ * says what it has to do.
+ */
+public final class ConformanceProgram {
+    private ConformanceProgram() {}
+
+    public static void main(String[] arguments) throws Exception {
+        JsonObject options = JsonParser.parseString(arguments[0]).getAsJsonObject();
+        String mode = options.has("mode") ? options.get("mode").getAsString() : "consume";
+        int code = 0;
+        switch (mode) {
+            case "produce" -> PlainCalls.produce(options);
+            case "oneshot" -> PlainCalls.oneshot(options);
+            default -> code = consume(options);
+        }
+        Runtime.getRuntime().halt(code); // a handler that cannot be stopped must not keep it
+    }
+
+    private static int consume(JsonObject options) throws Exception {
+        WarmUp.run();
+        HistoryFile history = new HistoryFile(options);
+        BodyWork work = new BodyWork(options, history);
+        OrderlaneConsumer consumer = consumer(options, work);
+        onSigterm(consumer::stop);
+        Throwable failure = null;
+        String form = options.has("form") ? options.get("form").getAsString() : "handler";
+        if (form.equals("batches")) {
+            consumer.startBatches(work::handleBatch);
+        } else { // the serial form is the handler with one at a time
+            consumer.start(work::handle);
+        }
+        try {
+            consumer.awaitTermination();
+        } catch (RuntimeException error) {
+            failure = error;
+        }
+        history.stop();
+        JsonObject stopped = Lines.event("stopped");
+        stopped.addProperty("handled", work.handled.get());
+        stopped.add("error", failure == null ? JsonNull.INSTANCE : Lines.error(failure));
+        Lines.say(stopped);
+        return failure == null ? 0 : 1;
+    }
+
+    private static OrderlaneConsumer consumer(JsonObject options, BodyWork work) {
+        OrderlaneConsumer.Builder builder =
+                OrderlaneConsumer.builder(options.get("servers").getAsString())
+                        .group(options.get("group").getAsString())
+                        .observer(work);
+        configure(builder, options);
+        if (options.has("topics")) {
+            options.getAsJsonArray("topics").forEach(topic -> builder.topic(topic.getAsString()));
+        }
+        number(options, "concurrency", value -> builder.concurrency(value.intValue()));
+        number(options, "prefetch", value -> builder.prefetch(value.intValue()));
+        number(options, "max_run", value -> builder.maxRun(value.intValue()));
+        number(options, "ack_linger_ms", ms -> builder.ackLinger(Duration.ofMillis(ms)));
+        number(options, "drain_timeout_ms", ms -> builder.drainTimeout(Duration.ofMillis(ms)));
+        if (options.has("client_id")) {
+            builder.clientId(options.get("client_id").getAsString());
+        }
+        return builder.build();
+    }
+
+    /** What all clients have in common. */
+    static void configure(ClientBuilder<?> builder, JsonObject options) {
+        number(options, "request_timeout_ms", ms -> builder.requestTimeout(Duration.ofMillis(ms)));
+        if (options.has("token")) {
+            builder.token(options.get("token").getAsString());
+        }
+        if (options.has("tls")) {
+            JsonObject files = options.getAsJsonObject("tls");
+            Tls.Builder tls = Tls.builder();
+            if (files.has("ca")) {
+                tls.authorities(Path.of(files.get("ca").getAsString()));
+            }
+            if (files.has("cert")) {
+                tls.certificate(
+                        Path.of(files.get("cert").getAsString()),
+                        Path.of(files.get("key").getAsString()));
+            }
+            if (files.has("server_name")) {
+                tls.serverName(files.get("server_name").getAsString());
+            }
+            builder.tls(tls.build());
+        }
+    }
+
+    private static void number(JsonObject options, String name, Consumer<Long> set) {
+        if (options.has(name)) {
+            set.accept(options.get(name).getAsLong());
+        }
+    }
+
+    /** By reflection: the compiler warns of the only class that can do it, and cannot be told not to. */
+    private static void onSigterm(Runnable action) throws IOException {
+        try {
+            Class<?> signal = Class.forName("sun.misc.Signal");
+            Class<?> handler = Class.forName("sun.misc.SignalHandler");
+            Object proxy =
+                    Proxy.newProxyInstance(
+                            handler.getClassLoader(),
+                            new Class<?>[] {handler},
+                            (self, method, given) -> {
+                                action.run();
+                                return null;
+                            });
+            signal.getMethod("handle", signal, handler)
+                    .invoke(null, signal.getConstructor(String.class).newInstance("TERM"), proxy);
+        } catch (ReflectiveOperationException error) {
+            throw new IOException("SIGTERM cannot be handled", error);
+        }
+    }
+}
