@@ -41,9 +41,10 @@ final class PullReader {
      */
     static List<Lease> leases(PullResponse response, Home home, long sentNs, Clock clock) {
         List<Lease> leases = new ArrayList<>();
+        int lengthMs = response.isSetLeaseMs() ? response.getLeaseMs() : 0;
         for (PullResponse part : parts(response)) {
             if (part.getMessagesSize() > 0) {
-                readBatch(part, response.getLeaseMs(), home, sentNs, clock, leases);
+                readBatch(part, lengthMs, home, sentNs, clock, leases);
             }
         }
         return leases;
@@ -54,7 +55,7 @@ final class PullReader {
         Context context = part.getContext() == null ? new Context() : part.getContext();
         String topic = context.getTopic();
         String queue = context.getQid();
-        long lengthMs = part.getLeaseMs() == 0 ? outerMs : part.getLeaseMs();
+        long lengthMs = part.isSetLeaseMs() ? part.getLeaseMs() : outerMs;
         if (topic == null || topic.isEmpty() || queue == null || queue.isEmpty() || lengthMs <= 0) {
             throw new ProtocolException(
                     "a pull was answered with messages, but without topic, qid or leaseMs", null);
