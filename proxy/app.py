@@ -230,7 +230,7 @@ class Proxy:
             registry=registry,
             not_ready=self._not_ready,
             groups=lambda: groups_view(self._lanes),
-            keys=KeyDesk(self._ownerships),
+            keys=KeyDesk(self._context, self._ownerships),
             dead_letters=self._dead_letter_desk,
         )
 

@@ -25,3 +25,11 @@ class Refused(OrderlaneError):
 
 class NotAllowed(OrderlaneError):
     """A request of someone who has not shown a valid token."""
+
+
+class OwnedElsewhere(OrderlaneError):
+    """Other proxies own what was asked for; *addresses* are those of their HTTP ports."""
+
+    def __init__(self, sentence: str, *, addresses: tuple[str, ...]) -> None:
+        super().__init__(sentence)
+        self.addresses = addresses

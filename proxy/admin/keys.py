@@ -7,12 +7,14 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from proxy.errors import OrderlaneError, UnknownName
+from proxy.errors import OrderlaneError, OwnedElsewhere, UnknownName
 from proxy.upstream.key_desk import KeyDesk
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 #: Messages a second: more is no limit at all.
 _MOST = 1_000_000
+#: Header of an answer 421: where the proxies can be asked that own the other queues.
+OWNERS = "Orderlane-Owners"
 VERBS = frozenset({"park", "redrive", "stop"})
 
 
@@ -40,7 +42,7 @@ def key_routes(desk: KeyDesk) -> list[web.RouteDef]:
         if type(rate) not in (int, float) or not 0 <= rate <= _MOST:
             return _bad(f"rate should be messages a second, from 0 (no limit) to {_MOST:,}")
         try:
-            done = desk.act(
+            done = await desk.act(
                 place["group"],
                 place["topic"],
                 place["verb"],
@@ -50,6 +52,9 @@ def key_routes(desk: KeyDesk) -> list[web.RouteDef]:
                 dry_run=asked.get("dry_run") is True,
                 rate=rate,
             )
+        except OwnedElsewhere as error:
+            headers = {OWNERS: ", ".join(error.addresses)} if error.addresses else {}
+            return web.Response(status=421, headers=headers, text=f"{error}\n")
         except OrderlaneError as error:
             status = 404 if isinstance(error, UnknownName) else 409
             return web.Response(status=status, text=f"{error}\n")

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ import orjson
 from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
 from broker_core.errors import ConnectionLost, RemotingError
-from proxy.errors import OrderlaneError
+from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.settings import host_port
 
 _TIMEOUT_S = 3.0
@@ -57,7 +58,11 @@ def ask_proxy(
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         text = error.read().decode(errors="replace").strip()
-        raise OrderlaneError(f"the proxy at {http} answers {error.code}: {text}") from None
+        sentence = f"the proxy at {http} answers {error.code}: {text}"
+        if error.code == HTTPStatus.MISDIRECTED_REQUEST:
+            owners = error.headers.get("Orderlane-Owners", "").split(", ")
+            raise OwnedElsewhere(sentence, addresses=tuple(filter(None, owners))) from None
+        raise OrderlaneError(sentence) from None
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise OrderlaneError(

@@ -11,7 +11,7 @@ import typer
 from proxy.cli.connect import ask_proxy, proxy_groups
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
-from proxy.errors import OrderlaneError
+from proxy.errors import OrderlaneError, OwnedElsewhere
 
 app = typer.Typer(no_args_is_help=True, help="Keys of a group: which are parked, and what to do.")
 
@@ -78,8 +78,27 @@ def _act(
     http: str, group: str, topic: str | None, verb: str, output: OutputFormat, **asked: Any
 ) -> None:
     path = f"{_place(http, group, topic)}/{verb}"
-    row = orjson.loads(ask_proxy(http, path, body=orjson.dumps({"by": "orderlane key", **asked})))
+    body = orjson.dumps({"by": "orderlane key", **asked})
+    try:
+        answer = ask_proxy(http, path, body=body)
+    except OwnedElsewhere as elsewhere:
+        answer = _ask_owners(elsewhere, path, body)
+    row = orjson.loads(answer)
     print_rows([row], columns=_COLUMNS, output=output)
+
+
+def _ask_owners(elsewhere: OwnedElsewhere, path: str, body: bytes) -> bytes:
+    """Ask the proxies that own the other queues, each once."""
+    refusals = [str(elsewhere)]
+    for address in elsewhere.addresses:
+        try:
+            answer = ask_proxy(address, path, body=body)
+        except OrderlaneError as error:
+            refusals.append(str(error))
+        else:
+            typer.echo(f"done by the proxy at {address}, which owns the key's queue", err=True)
+            return answer
+    raise OrderlaneError("\n".join(refusals))
 
 
 def _place(http: str, group: str, topic: str | None) -> str:

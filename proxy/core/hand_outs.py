@@ -7,7 +7,7 @@ job waits until those ahead are finished, and at the first that fails the rest g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from proxy.core.effects import Effects, Nack, Outcome
 from proxy.core.failures import Failures
@@ -147,11 +147,12 @@ class HandOuts:
         Affects: chains (successors become ready), buffer, tracker, window.
         """
         effects = self.on_time(now_ns=now_ns)
+        expired = len(effects.released)  # so many ended with a run that did
         for lease_id in acked:
             self._judge(self._live(lease_id, effects), Plain.ACK, effects, now_ns=now_ns)
         for nack in nacked:
             self._judge(self._live(nack.lease_id, effects), nack, effects, now_ns=now_ns)
-        given_back = {lease.lease_id for lease in effects.released}  # the rest of runs
+        given_back = {lease.lease_id for lease in effects.released[expired:]}  # the rest of runs
         for lease_id in released:
             if lease_id not in given_back:
                 lease = self._live(lease_id, effects)
@@ -227,7 +228,8 @@ class HandOuts:
         """End the leases whose deadline has come; offer the jobs whose retry is due.
 
         An expired job is offered again at once, or given up if its hand-outs are used up. One whose
-        answer was never written is offered uncounted.
+        answer was never written is offered uncounted; so are those of a run that its client had
+        given back, though one ahead of them was open.
         """
         effects = Effects()
         for first, *behind in self._buffer.expired(now_ns):
@@ -236,10 +238,13 @@ class HandOuts:
                 self._take_back(first.job)
                 self._unfollow(behind)
                 continue
-            effects.expired += [first, *behind]
-            for lease in behind:
+            handled, unhandled = _at_expiry(behind)
+            effects.expired += [first, *handled]
+            for lease in handled:
                 self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # it counts
                 self.jobs.unfollow(lease.job)
+            effects.released += unhandled
+            self._unfollow(unhandled)
             self._failed(first.job, nack=None, now_ns=now_ns, effects=effects)
         self._buffer.offer_due(now_ns)
         if self._held_back_ns:
@@ -329,3 +334,15 @@ class HandOuts:
     def _with_refills(self, effects: Effects) -> Effects:
         effects.refills += self.jobs.take_refills()
         return effects
+
+
+def _at_expiry(behind: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:
+    """Of leases *behind* one that expired in its run: those that may have been handled, and those
+    that go back by what their client said of them, or of one ahead of them.
+    """
+    for at, lease in enumerate(behind):
+        if lease.verdict is Plain.RELEASE:
+            return list(behind[:at]), list(behind[at:])
+        if isinstance(lease.verdict, Nack):
+            return list(behind[: at + 1]), list(behind[at + 1 :])
+    return list(behind), []

@@ -101,6 +101,10 @@ class Parking:
         parked = [key for key in self._pipeline.parked if key_text(key) == text]
         return parked or [text.encode()]
 
+    def knows(self, key: bytes) -> bool:
+        """True if *key* is parked, or has an unfinished message here."""
+        return key in self._pipeline.parked or self._pipeline.jobs.knows_key(key)
+
     def view(self, key: bytes) -> dict[str, Any]:
         """What is to be known of *key*: ``copies`` are those in the twin."""
         pipeline, twin = self._pipeline, self._pipeline.twin

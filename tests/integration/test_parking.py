@@ -22,10 +22,8 @@ from proxy.cli import doctor
 from proxy.cli import key as command_line
 from proxy.cli.connect import ask_proxy
 from proxy.core.effects import PipelineStatistics
-from proxy.core.ownership_record import Clean, Delta, Record, SnapshotPart
 from proxy.core.parked_key import parked_topic
 from proxy.errors import OrderlaneError
-from proxy.upstream import ownership_log
 from proxy.upstream.parking import Parking
 from proxy.upstream.retention import look_at
 from tests.support.brokers import Brokers
@@ -259,56 +257,3 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
 async def first_is_kept(_client: BrokerClient, queue: QueueName) -> int:
     """As if the message before it had been deleted, but no copy."""
     return 0 if queue.topic.startswith("%") else 1
-
-
-async def test_parked_keys_outlive_their_ownership_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was written since the key was parked cannot be read any more: its copies say so, too."""
-    desk = Desk("a")
-    real = ownership_log.encode
-    broken = False
-
-    def encode(record: Record) -> bytes:
-        spoils = broken and (isinstance(record, Delta | SnapshotPart | Clean))
-        return b"garbage" if spoils else real(record)
-
-    monkeypatch.setattr(ownership_log, "encode", encode)
-    quick = {"renewal_s": 0.2, "trust_s": 0.8, "request_timeout_s": 0.2}
-    topic = {**PARK, "visibility_timeout_s": 1}
-    async with run_gateway(tmp_path, queues=1, topic=topic, lock=quick) as gateway:
-        proxy, at = await gateway.start_proxy()
-        async with consuming(gateway, at.thrift, "first", handle=desk):
-            await send(gateway, "b")
-            await eventually(lambda: bool(gateway.events("record")), within_s=10)
-            broken = True
-            await send(gateway, "a", "b", "a")
-            await eventually(lambda: copied(proxy, gateway) == 2, within_s=10)
-        await gateway.close_proxy(proxy)  # which commits: nobody reads its messages again
-        broken = False
-        desk.broken.clear()
-        await send(gateway, "a", "b")
-        proxy, at = await gateway.start_proxy()
-        async with consuming(gateway, at.thrift, "second", handle=desk):
-            await eventually(lambda: copied(proxy, gateway) == 1, within_s=20)
-            await eventually(lambda: view(proxy, gateway)["copies"] == 3, within_s=10)
-            assert view(proxy, gateway)["by"] == "recovery"
-            assert desk.done["a"] == []
-            lane = proxy.lanes.find(gateway.group)
-            assert lane is not None
-            assert lane.counts[gateway.topic].damaged_records == 2  # the twin's are, too
-            findings = list(doctor.findings(groups_view([lane])[gateway.group]))
-            assert any("taken over with damaged ownership records" in each for each in findings)
-            await key(at, gateway, "redrive", key="a")
-            await eventually(lambda: desk.done["a"] == [2, 4, 5], within_s=20)
-            await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
-            assert sorted(set(desk.done["b"])) == [1, 3, 6]
-        await gateway.close_proxy(proxy)
-        # What the next one finds is whole again.
-        proxy, at = await gateway.start_proxy()
-        async with consuming(gateway, at.thrift, "third", handle=desk):
-            await send(gateway, "a")
-            await eventually(lambda: desk.done["a"] == [2, 4, 5, 7], within_s=10)
-            lane = proxy.lanes.find(gateway.group)
-            assert lane is not None
-            assert lane.counts[gateway.topic].damaged_records == 0

@@ -52,14 +52,8 @@ class Expected:
         assert self == Expected(
             effects.finished,
             *(
-                [lease.job.offset for lease in leases]
-                for leases in (
-                    effects.acked,
-                    effects.nacked,
-                    effects.released,
-                    effects.expired,
-                    effects.unsent,
-                )
+                [lease.job.offset for lease in getattr(effects, name)]
+                for name in ("acked", "nacked", "released", "expired", "unsent")
             ),
             effects.fenced,
             [job.offset for job in effects.dead_letters],
@@ -314,14 +308,18 @@ class NaiveQueue:
         ended = [job for job in self.leased() if job.deadline_ns <= now_ns]
         runs = {min(each.lease for each in job.run): job.run for job in ended}
         for run in sorted(runs.values(), key=lambda run: (run[0].deadline_ns, run[0].lease)):
-            first, *behind = list(run)
+            first, said = run[0], [job.verdict for job in run]
             if first.unsent:
                 expected.unsent += [job.sent.offset for job in run]
                 self.hand_back(first)
                 continue
-            for job in (first, *behind):
-                expected.expired.append(job.sent.offset)
-            for job in behind:  # unhandled perhaps, but nobody knows: it counts
+            ends = [at + isinstance(v, Nack) for at, v in enumerate(said) if v not in (None, "ack")]
+            handled, back = run[: min(ends, default=len(run))], run[min(ends, default=len(run)) :]
+            expected.expired += [job.sent.offset for job in handled]
+            expected.released += [job.sent.offset for job in back]
+            for job in back[:1]:
+                self.hand_back(job)
+            for job in handled[1:]:  # unhandled perhaps, but nobody knows: it counts
                 self._leave(job)
                 job.state = "waiting"
                 self.failed_attempts[job.sent.offset] = job.attempts

@@ -1,0 +1,50 @@
+"""Runs whose leases expire after their client spoke of some of them."""
+
+from __future__ import annotations
+
+from proxy.core.effects import Nack
+from proxy.core.pull_buffer import Lease
+from proxy.core.queue_pipeline import QueuePipeline
+from tests.support.messages import keyed
+from tests.support.pipelines import lease, offsets, pipeline
+
+
+def run_of(jobs: int) -> tuple[QueuePipeline, list[Lease]]:
+    queue = pipeline(messages=[keyed(offset, "k") for offset in range(jobs)])
+    heads = lease(queue)
+    return queue, queue.lengthen(heads, max_run=jobs, max_jobs=jobs, max_bytes=1 << 30)
+
+
+def attempts_of_next(queue: QueuePipeline, *, now_ns: int) -> list[int]:
+    """Each alone, as their client acks them."""
+    found = []
+    while leases := lease(queue, now_ns=now_ns):
+        found += [each.job.attempts for each in leases]
+        queue.settle(acked=[each.lease_id for each in leases], now_ns=now_ns)
+    return found
+
+
+def test_what_was_given_back_behind_one_that_expires_is_no_attempt() -> None:
+    queue, run = run_of(4)
+    queue.settle(released=[run[2].lease_id], now_ns=0)
+    late_ns = run[0].deadline_ns
+    effects = queue.on_time(now_ns=late_ns)
+    assert (offsets(effects.expired), offsets(effects.released)) == ([0, 1], [2, 3])
+    assert attempts_of_next(queue, now_ns=late_ns) == [2, 2, 1, 1]
+
+
+def test_what_stands_behind_one_that_failed_in_a_run_that_expires_is_no_attempt() -> None:
+    queue, run = run_of(3)
+    queue.settle(nacked=[Nack(run[1].lease_id)], now_ns=0)
+    late_ns = run[0].deadline_ns
+    effects = queue.on_time(now_ns=late_ns)
+    assert (offsets(effects.expired), offsets(effects.released)) == ([0, 1], [2])
+    assert attempts_of_next(queue, now_ns=late_ns) == [2, 2, 1]
+
+
+def test_a_lease_that_went_back_so_is_fenced_as_one_that_expired() -> None:
+    queue, run = run_of(2)
+    queue.settle(released=[run[1].lease_id], now_ns=0)
+    late_ns = run[0].deadline_ns
+    effects = queue.settle(released=[run[1].lease_id], now_ns=late_ns)
+    assert (offsets(effects.released), effects.fenced) == ([1], [run[1].lease_id])
