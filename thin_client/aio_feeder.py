@@ -17,7 +17,7 @@ from thin_client.clock import now_ns
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.leases import Home
 from thin_client.options import Observer, Timing
-from thin_client.servers import Servers
+from thin_client.servers import Destination, Servers
 from thin_client.session import Session
 from thrift_idl import consumer
 
@@ -71,6 +71,7 @@ class AsyncFeeder:
         self.failure: BaseException | None = None
         self._session = session
         self._servers = servers
+        self._pulled_from = servers.destination
         self._timeout_s = timing.request_timeout_s
         self._observer = observer
         self._changed = changed
@@ -117,8 +118,9 @@ class AsyncFeeder:
         session = self._session
         try:
             if self._pulling is None:
+                self._pulled_from = self._servers.destination
                 self._pulling = await AsyncConnection.open(
-                    self._servers.destination, timeout_s=self._timeout_s
+                    self._pulled_from, timeout_s=self._timeout_s
                 )
             request = session.begin_pull(now_ns())
             self.turn()  # with a pull at the proxy, verdicts hurry
@@ -151,12 +153,13 @@ class AsyncFeeder:
         for home in wanted - self._homes.keys():
             alarm = _Alarm(lambda home=home: self._session.control_at(home))  # type: ignore[misc]
             name = f"orderlane settle {home.address}"
-            self._homes[home] = (alarm, self._spawn(self._control_forever(home, alarm), name=name))
+            control = self._control_forever(home, alarm, self._pulled_from)
+            self._homes[home] = (alarm, self._spawn(control, name=name))
         for home in self._homes.keys() - wanted:
             _, task = self._homes.pop(home)
             task.cancel()
 
-    async def _control_forever(self, home: Home, alarm: _Alarm) -> None:
+    async def _control_forever(self, home: Home, alarm: _Alarm, pulled_from: Destination) -> None:
         connection = None
         try:
             while True:
@@ -165,7 +168,7 @@ class AsyncFeeder:
                 if request is None:
                     continue
                 try:
-                    connection = connection or await self._open(home)
+                    connection = connection or await self._open(home, pulled_from)
                     answer = await connection.call(
                         calls.control(request), timeout_s=self._timeout_s
                     )
@@ -200,17 +203,19 @@ class AsyncFeeder:
         for message in lost:
             self._observer.on_lease_lost(message)
 
-    async def _open(self, home: Home) -> AsyncConnection:
+    async def _open(self, home: Home, pulled_from: Destination) -> AsyncConnection:
         """Connect to the proxy that holds the leases; raises ConnectionLost.
 
-        Behind a forwarded port its own name for itself may lead nowhere; then where pulls go is
-        the best guess.
+        Behind a forwarded port its own name for itself may lead nowhere; then its messages came
+        from where it can be reached. Never another proxy: it would know nothing of the leases.
         """
         try:
-            own = self.address if home.address is None else parse_address(home.address)
-            return await AsyncConnection.open(self._servers.at(own), timeout_s=self._timeout_s)
+            own = pulled_from
+            if home.address is not None:
+                own = self._servers.at(parse_address(home.address))
+            return await AsyncConnection.open(own, timeout_s=self._timeout_s)
         except (ConnectionLost, ValueError):
-            return await AsyncConnection.open(self._servers.destination, timeout_s=self._timeout_s)
+            return await AsyncConnection.open(pulled_from, timeout_s=self._timeout_s)
 
     # ---- tasks ----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from thin_client import calls
 from thin_client.addresses import Address, parse_address
@@ -17,7 +18,7 @@ from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.leases import Home
 from thin_client.options import Observer, Timing
-from thin_client.servers import Servers
+from thin_client.servers import Destination, Servers
 from thin_client.session import Session
 from thrift_idl import consumer
 
@@ -86,6 +87,7 @@ class Feeder:
         self.failure: BaseException | None = None
         self._session = session
         self._servers = servers
+        self._pulled_from = servers.destination
         self._lock = lock
         self._timeout_s = timing.request_timeout_s
         self._observer = observer
@@ -135,7 +137,8 @@ class Feeder:
         session = self._session
         try:
             if line.connection is None:
-                line.connection = Connection(self._servers.destination, timeout_s=self._timeout_s)
+                self._pulled_from = self._servers.destination
+                line.connection = Connection(self._pulled_from, timeout_s=self._timeout_s)
             with self._lock:
                 request = session.begin_pull(now_ns())
                 self.turn()  # with a pull at the proxy, verdicts hurry
@@ -167,11 +170,11 @@ class Feeder:
             line = _Line(self._lock, lambda home=home: self._session.control_at(home))  # type: ignore[misc]
             self._homes[home] = line
             name = f"orderlane settle {home.address}"
-            self._spawn(lambda home=home, line=line: self._control_forever(home, line), name=name)  # type: ignore[misc]
+            self._spawn(partial(self._control_forever, home, line, self._pulled_from), name=name)
         for home in self._homes.keys() - wanted:
             self._homes.pop(home).close()
 
-    def _control_forever(self, home: Home, line: _Line) -> None:
+    def _control_forever(self, home: Home, line: _Line, pulled_from: Destination) -> None:
         while True:
             with self._lock:
                 if not line.wait():
@@ -181,7 +184,7 @@ class Feeder:
                 continue
             try:
                 if line.connection is None:
-                    line.connection = self._open(home)
+                    line.connection = self._open(home, pulled_from)
                 answer = line.connection.call(calls.control(request), timeout_s=self._timeout_s)
             except ClientError as error:
                 line.hang_up()
@@ -215,17 +218,19 @@ class Feeder:
         for message in lost:
             self._observer.on_lease_lost(message)
 
-    def _open(self, home: Home) -> Connection:
+    def _open(self, home: Home, pulled_from: Destination) -> Connection:
         """Connect to the proxy that holds the leases; raises ConnectionLost.
 
-        Behind a forwarded port its own name for itself may lead nowhere; then where pulls go is
-        the best guess.
+        Behind a forwarded port its own name for itself may lead nowhere; then its messages came
+        from where it can be reached. Never another proxy: it would know nothing of the leases.
         """
         try:
-            own = self.address if home.address is None else parse_address(home.address)
-            return Connection(self._servers.at(own), timeout_s=self._timeout_s)
+            own = pulled_from
+            if home.address is not None:
+                own = self._servers.at(parse_address(home.address))
+            return Connection(own, timeout_s=self._timeout_s)
         except (ConnectionLost, ValueError):
-            return Connection(self._servers.destination, timeout_s=self._timeout_s)
+            return Connection(pulled_from, timeout_s=self._timeout_s)
 
     # ---- threads --------------------------------------------------------------------------------
 
