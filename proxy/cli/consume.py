@@ -12,8 +12,18 @@ import typer
 import uvloop
 
 from broker_core.tasks import cancel_and_wait, spawn
+from proxy.cli.executing import Executor
 from proxy.cli.observing import HistoryObserver
-from proxy.cli.options import DEFAULT_PROXY, HistoryOption, ProxyOption
+from proxy.cli.options import (
+    DEFAULT_PROXY,
+    CaOption,
+    CertificateOption,
+    HistoryOption,
+    KeyOption,
+    ProxyOption,
+    TokenOption,
+    client_tls,
+)
 from proxy.cli.output import print_json, say
 from proxy.cli.serving import open_history
 from proxy.core.order_key import key_text
@@ -35,16 +45,31 @@ def consume(
     concurrency: Annotated[int, typer.Option(min=1, help="messages handled at a time")] = 8,
     work_ms: Annotated[float, typer.Option(min=0, help="pretend to work so long on each")] = 0.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="print no messages")] = False,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--exec",
+            help="run this shell command for each message, its body on stdin; exit code 0 acks,"
+            " 65 rejects, 69 gives back, others mean retry",
+        ),
+    ] = None,
     proxy: ProxyOption = DEFAULT_PROXY,
+    token: TokenOption = None,
+    tls_ca: CaOption = None,
+    tls_certificate: CertificateOption = None,
+    tls_key: KeyOption = None,
     history: HistoryOption = None,
 ) -> None:
     """Handle messages and print each as one line of JSON; SIGTERM drains.
 
-    A body that is no UTF-8 text is printed as base64 under "body_base64".
+    A body that is no UTF-8 text is printed as base64 under "body_base64". With --exec nothing is
+    printed; the command finds the fields in ORDERLANE_TOPIC, _QUEUE, _OFFSET, _KEY, _ORDER_KEY,
+    _TAG, _ATTEMPT, _BORN_AT_MS, _MESSAGE_ID and _PROPERTIES (JSON).
     """
     writer = open_history(history, "consume")
     name = f"consume-{os.getpid()}"
-    observer = HistoryObserver(writer, group=group, consumer=name)
+    executor = None if command is None else Executor(command)
+    observer = _Watch(writer, group=group, consumer=name, executor=executor)
 
     async def run() -> None:
         consumer = AsyncConsumer(
@@ -53,16 +78,18 @@ def consume(
             topics=topics or None,
             concurrency=concurrency,
             client_id=name,
+            token=token,
+            tls=client_tls(tls_ca, tls_certificate, tls_key),
             observer=observer,
         )
-        handler = _Handler(consumer, work_ms=work_ms, quiet=quiet)
+        printer = _Handler(consumer, work_ms=work_ms, quiet=quiet)
         watch = spawn(_stop_when(consumer, observer, count, until_idle), name="stop when done")
         try:
-            await consumer.run(handler)
+            await consumer.run(executor or printer)
         finally:
             await cancel_and_wait(watch)
-        if handler.failure is not None:
-            raise handler.failure
+        if printer.failure is not None:
+            raise printer.failure
 
     try:
         uvloop.run(run())
@@ -76,6 +103,19 @@ def consume(
         print_json({"handled": observer.handled})
     else:
         say(f"{observer.handled} messages handled")
+
+
+class _Watch(HistoryObserver):
+    """Ends the command of a message whose lease is lost."""
+
+    def __init__(self, *arguments: Any, executor: Executor | None, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._executor = executor
+
+    def on_lease_lost(self, message: Message) -> None:
+        """Someone else may get it."""
+        if self._executor is not None:
+            self._executor.lose(message)
 
 
 class _Handler:

@@ -16,7 +16,16 @@ import orjson
 import typer
 
 from broker_core.clock import now_ns
-from proxy.cli.options import DEFAULT_PROXY, HistoryOption, ProxyOption
+from proxy.cli.options import (
+    DEFAULT_PROXY,
+    CaOption,
+    CertificateOption,
+    HistoryOption,
+    KeyOption,
+    ProxyOption,
+    TokenOption,
+    client_tls,
+)
 from proxy.cli.output import print_json
 from proxy.cli.serving import STOPPED_AT_ONCE, open_history
 from proxy.errors import OrderlaneError
@@ -45,6 +54,10 @@ def produce(
     rate: Annotated[float | None, typer.Option(min=0.1, help="messages a second at most")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="seconds to try each request")] = 30.0,
     proxy: ProxyOption = DEFAULT_PROXY,
+    token: TokenOption = None,
+    tls_ca: CaOption = None,
+    tls_certificate: CertificateOption = None,
+    tls_key: KeyOption = None,
     history: HistoryOption = None,
 ) -> None:
     """Send messages: the lines of stdin, or COUNT made ones. Those of a key keep their order.
@@ -57,7 +70,8 @@ def produce(
     made = _from_stdin(keyed=keyed) if count is None else _made(count, keys)
     chunks = _chunks(made, topic=topic, tag=tag, batch=batch)
     try:
-        producer = Producer(proxy, timeout_s=timeout)
+        tls = client_tls(tls_ca, tls_certificate, tls_key)
+        producer = Producer(proxy, timeout_s=timeout, token=token, tls=tls)
     except ValueError as error:
         raise OrderlaneError(str(error)) from None
     with producer, closing(open_history(history, "produce")) as writer, _Ending() as ending:

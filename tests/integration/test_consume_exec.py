@@ -1,0 +1,157 @@
+"""``orderlane consume --exec``: what a command sees, and what its end means."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from broker_core.tasks import spawn
+from proxy.cli.consume import _Watch
+from proxy.cli.executing import Executor, environment_of
+from proxy.history.record import NullHistory
+from tests.support.eventually import eventually
+from tests.support.processes import Children
+from tests.support.scripted_proxy import ScriptedProxy
+from tests.unit.test_client_parts import message_with
+from thin_client import AsyncConsumer, Timing
+
+QUICK = Timing(request_timeout_s=0.5, drain_timeout_s=0.5)
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[ScriptedProxy]:
+    async with ScriptedProxy(lease_ms=600) as scripted:
+        yield scripted
+
+
+@asynccontextmanager
+async def running(proxy: ScriptedProxy, command: str) -> AsyncIterator[AsyncConsumer]:
+    executor = Executor(command)
+    watch = _Watch(NullHistory(), group="g", consumer="c", executor=executor)
+    consumer = AsyncConsumer(proxy.address, group="g", timing=QUICK, observer=watch)
+    task = spawn(consumer.run(executor, handle_signals=False), name="consumer")
+    yield consumer
+    consumer.stop()
+    await asyncio.wait_for(task, 10)
+
+
+async def test_the_command_finds_body_and_fields(proxy: ScriptedProxy, tmp_path: Path) -> None:
+    """The body byte for byte on stdin, the fields in its environment."""
+    body = bytes(range(256)) * 4_000
+    await proxy.put("customer 7", body=body)
+    command = f"cat > {tmp_path}/body; env > {tmp_path}/env"
+    async with running(proxy, command):
+        await proxy.until(lambda: bool(proxy.verdicts))
+    assert proxy.verdicts == [(1, "ok")]
+    assert (tmp_path / "body").read_bytes() == body
+    env = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines())
+    assert env["ORDERLANE_TOPIC"] == "orders"
+    assert env["ORDERLANE_QUEUE"] == "broker-a_0"
+    assert (env["ORDERLANE_KEY"], env["ORDERLANE_ORDER_KEY"]) == ("customer 7", "customer 7")
+    assert (env["ORDERLANE_OFFSET"], env["ORDERLANE_ATTEMPT"]) == ("0", "1")
+    assert env["ORDERLANE_MESSAGE_ID"] == "M1"
+    assert "PATH" in env
+
+
+def test_what_no_environment_can_hold_is_shown_as_it_can_be() -> None:
+    message = message_with(
+        key="a\0b",
+        order_key=b"\xff\x00",
+        properties={"traceparent": "00-1-2-01", "x": "\0"},
+    )
+    env = environment_of(message)
+    assert (env["ORDERLANE_KEY"], env["ORDERLANE_ORDER_KEY"]) == ("a\ufffdb", "0xff00")
+    assert env["TRACEPARENT"] == "00-1-2-01"
+    assert orjson.loads(env["ORDERLANE_PROPERTIES"])["x"] == "\0"
+    assert not {"ORDERLANE_TAG", "ORDERLANE_MESSAGE_ID", "TRACESTATE"} & env.keys()
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict", "reason"),
+    [
+        ("exit 0", "ok", None),
+        ("echo first >&2; echo schema is wrong >&2; exit 65", "reject", "schema is wrong"),
+        ("exit 69", "defer", None),
+        ("echo busy >&2; exit 1", "retry", "CommandFailed: busy"),
+        ("exit 3", "retry", "CommandFailed: exit code 3"),
+        ("kill -9 $$", "retry", "CommandFailed: exit code -9"),
+        ("no-such-command-here", "retry", "not found"),
+    ],
+)
+async def test_the_exit_code_is_the_outcome(
+    proxy: ScriptedProxy, command: str, verdict: str, reason: str | None
+) -> None:
+    await proxy.put("k")
+    async with running(proxy, command):
+        await proxy.until(lambda: bool(proxy.verdicts))
+    assert proxy.verdicts == [(1, verdict)]
+    nacks = [
+        nack
+        for request in proxy.requests
+        for batch in (getattr(request.argument, "acks", None) or ())
+        for nack in batch.nacked or ()
+    ]
+    assert [reason in str(nack.reason) for nack in nacks] == [True] * (reason is not None)
+
+
+async def test_what_a_command_leaves_in_the_background_holds_nothing_up(
+    proxy: ScriptedProxy,
+) -> None:
+    await proxy.put("k")
+    async with running(proxy, "sleep 5 & exit 0"):
+        await proxy.until(lambda: bool(proxy.verdicts), timeout_s=3)
+    assert proxy.verdicts == [(1, "ok")]
+
+
+async def test_a_command_whose_lease_is_lost_is_ended(proxy: ScriptedProxy, tmp_path: Path) -> None:
+    """Someone else may run it for the same message by then."""
+    proxy.not_held = {1}
+    await proxy.put("k")
+    command = (
+        f"trap 'echo ended > {tmp_path}/end; exit 0' TERM; touch {tmp_path}/begun; sleep 9 & wait"
+    )
+    async with running(proxy, command):
+        await eventually((tmp_path / "begun").exists)
+        await eventually((tmp_path / "end").exists)
+
+
+@pytest.mark.parametrize("command", ["sleep 9", "trap '' TERM; sleep 9; sleep 9"])
+async def test_a_command_over_the_drains_time_is_ended_and_its_message_given_back(
+    proxy: ScriptedProxy, tmp_path: Path, command: str
+) -> None:
+    await proxy.put("k")
+    async with running(proxy, f"echo $$ > {tmp_path}/pid; {command}"):
+        await eventually((tmp_path / "pid").exists)
+    assert proxy.verdicts == [(1, "defer")]
+    pid = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_the_verb_runs_it_over_the_messages_of_a_gateway(tmp_path: Path) -> None:
+    """Each of a key in order, and nothing but the count is printed."""
+    with Children(tmp_path) as children:
+        at = children.start("up", "--data", "data", *any_ports()).ready()
+        proxy = ("--proxy", at["thrift"])
+        children.run("produce", "orders", "--count", 30, "--keys", 3, *proxy)
+        command = f"cat >> {tmp_path}/$ORDERLANE_KEY; echo >> {tmp_path}/$ORDERLANE_KEY"
+        done = children.run("consume", "g", "orders", "--exec", command, "--count", 30, *proxy)
+    assert (done.code, done.out) == (0, "")
+    assert done.err.endswith("30 messages handled\n")
+    numbers = [
+        [orjson.loads(line)["n"] for line in path.read_text().splitlines()]
+        for path in tmp_path.glob("key-*")
+    ]
+    assert sum(map(len, numbers)) == 30
+    assert all(each == sorted(each) for each in numbers)
+
+
+def any_ports() -> list[object]:
+    names = ("thrift", "http", "nameserver", "broker")
+    return [part for name in names for part in (f"--{name}-port", 0)]
