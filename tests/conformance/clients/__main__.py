@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.conformance.clients.broken.__main__ import BROKEN
 from tests.conformance.clients.cases import Case, CaseError, read_cases
 from tests.conformance.clients.certificates import Certificates, make_certificates
 from tests.conformance.clients.languages import LANGUAGES, BuildFailed, Language, run
@@ -41,6 +42,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--case", action="append", help="a name or its beginning; default: all")
     parser.add_argument("--no-build", action="store_true", help="take what is built")
     parser.add_argument("--no-tests", action="store_true", help="skip the clients' unit tests")
+    parser.add_argument("--broken", action="store_true", help="do the cases see broken clients?")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the traces of failures")
     return parser.parse_args()
 
@@ -57,6 +59,8 @@ def main() -> int:
         if not cases:
             print(f"conformance: no case is called {options.case}", file=sys.stderr)
             return 2
+    if options.broken:
+        return _run_broken(cases)
     chosen = [each for each in LANGUAGES if not options.language or each.name in options.language]
     ready, skipped, wrong = [], [], 0
     for language in chosen:
@@ -80,6 +84,45 @@ def main() -> int:
     print(f"{passed} passed, {failed} failed, {absent} skipped")
     required = os.environ.get("ORDERLANE_REQUIRE_ALL") == "1"
     return 1 if failed or (absent and required) else 0
+
+
+def _run_broken(cases: Sequence[Case]) -> int:
+    """A table of broken clients; 1 if one passes the case that is meant for it."""
+    by_name = {case.case: case for case in cases}
+    named = {name: broken for name, broken in BROKEN.items() if broken.case in by_name}
+    missed = 0
+    with tempfile.TemporaryDirectory(prefix="orderlane-conformance-") as folder:
+        certificates = make_certificates(Path(folder) / "tls")
+
+        async def one(name: str, places: asyncio.Semaphore) -> tuple[str, Result]:
+            command = [sys.executable, "-m", "tests.conformance.clients.broken", name]
+            play = Play(by_name[named[name].case], command, certificates, patience_s=6.0)
+            async with places:
+                return name, await _played(play)
+
+        async def all_of_them() -> list[tuple[str, Result]]:
+            places = asyncio.Semaphore(AT_A_TIME)
+            return await asyncio.gather(*(one(name, places) for name in named))
+
+        for name, result in asyncio.run(all_of_them()):
+            missed += result.failure is None
+            verdict = "NOT SEEN" if result.failure is None else "seen"
+            print(f"{verdict:<8}  {name:<32} {named[name].case:<36} {result.failure or ''}"[:200])
+    print(f"{len(named) - missed} seen, {missed} not seen")
+    return 1 if missed else 0
+
+
+async def _played(play: Play) -> Result:
+    began = time.monotonic()
+    failure = None
+    try:
+        await play.run()
+    except CaseFailed as error:
+        failure = str(error)
+    except Exception as error:  # of the harness: the other cases go on
+        failure = f"{type(error).__name__}: {error}"
+    trace = f"{play.trace.text()}\n{play.errors.decode(errors='replace')[-3000:]}"
+    return Result(time.monotonic() - began, failure, trace)
 
 
 def _absence(language: Language) -> str | None:
@@ -111,17 +154,8 @@ async def _run(
 
     async def one(language: Language, case: Case) -> None:
         async with places:
-            began = time.monotonic()
             play = Play(case, language.program(), certificates)
-            failure = None
-            try:
-                await play.run()
-            except CaseFailed as error:
-                failure = str(error)
-            except Exception as error:  # of the harness: the other cases go on
-                failure = f"{type(error).__name__}: {error}"
-            trace = f"{play.trace.text()}\n{play.errors.decode(errors='replace')[-3000:]}"
-            results[case.case, language.name] = Result(time.monotonic() - began, failure, trace)
+            results[case.case, language.name] = await _played(play)
 
     async with asyncio.TaskGroup() as group:
         for case in cases:

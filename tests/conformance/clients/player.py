@@ -39,6 +39,7 @@ class Play:
     case: Case
     command: Sequence[str]
     certificates: Certificates
+    patience_s: float = PATIENCE_S
     trace: Trace = field(default_factory=Trace)
     proxies: dict[str, CaseProxy] = field(default_factory=dict)
     process: asyncio.subprocess.Process | None = None
@@ -199,7 +200,7 @@ class Play:
                 found.append(event)
             return event is not None or (self.code is not None)
 
-        patience_s = PATIENCE_S if self.trace.events else FIRST_PATIENCE_S
+        patience_s = self.patience_s if self.trace.events else FIRST_PATIENCE_S
         await self.trace.until(holds, within_s=patience_s)
         if not found:
             ended = f"; the client ended with {self.code}" if self.code is not None else ""
@@ -244,7 +245,7 @@ class Play:
                 self._signal(signal.SIGTERM)
             else:
                 self.process.stdin.close()
-        if not await self.trace.until(lambda: self.code is not None, within_s=PATIENCE_S):
+        if not await self.trace.until(lambda: self.code is not None, within_s=self.patience_s):
             raise CaseFailed("the client did not end")
 
     # ---- the verdict ------------------------------------------------------------------------

@@ -1,0 +1,20 @@
+"""``python -m tests.conformance.clients.broken NAME '{…}'``: the Python program, broken so."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tests.conformance.clients import program
+from tests.conformance.clients.broken import asking, ending, holding, telling
+from tests.conformance.clients.broken.registry import BROKEN
+
+#: Imported for what they register.
+KINDS = (asking, ending, holding, telling)
+
+
+if __name__ == "__main__":
+    BROKEN[sys.argv.pop(1)].apply()
+    code = program.main()
+    sys.stdout.flush()
+    os._exit(code)
