@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from proxy.core.order_key import key_text
-from thin_client import ClientError, ConnectionLost, Message, ProxyFault, Refused
+from thin_client import ClientError, ConnectionLost, Message, ProxyFault, Refused, Tls
 
 _KINDS = {ConnectionLost: "connection", Refused: "refused", ProxyFault: "fault"}
 _one_at_a_time = threading.Lock()
@@ -55,8 +55,6 @@ def security_of(options: dict[str, Any]) -> dict[str, Any]:
     """The client's options ``token`` and ``tls``."""
     found: dict[str, Any] = {"token": options["token"]} if "token" in options else {}
     if "tls" in options:
-        from thin_client import Tls
-
         files = dict(options["tls"])
         found["tls"] = Tls(certificate=files.pop("cert", None), **files)
     return found

@@ -23,6 +23,7 @@ from thin_client import (
     AsyncConsumer,
     ClientError,
     Defer,
+    KeyBatch,
     Message,
     Reject,
     Retry,
@@ -156,7 +157,7 @@ async def _by_handler(consumer: AsyncConsumer, work: Work) -> None:
 
 
 async def _by_batches(consumer: AsyncConsumer, work: Work) -> None:
-    async def handle(batch: Any) -> None:
+    async def handle(batch: KeyBatch) -> None:
         for message in batch:
             await work.handle(message)
             if message.lease_lost:
