@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from tests.mutants import parked
 from tests.mutants.bugs import MUTANTS
 from tests.mutants.scenarios import SCENARIOS, judge
 from tests.mutants.virtual import StandsStill
@@ -33,10 +32,8 @@ def _runs() -> Iterator[tuple[str, str, Callable[[], Events]]]:
     """Invariant (none: it must be clean), what is done, and the run."""
     for scenario in SCENARIOS:
         yield "", f"no bug: {scenario.name}", scenario.run
-    yield "", "no bug: parked and redriven", parked.rightly
     for mutant in MUTANTS:
         yield mutant.invariant, mutant.what, mutant.run
-    yield "R3", "redriven from the tail (a history made by hand)", parked.at_the_tail
 
 
 def _found(run: Callable[[], Events]) -> dict[str, int]:

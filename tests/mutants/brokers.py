@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker_core.client import LockAnswer, PullResult, PullStatus
+from broker_core.client import LockAnswer, PullResult, PullStatus, SendReceipt
 from broker_core.errors import BrokerError, ConnectionLost
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.message import StoredMessage
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage, StoredMessage
 from tests.support.memory_broker import MemoryBrokers, MemoryClient
 from tests.support.messages import message
 
 LOCK_EXPIRY_S = 10.0
+OWNERSHIP_PREFIX = "%OWN%"
 
 
 class Broker(MemoryBrokers):
@@ -33,8 +34,16 @@ class Broker(MemoryBrokers):
 
     def append(self, queue: QueueName, key: str) -> StoredMessage:
         """Store one message of *key*."""
+        sent = OutgoingMessage(topic=queue.topic, body=b"xyz", key=key)
+        sent.properties[UNIQ_KEY] = f"{queue.qid}@{len(self.messages[queue])}"
+        return self.store(queue, sent)
+
+    def store(self, queue: QueueName, sent: OutgoingMessage) -> StoredMessage:
+        """Store one message."""
         log = self.messages[queue]
-        stored = message(len(log), body=b"xyz", key=key, queue_id=queue.queue_id)
+        stored = message(
+            len(log), body=sent.body, key=sent.key, queue_id=queue.queue_id, **sent.properties
+        )
         stored = replace(stored, physical_offset=len(log) * 1000 + queue.queue_id)
         log.append(stored)
         self.logs[queue].append(stored.body)
@@ -90,6 +99,23 @@ class Client(MemoryClient):
             found = log[offset : min(result.next_offset, offset + most)]
             result = replace(result, messages=found, next_offset=offset + len(found))
         return result
+
+    async def send(self, queue: QueueName, message: OutgoingMessage) -> SendReceipt:
+        if queue.topic.startswith(OWNERSHIP_PREFIX):
+            return await super().send(queue, message)
+        return (await self.send_batch(queue, [message]))[0]
+
+    async def send_batch(
+        self, queue: QueueName, messages: Sequence[OutgoingMessage]
+    ) -> list[SendReceipt]:
+        """Messages with all that they carry: copies of parked ones are told by that."""
+        await self._step("send", queue)
+        self._require(queue)
+        places = [self.broker.store(queue, each).queue_offset for each in messages]
+        return [
+            SendReceipt(queue=queue, offset=place, message_id="", offset_message_id="")
+            for place in places
+        ]
 
     async def commit_offset(
         self, group: Group, queue: QueueName, offset: int, *, epoch: int | None = None

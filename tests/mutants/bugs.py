@@ -16,7 +16,9 @@ from proxy.core.effects import Outcome
 from proxy.core.flow_window import FlowWindow
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import JobChains, JobState
+from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.pull_buffer import PullBuffer
+from proxy.core.queue_jobs import QueueJobs
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import RetryPolicy
 from proxy.downstream.replays import Replays
@@ -24,7 +26,7 @@ from proxy.upstream.committer import Committer
 from proxy.upstream.owned_queue import OwnedQueue
 from proxy.upstream.ownership_log import OwnershipLog
 from tests.mutants.clients import Worker
-from tests.mutants.scenarios import Scenario, burst, cut_off, everyday, short, stuck
+from tests.mutants.scenarios import Scenario, burst, cut_off, everyday, parked, short, stuck
 from tests.mutants.world import Events
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -173,6 +175,23 @@ def _expiry_is_free(original: Any, buffer: PullBuffer, now_ns: int) -> Any:
     return ended
 
 
+# ---- parked keys --------------------------------------------------------------------------------
+
+
+def _held_in_name(_original: Any, chains: JobChains, key: bytes) -> None:
+    """It is to be copied, and goes on all the same."""
+    if key in chains._chains:
+        chains.held_keys.add(key)
+
+
+def _whatever_is_ready(_original: Any, pipeline: ParkingPipeline) -> Any:
+    return QueuePipeline._next_job(pipeline)
+
+
+def _last_first(original: Any, jobs: QueueJobs, refill: Any, found: Any) -> Any:
+    return original(jobs, refill, found if jobs.wanted is None else list(found)[::-1])
+
+
 # ---- ownership and commits ----------------------------------------------------------------------
 
 
@@ -304,6 +323,11 @@ MUTANTS = (
            _method(RetryPolicy, "delay_ns", lambda *_: 0)),
     Mutant("R2", "extensions are answered and forgotten",
            _method(PullBuffer, "extend", lambda *_: None)),
+    Mutant("R3", "what stands behind a parked message is handed out",
+           _all(_method(JobChains, "hold", _held_in_name),
+                _method(ParkingPipeline, "_next_job", _whatever_is_ready)), parked),
+    Mutant("R3", "a redrive begins at the tail",
+           _method(QueueJobs, "refilled", _last_first), parked),
     Mutant("N1", "nothing is read while a lease is alive",
            _method(QueuePipeline, "room", _no_room_beside_a_lease), stuck),
     Mutant("N1", "keys are hashed to 8 bits: to their length",

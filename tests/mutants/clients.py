@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,8 @@ class Worker:
     name: str
     batch: int = 4
     work_s: float = 0.01
-    fails: frozenset[str] = frozenset()
-    """Keys whose messages always fail."""
+    fails: Set[str] = frozenset()
+    """Keys whose messages fail, as long as they stand here."""
     slow: frozenset[str] = frozenset()
     """Keys whose messages take 12 s each; their leases are extended."""
     stuck: frozenset[str] = frozenset()

@@ -146,6 +146,36 @@ async def _burst(world: World) -> None:
     await world.finished()
 
 
+async def _parked(world: World) -> None:
+    broken = {"poison"}
+    staff = _Staff(world, fails=broken, sloppy=False)
+    left = await world.start_proxy("left")
+    staff.hire(left, 3)
+    world.send("poison", "poison", "poison")
+    await _load(world, messages=60)
+    await _until(lambda: left.parked() == 3)
+    left.kill()
+    right = await world.start_proxy("right")
+    staff.hire(right, 3)
+    world.send("poison", "poison")
+    await _until(lambda: right.parked() == 5)
+    broken.clear()
+    right.redrive()
+    world.send("poison")
+    await _load(world, messages=30)
+    await _until(lambda: not right.parked())
+    world.send("poison")
+    await world.finished()
+
+
+async def _until(holds: Callable[[], bool], *, within_s: int = 60) -> None:
+    """Wait for it; a bug may keep it from ever coming."""
+    for _ in range(within_s * 5):
+        if holds():
+            return
+        await asyncio.sleep(0.2)
+
+
 everyday = Scenario("everyday", _everyday)
 """A second proxy joins, the first is killed, a third takes its place; one key always fails."""
 short = Scenario("short", _short)
@@ -156,5 +186,7 @@ stuck = Scenario("stuck", _stuck)
 """One message is handled for most of a minute."""
 burst = Scenario("burst", _burst, {"max_jobs_in_memory": 40})
 """More messages at once than there is room for."""
+parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 2})
+"""A key fails and is parked, goes to another proxy, and is redriven there once it is mended."""
 
-SCENARIOS = (everyday, short, cut_off, stuck, burst)
+SCENARIOS = (everyday, short, cut_off, stuck, burst, parked)

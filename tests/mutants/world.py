@@ -19,6 +19,7 @@ from broker_core.remoting.key_hash import java_hash
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.app import Proxy
 from proxy.settings import Settings
+from proxy.upstream.parking import Parking
 from tests.mutants.brokers import Broker, Client, Member
 from thrift_idl import consumer_service
 
@@ -113,6 +114,19 @@ class RunningProxy:
     def cut(self, *, off: bool) -> None:
         """The link to the broker is cut, or whole again."""
         self.client.cut_off = off
+
+    def parked(self) -> int:
+        """How many copies of parked messages wait here."""
+        return sum(each.view(key)["copies"] for each in self._parkings() for key in [*each.keys()])
+
+    def redrive(self) -> None:
+        """An operator wants all parked keys to go on."""
+        for parking in self._parkings():
+            for key in [*parking.keys()]:
+                parking.redrive(key, by="operator")
+
+    def _parkings(self) -> list[Parking]:
+        return list(self._proxy._parkings())
 
     def kill(self) -> None:
         """``kill -9``."""
