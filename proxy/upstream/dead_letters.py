@@ -27,6 +27,7 @@ from proxy.core.parking_pipeline import ORIGIN_EPOCH, ORIGIN_OFFSET
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.durable import check_on_disk
 
 _log = structlog.get_logger("dead-letters")
 
@@ -100,7 +101,7 @@ class DeadLetters:
             there = False
         if not there:
             await self._context.client.create_topic(queue.topic, queues=1, broker=queue.broker)
-        await self._context.client.send(queue, message)
+        check_on_disk([await self._context.client.send(queue, message)])
 
 
 def copy_of(job: Job, pipeline: QueuePipeline, *, to: Topic) -> OutgoingMessage:

@@ -16,6 +16,7 @@ from broker_core.remoting.message import OutgoingMessage
 from proxy.core.ownership_codec import decode, encode
 from proxy.core.ownership_record import Record, SnapshotPart, Unreadable, ownership_topic
 from proxy.core.ownership_replay import LastOwner, replay
+from proxy.upstream.durable import check_on_disk
 from proxy.upstream.queue_range import read_range
 
 _log = structlog.get_logger("ownership")
@@ -41,6 +42,7 @@ class OwnershipLog:
             for number, record in enumerate(records):
                 body = encode(record)
                 sent = await self._client.send(twin, OutgoingMessage(topic=twin.topic, body=body))
+                check_on_disk([sent])
                 first = first if number else sent.offset
         return first
 

@@ -35,6 +35,7 @@ from proxy.lane_history import LaneHistory, rules_in_history
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters import copy_of
+from proxy.upstream.durable import check_on_disk
 from proxy.upstream.queue_reader import read_queue
 
 #: Copies that one request stores.
@@ -243,9 +244,11 @@ class Parking:
         if len(copies) == 1 or any(copy.sys_flag for copy in copies):
             for job, copy in zip(jobs, copies, strict=True):
                 sent = await self._context.client.send(self._queue, copy)
+                check_on_disk([sent])
                 self._copied([job], twin, end=sent.offset + 1)
             return
         receipts = await self._context.client.send_batch(self._queue, copies)
+        check_on_disk(receipts)
         self._copied(jobs, twin, end=receipts[-1].offset + 1)
 
     def _copied(self, jobs: Sequence[Job], twin: TwinPipeline, *, end: int) -> None:

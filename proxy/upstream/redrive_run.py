@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import structlog
 
-from broker_core.client import PullStatus, SendReceipt, SendStatus
+from broker_core.client import PullStatus, SendReceipt
 from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,
@@ -36,6 +36,7 @@ from proxy.core.redrive import (
 )
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters import dead_letter_topic
+from proxy.upstream.durable import check_on_disk
 
 _AT_ONCE = 32
 _LONGEST_SEND_S = 3.0
@@ -246,8 +247,7 @@ class RedriveRun:
             unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
             why = f"there is no topic {message.topic} now" if unknown else str(error)
             raise NotSendable(why) from None
-        if receipt.status is SendStatus.FLUSH_DISK_TIMEOUT:
-            raise RequestTimeout(f"{receipt.queue}: the message was not on disk in time")
+        check_on_disk([receipt])
         return receipt
 
     def _told(self, state: RedriveState | str, **fields: object) -> None:
