@@ -95,7 +95,11 @@ export class Feeder {
   readonly #logger: Logger;
   readonly #closing = new AbortController();
   readonly #pulls: Line;
+  /** Connects once more to where the connection for pulls leads. */
+  #dialAgain: () => Promise<Connection>;
   readonly #homes = new Map<Home, Line>();
+  /** Where the pull went that each was met by. */
+  readonly #metAt = new WeakMap<Home, () => Promise<Connection>>();
   readonly #loops = new Set<Promise<void>>();
 
   constructor(
@@ -107,6 +111,7 @@ export class Feeder {
     this.#dialling = { ...options.dialling, signal: this.#closing.signal };
     this.#listener = options.listener;
     this.#logger = options.logger;
+    this.#dialAgain = this.#dialler();
     this.#pulls = new Line(() => session.pullAt());
   }
 
@@ -149,7 +154,8 @@ export class Feeder {
     const { timeoutMs } = this.#dialling;
     try {
       if (line.connection === null || line.connection.closed) {
-        line.connection = await this.#open();
+        this.#dialAgain = this.#dialler();
+        line.connection = await this.#dialAgain();
       }
       const request = session.beginPull(nowMs());
       this.turn(); // with a pull at the proxy, verdicts hurry
@@ -176,7 +182,9 @@ export class Feeder {
   #meetHomes(): void {
     const wanted = new Set(this.#session.homes.values());
     for (const home of wanted) {
+      if (home.address === null) this.#metAt.set(home, this.#dialAgain);
       if (this.#homes.has(home)) continue;
+      this.#metAt.set(home, this.#dialAgain);
       const line = new Line(() => this.#session.controlAt(home));
       this.#homes.set(home, line);
       this.#spawn(this.#controlForever(home, line));
@@ -234,7 +242,8 @@ export class Feeder {
 
   /**
    * Connect to the proxy that holds the leases. Behind a forwarded port its own name for itself may
-   * lead nowhere; then where pulls go is the best guess.
+   * lead nowhere; then it is where the pull went that brought them. Another proxy is never asked: it
+   * knows nothing of these leases, and its answer would be taken for theirs.
    */
   async #openHome(home: Home): Promise<Connection> {
     const own = home.address === null ? null : readAddress(home.address);
@@ -243,11 +252,13 @@ export class Feeder {
     } catch (error) {
       if (!(error instanceof ConnectionLost)) throw error;
     }
-    return this.#open();
+    return (this.#metAt.get(home) ?? this.#dialAgain)();
   }
 
-  #open(): Promise<Connection> {
-    return Connection.open(this.#servers.address, this.#dialling, this.#servers.round);
+  /** Connects to where pulls go now, also later. */
+  #dialler(): () => Promise<Connection> {
+    const { address, round } = this.#servers;
+    return () => Connection.open(address, this.#dialling, round);
   }
 
   // ---- loops ------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ export interface OutgoingMessage {
 export interface OutgoingDelay {
   topic: string;
   body: Buffer;
-  tags: string;
+  tags: string | null;
   action: 1;
   /** Seconds since 1970. */
   timestamp: number;

@@ -4,15 +4,21 @@
  * differently.
  */
 
-const PATH = /^\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[(?:0|[1-9][0-9]*)\]|\['[^'\\]*'\])+$/;
-const STEP = /\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]+)\]|\['([^']*)'\]/g;
+const NAME = /\.([\p{L}_][\p{L}\p{N}_-]*)/u;
+const STEP = new RegExp(
+  `${NAME.source}|\\[(\\d+)\\]|\\['([^'\\\\]*)'\\]|\\["([^"\\\\]*)"\\]`,
+  "uy",
+);
 
 /** Strings, and whole numbers that may be too long for a double. */
 const TOKEN = /"(?:[^"\\]|\\.)*"|(?<![\d.eE+-])-?\d{16,}(?![\d.eE])/g;
 /** How such numbers are marked once they are read as strings. */
 const LONG = /^\u0000(-?\d{16,})$/;
 
-/** Finds the text of one value of a body; null: it is not there, or null, or the body no JSON. */
+/**
+ * Finds the text of one value of a body; null: it is not there, or null. Throws a SyntaxError for a
+ * body that is no JSON.
+ */
 export type KeyReader = (body: string) => string | null;
 
 const readers = new Map<string, KeyReader>();
@@ -29,25 +35,29 @@ export function keyReader(path: string): KeyReader {
 }
 
 function compile(path: string): KeyReader {
-  if (!PATH.test(path)) {
+  const steps: (string | number)[] = [];
+  let place = path.startsWith("$") ? 1 : path.length;
+  for (STEP.lastIndex = place; place < path.length; place = STEP.lastIndex) {
+    const [step, name, number, single, double] = STEP.exec(path) ?? [];
+    if (step === undefined) break;
+    steps.push(number === undefined ? (name ?? single ?? double ?? "") : Number(number));
+  }
+  if (steps.length === 0 || place < path.length) {
     throw new TypeError(
-      `${JSON.stringify(path)} is no path to a sharding key: expected names and places, as in` +
-        " $.customer.id, $.lines[0] or $['order id']",
+      `${JSON.stringify(path)} is no path to a sharding key: expected names and places alone, such` +
+        " as $.order.id or $.lines[0]['order id']",
     );
   }
-  const steps = [...path.matchAll(STEP)].map(([, name, place, quoted]) =>
-    place === undefined ? (name ?? quoted ?? "") : Number(place),
-  );
   return (body) => {
     let value: unknown;
     try {
       JSON.parse(body); // as it is: what is done to it below must not make it right
-      value = JSON.parse(
-        body.replace(TOKEN, (text) => (text[0] === '"' ? text : `"\\u0000${text}"`)),
-      );
     } catch {
-      return null;
+      throw new SyntaxError(`the body is no JSON, so ${path} finds nothing in it`);
     }
+    value = JSON.parse(
+      body.replace(TOKEN, (text) => (text[0] === '"' ? text : `"\\u0000${text}"`)),
+    );
     for (const step of steps) {
       if (typeof value !== "object" || value === null) return null;
       if (Array.isArray(value) !== (typeof step === "number") || !Object.hasOwn(value, step)) {

@@ -3,7 +3,9 @@
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
+import { createSecureContext } from "node:tls";
 import type { TlsOptions } from "./connection.js";
+import { textOf } from "./errors.js";
 import type { Logger } from "./logger.js";
 import type { Message, TraceContext } from "./message.js";
 import type { SessionOptions } from "./session.js";
@@ -101,7 +103,23 @@ export function readTls(tls: boolean | TlsOptions | undefined): TlsOptions | nul
   if ((tls.certFile === undefined) !== (tls.keyFile === undefined)) {
     throw new TypeError("tls has one of certFile and keyFile: expected both, or neither");
   }
+  checkFiles(tls);
   return tls;
+}
+
+/** Whether the files can be used is told now, and not at each connection for ever. */
+function checkFiles({ caFile: ca, certFile: cert, keyFile: key }: TlsOptions): void {
+  try {
+    for (const [name, file] of Object.entries({ ca, cert, key })) {
+      if (file !== undefined && name !== "key") createSecureContext({ [name]: readFileSync(file) });
+    }
+    if (cert !== undefined && key !== undefined) {
+      createSecureContext({ cert: readFileSync(cert), key: readFileSync(key) });
+    }
+  } catch (error) {
+    const files = [ca, cert, key].filter((file) => file !== undefined).join(", ");
+    throw new TypeError(`tls: ${files}: cannot be used as PEM files: ${textOf(error)}`);
+  }
 }
 
 /** Throws a RangeError unless `value` is a number of milliseconds. */

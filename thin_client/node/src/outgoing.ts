@@ -4,6 +4,7 @@
 
 import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
+import { textOf } from "./errors.js";
 import type { OutgoingDelay, OutgoingMessage } from "./idl.js";
 import { keyReader } from "./json-path.js";
 import { keyHash } from "./key-hash.js";
@@ -14,23 +15,20 @@ export const UNIQUE_ID = "UNIQ_KEY";
 /** What the proxy takes in one request by default. */
 export const MAX_REQUEST_BYTES = 5_000_000;
 
-/** One message to send. Of shardingKey, shardingPath and queue one at most. */
+/** One message to send. */
 export interface Outgoing {
   topic: string;
   body: string | Uint8Array;
   /** By which it can be found, and which orders it in groups that use KEY. */
   key?: string | undefined;
   /**
-   * All messages of one go to one queue, in the order of sending. Absent: the key; with neither the
-   * queues take turns.
+   * All messages of one go to one queue, in the order of sending. Absent: what `shardingPath` finds,
+   * else the key; with none of them the queues take turns.
    */
   shardingKey?: string | undefined;
-  /**
-   * Where the sharding key stands in the body, which is JSON: `$.customer.id`. Not there: as
-   * absent.
-   */
+  /** Where the sharding key stands in the body, which is JSON: `$.customer.id`. */
   shardingPath?: string | undefined;
-  /** A certain queue, by its place in the order of broker names, then ids; or any. */
+  /** This queue, counted from 0 over the brokers by name, or any one, whatever the keys. */
   queue?: number | "random" | undefined;
   tag?: string | undefined;
   /** May hold UNIQ_KEY, which then is the message's id; else one is made. */
@@ -101,35 +99,39 @@ function placeOf(
   { topic, key, shardingKey, shardingPath, queue }: Outgoing,
   body: Buffer,
 ): { hashId: number | null; partitionId: number } {
-  const said = { shardingKey, shardingPath, queue };
-  const names = Object.entries(said).flatMap(([name, value]) =>
-    value === undefined ? [] : [name],
-  );
-  if (names.length > 1) {
-    throw new TypeError(`a message to ${topic} has ${names.join(" and ")}: expected one of them`);
-  }
+  if (queue === "random") return { hashId: null, partitionId: -2 };
   if (queue !== undefined) {
-    if (queue === "random") return { hashId: null, partitionId: -2 };
     if (Number.isInteger(queue) && queue >= 0 && queue < 2 ** 31) {
       return { hashId: null, partitionId: queue };
     }
-    throw new RangeError(`queue is ${queue}: expected a whole number from 0 on, or "random"`);
+    throw new RangeError(
+      `queue of a message to ${topic} is ${queue}: expected a number from 0 on, or "random"`,
+    );
   }
   if (shardingKey !== undefined) checkText(shardingKey, topic);
-  const read = shardingPath === undefined ? undefined : keyReader(shardingPath);
-  const chosen = shardingKey ?? (isUtf8(body) ? read?.(body.toString()) : null) ?? key;
+  const chosen = shardingKey ?? foundKey(topic, shardingPath, body) ?? key;
   return { hashId: chosen === undefined ? null : keyHash(chosen), partitionId: -1 };
+}
+
+function foundKey(topic: string, path: string | undefined, body: Buffer): string | null {
+  if (path === undefined) return null;
+  try {
+    return keyReader(path)(isUtf8(body) ? body.toString() : "");
+  } catch (error) {
+    throw new TypeError(`a message to ${topic} cannot be sent: ${textOf(error)}`);
+  }
 }
 
 function delayed(wire: OutgoingMessage, id: string, delayMs: number): OutgoingDelay {
   duration("delayMs", delayMs);
-  const { topic, body, tags, version, properties, token } = wire;
+  const { topic, key, body, tags, version, token } = wire;
   const timestamp = Math.ceil((Date.now() + delayMs) / 1000);
   const once = { action: 1, dmsgtype: 2 } as const;
+  const properties = key === null ? wire.properties : { ...wire.properties, KEYS: key };
   return {
     topic,
     body,
-    tags: tags ?? "",
+    tags,
     ...once,
     timestamp,
     uuid: id,

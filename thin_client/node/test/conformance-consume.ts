@@ -133,6 +133,7 @@ class Program {
       this.begin(message);
       try {
         await this.handle(message);
+        if (message.leaseLost) throw new Defer();
       } catch (thrown) {
         const drained = thrown instanceof DrainTimeout;
         this.end(message, drained ? "defer" : outcomeName(outcomeOf(thrown)));

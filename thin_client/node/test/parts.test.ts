@@ -51,9 +51,9 @@ test("a sharding key is found in the body, and its text is canonical", () => {
     ["$.id", '{"id": {"b": [1, "x"], "a": null}}', '{"a":null,"b":[1,"x"]}'],
     ["$.a.b[1]['c d']", '{"a": {"b": [0, {"c d": "deep"}]}}', "deep"],
     ["$[0]", '["first"]', "first"],
+    ['$["a b"].d-e.ü', '{"a b": {"d-e": {"ü": 1.50}}}', "1.5"],
     ["$.id", '{"id": null}', null],
     ["$.id", "{}", null],
-    ["$.id", "no JSON", null],
     ["$.id[0]", '{"id": "text"}', null],
     ["$[1]", '["first"]', null],
     ["$.length", "[1, 2]", null],
@@ -61,6 +61,7 @@ test("a sharding key is found in the body, and its text is canonical", () => {
   ];
   for (const [path, body, key] of cases)
     assert.equal(keyReader(path)(body), key, `${path} ${body}`);
+  assert.throws(() => keyReader("$.id")("no JSON"), /the body is no JSON, so \$\.id finds nothing/);
   for (const path of ["", "$", "id", "$..id", "$.*", "$[?@.a]", "$.a[-1]", "$['a\\'b']", "$.a "]) {
     assert.throws(() => keyReader(path), /is no path to a sharding key: expected/, path);
   }
@@ -209,7 +210,8 @@ test("a message says where it goes", () => {
   assert.deepEqual(place({ key: "a", shardingKey: "b" }), [98, -1]);
   assert.deepEqual(place({ key: "a", shardingPath: "$.id" }), [keyHash("7"), -1]);
   assert.deepEqual(place({ key: "a", shardingPath: "$.none" }), [97, -1]);
-  assert.deepEqual(place({ key: "a", queue: 3 }), [null, 3]);
+  assert.deepEqual(place({ key: "a", shardingKey: "b", shardingPath: "$.id" }), [98, -1]);
+  assert.deepEqual(place({ key: "a", shardingKey: "b", queue: 3 }), [null, 3]);
   assert.deepEqual(place({ key: "a", queue: "random" }), [null, -2]);
 });
 
@@ -219,8 +221,9 @@ test("what cannot be sent is refused in a sentence", () => {
     [{ body: 7 }, /is of type number: expected a string or bytes/],
     [{ key: "\ud800" }, /is no valid text/],
     [{ properties: { a: 7 } }, /is no valid text/],
-    [{ queue: -1 }, /queue is -1: expected a whole number/],
-    [{ queue: 1, shardingKey: "x" }, /has shardingKey and queue: expected one of them/],
+    [{ queue: -1 }, /queue of a message to t is -1: expected a number from 0 on, or "random"/],
+    [{ shardingPath: "$..x" }, /a message to t cannot be sent: .* is no path to a sharding key/],
+    [{ shardingPath: "$.x" }, /a message to t cannot be sent: the body is no JSON/],
     [{ delayMs: -1 }, /delayMs is -1/],
     [{ body: Buffer.alloc(5_000_000) }, /a request takes 5000000/],
   ];
