@@ -1,0 +1,228 @@
+package orderlane
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"orderlane/internal/gen/consumer"
+)
+
+const (
+	// maxFrameBytes is the longest answer taken: bodies of 4 MiB, one message more, and some room
+	// (the Thrift default).
+	maxFrameBytes = 16_384_000
+	// keptFrameBytes is how large a buffer stays with its connection.
+	keptFrameBytes = 1 << 20
+	readBytes      = 1 << 16
+)
+
+// connection is one connection to a proxy, for one call at a time. After any error but a RefusedError
+// it has to be closed.
+type connection struct {
+	address  string
+	socket   net.Conn
+	reader   *bufio.Reader
+	out      *thrift.TMemoryBuffer
+	frame    []byte
+	sequence int32
+	closed   bool
+}
+
+func newConnection(socket net.Conn, address string) *connection {
+	return &connection{
+		address: address,
+		socket:  socket,
+		reader:  bufio.NewReaderSize(socket, readBytes),
+		out:     thrift.NewTMemoryBuffer(),
+	}
+}
+
+func (c *connection) close() {
+	c.closed = true
+	c.socket.Close()
+}
+
+// result is a generated struct that an answer fills.
+type result interface {
+	thrift.TStruct
+	IsSetSuccess() bool
+}
+
+// call sends arguments and waits for the answer, timeout at most. The end of ctx ends the wait.
+func (c *connection) call(
+	ctx context.Context, method string, arguments thrift.TStruct, answer result, timeout time.Duration,
+) error {
+	c.sequence++
+	if err := c.socket.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return c.lost(ctx, method, timeout, err)
+	}
+	release := context.AfterFunc(ctx, func() { _ = c.socket.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !release() {
+			c.close() // its deadline may be set at any later moment
+		}
+	}()
+	frame, err := c.exchange(ctx, method, arguments)
+	var protocol *ProtocolError
+	if errors.As(err, &protocol) {
+		return err
+	}
+	if err != nil {
+		return c.lost(ctx, method, timeout, err)
+	}
+	return decode(frame, method, c.sequence, answer, c.address)
+}
+
+// lost says in the terms of callers why there is no answer.
+func (c *connection) lost(
+	ctx context.Context, method string, timeout time.Duration, err error,
+) error {
+	switch {
+	case ctx.Err() != nil:
+		return ended(ctx, fmt.Sprintf("%s was given up at %s", method, c.address))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		text := fmt.Sprintf("%s did not answer %s within %v", c.address, method, timeout)
+		return &ConnectionError{text: text}
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		text := fmt.Sprintf("%s closed the connection during %s", c.address, method)
+		return &ConnectionError{Broke: true, text: text}
+	}
+	text := fmt.Sprintf("the connection to %s broke during %s", c.address, method)
+	return &ConnectionError{Broke: true, Err: err, text: text}
+}
+
+// exchange sends a call and reads the frame that answers it; the frame is good until the next one.
+func (c *connection) exchange(
+	ctx context.Context, method string, arguments thrift.TStruct,
+) ([]byte, error) {
+	if err := encode(c.out, method, c.sequence, arguments); err != nil {
+		return nil, &ProtocolError{Err: err, text: method + " cannot be written"}
+	}
+	if _, err := c.socket.Write(c.out.Bytes()); err != nil {
+		return nil, err
+	}
+	if c.out.Cap() > keptFrameBytes {
+		c.out = thrift.NewTMemoryBuffer()
+	}
+	var head [4]byte
+	if _, err := io.ReadFull(c.reader, head[:]); err != nil {
+		return nil, err
+	}
+	length := int32(binary.BigEndian.Uint32(head[:]))
+	if length <= 0 || length > maxFrameBytes {
+		return nil, &ProtocolError{text: fmt.Sprintf(
+			"the answer of %s begins with %q, which is no length of a Thrift frame: is this the Thrift"+
+				" port of an orderlane proxy?", c.address, head[:])}
+	}
+	frame := c.frame
+	if int(length) > cap(frame) {
+		frame = make([]byte, length)
+		if length <= keptFrameBytes {
+			c.frame = frame
+		}
+	}
+	_, err := io.ReadFull(c.reader, frame[:length])
+	return frame[:length], err
+}
+
+// encode fills out with the frame that calls method.
+func encode(
+	out *thrift.TMemoryBuffer, method string, sequence int32, arguments thrift.TStruct,
+) error {
+	ctx := context.Background() // the codec looks at none: out is memory
+	out.Reset()
+	out.Write(make([]byte, 4)) // the length
+	protocol := thrift.NewTCompactProtocolConf(out, nil)
+	if err := protocol.WriteMessageBegin(ctx, method, thrift.CALL, sequence); err != nil {
+		return err
+	}
+	if err := arguments.Write(ctx, protocol); err != nil {
+		return err
+	}
+	if err := protocol.WriteMessageEnd(ctx); err != nil {
+		return err
+	}
+	binary.BigEndian.PutUint32(out.Bytes(), uint32(out.Len()-4))
+	return nil
+}
+
+// decode fills answer from a frame.
+func decode(frame []byte, method string, sequence int32, answer result, sender string) error {
+	name, kind, answered, fault, err := read(frame, answer)
+	switch {
+	case err != nil:
+		text := fmt.Sprintf("the answer of %s to %s cannot be read", sender, method)
+		return &ProtocolError{Err: err, text: text}
+	case kind == thrift.EXCEPTION:
+		text := fmt.Sprintf("%s answered %s with a fault: %s", sender, method, fault)
+		return &FaultError{Internal: fault.TypeId() == thrift.INTERNAL_ERROR, text: text}
+	case kind != thrift.REPLY || name != method || answered != sequence:
+		return &ProtocolError{text: fmt.Sprintf(
+			"%s number %d was answered by message type %d for %q number %d",
+			method, sequence, kind, name, answered)}
+	}
+	if refusing, can := answer.(interface {
+		GetError() *consumer.PullException
+	}); can {
+		if refused := refusing.GetError(); refused != nil {
+			text := fmt.Sprintf("%s refused %s: %s", sender, method, refused.Message)
+			return &RefusedError{Code: int(refused.Code), text: text}
+		}
+	}
+	if !answer.IsSetSuccess() {
+		return &ProtocolError{text: fmt.Sprintf("%s answered %s with nothing", sender, method)}
+	}
+	return nil
+}
+
+func read(frame []byte, answer thrift.TStruct) (
+	name string, kind thrift.TMessageType, sequence int32, fault thrift.TApplicationException, err error,
+) {
+	ctx := context.Background()
+	buffer := &thrift.TMemoryBuffer{Buffer: bytes.NewBuffer(frame)}
+	// No element is smaller than a byte, so no length in the frame may be above the frame's own.
+	limits := &thrift.TConfiguration{MaxMessageSize: int32(len(frame))}
+	protocol := &shallow{TProtocol: thrift.NewTCompactProtocolConf(buffer, limits)}
+	if name, kind, sequence, err = protocol.ReadMessageBegin(ctx); err != nil {
+		return
+	}
+	if kind == thrift.EXCEPTION {
+		fault = thrift.NewTApplicationException(thrift.UNKNOWN_APPLICATION_EXCEPTION, "")
+		err = fault.Read(ctx, protocol)
+		return
+	}
+	err = answer.Read(ctx, protocol)
+	return
+}
+
+// maxDepth of structs in each other; the generated readers know no limit, and would use up the stack.
+const maxDepth = 64
+
+var errTooDeep = errors.New("its structs are nested too deep")
+
+type shallow struct {
+	thrift.TProtocol
+	depth int
+}
+
+func (s *shallow) ReadStructBegin(ctx context.Context) (string, error) {
+	if s.depth++; s.depth > maxDepth {
+		return "", errTooDeep
+	}
+	return s.TProtocol.ReadStructBegin(ctx)
+}
+
+func (s *shallow) ReadStructEnd(ctx context.Context) error {
+	s.depth--
+	return s.TProtocol.ReadStructEnd(ctx)
+}

@@ -1,0 +1,80 @@
+package orderlane
+
+import (
+	"time"
+
+	"orderlane/internal/session"
+)
+
+// handlerGrace is how long handlers whose context was cancelled by the drain are waited for.
+const handlerGrace = time.Second
+
+// stop begins the end. Caller holds mu.
+func (c *Consumer) stop() {
+	c.ending = true
+	if c.session == nil || c.session.Stopping() {
+		return
+	}
+	c.session.Stop(now())
+	close(c.stopped)
+	c.arrived.Broadcast()
+	c.turn()
+}
+
+// drain waits for handlers, has what is to be said sent, and ends the connections.
+func (c *Consumer) drain() {
+	if !c.reached(func() bool { return c.session.Drained() }, c.settings.drainTimeout, c.hard) {
+		c.mu.Lock()
+		c.overdue = true
+		for _, h := range c.handling {
+			h.end()
+		}
+		c.mu.Unlock()
+		c.reached(func() bool { return c.session.Open() == 0 }, handlerGrace, nil)
+		c.reached(func() bool { return c.session.Flushed() }, c.settings.requestTimeout, nil)
+	}
+	c.feeder.close()
+}
+
+// reached waits for a condition, until the limit or hurry.
+func (c *Consumer) reached(condition func() bool, limit time.Duration, hurry chan struct{}) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		c.mu.Lock()
+		done := condition()
+		c.mu.Unlock()
+		if done {
+			return true
+		}
+		select {
+		case <-c.changed:
+		case <-timer.C:
+			return false
+		case <-hurry:
+			return false
+		}
+	}
+}
+
+// leasesLost tells handlers. Caller holds mu; it calls what is returned without.
+func (c *Consumer) leasesLost(lost []*session.Lease) (tell func()) {
+	var messages []*Message
+	for _, lease := range lost {
+		if h := c.handling[lease]; h != nil {
+			h.cancel(ErrLeaseLost)
+			for n, each := range h.taken {
+				if each == lease {
+					messages = append(messages, h.messages[n])
+				}
+			}
+		}
+	}
+	return func() {
+		if hook := c.settings.hooks.LeaseLost; hook != nil {
+			for _, message := range messages {
+				hook(message)
+			}
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package orderlane
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"orderlane/internal/gen/consumer"
+	"orderlane/internal/session"
+)
+
+// feeder keeps a session fed: one goroutine pulls; one for each proxy that holds leases settles and
+// extends, on a connection of its own, since a waiting pull occupies the other.
+type feeder struct {
+	failure error // what ended it; nil while it goes on. Guarded by the consumer's lock, as are:
+	tried   int   // failures so far: the next address is tried after each
+	lines   map[*session.Home]*line
+
+	consumer *Consumer
+	session  *session.Session
+	dialer   *dialer
+	pulls    *line
+	life     context.Context
+	end      context.CancelFunc
+	running  sync.WaitGroup
+}
+
+func newFeeder(c *Consumer) *feeder {
+	f := &feeder{
+		consumer: c,
+		session:  c.session,
+		dialer:   c.settings.dialer(),
+		lines:    map[*session.Home]*line{},
+	}
+	f.life, f.end = context.WithCancel(context.Background())
+	f.pulls = f.newLine(c.session.PullAt)
+	return f
+}
+
+// address is where pulls go. Caller holds the lock.
+func (f *feeder) address() address {
+	servers := f.consumer.settings.servers
+	return servers[f.tried%len(servers)]
+}
+
+// turnOf a name that stands for several addresses: each is tried once the others failed.
+func (f *feeder) turnOf() int { return f.tried / len(f.consumer.settings.servers) }
+
+func (f *feeder) start() {
+	f.running.Add(1)
+	go f.pullForever()
+}
+
+// turn starts what has become due. Caller holds the lock.
+func (f *feeder) turn() {
+	f.pulls.turn()
+	for _, line := range f.lines {
+		line.turn()
+	}
+}
+
+// close ends all connections; what is under way is given up.
+func (f *feeder) close() {
+	f.end()
+	f.running.Wait()
+}
+
+func (f *feeder) pullForever() {
+	defer f.running.Done()
+	defer f.pulls.hangUp()
+	for f.pulls.wait() {
+		failed := f.pullOnce()
+		f.consumer.mu.Lock()
+		f.meetHomes()
+		f.consumer.turn()
+		f.consumer.mu.Unlock()
+		if failed {
+			return
+		}
+	}
+}
+
+// pullOnce says whether no retry can help.
+func (f *feeder) pullOnce() (failed bool) {
+	pulled, err := f.pull()
+	hooks, log := &f.consumer.settings.hooks, f.consumer.settings.logger
+	if err == nil {
+		if hooks.Pulled != nil {
+			hooks.Pulled(pulled)
+		}
+		return false
+	}
+	f.pulls.hangUp()
+	if f.life.Err() != nil {
+		return true
+	}
+	again := Retriable(err)
+	f.consumer.mu.Lock()
+	f.session.PullFailed(now(), rand.Float64())
+	failures := f.session.PullFailures
+	if session.TriesElsewhere(broke(err), failures) {
+		f.tried++
+	}
+	f.consumer.mu.Unlock()
+	if hooks.Error != nil {
+		hooks.Error(err)
+	}
+	if again && session.IsNews(failures) {
+		log.Warn("a pull failed, trying again", "error", err)
+	}
+	if !again {
+		f.consumer.mu.Lock()
+		f.failure = err
+		f.consumer.mu.Unlock()
+	}
+	return !again
+}
+
+func (f *feeder) pull() (int, error) {
+	f.consumer.mu.Lock()
+	to, turn := f.address(), f.turnOf()
+	f.consumer.mu.Unlock()
+	if err := f.pulls.connect(to, turn); err != nil {
+		return 0, err
+	}
+	f.consumer.mu.Lock()
+	request := f.session.BeginPull(now())
+	f.turn() // with a pull at the proxy, verdicts hurry
+	f.consumer.mu.Unlock()
+	timeout := time.Duration(request.GetMaxLingerTime())*time.Millisecond + f.dialer.timeout
+	var answer consumer.ConsumerServicePullResult
+	arguments := &consumer.ConsumerServicePullArgs{Request: request}
+	if err := f.pulls.connection.call(f.life, "pull", arguments, &answer, timeout); err != nil {
+		return 0, err
+	}
+	f.consumer.mu.Lock()
+	defer f.consumer.mu.Unlock()
+	pulled, err := f.session.PullAnswered(answer.Success, now())
+	if err != nil {
+		return 0, &ProtocolError{text: f.pulls.connection.address + ": " + err.Error()}
+	}
+	return pulled, nil
+}
+
+// meetHomes has a goroutine for each proxy that the session names, and none for others. Caller holds
+// the lock.
+func (f *feeder) meetHomes() {
+	homes := f.session.Homes()
+	for home, line := range f.lines {
+		if homes[home.Address] != home {
+			delete(f.lines, home)
+			line.end()
+		}
+	}
+	for _, home := range homes {
+		if f.lines[home] == nil {
+			line := f.newLine(func() time.Duration { return f.session.ControlAt(home) })
+			f.lines[home] = line
+			f.running.Add(1)
+			go f.controlForever(home, line)
+		}
+	}
+}
+
+func (f *feeder) controlForever(home *session.Home, line *line) {
+	defer f.running.Done()
+	defer line.hangUp()
+	for line.wait() {
+		f.consumer.mu.Lock()
+		control := f.session.BeginControl(home, now())
+		settling := home.Settling()
+		f.consumer.mu.Unlock()
+		if control == (session.Control{}) {
+			continue
+		}
+		answer, err := f.control(home, line, control)
+		if err != nil {
+			line.hangUp()
+			if line.life.Err() != nil {
+				return
+			}
+			f.controlFailed(home, err)
+			continue
+		}
+		f.consumer.mu.Lock()
+		tell := f.consumer.leasesLost(f.session.ControlAnswered(home, answer))
+		f.consumer.turn()
+		f.consumer.mu.Unlock()
+		if hook := f.consumer.settings.hooks.Settled; hook != nil && control.Settle != nil {
+			hook(settling, len(answer.NotHeld))
+		}
+		tell()
+	}
+}
+
+func (f *feeder) controlFailed(home *session.Home, err error) {
+	f.consumer.mu.Lock()
+	tell := f.consumer.leasesLost(f.session.ControlFailed(home, now(), rand.Float64()))
+	failures := home.Failures
+	f.consumer.turn()
+	f.consumer.mu.Unlock()
+	if session.IsNews(failures) {
+		f.consumer.settings.logger.Warn("settling or extending failed, trying again", "error", err)
+	}
+	if hook := f.consumer.settings.hooks.Error; hook != nil {
+		hook(err)
+	}
+	tell()
+}
+
+func (f *feeder) control(
+	home *session.Home, line *line, control session.Control,
+) (*consumer.AckAnswer, error) {
+	if err := f.connectHome(home, line); err != nil {
+		return nil, err
+	}
+	if control.Settle != nil {
+		var answer consumer.ConsumerServiceSettleResult
+		arguments := &consumer.ConsumerServiceSettleArgs{Request: control.Settle}
+		err := line.connection.call(line.life, "settle", arguments, &answer, f.dialer.timeout)
+		return answer.Success, err
+	}
+	var answer consumer.ConsumerServiceExtendResult
+	arguments := &consumer.ConsumerServiceExtendArgs{Request: control.Extend}
+	err := line.connection.call(line.life, "extend", arguments, &answer, f.dialer.timeout)
+	return answer.Success, err
+}
+
+// connectHome connects to the proxy that holds the leases. Behind a forwarded port its own name for
+// itself may lead nowhere; then where pulls go is the best guess.
+func (f *feeder) connectHome(home *session.Home, line *line) error {
+	f.consumer.mu.Lock()
+	pulling, turn := f.address(), f.turnOf()
+	f.consumer.mu.Unlock()
+	if own, err := parseAddress(home.Address); home.Address != "" && err == nil {
+		if line.connect(own, home.Failures) == nil {
+			return nil
+		}
+	}
+	return line.connect(pulling, turn)
+}
+
+// line is one connection and the goroutine that sleeps until something is due on it.
+type line struct {
+	connection *connection // of the goroutine; nil: none
+
+	feeder  *feeder
+	due     func() time.Duration // under the lock
+	life    context.Context
+	end     context.CancelFunc
+	planned time.Duration // until when the goroutine sleeps; 0: it does not. Under the lock
+	wake    chan struct{}
+	timer   *time.Timer
+}
+
+func (f *feeder) newLine(due func() time.Duration) *line {
+	l := &line{feeder: f, due: due, wake: make(chan struct{}, 1), timer: time.NewTimer(0)}
+	l.life, l.end = context.WithCancel(f.life)
+	return l
+}
+
+// wait returns when something is due, and says false at the end.
+func (l *line) wait() bool {
+	mu := &l.feeder.consumer.mu
+	for l.life.Err() == nil {
+		mu.Lock()
+		at, moment := l.due(), now()
+		l.planned = at
+		if at <= moment {
+			l.planned = 0
+			mu.Unlock()
+			return true
+		}
+		mu.Unlock()
+		l.timer.Reset(at - moment)
+		select {
+		case <-l.life.Done():
+		case <-l.wake:
+		case <-l.timer.C:
+		}
+	}
+	return false
+}
+
+// turn wakes the goroutine if it would sleep too long. Caller holds the lock.
+func (l *line) turn() {
+	if l.planned == 0 || l.due() >= l.planned {
+		return
+	}
+	l.planned = 0
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *line) connect(to address, turn int) error {
+	if l.connection != nil && !l.connection.closed {
+		return nil
+	}
+	opened, err := l.feeder.dialer.open(l.life, to, turn)
+	if err != nil {
+		return err
+	}
+	l.connection = opened
+	return nil
+}
+
+func (l *line) hangUp() {
+	if l.connection != nil {
+		l.connection.close()
+		l.connection = nil
+	}
+}

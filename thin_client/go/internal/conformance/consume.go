@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"orderlane"
+)
+
+// program is a consumer under test.
+type program struct {
+	asked   *options
+	history *history
+	handled atomic.Int64
+}
+
+func consume(asked *options) error {
+	p := &program{asked: asked, history: openHistory(asked)}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	c, err := orderlane.NewConsumer(ctx, asked.Servers, asked.Group, p.options()...)
+	if err != nil {
+		fatal(err)
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM)
+	go func() {
+		<-signals
+		stop()
+		<-signals
+		c.StopNow()
+	}()
+	switch asked.Form {
+	case "batches":
+		err = c.RunBatches(ctx, p.handleBatch)
+	case "iterator":
+		for message := range c.Messages(ctx) {
+			message.Settle(p.handle(message.Context(), message.Message))
+		}
+		err = c.Err()
+	default:
+		err = c.Run(ctx, p.handle)
+	}
+	p.history.write("stop", fields{})
+	say("stopped", fields{"handled": p.handled.Load(), "error": failure(err)})
+	return err
+}
+
+func (p *program) options() []orderlane.ConsumerOption {
+	var found []orderlane.ConsumerOption
+	for _, option := range p.asked.reader() {
+		found = append(found, option)
+	}
+	counts := []struct {
+		given  *int
+		option func(int) orderlane.ConsumerOption
+	}{
+		{p.asked.Concurrency, orderlane.Concurrency},
+		{p.asked.Prefetch, orderlane.Prefetch},
+		{p.asked.MaxRun, orderlane.MaxRun},
+	}
+	for _, each := range counts {
+		if each.given != nil {
+			found = append(found, each.option(*each.given))
+		}
+	}
+	if p.asked.AckLingerMs != nil {
+		found = append(found, orderlane.AckLinger(milliseconds(p.asked.AckLingerMs)))
+	}
+	if p.asked.DrainTimeoutMs != nil {
+		found = append(found, orderlane.DrainTimeout(milliseconds(p.asked.DrainTimeoutMs)))
+	}
+	return append(found, orderlane.Observe(p.hooks()))
+}
+
+func (p *program) hooks() orderlane.Hooks {
+	hooks := orderlane.Hooks{
+		HandleEnd: func(message *orderlane.Message, outcome string) {
+			if outcome == "ok" {
+				p.handled.Add(1)
+			}
+			p.history.handling("handle_end", message, p.asked, outcome)
+			if !p.asked.Quiet {
+				say("end", fields{
+					"lease": message.LeaseID, "queue": message.Queue, "offset": message.Offset,
+					"outcome": outcome,
+				})
+			}
+		},
+		HandleStart: func(message *orderlane.Message) {
+			p.history.handling("handle_start", message, p.asked, "")
+			if !p.asked.Quiet {
+				say("start", describe(message))
+			}
+		},
+		Error: sayError,
+	}
+	return hooks
+}
+
+// orders are what a body says of its handling.
+type orders struct {
+	WorkMs   *float64 `json:"work_ms"`
+	Until    string
+	Stubborn bool
+	Do       string
+	AfterMs  *int `json:"after_ms"`
+	Reason   string
+	Times    *int
+}
+
+func (p *program) handle(ctx context.Context, message *orderlane.Message) error {
+	var body orders
+	if json.Unmarshal(message.Body, &body) != nil {
+		body = orders{}
+	}
+	p.work(ctx, message, &body)
+	if body.Times != nil && message.Attempt > *body.Times {
+		return nil
+	}
+	switch body.Do {
+	case "retry":
+		if body.AfterMs != nil {
+			return orderlane.RetryAfter(milliseconds(body.AfterMs))
+		}
+		return orderlane.Retry()
+	case "reject":
+		return orderlane.Reject(body.Reason)
+	case "defer":
+		return orderlane.Defer()
+	case "raise":
+		return errors.New(body.Reason)
+	}
+	if errors.Is(context.Cause(ctx), orderlane.ErrDrainTimeout) && !body.Stubborn {
+		return ctx.Err() // what was cut short is not done
+	}
+	return nil
+}
+
+// work as long as the body says, or until the handler is told to stop.
+func (p *program) work(ctx context.Context, message *orderlane.Message, body *orders) {
+	var length time.Duration
+	if body.WorkMs != nil {
+		length = time.Duration(*body.WorkMs * float64(time.Millisecond))
+	} else if len(p.asked.WorkMs) == 2 {
+		least, most := p.asked.WorkMs[0], p.asked.WorkMs[1]
+		length = time.Duration((least + rand.Float64()*(most-least)) * float64(time.Millisecond))
+	}
+	if body.Stubborn {
+		told := context.AfterFunc(ctx, func() { p.tellLost(ctx, message) })
+		time.Sleep(length)
+		told()
+		return
+	}
+	var over <-chan time.Time
+	switch {
+	case body.Until == "lost":
+	case length > 0:
+		timer := time.NewTimer(length)
+		defer timer.Stop()
+		over = timer.C
+	default:
+		return
+	}
+	select {
+	case <-ctx.Done():
+		p.tellLost(ctx, message)
+	case <-over:
+	}
+}
+
+func (p *program) tellLost(ctx context.Context, message *orderlane.Message) {
+	if errors.Is(context.Cause(ctx), orderlane.ErrLeaseLost) && !p.asked.Quiet {
+		say("lost", fields{"lease": message.LeaseID, "queue": message.Queue})
+	}
+}
+
+// handleBatch handles them one after the other, and stops at the first that does not end well.
+func (p *program) handleBatch(ctx context.Context, batch *orderlane.KeyBatch) (int, error) {
+	for n, message := range batch.Messages {
+		if err := p.handle(ctx, message); err != nil {
+			return n, err
+		}
+	}
+	return len(batch.Messages), nil
+}

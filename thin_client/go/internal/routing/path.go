@@ -1,0 +1,171 @@
+package routing
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+var (
+	simplePath = regexp.MustCompile(
+		`^\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[(?:0|[1-9][0-9]*)\]|\['[^'\\]*'\])+$`)
+	pathStep = regexp.MustCompile(`\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]+)\]|\['([^']*)'\]`)
+)
+
+// Path leads to a value in a JSON document.
+type Path struct{ steps []step }
+
+type step struct {
+	name    string
+	index   int
+	isIndex bool
+}
+
+// ParsePath reads a path of names and indexes, such as $.order.lines[0]['sku'].
+func ParsePath(text string) (*Path, error) {
+	if !simplePath.MatchString(text) {
+		return nil, fmt.Errorf(
+			"%q is no JSON path of names and indexes: expected one such as $.order.lines[0]['sku']", text)
+	}
+	path := &Path{}
+	for _, match := range pathStep.FindAllStringSubmatch(text, -1) {
+		if match[2] == "" {
+			path.steps = append(path.steps, step{name: match[1] + match[3]})
+			continue
+		}
+		index, err := strconv.Atoi(match[2])
+		if err != nil {
+			return nil, fmt.Errorf("%q has an index that no list can have", text)
+		}
+		path.steps = append(path.steps, step{index: index, isIndex: true})
+	}
+	return path, nil
+}
+
+// Key is the text of the value in the body to which the path leads: a string as it is, anything else
+// as canonical JSON, as proxies make order keys of it. False without such a value, or if it is null.
+func (p *Path) Key(body []byte) (string, bool) {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	var value any
+	if !utf8.Valid(body) || decoder.Decode(&value) != nil {
+		return "", false
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return "", false
+	}
+	for _, step := range p.steps {
+		if step.isIndex {
+			list, _ := value.([]any)
+			if step.index >= len(list) {
+				return "", false
+			}
+			value = list[step.index]
+			continue
+		}
+		object, _ := value.(map[string]any)
+		value = object[step.name]
+	}
+	switch value := value.(type) {
+	case nil:
+		return "", false
+	case string:
+		return value, true
+	}
+	return string(appendCanonical(nil, value)), true
+}
+
+// appendCanonical appends JSON without spaces, names sorted, and numbers always written alike: 1 and
+// 1.0 are the same id.
+func appendCanonical(out []byte, value any) []byte {
+	switch value := value.(type) {
+	case json.Number:
+		return appendNumber(out, value.String())
+	case string:
+		return appendText(out, value)
+	case []any:
+		return appendList(out, '[', ']', len(value), func(out []byte, n int) []byte {
+			return appendCanonical(out, value[n])
+		})
+	case map[string]any:
+		names := make([]string, 0, len(value))
+		for name := range value {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return appendList(out, '{', '}', len(names), func(out []byte, n int) []byte {
+			return appendCanonical(append(appendText(out, names[n]), ':'), value[names[n]])
+		})
+	case bool:
+		return strconv.AppendBool(out, value)
+	}
+	return append(out, "null"...)
+}
+
+func appendList(
+	out []byte, begin, end byte, length int, element func(out []byte, n int) []byte,
+) []byte {
+	out = append(out, begin)
+	for n := range length {
+		if n > 0 {
+			out = append(out, ',')
+		}
+		out = element(out, n)
+	}
+	return append(out, end)
+}
+
+func appendText(out []byte, text string) []byte {
+	const short = "\bb\ff\nn\rr\tt\"\"\\\\"
+	out = append(out, '"')
+	for n := range len(text) {
+		char := text[n]
+		if at := strings.IndexByte(short, char); at >= 0 && at%2 == 0 {
+			out = append(out, '\\', short[at+1])
+		} else if char < ' ' {
+			out = fmt.Appendf(out, `\u%04x`, char)
+		} else {
+			out = append(out, char)
+		}
+	}
+	return append(out, '"')
+}
+
+func appendNumber(out []byte, text string) []byte {
+	if whole, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return strconv.AppendInt(out, whole, 10)
+	}
+	if whole, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return strconv.AppendUint(out, whole, 10)
+	}
+	number, _ := strconv.ParseFloat(text, 64) // out of range: infinite, written below as it came
+	const whole64 = 1 << 64
+	if number == float64(int64(number)) && number >= -whole64/2 && number < whole64/2 {
+		return strconv.AppendInt(out, int64(number), 10)
+	}
+	if number >= whole64/2 && number < whole64 {
+		return strconv.AppendUint(out, uint64(number), 10)
+	}
+	if number-number != 0 {
+		return append(out, text...)
+	}
+	return appendFraction(out, number)
+}
+
+// appendFraction writes the shortest digits that read back the same: plain from 0.00001 to 10^16,
+// with an exponent elsewhere.
+func appendFraction(out []byte, number float64) []byte {
+	text := strconv.FormatFloat(number, 'e', -1, 64)
+	mantissa, exponent, _ := strings.Cut(text, "e")
+	power, _ := strconv.Atoi(exponent)
+	if power >= -5 && power < 16 {
+		return strconv.AppendFloat(out, number, 'f', -1, 64)
+	}
+	return fmt.Appendf(out, "%se%+d", mantissa, power)
+}

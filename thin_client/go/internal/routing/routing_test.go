@@ -1,0 +1,83 @@
+package routing
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+)
+
+// The vectors are those of all clients, and of the proxy.
+func TestKeyHashIsWhatAllProducersAgreeOn(t *testing.T) {
+	text, err := os.ReadFile("../../../../tests/conformance/key_hash_vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []struct {
+		Key  string
+		Hash int32
+	}
+	if err := json.Unmarshal(text, &vectors); err != nil || len(vectors) < 10 {
+		t.Fatalf("%d vectors, %v", len(vectors), err)
+	}
+	for _, vector := range vectors {
+		if got := KeyHash(vector.Key); got != vector.Hash {
+			t.Errorf("%q: got %d, want %d", vector.Key, got, vector.Hash)
+		}
+	}
+}
+
+const document = `{
+	"id": 7, "float": 7.0, "tenth": 0.1, "small": 1e-7, "tiny": 0.00001234, "large": 1.5e300,
+	"text": "a\"b", "yes": true, "nothing": null, "max": 18446744073709551615, "above": 18446744073709551616,
+	"negative": -3.25, "e": 12e2, "list": [1, {"z": 1, "a": "x\n\u0001é"}], "it's here": 1, "a b": {"c": ["d"]}
+}`
+
+// What is written here is what the proxy makes of the same body.
+func TestAPathsKeyIsCanonical(t *testing.T) {
+	keys := map[string]string{
+		"$.id": "7", "$.float": "7", "$.tenth": "0.1", "$.small": "1e-7", "$.tiny": "0.00001234",
+		"$.large": "1.5e+300", "$.text": `a"b`, "$.yes": "true", "$.max": "18446744073709551615",
+		"$.above": "1.8446744073709552e+19", "$.negative": "-3.25", "$.e": "1200",
+		"$.list":            `[1,{"a":"x\n\u0001é","z":1}]`,
+		"$.list[1].a":       "x\n\x01é",
+		"$['a b'].c[0]":     "d",
+		"$['id']":           "7",
+		"$['list'][1]['z']": "1",
+	}
+	for text, want := range keys {
+		path, err := ParsePath(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, found := path.Key([]byte(document)); !found || got != want {
+			t.Errorf("%s: got %q, %t, want %q", text, got, found, want)
+		}
+	}
+}
+
+func TestAPathThatLeadsNowhereHasNoKey(t *testing.T) {
+	for _, text := range []string{"$.nothing", "$.none", "$.id.x", "$.list[2]", "$.id[0]", "$.list.x"} {
+		path, err := ParsePath(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, found := path.Key([]byte(document)); found {
+			t.Errorf("%s: got %q", text, got)
+		}
+	}
+	path, _ := ParsePath("$.id")
+	for _, body := range []string{"", "no JSON", `{"id": 7} more`, "{\"id\": 7, \"x\": \"\xff\"}", "[7]"} {
+		if got, found := path.Key([]byte(body)); found {
+			t.Errorf("%s: got %q", body, got)
+		}
+	}
+}
+
+func TestOtherPathsAreRefused(t *testing.T) {
+	for _, text := range []string{"", "$", "id", "$.a..b", "$.a[*]", "$.a[-1]", `$["a"]`, "$.a[?(@.b)]", "$.a\n",
+		"$.a[99999999999999999999]"} {
+		if _, err := ParsePath(text); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+	}
+}

@@ -1,0 +1,517 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"orderlane/internal/gen/consumer"
+)
+
+const (
+	ms    = time.Millisecond
+	begin = 1000 * time.Second
+)
+
+func sessionWith(concurrency, prefetch int) *Session {
+	return New(Options{
+		Group: "g", ClientID: "c", Version: "v",
+		Concurrency: concurrency, Prefetch: prefetch, AckLinger: 20 * ms,
+	})
+}
+
+// answerWith has these messages, each of a key of its own.
+func answerWith(home string, leaseMs int32, numbers ...int64) *consumer.PullResponse {
+	answer := &consumer.PullResponse{
+		Context: &consumer.Context{GroupId: "g", Topic: "t", Qid: "q#1"},
+		LeaseMs: &leaseMs, Home: &home,
+	}
+	for _, number := range numbers {
+		answer.Messages = append(answer.Messages, &consumer.Message{
+			LeaseId: ptr(number), Offset: number, Value: []byte{}, OrderKey: fmt.Append(nil, number),
+		})
+	}
+	return answer
+}
+
+func answer(numbers ...int64) *consumer.PullResponse { return answerWith("a:1", 3000, numbers...) }
+
+// runOf has consecutive messages of one key.
+func runOf(numbers ...int64) *consumer.PullResponse {
+	run := answer(numbers...)
+	for _, message := range run.Messages {
+		message.OrderKey = []byte("k")
+	}
+	return run
+}
+
+func answered(t *testing.T, s *Session, answer *consumer.PullResponse, now time.Duration) {
+	t.Helper()
+	if _, err := s.PullAnswered(answer, now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pulled pulls these messages and gives to handlers what they can take.
+func pulled(t *testing.T, s *Session, answer *consumer.PullResponse, now time.Duration) []*Lease {
+	t.Helper()
+	s.BeginPull(now)
+	answered(t, s, answer, now)
+	var taken []*Lease
+	for lease := s.Take(now); lease != nil; lease = s.Take(now) {
+		taken = append(taken, lease)
+	}
+	return taken
+}
+
+func settle(t *testing.T, s *Session, lease *Lease, outcome Outcome, now time.Duration) {
+	t.Helper()
+	done := 0
+	if outcome.Kind == OK {
+		done = 1
+	}
+	if err := s.Settle([]*Lease{lease}, done, outcome, now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ok(t *testing.T, s *Session, lease *Lease, now time.Duration) {
+	t.Helper()
+	settle(t, s, lease, Outcome{}, now)
+}
+
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func sameIDs(t *testing.T, what string, got []int64, want ...int64) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// After the connection led elsewhere, old verdicts go by settle to where their leases are.
+func TestS1VerdictsRideToTheirOwnProxyOnly(t *testing.T) {
+	s := sessionWith(4, 0)
+	old := pulled(t, s, answer(1, 2), begin)
+	s.BeginPull(begin)
+	s.PullFailed(begin, 0)
+	fresh := pulled(t, s, answerWith("b:2", 3000, 3), begin+100*ms)
+	ok(t, s, old[0], begin+100*ms)
+	ok(t, s, fresh[0], begin+100*ms)
+
+	riding := s.BeginPull(begin + 100*ms).Acks
+	control := s.BeginControl(s.Homes()["a:1"], begin+101*ms)
+
+	equal(t, "batches that ride", len(riding), 1)
+	sameIDs(t, "what rides", riding[0].Acked, 3)
+	if control.Settle == nil {
+		t.Fatal("nothing goes to the old proxy")
+	}
+	sameIDs(t, "what is settled", control.Settle.Acks[0].Acked, 1)
+	equal(t, "the other is lost", old[1].Lost(), false)
+}
+
+// No pull is at the proxy and none is due: the verdict waits, but no longer than the linger.
+func TestS2AVerdictWaitsForTheLingerWithoutAPull(t *testing.T) {
+	s := sessionWith(1, 3)
+	first := pulled(t, s, answer(1, 2, 3, 4), begin)[0]
+	ok(t, s, first, begin)
+	home := s.Homes()["a:1"]
+
+	equal(t, "pull", s.PullAt(), Never)
+	equal(t, "settle", s.ControlAt(home), begin+20*ms)
+	equal(t, "before that", s.BeginControl(home, begin+19*ms), Control{})
+}
+
+// With a pull at the proxy and nothing waiting here it is sent at once.
+func TestS2AVerdictHurriesWhenOnlyAPullCanBringMore(t *testing.T) {
+	s := sessionWith(2, 0)
+	both := pulled(t, s, answer(1, 2), begin)
+	home := s.Homes()["a:1"]
+	ok(t, s, both[0], begin+ms)
+	s.BeginPull(begin + ms)
+	equal(t, "it rides", s.BeginControl(home, begin+2*ms), Control{})
+
+	ok(t, s, both[1], begin+2*ms)
+	equal(t, "settle", s.ControlAt(home), begin+2*ms)
+}
+
+// With messages waiting here, the verdict goes once the pull at the proxy was not answered in time.
+func TestS2AVerdictWaitsForAPullThatIsDueToBeAnswered(t *testing.T) {
+	s := sessionWith(1, 4)
+	first := pulled(t, s, answer(1, 2), begin)[0]
+	s.BeginPull(begin)
+	ok(t, s, first, begin+ms)
+
+	equal(t, "settle", s.ControlAt(s.Homes()["a:1"]), begin+3*ms)
+}
+
+func TestS2AVerdictInsideARunReleasesNothingAndDoesNotHurry(t *testing.T) {
+	s := sessionWith(1, 8)
+	s.BeginPull(begin)
+	answered(t, s, runOf(1, 2), begin)
+	s.BeginPull(begin) // waits for the key's next messages
+	home := s.Homes()["a:1"]
+
+	ok(t, s, s.Take(begin), begin+ms)
+	equal(t, "inside", s.ControlAt(home), begin+21*ms)
+	ok(t, s, s.Take(begin), begin+2*ms)
+	equal(t, "at its end", s.ControlAt(home), begin+ms)
+}
+
+// A proxy that died is not asked for ever: past its leases' end their verdicts are dropped.
+func TestS3AUselessVerdictIsDropped(t *testing.T) {
+	s := sessionWith(2, 2)
+	ok(t, s, pulled(t, s, answer(1), begin)[0], begin)
+	home := s.Homes()["a:1"]
+	for _, at := range []time.Duration{begin + 1000*ms, begin + 3000*ms} {
+		equal(t, "drained", s.Drained(), false)
+		s.BeginControl(home, at)
+		s.ControlFailed(home, at, 0)
+	}
+
+	equal(t, "settle", s.ControlAt(home), Never)
+	equal(t, "drained", s.Drained(), true)
+}
+
+// Verdicts of a settle that failed go again, before those that came in meanwhile.
+func TestS3AVerdictIsSentUntilItIsConfirmed(t *testing.T) {
+	s := sessionWith(2, 0)
+	both := pulled(t, s, answer(1, 2), begin)
+	home := s.Homes()["a:1"]
+	ok(t, s, both[0], begin)
+	s.BeginControl(home, begin+20*ms)
+	ok(t, s, both[1], begin+21*ms)
+	s.ControlFailed(home, begin+30*ms, 0)
+	again := s.BeginControl(home, begin+90*ms).Settle
+	s.ControlAnswered(home, &consumer.AckAnswer{})
+
+	sameIDs(t, "again", again.Acks[0].Acked, 1, 2)
+	equal(t, "drained", s.Drained(), true)
+}
+
+// Past its deadline a message is not handed out until the proxy has confirmed the lease.
+func TestS4AMessageThatWaitedTooLongNeedsAnExtend(t *testing.T) {
+	s := sessionWith(1, 1)
+	first := pulled(t, s, answer(1, 2), begin)[0]
+	late := begin + 3001*ms
+	ok(t, s, first, late)
+	if s.Take(late) != nil {
+		t.Fatal("its lease had run out")
+	}
+
+	home := s.Homes()["a:1"]
+	if s.BeginControl(home, late).Extend == nil {
+		t.Fatal("nothing was asked")
+	}
+	s.ControlAnswered(home, &consumer.AckAnswer{})
+	lease := s.Take(late)
+
+	if lease == nil {
+		t.Fatal("it was confirmed")
+	}
+	equal(t, "deadline", lease.Deadline(), late+3000*ms)
+}
+
+func TestS4AnUnconfirmedMessageIsDropped(t *testing.T) {
+	s := sessionWith(1, 1)
+	first := pulled(t, s, answer(1, 2), begin)[0]
+	late := begin + 3001*ms
+	ok(t, s, first, late)
+	home := s.Homes()["a:1"]
+	extend := s.BeginControl(home, late).Extend
+	lost := s.ControlAnswered(home, &consumer.AckAnswer{NotHeld: extend.Leases})
+
+	equal(t, "told to handlers", len(lost), 0)
+	if s.Take(late) != nil || s.leases.holds(first) {
+		t.Error("the message is still here")
+	}
+}
+
+// The proxy would cap a longer extension in silence, so none is asked for.
+func TestS5LeasesOfSeveralLengthsAreExtendedByTheShortest(t *testing.T) {
+	s := sessionWith(4, 0)
+	pulled(t, s, answerWith("a:1", 9000, 1), begin)
+	short := pulled(t, s, answerWith("a:1", 3000, 2), begin)[0]
+	home := s.Homes()["a:1"]
+
+	equal(t, "due", s.ControlAt(home), begin+1000*ms)
+	extend := s.BeginControl(home, begin+1000*ms).Extend
+	s.ControlAnswered(home, &consumer.AckAnswer{})
+
+	equal(t, "asked for", extend.Ms, 3000)
+	equal(t, "leases", len(extend.Leases), 2)
+	equal(t, "deadline", short.Deadline(), begin+4000*ms)
+	equal(t, "due again", s.ControlAt(home), begin+2000*ms)
+}
+
+func TestS5PrefetchedMessagesAreExtendedToo(t *testing.T) {
+	s := sessionWith(1, 2)
+	pulled(t, s, answer(1, 2, 3), begin)
+
+	extend := s.BeginControl(s.Homes()["a:1"], begin+1000*ms).Extend
+
+	equal(t, "leases", len(extend.Leases), 3)
+}
+
+// A proxy that is silent past a lease's end has lost it; so has one that says so.
+func TestS5HandlersAreToldOfLostLeases(t *testing.T) {
+	s := sessionWith(2, 0)
+	both := pulled(t, s, answer(1, 2), begin)
+	home := s.Homes()["a:1"]
+	extend := s.BeginControl(home, begin+1000*ms).Extend
+	refused := s.ControlAnswered(home, &consumer.AckAnswer{NotHeld: extend.Leases[:1]})
+	s.BeginControl(home, begin+2000*ms)
+	silent := s.ControlFailed(home, begin+4000*ms, 0)
+
+	equal(t, "refused", len(refused) == 1 && refused[0] == both[0] && both[0].Lost(), true)
+	equal(t, "silent", len(silent) == 1 && silent[0] == both[1] && both[1].Lost(), true)
+	equal(t, "nothing left to extend", s.ControlAt(home), Never)
+}
+
+func TestS6OneMessageOfAKeyAtATime(t *testing.T) {
+	s := sessionWith(4, 4)
+	first := pulled(t, s, runOf(1), begin)[0]
+	s.BeginPull(begin)
+	answered(t, s, runOf(2), begin) // the proxy erred
+	if s.Take(begin) != nil {
+		t.Fatal("its key is with a handler")
+	}
+	ok(t, s, first, begin)
+
+	equal(t, "next", *s.Take(begin).Message.LeaseId, 2)
+}
+
+// A pull asks for the free places, and none is due while enough messages wait.
+func TestS7RoomIsWhatIsNotHeld(t *testing.T) {
+	s := sessionWith(2, 4)
+	equal(t, "first", *s.BeginPull(begin).MaxBatchSize, 6)
+	answered(t, s, answer(1, 2, 3, 4, 5, 6), begin)
+	first := s.Take(begin)
+	s.Take(begin)
+	equal(t, "a third one", s.Take(begin) == nil, true)
+	equal(t, "pull", s.PullAt(), Never)
+	ok(t, s, first, begin)
+	for range 3 {
+		ok(t, s, s.Take(begin), begin)
+	}
+
+	equal(t, "then", *s.BeginPull(begin).MaxBatchSize, 4)
+}
+
+// A pull that was under way is waited for, and its messages are released.
+func TestS8WhatArrivesAfterStopGoesBack(t *testing.T) {
+	s := sessionWith(2, 2)
+	s.BeginPull(begin)
+	s.Stop(begin)
+	equal(t, "drained", s.Drained(), false)
+	answered(t, s, answer(1), begin)
+	control := s.BeginControl(s.Homes()["a:1"], begin)
+
+	equal(t, "taken", s.Take(begin) == nil, true)
+	sameIDs(t, "released", control.Settle.Acks[0].Released, 1)
+}
+
+func TestS8WhatWaitsAtTheStopGoesBackInItsOrder(t *testing.T) {
+	s := sessionWith(1, 8)
+	s.BeginPull(begin)
+	answered(t, s, runOf(1, 2, 3), begin)
+	first := s.Take(begin)
+	s.Stop(begin)
+	ok(t, s, first, begin)
+	control := s.BeginControl(s.Homes()["a:1"], begin)
+
+	sameIDs(t, "released", control.Settle.Acks[0].Released, 2, 3)
+	sameIDs(t, "acked", control.Settle.Acks[0].Acked, 1)
+}
+
+func TestS9AFailedPullIsRepeatedAndItsLeasesRunFromTheFirstSending(t *testing.T) {
+	s := sessionWith(1, 2)
+	first := s.BeginPull(begin)
+	s.PullFailed(begin+10*ms, 0)
+	again := s.BeginPull(begin + 500*ms)
+	answered(t, s, answer(1), begin+510*ms)
+
+	equal(t, "id", *again.RequestId, *first.RequestId)
+	equal(t, "deadline", s.Take(begin+510*ms).Deadline(), begin+3000*ms)
+	if *s.BeginPull(begin + 520*ms).RequestId == *first.RequestId {
+		t.Error("the next pull has the same id")
+	}
+}
+
+func TestS9OnceItsLeasesMustBeOverAFailedPullIsNotRepeated(t *testing.T) {
+	s := sessionWith(2, 2)
+	pulled(t, s, answerWith("a:1", 400, 1), begin)
+	first := s.BeginPull(begin)
+	s.PullFailed(begin, 0)
+	again := s.BeginPull(begin + 499*ms) // a pull waits 100 ms, a lease lasts 400 ms
+	s.PullFailed(begin+499*ms, 0)
+	late := s.BeginPull(begin + 500*ms)
+
+	equal(t, "again", *again.RequestId, *first.RequestId)
+	equal(t, "late", *late.RequestId == *first.RequestId, false)
+}
+
+func TestS9OnlyAConnectionThatBrokeIsTriedAtTheSameAddressAndOnce(t *testing.T) {
+	equal(t, "broke", TriesElsewhere(true, 1), false)
+	equal(t, "broke again", TriesElsewhere(true, 2), true)
+	equal(t, "anything else", TriesElsewhere(false, 1), true)
+}
+
+// The verdict on the failed one and the rest go together.
+func TestS10ARunIsHandledInSequenceAndEndsAtTheFirstFailure(t *testing.T) {
+	s := sessionWith(4, 8)
+	s.BeginPull(begin)
+	answered(t, s, runOf(1, 2, 3, 4), begin)
+	first := s.Take(begin)
+	equal(t, "a second one", s.Take(begin) == nil, true)
+	ok(t, s, first, begin)
+	settle(t, s, s.Take(begin), Outcome{Kind: Retry, Reason: "no"}, begin)
+
+	equal(t, "a third one", s.Take(begin) == nil, true)
+	batch := s.BeginPull(begin).Acks[0]
+	sameIDs(t, "acked", batch.Acked, 1)
+	sameIDs(t, "released", batch.Released, 3, 4)
+	equal(t, "nacked", len(batch.Nacked) == 1 && batch.Nacked[0].LeaseId == 2, true)
+	equal(t, "reason", *batch.Nacked[0].Reason, "no")
+}
+
+func TestS10AnotherAnswersMessagesOfTheKeyAreNoPartOfTheRun(t *testing.T) {
+	s := sessionWith(4, 8)
+	for _, run := range []*consumer.PullResponse{runOf(1, 2), runOf(3)} {
+		s.BeginPull(begin)
+		answered(t, s, run, begin)
+	}
+	settle(t, s, s.Take(begin), Outcome{Kind: Defer}, begin)
+
+	equal(t, "next", *s.Take(begin).Message.LeaseId, 3)
+}
+
+// A batch is one place of S7, whatever its length, and ends as a run does.
+func TestS10ABatchIsARunThatIsTakenWhole(t *testing.T) {
+	s := sessionWith(2, 8)
+	for _, run := range []*consumer.PullResponse{runOf(1, 2, 3, 4), runOf(5), answer(6)} {
+		s.BeginPull(begin)
+		answered(t, s, run, begin)
+	}
+	batch := s.TakeBatch(begin)
+	single := s.TakeBatch(begin)
+	equal(t, "batch", len(batch), 4)
+	equal(t, "single", len(single) == 1 && *single[0].Message.LeaseId == 6, true)
+	equal(t, "open", s.Open(), 2)
+	if err := s.Settle(batch, 1, Outcome{Kind: Reject, Reason: "no"}, begin); err != nil {
+		t.Fatal(err)
+	}
+
+	equal(t, "next", *s.TakeBatch(begin)[0].Message.LeaseId, 5)
+	verdicts := s.BeginPull(begin).Acks[0]
+	sameIDs(t, "acked", verdicts.Acked, 1)
+	sameIDs(t, "released", verdicts.Released, 3, 4)
+	equal(t, "nacked", verdicts.Nacked[0].LeaseId, 2)
+}
+
+// A pull waits a quarter of the lease, so that what it brings has most of its time left.
+func TestLingerFollowsTheLease(t *testing.T) {
+	s := sessionWith(4, 2)
+	pulled(t, s, answerWith("a:1", 2000, 1), begin)
+
+	equal(t, "linger", *s.BeginPull(begin).MaxLingerTime, 500)
+}
+
+// A proxy that shuts down answers at once with nothing; it is not asked in a tight loop.
+func TestAnEarlyEmptyAnswerPausesPulling(t *testing.T) {
+	s := sessionWith(2, 2)
+	s.BeginPull(begin)
+	answered(t, s, &consumer.PullResponse{}, begin+ms)
+	early := s.PullAt()
+	s.BeginPull(begin + 60*ms)
+	answered(t, s, &consumer.PullResponse{}, begin+1060*ms)
+
+	equal(t, "early", early, begin+51*ms)
+	equal(t, "after a full wait", s.PullAt() <= begin+1060*ms, true)
+}
+
+func TestBackoffGrowsToALimitAndSpreads(t *testing.T) {
+	for failures, want := range map[int]time.Duration{1: 50, 2: 100, 3: 200, 8: 5000, 100: 5000} {
+		equal(t, fmt.Sprint(failures), Backoff(failures, 1), want*ms)
+	}
+	equal(t, "jitter", Backoff(1, 0), Backoff(1, 1)/2)
+}
+
+// Its error says what was wrong; as a failed pull it gives the verdicts back.
+func TestAMalformedAnswerChangesNothing(t *testing.T) {
+	spoil := map[string]func(*consumer.PullResponse){
+		"no context": func(answer *consumer.PullResponse) { answer.Context = nil },
+		"no topic":   func(answer *consumer.PullResponse) { answer.Context.Topic = "" },
+		"no qid":     func(answer *consumer.PullResponse) { answer.Context.Qid = "" },
+		"no length":  func(answer *consumer.PullResponse) { answer.LeaseMs = nil },
+		"a negative": func(answer *consumer.PullResponse) { answer.LeaseMs = ptr(int32(-5)) },
+		"no lease":   func(answer *consumer.PullResponse) { answer.Messages[1].LeaseId = nil },
+		"no body":    func(answer *consumer.PullResponse) { answer.Messages[1].Value = nil },
+		"in more": func(answer *consumer.PullResponse) {
+			answer.More = []*consumer.PullResponse{{Messages: answer.Messages}}
+		},
+	}
+	for name, spoil := range spoil {
+		t.Run(name, func(t *testing.T) {
+			s := sessionWith(4, 2)
+			ok(t, s, pulled(t, s, answer(9), begin)[0], begin)
+			s.BeginPull(begin)
+			bad := answer(1, 2)
+			spoil(bad)
+			if _, err := s.PullAnswered(bad, begin); err == nil {
+				t.Fatal("it was taken")
+			}
+			s.PullFailed(begin, 0)
+			control := s.BeginControl(s.Homes()["a:1"], begin+20*ms)
+
+			equal(t, "taken", s.Take(begin) == nil, true)
+			sameIDs(t, "acked", control.Settle.Acks[0].Acked, 9)
+		})
+	}
+}
+
+// The same lease in two answers is one message.
+func TestARepeatedMessageIsTakenInOnce(t *testing.T) {
+	s := sessionWith(4, 4)
+
+	equal(t, "first", len(pulled(t, s, answer(1, 2), begin)), 2)
+	equal(t, "again", len(pulled(t, s, answer(1, 2), begin)), 0)
+}
+
+func TestSettlingTwiceIsAnErrorThatNamesTheMessage(t *testing.T) {
+	s := sessionWith(2, 2)
+	lease := pulled(t, s, answer(1), begin)[0]
+	settle(t, s, lease, Outcome{Kind: Defer}, begin)
+	err := s.Settle([]*Lease{lease}, 1, Outcome{}, begin)
+
+	if err == nil || !strings.Contains(err.Error(), "t/q#1 at 1: not with a handler") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStringIsAStatusLine(t *testing.T) {
+	s := sessionWith(2, 2)
+	pulled(t, s, answer(1, 2, 3), begin)
+
+	equal(t, "line", s.String(), "<Session g open=2 ready=1 held=3 pulling=false homes=1>")
+}
+
+func TestALongOutageIsLoggedLessAndLess(t *testing.T) {
+	var news []int
+	for failures := 1; failures < 100; failures++ {
+		if IsNews(failures) {
+			news = append(news, failures)
+		}
+	}
+	if !slices.Equal(news, []int{1, 2, 4, 8, 16, 32, 64}) {
+		t.Errorf("got %v", news)
+	}
+}

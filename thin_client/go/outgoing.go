@@ -1,0 +1,176 @@
+package orderlane
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"orderlane/internal/gen/producer"
+	"orderlane/internal/routing"
+)
+
+const (
+	// uniqueID is the property that holds a message's unique id, in RocketMQ and here.
+	uniqueID = "UNIQ_KEY"
+	// maxRequestBytes is what the proxy takes in one request by default; batchBytes, how much of it
+	// a batch fills.
+	maxRequestBytes = 5_000_000
+	batchBytes      = 2_000_000
+
+	byHash, anyQueue = -1, -2 // partitionId
+	addDelayed       = 1      // DelayMessage.action
+	delayedOnce      = 2      // DelayMessage.dmsgtype
+)
+
+// Outgoing is one message to send.
+type Outgoing struct {
+	Topic string
+	Body  []byte
+	// Key is by what the message can be found, and what orders it in groups that use KEY. Empty: none.
+	Key string
+	// Route chooses the queue. By default it is the key's; without a key, queues take turns.
+	Route Route
+	// Tag is by what groups may filter. Empty: none.
+	Tag string
+	// Properties of the application. UNIQ_KEY among them makes the message's id; else one is made.
+	Properties map[string]string
+	// Delay is how much later the message is to be delivered; its Route and Key count for nothing
+	// then. A proxy whose broker has no delays answers with code 18.
+	Delay time.Duration
+}
+
+// Route says which queue a message goes to.
+type Route struct {
+	keyed, inQueue bool
+	key            string
+	path           *routing.Path
+	queue          int32
+	err            error
+}
+
+// ShardingKey sends all messages of one key to one queue, in the order of sending.
+func ShardingKey(key string) Route { return Route{keyed: true, key: key} }
+
+// ShardingPath takes the sharding key out of the body, which is JSON: $.order.lines[0]['sku'] for
+// example. A string counts as it is, anything else as canonical JSON. A message without such a value is
+// sent as one without a sharding key.
+func ShardingPath(path string) Route {
+	parsed, err := routing.ParsePath(path)
+	return Route{path: parsed, err: err}
+}
+
+// Queue chooses one by its place in the order by broker name, then id, from 0 on.
+func Queue(place int) Route {
+	route := Route{inQueue: true, queue: int32(place)}
+	if place < 0 || int(route.queue) != place {
+		route.err = fmt.Errorf("Queue is %d: expected its place, from 0 on", place)
+	}
+	return route
+}
+
+// RandomQueue takes any queue, also for a message with a key.
+func RandomQueue() Route { return Route{inQueue: true, queue: anyQueue} }
+
+// shardingKey of a message, if it has one.
+func (r *Route) shardingKey(message *Outgoing) (string, bool) {
+	switch {
+	case r.inQueue:
+		return "", false
+	case r.keyed:
+		return r.key, true
+	case r.path != nil:
+		if key, found := r.path.Key(message.Body); found {
+			return key, true
+		}
+	}
+	return message.Key, message.Key != ""
+}
+
+// NewMessageID is unique: 32 upper-case hexadecimal digits.
+func NewMessageID() string { return strings.ToUpper(randomHex(16)) }
+
+// wire makes a message as it is sent, or says why it cannot be.
+func (o *Outgoing) wire(ctx context.Context, settings *settings) (*producer.Message, error) {
+	if o.Topic == "" {
+		return nil, fmt.Errorf("Topic is empty: expected the name of a topic")
+	}
+	if o.Route.err != nil {
+		return nil, fmt.Errorf("a message to %s: %w", o.Topic, o.Route.err)
+	}
+	if o.Delay < 0 {
+		return nil, fmt.Errorf("a message to %s: Delay is %v: expected 0 or more", o.Topic, o.Delay)
+	}
+	properties := map[string]string{}
+	if settings.tracer != nil {
+		settings.tracer.Inject(ctx, properties)
+	}
+	maps.Copy(properties, o.Properties)
+	if properties[uniqueID] == "" {
+		properties[uniqueID] = NewMessageID()
+	}
+	message := &producer.Message{
+		Topic: o.Topic, Key: notEmpty(o.Key), Tags: notEmpty(o.Tag), Body: o.Body,
+		PartitionId: byHash, Version: notEmpty(clientVersion), Properties: properties,
+		Token: notEmpty(settings.token),
+	}
+	if message.Body == nil {
+		message.Body = []byte{} // nil would be left out
+	}
+	if o.Route.inQueue {
+		message.PartitionId = o.Route.queue
+	} else if key, sharded := o.Route.shardingKey(o); sharded {
+		hash := int64(routing.KeyHash(key))
+		message.HashId = &hash
+	}
+	return message, checkText(message)
+}
+
+func checkText(message *producer.Message) error {
+	texts := []string{message.Topic, message.GetKey(), message.GetTags()}
+	for name, value := range message.Properties {
+		texts = append(texts, name, value)
+	}
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("%q in a message to %s is no valid text: expected UTF-8", text, message.Topic)
+		}
+	}
+	if size := sizeOf(message); size > maxRequestBytes {
+		return fmt.Errorf("a message to %s has %d bytes: a request takes %d",
+			message.Topic, size, maxRequestBytes)
+	}
+	return nil
+}
+
+// sizeOf a message on the wire, a little too high.
+func sizeOf(message *producer.Message) int {
+	size := 128 + len(message.Body) + len(message.Topic) + len(message.GetKey()) +
+		len(message.GetTags()) + len(message.GetToken())
+	for name, value := range message.Properties {
+		size += len(name) + len(value) + 16
+	}
+	return size
+}
+
+// delayed is the same message for later.
+func delayed(message *producer.Message, at time.Time) *producer.DelayMessage {
+	id, kind, seconds := message.Properties[uniqueID], int32(delayedOnce), at.Unix()
+	if at.Nanosecond() > 0 {
+		seconds++
+	}
+	return &producer.DelayMessage{
+		Topic: message.Topic, Body: message.Body, Tags: message.GetTags(), Action: addDelayed,
+		Timestamp: &seconds, Dmsgtype: &kind, UUID: &id, Version: message.Version,
+		Properties: message.Properties, Token: message.Token,
+	}
+}
+
+func notEmpty(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

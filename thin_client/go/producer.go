@@ -1,0 +1,232 @@
+package orderlane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"orderlane/internal/session"
+)
+
+// Producer sends messages. Goroutines may share it: one call goes out at a time, in the order of
+// calling.
+//
+// A message is sent again under the same id until it is stored or time is up, so it may be stored
+// twice; consumers can tell by MessageID. When a call fails, calls that wait behind it with messages
+// of its keys fail too, unsent: what the application sends again is not overtaken. Calls made later
+// go.
+type Producer struct {
+	settings *settings
+	dialer   *dialer
+	order    sendOrder
+
+	// Of the call whose turn it is:
+	tried      int
+	connection *connection
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// NewProducer makes a producer that sends by the servers: host:port, or several separated by commas,
+// of which the next is tried when one fails. Nothing is connected yet, so an error means that an
+// argument makes no sense.
+func NewProducer(servers string, options ...ProducerOption) (*Producer, error) {
+	settings := newSettings(servers)
+	for _, option := range options {
+		option.ofProducer(settings)
+	}
+	if settings.failed != nil {
+		return nil, settings.failed
+	}
+	return &Producer{settings: settings, dialer: settings.dialer()}, nil
+}
+
+// Send stores one message and returns its id. It tries until the deadline of ctx, or for SendTimeout
+// if that has none. A SendError says that it is not known to be stored; any other error, that it cannot
+// be sent.
+func (p *Producer) Send(ctx context.Context, message Outgoing) (string, error) {
+	ids, err := p.SendBatch(ctx, []Outgoing{message})
+	if len(ids) == 0 {
+		return "", err
+	}
+	return ids[0], err
+}
+
+// SendBatch stores messages, those of one sharding key in their order, and returns their ids, also
+// with a SendError, whose Failures name what is not known to be stored: the rest is. Large batches go
+// in several requests; after one that failed none follows.
+func (p *Producer) SendBatch(ctx context.Context, messages []Outgoing) ([]string, error) {
+	if p.isClosed() {
+		return nil, fmt.Errorf("the producer cannot send: %w", ErrClosed)
+	}
+	deadline := now() + p.settings.sendTimeout
+	if at, limited := ctx.Deadline(); limited {
+		deadline = now() + time.Until(at)
+	}
+	deliveries, err := p.deliveries(ctx, messages, deadline)
+	if err != nil || len(deliveries) == 0 {
+		return nil, err
+	}
+	var ids []string
+	for _, delivery := range deliveries {
+		for _, parcel := range delivery.parcels {
+			ids = append(ids, parcel.id)
+		}
+	}
+	if err := p.send(ctx, deliveries); err != nil {
+		return ids, err
+	}
+	return ids, nil
+}
+
+// Close ends the connection, after the calls that were made before.
+func (p *Producer) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	t := p.order.enter()
+	<-t.before
+	p.hangUp()
+	p.order.leave(t, nil)
+	return nil
+}
+
+func (p *Producer) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+// deliveries cuts messages into requests, in their order.
+func (p *Producer) deliveries(
+	ctx context.Context, messages []Outgoing, deadline time.Duration,
+) ([]*delivery, error) {
+	var found []*delivery
+	room := 0
+	for n := range messages {
+		wire, err := messages[n].wire(ctx, p.settings)
+		if err != nil {
+			return nil, err
+		}
+		size := sizeOf(wire)
+		alone := messages[n].Delay > 0
+		if len(found) == 0 || size > room || alone {
+			found = append(found, &delivery{deadline: deadline})
+			room = batchBytes
+		}
+		last := found[len(found)-1]
+		last.parcels = append(last.parcels, &parcel{message: wire, id: wire.Properties[uniqueID]})
+		room -= size
+		if alone {
+			last.delay = time.Now().Add(messages[n].Delay)
+			room = 0
+		}
+	}
+	return found, nil
+}
+
+// send is one call, from when it is made to its end.
+func (p *Producer) send(ctx context.Context, deliveries []*delivery) error {
+	t := p.order.enter()
+	var failure *SendError
+	defer func() {
+		var lanes []sendLane
+		for _, delivery := range deliveries {
+			if failure != nil {
+				lanes = append(lanes, delivery.lanes()...)
+			}
+		}
+		p.order.leave(t, lanes)
+	}()
+	if err := t.wait(ctx); err != nil {
+		failure = deliveries[0].notSent("its time was up while it waited for earlier sends")
+		failure.Err = err
+	}
+	for n := 0; n < len(deliveries) && failure == nil; n++ {
+		delivery := deliveries[n]
+		if p.order.heldBack(t, delivery.lanes()) {
+			failure = delivery.notSent("an earlier send of its key failed while this one waited")
+		} else if now() > delivery.deadline {
+			failure = delivery.notSent("its time was up while it waited for earlier sends")
+		} else {
+			failure = p.deliver(ctx, delivery)
+		}
+	}
+	if failure == nil {
+		return nil
+	}
+	failure.Failures = nil
+	for _, delivery := range deliveries {
+		for _, parcel := range delivery.open() {
+			if parcel.reason == "" {
+				parcel.reason = "not sent: an earlier part failed"
+			}
+			failure.Failures = append(failure.Failures, parcel.failure())
+		}
+	}
+	return failure
+}
+
+// deliver tries until it is stored, or no try is left.
+func (p *Producer) deliver(ctx context.Context, delivery *delivery) *SendError {
+	for {
+		verdict := p.try(ctx, delivery)
+		if verdict.stored || verdict.err != nil {
+			return verdict.err
+		}
+		if session.IsNews(delivery.failures) {
+			open := delivery.open()[0]
+			p.settings.logger.Warn("sending failed, trying again",
+				"topic", open.message.Topic, "error", open.reason)
+		}
+		select {
+		case <-time.After(verdict.pause):
+		case <-ctx.Done():
+			open := delivery.open()
+			return sendError(open, open[0].code, context.Cause(ctx))
+		}
+	}
+}
+
+func (p *Producer) try(ctx context.Context, delivery *delivery) verdict {
+	call := delivery.call(now())
+	sent := false
+	err := p.connect(ctx, call.timeout)
+	if err == nil {
+		sent = true
+		err = p.connection.call(ctx, call.method, call.arguments, call.answer, call.timeout)
+	}
+	if err == nil {
+		return delivery.answered(call.outcome(), now(), rand.Float64())
+	}
+	p.hangUp()
+	p.tried++
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
+		delivery.deadline = 0 // the application gave up
+	}
+	return delivery.failed(err, sent, now(), rand.Float64())
+}
+
+func (p *Producer) connect(ctx context.Context, limit time.Duration) error {
+	if p.connection != nil && !p.connection.closed {
+		return nil
+	}
+	servers := p.settings.servers
+	dialer := &dialer{tls: p.dialer.tls, timeout: limit}
+	opened, err := dialer.open(ctx, servers[p.tried%len(servers)], p.tried/len(servers))
+	if err == nil {
+		p.connection = opened
+	}
+	return err
+}
+
+func (p *Producer) hangUp() {
+	if p.connection != nil {
+		p.connection.close()
+		p.connection = nil
+	}
+}

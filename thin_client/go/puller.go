@@ -1,0 +1,160 @@
+package orderlane
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"orderlane/internal/gen/consumer"
+	"orderlane/internal/session"
+)
+
+// Puller takes messages of a group and says what became of them, call by call: for scripts and tests.
+//
+// Nothing is extended, retried or kept in order here: of several messages pulled, those of one
+// OrderKey have to be handled one after the other, each before its Deadline. After an error the next
+// call connects anew. Goroutines that share a Puller wait for each other.
+type Puller struct {
+	settings *settings
+	dialer   *dialer
+
+	mu         sync.Mutex
+	connection *connection
+	closed     bool
+}
+
+// NewPuller makes a puller of the group at the servers, as NewConsumer does.
+func NewPuller(servers, group string, options ...PullerOption) (*Puller, error) {
+	settings := newSettings(servers)
+	settings.setGroup(group)
+	for _, option := range options {
+		option.ofPuller(settings)
+	}
+	if settings.failed != nil {
+		return nil, settings.failed
+	}
+	return &Puller{settings: settings, dialer: settings.dialer()}, nil
+}
+
+// Pull takes up to that many messages and waits so long for a first one; none may come.
+func (p *Puller) Pull(ctx context.Context, most int, wait time.Duration) ([]*Message, error) {
+	many, size, linger := true, int32(most), milliseconds(wait)
+	version := clientVersion
+	request := &consumer.PullRequest{
+		GroupId: p.settings.group, Topics: p.settings.topics, MaxBatchSize: &size,
+		MaxLingerTime: &linger, Version: &version, ClientId: &p.settings.clientID,
+		ManyQueues: &many, Token: notEmpty(p.settings.token),
+	}
+	var answer consumer.ConsumerServicePullResult
+	arguments := &consumer.ConsumerServicePullArgs{Request: request}
+	sent, err := p.call(ctx, "pull", arguments, &answer, p.settings.requestTimeout+wait)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := session.ReadAnswer(answer.Success, sent)
+	if err != nil {
+		return nil, &ProtocolError{text: err.Error()}
+	}
+	messages := make([]*Message, len(leases))
+	for n, lease := range leases {
+		messages[n] = newMessage(lease)
+	}
+	return messages, nil
+}
+
+// Settle acks a message, or with Retry, RetryAfter, Reject or Defer says otherwise; any other error
+// means retry. False: its lease was over, so that someone else may have got it.
+func (p *Puller) Settle(ctx context.Context, message *Message, outcome error) (held bool, err error) {
+	verdict, _ := outcomeOf(outcome)
+	var verdicts session.Verdicts
+	verdicts.Add(message.lease, verdict, now())
+	request := &consumer.AckRequest{
+		GroupId: p.settings.group, Acks: verdicts.Batches(), ClientId: &p.settings.clientID,
+		Token: notEmpty(p.settings.token),
+	}
+	var answer consumer.ConsumerServiceSettleResult
+	arguments := &consumer.ConsumerServiceSettleArgs{Request: request}
+	if _, err := p.call(ctx, "settle", arguments, &answer, p.settings.requestTimeout); err != nil {
+		return false, err
+	}
+	return len(answer.Success.NotHeld) == 0, nil
+}
+
+// Extend lets the lease end so much from now, one visibility time-out at most, whatever is asked for.
+// False: it was over already.
+func (p *Puller) Extend(
+	ctx context.Context, message *Message, length time.Duration,
+) (held bool, err error) {
+	request := &consumer.ExtendRequest{
+		GroupId: p.settings.group, Leases: []*consumer.LeaseRef{message.lease.Reference()},
+		Ms: milliseconds(length), ClientId: &p.settings.clientID, Token: notEmpty(p.settings.token),
+	}
+	var answer consumer.ConsumerServiceExtendResult
+	arguments := &consumer.ConsumerServiceExtendArgs{Request: request}
+	asked, err := p.call(ctx, "extend", arguments, &answer, p.settings.requestTimeout)
+	if err != nil {
+		return false, err
+	}
+	if len(answer.Success.NotHeld) > 0 {
+		message.lease.SetLost()
+		return false, nil
+	}
+	message.lease.SetDeadline(asked + length)
+	return true, nil
+}
+
+// Close ends the connection.
+func (p *Puller) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.hangUp()
+	return nil
+}
+
+// call sends a request, and says when it did.
+func (p *Puller) call(
+	ctx context.Context, method string, arguments thrift.TStruct, answer result, timeout time.Duration,
+) (sent time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return 0, fmt.Errorf("the puller of %s: %w", p.settings.group, ErrClosed)
+	}
+	if err := p.connect(ctx); err != nil {
+		return 0, err
+	}
+	sent = now()
+	err = p.connection.call(ctx, method, arguments, answer, timeout)
+	if err != nil && !leavesConnection(err) {
+		p.hangUp()
+	}
+	return sent, err
+}
+
+func (p *Puller) connect(ctx context.Context) (err error) {
+	if p.connection != nil && !p.connection.closed {
+		return nil
+	}
+	for _, server := range p.settings.servers {
+		if p.connection, err = p.dialer.open(ctx, server, 0); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (p *Puller) hangUp() {
+	if p.connection != nil {
+		p.connection.close()
+		p.connection = nil
+	}
+}
+
+func milliseconds(length time.Duration) int32 {
+	return int32(min(max(length.Milliseconds(), 0), math.MaxInt32))
+}

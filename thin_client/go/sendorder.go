@@ -1,0 +1,92 @@
+package orderlane
+
+import (
+	"context"
+	"sync"
+)
+
+// sendOrder has one call go out at a time, in the order of calling. When a call fails, those of its
+// lanes that were made before that, and wait, must not go: the application may send the failed one
+// again. Failures are remembered only while calls wait.
+type sendOrder struct {
+	mu     sync.Mutex
+	last   int
+	inside int
+	failed map[sendLane]int // the last call made before the lane's failure
+	tail   chan struct{}    // closed once the call before the next one has ended; nil: there is none
+}
+
+// ticket is one call's place in the order.
+type ticket struct {
+	number int
+	before <-chan struct{}
+	after  chan struct{}
+}
+
+// enter takes a place. leave has to follow.
+func (o *sendOrder) enter() ticket {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.inside++
+	o.last++
+	t := ticket{number: o.last, before: o.tail, after: make(chan struct{})}
+	if t.before == nil {
+		now := make(chan struct{})
+		close(now)
+		t.before = now
+	}
+	o.tail = t.after
+	return t
+}
+
+// wait for the call's turn, or the end of ctx.
+func (t ticket) wait(ctx context.Context) error {
+	select {
+	case <-t.before:
+		return nil
+	default:
+	}
+	select {
+	case <-t.before:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// leave ends a call; failed are the lanes of what it did not store.
+func (o *sendOrder) leave(t ticket, failed []sendLane) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.inside--
+	if o.failed == nil {
+		o.failed = map[sendLane]int{}
+	}
+	for _, lane := range failed {
+		o.failed[lane] = o.last
+	}
+	if o.inside == 0 {
+		clear(o.failed)
+	}
+	select {
+	case <-t.before:
+		close(t.after)
+	default: // it did not wait for its turn; who comes after it still has to
+		go func() {
+			<-t.before
+			close(t.after)
+		}()
+	}
+}
+
+// heldBack says whether the call was made before one of these lanes failed.
+func (o *sendOrder) heldBack(t ticket, lanes []sendLane) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, lane := range lanes {
+		if o.failed[lane] >= t.number {
+			return true
+		}
+	}
+	return false
+}
