@@ -32,7 +32,8 @@ func parseAddress(text string) (address, error) {
 		}
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
-	good := err == nil && number > 0 && port[0] != '+' && host != "" && !strings.ContainsAny(host, " \t\n[]")
+	good := err == nil && number > 0 && port[0] != '+'
+	good = good && host != "" && !strings.ContainsAny(host, " \t\n[]")
 	if bracketed {
 		_, err := netip.ParseAddr(host)
 		good = good && err == nil && strings.Contains(host, ":")
@@ -79,7 +80,7 @@ func (d *dialer) open(ctx context.Context, to address, turn int) (*connection, e
 		}
 		return nil, &ConnectionError{Err: err, text: text}
 	}
-	return newConnection(socket, to.String()), nil
+	return newConnection(socket, to), nil
 }
 
 func (d *dialer) dial(ctx context.Context, to address, turn int) (net.Conn, error) {

@@ -26,10 +26,11 @@ const (
 	readBytes      = 1 << 16
 )
 
-// connection is one connection to a proxy, for one call at a time. After any error but a RefusedError
-// it has to be closed.
+// connection is one connection to a proxy, for one call at a time. After any error but a
+// RefusedError it has to be closed.
 type connection struct {
-	address  string
+	to       address
+	address  string // the same, as text
 	socket   net.Conn
 	reader   *bufio.Reader
 	out      *thrift.TMemoryBuffer
@@ -38,9 +39,10 @@ type connection struct {
 	closed   bool
 }
 
-func newConnection(socket net.Conn, address string) *connection {
+func newConnection(socket net.Conn, to address) *connection {
 	return &connection{
-		address: address,
+		to:      to,
+		address: to.String(),
 		socket:  socket,
 		reader:  bufio.NewReaderSize(socket, readBytes),
 		out:     thrift.NewTMemoryBuffer(),
@@ -60,7 +62,8 @@ type result interface {
 
 // call sends arguments and waits for the answer, timeout at most. The end of ctx ends the wait.
 func (c *connection) call(
-	ctx context.Context, method string, arguments thrift.TStruct, answer result, timeout time.Duration,
+	ctx context.Context, method string, arguments thrift.TStruct, answer result,
+	timeout time.Duration,
 ) error {
 	c.sequence++
 	if err := c.socket.SetDeadline(time.Now().Add(timeout)); err != nil {
@@ -121,8 +124,8 @@ func (c *connection) exchange(
 	length := int32(binary.BigEndian.Uint32(head[:]))
 	if length <= 0 || length > maxFrameBytes {
 		return nil, &ProtocolError{text: fmt.Sprintf(
-			"the answer of %s begins with %q, which is no length of a Thrift frame: is this the Thrift"+
-				" port of an orderlane proxy?", c.address, head[:])}
+			"the answer of %s begins with %q, which is no length of a Thrift frame: is this the"+
+				" Thrift port of an orderlane proxy?", c.address, head[:])}
 	}
 	frame := c.frame
 	if int(length) > cap(frame) {
@@ -186,7 +189,8 @@ func decode(frame []byte, method string, sequence int32, answer result, sender s
 }
 
 func read(frame []byte, answer thrift.TStruct) (
-	name string, kind thrift.TMessageType, sequence int32, fault thrift.TApplicationException, err error,
+	name string, kind thrift.TMessageType, sequence int32, fault thrift.TApplicationException,
+	err error,
 ) {
 	ctx := context.Background()
 	buffer := &thrift.TMemoryBuffer{Buffer: bytes.NewBuffer(frame)}
@@ -205,7 +209,8 @@ func read(frame []byte, answer thrift.TStruct) (
 	return
 }
 
-// maxDepth of structs in each other; the generated readers know no limit, and would use up the stack.
+// maxDepth of structs in each other; the generated readers know no limit, and would use up the
+// stack.
 const maxDepth = 64
 
 var errTooDeep = errors.New("its structs are nested too deep")

@@ -10,9 +10,9 @@ import (
 	"orderlane/internal/session"
 )
 
-// Consumer pulls the messages of a consumer group, in order by key, and acks what was handled. It is
-// used once, for one of Run, RunBatches and Messages. Stop, StopNow and String may be called from any
-// goroutine.
+// Consumer pulls the messages of a consumer group, in order by key, and acks what was handled. It
+// is used once, for one of Run, RunBatches and Messages. Stop, StopNow and String may be called
+// from any goroutine.
 type Consumer struct {
 	settings *settings
 	life     context.Context // of NewConsumer
@@ -47,10 +47,10 @@ func (h *handling) end() {
 	h.cancel(ErrDrainTimeout)
 }
 
-// NewConsumer makes a consumer of the group at the servers: host:port, or several separated by commas,
-// of which the next is tried when one fails. A name may stand for several addresses. Nothing is
-// connected yet, so an error means that an argument makes no sense. The end of ctx has the same effect
-// as that of Run's.
+// NewConsumer makes a consumer of the group at the servers: host:port, or several separated by
+// commas, of which the next is tried when one fails. A name may stand for several addresses.
+// Nothing is connected yet, so an error means that an argument makes no sense. The end of ctx has
+// the same effect as that of Run's.
 func NewConsumer(
 	ctx context.Context, servers, group string, options ...ConsumerOption,
 ) (*Consumer, error) {
@@ -81,11 +81,12 @@ func NewConsumer(
 // values of ctx. It does not end with ctx, but when the message's lease is lost (its cause is then
 // ErrLeaseLost) or the drain takes too long (ErrDrainTimeout).
 //
-// The drain waits DrainTimeout for handlers, gives back what was not begun, and sends the last acks.
-// A handler that goes on after that is left alone: its message comes again when its lease ends.
+// The drain waits DrainTimeout for handlers, gives back what was not begun, and sends the last
+// acks. A handler that goes on after that is left alone: its message comes again when its lease
+// ends.
 //
-// Run returns an error if the proxy refuses what no retry can help, such as a group that it does not
-// know.
+// Run returns an error if the proxy refuses what no retry can help, such as a group that it does
+// not know.
 func (c *Consumer) Run(
 	ctx context.Context, handle func(ctx context.Context, message *Message) error,
 ) error {
@@ -98,12 +99,12 @@ func (c *Consumer) Run(
 	return c.run(ctx, 1, single, c.takeOne)
 }
 
-// RunBatches is Run for handlers that take the messages of one key together: those that came together,
-// MaxRun at most, in their order.
+// RunBatches is Run for handlers that take the messages of one key together: those that came
+// together, MaxRun at most, in their order.
 //
-// The handler returns how many of them, from the first on, are done; these are acked. If that is not
-// all, err is the outcome of the next one, as in Run, and those behind it are given back, uncounted.
-// Without an error that holds for all that are not done.
+// The handler returns how many of them, from the first on, are done; these are acked. If that is
+// not all, err is the outcome of the next one, as in Run, and those behind it are given back,
+// uncounted. Without an error that holds for all that are not done.
 func (c *Consumer) RunBatches(
 	ctx context.Context, handle func(ctx context.Context, batch *KeyBatch) (done int, err error),
 ) error {

@@ -75,8 +75,8 @@ func (p *parcel) lane() (sendLane, bool) {
 	return sendLane{}, false
 }
 
-// delivery is some messages on their way in one request, tried until its deadline. What is known to be
-// stored is not sent again.
+// delivery is some messages on their way in one request, tried until its deadline. What is known to
+// be stored is not sent again.
 type delivery struct {
 	parcels  []*parcel
 	deadline time.Duration

@@ -41,7 +41,8 @@ type FaultError struct {
 
 func (e *FaultError) Error() string { return e.text }
 
-// ProtocolError says that an answer is not what the contract says: another kind of server, or a bug.
+// ProtocolError says that an answer is not what the contract says: another kind of server, or a
+// bug.
 type ProtocolError struct {
 	// Err is what the reader of the answer said, if anything.
 	Err  error

@@ -16,6 +16,7 @@ type feeder struct {
 	failure error // what ended it; nil while it goes on. Guarded by the consumer's lock, as are:
 	tried   int   // failures so far: the next address is tried after each
 	lines   map[*session.Home]*line
+	origins map[*session.Home]address // where the last pull went that brought its leases
 
 	consumer *Consumer
 	session  *session.Session
@@ -32,6 +33,7 @@ func newFeeder(c *Consumer) *feeder {
 		session:  c.session,
 		dialer:   c.settings.dialer(),
 		lines:    map[*session.Home]*line{},
+		origins:  map[*session.Home]address{},
 	}
 	f.life, f.end = context.WithCancel(context.Background())
 	f.pulls = f.newLine(c.session.PullAt)
@@ -124,6 +126,7 @@ func (f *feeder) pull() (int, error) {
 	if err := f.pulls.connect(to, turn); err != nil {
 		return 0, err
 	}
+	from := f.pulls.connection.to
 	f.consumer.mu.Lock()
 	request := f.session.BeginPull(now())
 	f.turn() // with a pull at the proxy, verdicts hurry
@@ -140,16 +143,20 @@ func (f *feeder) pull() (int, error) {
 	if err != nil {
 		return 0, &ProtocolError{text: f.pulls.connection.address + ": " + err.Error()}
 	}
+	if home := f.session.PullHome(); home != nil && pulled > 0 {
+		f.origins[home] = from
+	}
 	return pulled, nil
 }
 
-// meetHomes has a goroutine for each proxy that the session names, and none for others. Caller holds
-// the lock.
+// meetHomes has a goroutine for each proxy that the session names, and none for others. Caller
+// holds the lock.
 func (f *feeder) meetHomes() {
 	homes := f.session.Homes()
 	for home, line := range f.lines {
 		if homes[home.Address] != home {
 			delete(f.lines, home)
+			delete(f.origins, home)
 			line.end()
 		}
 	}
@@ -228,17 +235,18 @@ func (f *feeder) control(
 }
 
 // connectHome connects to the proxy that holds the leases. Behind a forwarded port its own name for
-// itself may lead nowhere; then where pulls go is the best guess.
+// itself may lead nowhere; then it is where the pull went that brought them. Nowhere else: another
+// proxy would answer that they are not held, and the verdicts were lost.
 func (f *feeder) connectHome(home *session.Home, line *line) error {
 	f.consumer.mu.Lock()
-	pulling, turn := f.address(), f.turnOf()
+	origin := f.origins[home]
 	f.consumer.mu.Unlock()
 	if own, err := parseAddress(home.Address); home.Address != "" && err == nil {
 		if line.connect(own, home.Failures) == nil {
 			return nil
 		}
 	}
-	return line.connect(pulling, turn)
+	return line.connect(origin, home.Failures)
 }
 
 // line is one connection and the goroutine that sleeps until something is due on it.

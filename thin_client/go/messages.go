@@ -13,12 +13,13 @@ type Delivery struct {
 	settled bool
 }
 
-// Context is as that of a handler in Run: it ends when the lease is lost or the drain takes too long.
+// Context is as that of a handler in Run: it ends when the lease is lost or the drain takes too
+// long.
 func (d *Delivery) Context() context.Context { return d.ctx }
 
 // Settle says what became of the message, as the return of a handler in Run does. A second call has
-// no effect. Without one the end of the loop's body acks, and a body that is left by break, return or
-// panic gives the message back.
+// no effect. Without one the end of the loop's body acks, and a body that is left by break, return
+// or panic gives the message back.
 func (d *Delivery) Settle(err error) {
 	if !d.settled {
 		d.settled = true
@@ -26,8 +27,9 @@ func (d *Delivery) Settle(err error) {
 	}
 }
 
-// Messages gives one message after the other, until ctx ends or the loop is left; then it drains. Use
-// Run to handle messages of different keys at a time. After the loop Err has what Run would return.
+// Messages gives one message after the other, until ctx ends or the loop is left; then it drains.
+// Use Run to handle messages of different keys at a time. After the loop Err has what Run would
+// return.
 //
 //	for message := range consumer.Messages(ctx) {
 //		message.Settle(charge(message.Context(), message.Body))

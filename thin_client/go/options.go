@@ -104,8 +104,8 @@ func Concurrency(keys int) ConsumerOption {
 }
 
 // Prefetch is how many messages wait here beside those that are handled. Default: as many as
-// Concurrency, and at least twice MaxRun if that is above 1; 0 leaves every waiting message to other
-// clients.
+// Concurrency, and at least twice MaxRun if that is above 1; 0 leaves every waiting message to
+// other clients.
 func Prefetch(messages int) ConsumerOption {
 	return consumerOption(func(s *settings) {
 		if messages < 0 {
@@ -127,8 +127,8 @@ func MaxRun(messages int) ConsumerOption {
 	})
 }
 
-// AckLinger is how long an ack waits for the next pull to ride on. More saves requests when handlers
-// are slow; the message's successor waits as long. Default 20 ms.
+// AckLinger is how long an ack waits for the next pull to ride on. More saves requests when
+// handlers are slow; the message's successor waits as long. Default 20 ms.
 func AckLinger(wait time.Duration) ConsumerOption {
 	return consumerOption(func(s *settings) { s.ackLinger = s.notNegative("AckLinger", wait) })
 }
@@ -170,15 +170,17 @@ func TLS(config *tls.Config) Option { return anyOption(func(s *settings) { s.tls
 func Trace(tracer Tracer) Option { return anyOption(func(s *settings) { s.tracer = tracer }) }
 
 // Logger takes what the library has to say. Default: slog's own.
-func Logger(logger *slog.Logger) Option { return anyOption(func(s *settings) { s.logger = logger }) }
+func Logger(logger *slog.Logger) Option {
+	return anyOption(func(s *settings) { s.logger = logger })
+}
 
 // Observe has a consumer call these, for histories and metrics.
 func Observe(hooks Hooks) ConsumerOption {
 	return consumerOption(func(s *settings) { s.hooks = hooks })
 }
 
-// Hooks are told what a consumer does; nil ones are not called. They are called in the goroutines of
-// the consumer, several at a time, and must not block.
+// Hooks are told what a consumer does; nil ones are not called. They are called in the goroutines
+// of the consumer, several at a time, and must not block.
 type Hooks struct {
 	// HandleStart: the message goes to a handler.
 	HandleStart func(*Message)

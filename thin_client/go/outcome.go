@@ -42,8 +42,8 @@ type DeferError struct{}
 
 func (e *DeferError) Error() string { return "deferred" }
 
-// Retry is returned by a handler: give me this message again, after the group's next retry interval.
-// Its order key waits meanwhile. Any other error means the same, and is logged.
+// Retry is returned by a handler: give me this message again, after the group's next retry
+// interval. Its order key waits meanwhile. Any other error means the same, and is logged.
 func Retry() error { return &RetryError{After: -1} }
 
 // RetryAfter is returned by a handler: give me this message again so much later.

@@ -29,7 +29,8 @@ const (
 type Outgoing struct {
 	Topic string
 	Body  []byte
-	// Key is by what the message can be found, and what orders it in groups that use KEY. Empty: none.
+	// Key is by what the message can be found, and what orders it in groups that use KEY. Empty:
+	// none.
 	Key string
 	// Route chooses the queue. By default it is the key's; without a key, queues take turns.
 	Route Route
@@ -55,8 +56,8 @@ type Route struct {
 func ShardingKey(key string) Route { return Route{keyed: true, key: key} }
 
 // ShardingPath takes the sharding key out of the body, which is JSON: $.order.lines[0]['sku'] for
-// example. A string counts as it is, anything else as canonical JSON. A message without such a value is
-// sent as one without a sharding key.
+// example. A string counts as it is, anything else as canonical JSON. A message without such a
+// value is sent as one without a sharding key.
 func ShardingPath(path string) Route {
 	parsed, err := routing.ParsePath(path)
 	return Route{path: parsed, err: err}
@@ -135,7 +136,8 @@ func checkText(message *producer.Message) error {
 	}
 	for _, text := range texts {
 		if !utf8.ValidString(text) {
-			return fmt.Errorf("%q in a message to %s is no valid text: expected UTF-8", text, message.Topic)
+			return fmt.Errorf("%q in a message to %s is no valid text: expected UTF-8",
+				text, message.Topic)
 		}
 	}
 	if size := sizeOf(message); size > maxRequestBytes {

@@ -15,9 +15,9 @@ import (
 // calling.
 //
 // A message is sent again under the same id until it is stored or time is up, so it may be stored
-// twice; consumers can tell by MessageID. When a call fails, calls that wait behind it with messages
-// of its keys fail too, unsent: what the application sends again is not overtaken. Calls made later
-// go.
+// twice; consumers can tell by MessageID. When a call fails, calls that wait behind it with
+// messages of its keys fail too, unsent: what the application sends again is not overtaken. Calls
+// made later go.
 type Producer struct {
 	settings *settings
 	dialer   *dialer
@@ -31,9 +31,9 @@ type Producer struct {
 	closed bool
 }
 
-// NewProducer makes a producer that sends by the servers: host:port, or several separated by commas,
-// of which the next is tried when one fails. Nothing is connected yet, so an error means that an
-// argument makes no sense.
+// NewProducer makes a producer that sends by the servers: host:port, or several separated by
+// commas, of which the next is tried when one fails. Nothing is connected yet, so an error means
+// that an argument makes no sense.
 func NewProducer(servers string, options ...ProducerOption) (*Producer, error) {
 	settings := newSettings(servers)
 	for _, option := range options {
@@ -45,9 +45,9 @@ func NewProducer(servers string, options ...ProducerOption) (*Producer, error) {
 	return &Producer{settings: settings, dialer: settings.dialer()}, nil
 }
 
-// Send stores one message and returns its id. It tries until the deadline of ctx, or for SendTimeout
-// if that has none. A SendError says that it is not known to be stored; any other error, that it cannot
-// be sent.
+// Send stores one message and returns its id. It tries until the deadline of ctx, or for
+// SendTimeout if that has none. A SendError says that it is not known to be stored; any other
+// error, that it cannot be sent.
 func (p *Producer) Send(ctx context.Context, message Outgoing) (string, error) {
 	ids, err := p.SendBatch(ctx, []Outgoing{message})
 	if len(ids) == 0 {
@@ -57,8 +57,8 @@ func (p *Producer) Send(ctx context.Context, message Outgoing) (string, error) {
 }
 
 // SendBatch stores messages, those of one sharding key in their order, and returns their ids, also
-// with a SendError, whose Failures name what is not known to be stored: the rest is. Large batches go
-// in several requests; after one that failed none follows.
+// with a SendError, whose Failures name what is not known to be stored: the rest is. Large batches
+// go in several requests; after one that failed none follows.
 func (p *Producer) SendBatch(ctx context.Context, messages []Outgoing) ([]string, error) {
 	if p.isClosed() {
 		return nil, fmt.Errorf("the producer cannot send: %w", ErrClosed)

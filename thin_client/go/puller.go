@@ -13,11 +13,12 @@ import (
 	"orderlane/internal/session"
 )
 
-// Puller takes messages of a group and says what became of them, call by call: for scripts and tests.
+// Puller takes messages of a group and says what became of them, call by call: for scripts and
+// tests.
 //
 // Nothing is extended, retried or kept in order here: of several messages pulled, those of one
-// OrderKey have to be handled one after the other, each before its Deadline. After an error the next
-// call connects anew. Goroutines that share a Puller wait for each other.
+// OrderKey have to be handled one after the other, each before its Deadline. After an error the
+// next call connects anew. Goroutines that share a Puller wait for each other.
 type Puller struct {
 	settings *settings
 	dialer   *dialer
@@ -68,7 +69,9 @@ func (p *Puller) Pull(ctx context.Context, most int, wait time.Duration) ([]*Mes
 
 // Settle acks a message, or with Retry, RetryAfter, Reject or Defer says otherwise; any other error
 // means retry. False: its lease was over, so that someone else may have got it.
-func (p *Puller) Settle(ctx context.Context, message *Message, outcome error) (held bool, err error) {
+func (p *Puller) Settle(
+	ctx context.Context, message *Message, outcome error,
+) (held bool, err error) {
 	verdict, _ := outcomeOf(outcome)
 	var verdicts session.Verdicts
 	verdicts.Add(message.lease, verdict, now())
@@ -84,8 +87,8 @@ func (p *Puller) Settle(ctx context.Context, message *Message, outcome error) (h
 	return len(answer.Success.NotHeld) == 0, nil
 }
 
-// Extend lets the lease end so much from now, one visibility time-out at most, whatever is asked for.
-// False: it was over already.
+// Extend lets the lease end so much from now, one visibility time-out at most, whatever is asked
+// for. False: it was over already.
 func (p *Puller) Extend(
 	ctx context.Context, message *Message, length time.Duration,
 ) (held bool, err error) {
@@ -118,7 +121,8 @@ func (p *Puller) Close() error {
 
 // call sends a request, and says when it did.
 func (p *Puller) call(
-	ctx context.Context, method string, arguments thrift.TStruct, answer result, timeout time.Duration,
+	ctx context.Context, method string, arguments thrift.TStruct, answer result,
+	timeout time.Duration,
 ) (sent time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,7 @@ type sendOrder struct {
 	last   int
 	inside int
 	failed map[sendLane]int // the last call made before the lane's failure
-	tail   chan struct{}    // closed once the call before the next one has ended; nil: there is none
+	tail   chan struct{}    // closed once the last call has ended; nil: there was none
 }
 
 // ticket is one call's place in the order.

@@ -81,28 +81,31 @@ func (p *program) options() []orderlane.ConsumerOption {
 }
 
 func (p *program) hooks() orderlane.Hooks {
-	hooks := orderlane.Hooks{
-		HandleEnd: func(message *orderlane.Message, outcome string) {
-			if outcome == "ok" {
-				p.handled.Add(1)
-			}
-			p.history.handling("handle_end", message, p.asked, outcome)
-			if !p.asked.Quiet {
-				say("end", fields{
-					"lease": message.LeaseID, "queue": message.Queue, "offset": message.Offset,
-					"outcome": outcome,
-				})
-			}
-		},
-		HandleStart: func(message *orderlane.Message) {
-			p.history.handling("handle_start", message, p.asked, "")
-			if !p.asked.Quiet {
-				say("start", describe(message))
-			}
-		},
-		Error: sayError,
+	hooks := orderlane.Hooks{Error: sayError}
+	if p.asked.Form != "batches" { // of those handleBatch tells
+		hooks.HandleStart, hooks.HandleEnd = p.begins, p.ends
 	}
 	return hooks
+}
+
+func (p *program) begins(message *orderlane.Message) {
+	p.history.handling("handle_start", message, p.asked, "")
+	if !p.asked.Quiet {
+		say("start", describe(message))
+	}
+}
+
+func (p *program) ends(message *orderlane.Message, outcome string) {
+	if outcome == "ok" {
+		p.handled.Add(1)
+	}
+	p.history.handling("handle_end", message, p.asked, outcome)
+	if !p.asked.Quiet {
+		say("end", fields{
+			"lease": message.LeaseID, "queue": message.Queue, "offset": message.Offset,
+			"outcome": outcome,
+		})
+	}
 }
 
 // orders are what a body says of its handling.
@@ -185,9 +188,26 @@ func (p *program) tellLost(ctx context.Context, message *orderlane.Message) {
 // handleBatch handles them one after the other, and stops at the first that does not end well.
 func (p *program) handleBatch(ctx context.Context, batch *orderlane.KeyBatch) (int, error) {
 	for n, message := range batch.Messages {
-		if err := p.handle(ctx, message); err != nil {
+		p.begins(message)
+		err := p.handle(ctx, message)
+		p.ends(message, outcomeName(err))
+		if err != nil {
 			return n, err
 		}
 	}
 	return len(batch.Messages), nil
+}
+
+func outcomeName(err error) string {
+	var reject *orderlane.RejectError
+	var postponed *orderlane.DeferError
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &reject):
+		return "reject"
+	case errors.As(err, &postponed), errors.Is(err, context.Canceled): // by the drain's end
+		return "defer"
+	}
+	return "retry"
 }

@@ -63,8 +63,9 @@ func describe(message *orderlane.Message) fields {
 	}
 	line := fields{
 		"topic": message.Topic, "queue": message.Queue, "offset": message.Offset,
-		"lease": message.LeaseID, "key": orNull(message.Key), "order_key": orderText(message.OrderKey),
-		"tag": orNull(message.Tag), "properties": properties, "attempt": message.Attempt,
+		"lease": message.LeaseID, "key": orNull(message.Key),
+		"order_key": orderText(message.OrderKey),
+		"tag":       orNull(message.Tag), "properties": properties, "attempt": message.Attempt,
 		"born_at_ms": nil, "message_id": orNull(message.MessageID),
 		"left_ms": time.Until(message.Deadline()).Milliseconds(),
 		"body":    strings.ToValidUTF8(string(message.Body), "\ufffd"),
@@ -145,15 +146,17 @@ func (h *history) write(event string, line fields) {
 }
 
 // handling writes what a handler begins or ends.
-func (h *history) handling(event string, message *orderlane.Message, asked *options, outcome string) {
+func (h *history) handling(
+	event string, message *orderlane.Message, asked *options, outcome string,
+) {
 	if h == nil {
 		return
 	}
 	queue, _, _ := strings.Cut(message.Queue, "#")
 	line := fields{
 		"group": asked.Group, "consumer": asked.ClientID, "topic": message.Topic, "queue": queue,
-		"offset": message.Offset, "msg": orNull(message.MessageID), "order": orderText(message.OrderKey),
-		"attempt": message.Attempt, "lease": message.LeaseID,
+		"offset": message.Offset, "msg": orNull(message.MessageID),
+		"order": orderText(message.OrderKey), "attempt": message.Attempt, "lease": message.LeaseID,
 	}
 	if outcome != "" {
 		line["outcome"] = outcome

@@ -1,5 +1,6 @@
-// Command conformance wraps the client so that the cases of tests/conformance/clients can drive it. It
-// decides nothing: what it is asked stands in its argument, its input and the bodies of messages.
+// Command conformance wraps the client so that the cases of tests/conformance/clients can drive it.
+// It decides nothing: what it is asked stands in its argument, its input and the bodies of
+// messages.
 package main
 
 import (

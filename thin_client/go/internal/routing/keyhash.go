@@ -3,8 +3,8 @@ package routing
 
 import "unicode/utf16"
 
-// KeyHash is Java's String.hashCode, as all producers of RocketMQ do it: over UTF-16 units. The queue
-// is the absolute value of its remainder by the number of queues.
+// KeyHash is Java's String.hashCode, as all producers of RocketMQ do it: over UTF-16 units. The
+// queue is the absolute value of its remainder by the number of queues.
 func KeyHash(key string) int32 {
 	var hash int32
 	for _, char := range key {

@@ -31,7 +31,8 @@ type step struct {
 func ParsePath(text string) (*Path, error) {
 	if !simplePath.MatchString(text) {
 		return nil, fmt.Errorf(
-			"%q is no JSON path of names and indexes: expected one such as $.order.lines[0]['sku']", text)
+			"%q is no JSON path of names and indexes: expected one such as $.order.lines[0]['sku']",
+			text)
 	}
 	path := &Path{}
 	for _, match := range pathStep.FindAllStringSubmatch(text, -1) {
@@ -48,8 +49,9 @@ func ParsePath(text string) (*Path, error) {
 	return path, nil
 }
 
-// Key is the text of the value in the body to which the path leads: a string as it is, anything else
-// as canonical JSON, as proxies make order keys of it. False without such a value, or if it is null.
+// Key is the text of the value in the body to which the path leads: a string as it is, anything
+// else as canonical JSON, as proxies make order keys of it. False without such a value, or if it is
+// null.
 func (p *Path) Key(body []byte) (string, bool) {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
@@ -81,8 +83,8 @@ func (p *Path) Key(body []byte) (string, bool) {
 	return string(appendCanonical(nil, value)), true
 }
 
-// appendCanonical appends JSON without spaces, names sorted, and numbers always written alike: 1 and
-// 1.0 are the same id.
+// appendCanonical appends JSON without spaces, names sorted, and numbers always written alike: 1
+// and 1.0 are the same id.
 func appendCanonical(out []byte, value any) []byte {
 	switch value := value.(type) {
 	case json.Number:

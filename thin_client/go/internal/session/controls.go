@@ -44,8 +44,8 @@ func (s *Session) BeginControl(home *Home, now time.Duration) Control {
 	}}
 }
 
-// ControlAnswered says that the settle or extend was answered; it returns the leases of messages with
-// handlers that are lost.
+// ControlAnswered says that the settle or extend was answered; it returns the leases of messages
+// with handlers that are lost.
 func (s *Session) ControlAnswered(home *Home, answer *consumer.AckAnswer) []*Lease {
 	extended := home.extending
 	home.extending, home.settling = nil, nil
@@ -71,8 +71,8 @@ func (s *Session) ControlAnswered(home *Home, answer *consumer.AckAnswer) []*Lea
 	return lost
 }
 
-// ControlFailed says that there was no answer: all goes again (S3). It returns the leases of messages
-// with handlers that are lost: their time is up, and their proxy says nothing.
+// ControlFailed says that there was no answer: all goes again (S3). It returns the leases of
+// messages with handlers that are lost: their time is up, and their proxy says nothing.
 func (s *Session) ControlFailed(home *Home, now time.Duration, jitter float64) []*Lease {
 	if home.settling != nil {
 		home.verdicts.absorb(home.settling)

@@ -196,7 +196,8 @@ func (ls *leases) rest(lease *Lease) []*Lease {
 func (ls *leases) close(taken []*Lease) error {
 	first := taken[0]
 	if first.state != open || !first.counted || !ls.holds(first) {
-		return fmt.Errorf("%s/%s at %d: not with a handler", first.Topic, first.Queue, first.Message.Offset)
+		return fmt.Errorf("%s/%s at %d: not with a handler",
+			first.Topic, first.Queue, first.Message.Offset)
 	}
 	for _, behind := range taken[1:] {
 		behind.state = ended
@@ -283,8 +284,9 @@ func (ls *leases) remove(lease *Lease) {
 }
 
 var (
-	errNoContext = errors.New("a pull was answered with messages, but without topic, qid or leaseMs")
-	errNoLease   = errors.New("came without body or lease")
+	errNoContext = errors.New(
+		"a pull was answered with messages, but without topic, qid or leaseMs")
+	errNoLease = errors.New("came without body or lease")
 )
 
 // reader makes leases of an answer's batches.

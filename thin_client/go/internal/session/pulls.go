@@ -69,8 +69,8 @@ func (s *Session) nextID(now time.Duration) (string, time.Duration) {
 	return fmt.Sprintf("%s%d", s.options.RequestPrefix, s.pulls), now
 }
 
-// PullAnswered takes the messages in and says how many came. An error means a malformed answer: then
-// nothing has changed, and PullFailed has to follow.
+// PullAnswered takes the messages in and says how many came. An error means a malformed answer:
+// then nothing has changed, and PullFailed has to follow.
 func (s *Session) PullAnswered(answer *consumer.PullResponse, now time.Duration) (int, error) {
 	address := answer.GetHome()
 	for _, part := range answer.More {
@@ -111,8 +111,8 @@ func (s *Session) PullAnswered(answer *consumer.PullResponse, now time.Duration)
 	return len(arrived), nil
 }
 
-// PullFailed says that the pull had no answer, or a bad one, or that no connection could be made for
-// it; its verdicts go again (S3).
+// PullFailed says that the pull had no answer, or a bad one, or that no connection could be made
+// for it; its verdicts go again (S3).
 func (s *Session) PullFailed(now time.Duration, jitter float64) {
 	if s.pull != nil {
 		s.failed, s.pull = s.pull, nil

@@ -1,27 +1,31 @@
-// Package session decides what a consuming client does next. It is pure: no I/O, no clock, no locks,
-// no randomness. The shell around it owns connections, goroutines and the clock. It asks PullAt and
-// ControlAt when something is due, sends what BeginPull and BeginControl return, reports the answer
-// or the failure, gives what Take returns to handlers, and reports their ends to Settle.
+// Package session decides what a consuming client does next. It is pure: no I/O, no clock, no
+// locks, no randomness. The shell around it owns connections, goroutines and the clock. It asks
+// PullAt and ControlAt when something is due, sends what BeginPull and BeginControl return, reports
+// the answer or the failure, gives what Take returns to handlers, and reports their ends to Settle.
 //
 // Rules; tests name them:
 //
 //	S1  A verdict rides on the next pull to the proxy that holds its lease.
-//	S2  A verdict waits for the next pull, AckLinger at most. But what it releases may be just what a
-//	    pull at the proxy waits for: it is sent at once if no message waits here meanwhile, and
-//	    otherwise once that pull has not been answered for 3 ms. (One whose key goes on here releases
-//	    nothing.) While some are under way others gather.
-//	S3  A verdict is sent again until an answer confirms it or its lease cannot be alive, and never
-//	    after that.
-//	S4  A lease runs from the moment its pull was sent. A message whose lease has run out goes to a
-//	    handler only after an extend has confirmed it: a stopped proxy's answer may come late.
-//	S5  With a third of its length gone a lease is extended, whether its message is handled or waits.
-//	S6  Of one order key at most one message, or one batch, is with a handler, even if the proxy erred.
+//	S2  A verdict waits for the next pull, AckLinger at most. But what it releases may be just
+//	    what a pull at the proxy waits for: it is sent at once if no message waits here
+//	    meanwhile, and otherwise once that pull has not been answered for 3 ms. (One whose key
+//	    goes on here releases nothing.) While some are under way others gather.
+//	S3  A verdict is sent again until an answer confirms it or its lease cannot be alive, and
+//	    never after that.
+//	S4  A lease runs from the moment its pull was sent. A message whose lease has run out goes to
+//	    a handler only after an extend has confirmed it: a stopped proxy's answer may come late.
+//	S5  With a third of its length gone a lease is extended, whether its message is handled or
+//	    waits.
+//	S6  Of one order key at most one message, or one batch, is with a handler, even if the proxy
+//	    erred.
 //	S7  At most Concurrency handlers have messages, and Prefetch more messages wait here.
-//	S8  After Stop no message goes to a handler: what waits, and what still arrives, is given back.
-//	S9  A pull that failed is repeated under the same id: its answer may be lost, and its proxy gives
-//	    it again. Its leases run from the first sending. Once they must be over a pull has a new id.
-//	S10 What came together of one order key is a run: at the first of it that does not end well, those
-//	    behind it are given back with the verdict.
+//	S8  After Stop no message goes to a handler: what waits, and what still arrives, is given
+//	    back.
+//	S9  A pull that failed is repeated under the same id: its answer may be lost, and its proxy
+//	    gives it again. Its leases run from the first sending. Once they must be over a pull has
+//	    a new id.
+//	S10 What came together of one order key is a run: at the first of it that does not end well,
+//	    those behind it are given back with the verdict.
 //
 // Moments are durations since some fixed one, on a clock that never goes back.
 package session
@@ -35,8 +39,8 @@ import (
 // Never is the moment of what is not planned.
 const Never = time.Duration(math.MaxInt64)
 
-// How long a pull may wait: a quarter of the lease, so that what it brings has most of its lease left
-// (S4); and before any lease was seen.
+// How long a pull may wait: a quarter of the lease, so that what it brings has most of its lease
+// left (S4); and before any lease was seen.
 const (
 	minLinger   = 20 * time.Millisecond
 	firstLinger = time.Second
@@ -47,7 +51,8 @@ const (
 	// earlyPause follows an answer that is empty although its pull could have waited: a proxy that
 	// shuts down.
 	earlyPause = 50 * time.Millisecond
-	// answerDue is within what a proxy that has messages answers; one that has none lets a pull wait.
+	// answerDue is within what a proxy that has messages answers; one that has none lets a pull
+	// wait.
 	answerDue = 3 * time.Millisecond
 
 	firstBackoff = 50 * time.Millisecond
@@ -64,7 +69,8 @@ func Backoff(failures int, jitter float64) time.Duration {
 // waiting (S9). A connection that broke stood before, and ended suddenly.
 func TriesElsewhere(broke bool, failures int) bool { return !broke || failures != 1 }
 
-// IsNews is true for the 1st, 2nd, 4th, 8th … failure in a row: a long outage is logged less and less.
+// IsNews is true for the 1st, 2nd, 4th, 8th … failure in a row: a long outage is logged less and
+// less.
 func IsNews(failures int) bool { return failures&(failures-1) == 0 }
 
 // Options are what a session is told once.
@@ -121,12 +127,17 @@ func New(options Options) *Session {
 }
 
 func (s *Session) String() string {
-	return fmt.Sprintf("<Session %s open=%d ready=%d held=%d pulling=%t homes=%d>",
-		s.options.Group, s.leases.open, len(s.leases.ready), len(s.leases.held), s.pull != nil, len(s.homes))
+	return fmt.Sprintf("<Session %s open=%d ready=%d held=%d pulling=%t homes=%d>", s.options.Group,
+		s.leases.open, len(s.leases.ready), len(s.leases.held), s.pull != nil, len(s.homes))
 }
 
-// Homes are the proxies that hold leases of ours or wait for verdicts, by address. Not to be written.
+// Homes are the proxies that hold leases of ours or wait for verdicts, by address. Not to be
+// written.
 func (s *Session) Homes() map[string]*Home { return s.homes }
+
+// PullHome is where the last pull that brought messages found them; nil if the next one may lead
+// elsewhere.
+func (s *Session) PullHome() *Home { return s.pullHome }
 
 // Stopping says whether Stop was called.
 func (s *Session) Stopping() bool { return s.stopping }
@@ -155,8 +166,8 @@ func (s *Session) Drained() bool { return len(s.leases.held) == 0 && s.Flushed()
 // Take gives the next message to a handler, or nil (S4, S6, S7).
 func (s *Session) Take(now time.Duration) *Lease { return s.leases.take(now) }
 
-// TakeBatch gives the next message, and those of its run with it, to a handler; or nil. Each of them
-// came later than the one before, and the messages of no other batch are of the same key.
+// TakeBatch gives the next message, and those of its run with it, to a handler; or nil. Each of
+// them came later than the one before, and the messages of no other batch are of the same key.
 func (s *Session) TakeBatch(now time.Duration) []*Lease {
 	first := s.leases.take(now)
 	if first == nil {

@@ -3,7 +3,6 @@ package session
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +29,8 @@ func answerWith(home string, leaseMs int32, numbers ...int64) *consumer.PullResp
 	}
 	for _, number := range numbers {
 		answer.Messages = append(answer.Messages, &consumer.Message{
-			LeaseId: ptr(number), Offset: number, Value: []byte{}, OrderKey: fmt.Append(nil, number),
+			LeaseId: ptr(number), Offset: number, Value: []byte{},
+			OrderKey: fmt.Append(nil, number),
 		})
 	}
 	return answer
@@ -235,103 +235,6 @@ func TestS4AnUnconfirmedMessageIsDropped(t *testing.T) {
 	}
 }
 
-// The proxy would cap a longer extension in silence, so none is asked for.
-func TestS5LeasesOfSeveralLengthsAreExtendedByTheShortest(t *testing.T) {
-	s := sessionWith(4, 0)
-	pulled(t, s, answerWith("a:1", 9000, 1), begin)
-	short := pulled(t, s, answerWith("a:1", 3000, 2), begin)[0]
-	home := s.Homes()["a:1"]
-
-	equal(t, "due", s.ControlAt(home), begin+1000*ms)
-	extend := s.BeginControl(home, begin+1000*ms).Extend
-	s.ControlAnswered(home, &consumer.AckAnswer{})
-
-	equal(t, "asked for", extend.Ms, 3000)
-	equal(t, "leases", len(extend.Leases), 2)
-	equal(t, "deadline", short.Deadline(), begin+4000*ms)
-	equal(t, "due again", s.ControlAt(home), begin+2000*ms)
-}
-
-func TestS5PrefetchedMessagesAreExtendedToo(t *testing.T) {
-	s := sessionWith(1, 2)
-	pulled(t, s, answer(1, 2, 3), begin)
-
-	extend := s.BeginControl(s.Homes()["a:1"], begin+1000*ms).Extend
-
-	equal(t, "leases", len(extend.Leases), 3)
-}
-
-// A proxy that is silent past a lease's end has lost it; so has one that says so.
-func TestS5HandlersAreToldOfLostLeases(t *testing.T) {
-	s := sessionWith(2, 0)
-	both := pulled(t, s, answer(1, 2), begin)
-	home := s.Homes()["a:1"]
-	extend := s.BeginControl(home, begin+1000*ms).Extend
-	refused := s.ControlAnswered(home, &consumer.AckAnswer{NotHeld: extend.Leases[:1]})
-	s.BeginControl(home, begin+2000*ms)
-	silent := s.ControlFailed(home, begin+4000*ms, 0)
-
-	equal(t, "refused", len(refused) == 1 && refused[0] == both[0] && both[0].Lost(), true)
-	equal(t, "silent", len(silent) == 1 && silent[0] == both[1] && both[1].Lost(), true)
-	equal(t, "nothing left to extend", s.ControlAt(home), Never)
-}
-
-func TestS6OneMessageOfAKeyAtATime(t *testing.T) {
-	s := sessionWith(4, 4)
-	first := pulled(t, s, runOf(1), begin)[0]
-	s.BeginPull(begin)
-	answered(t, s, runOf(2), begin) // the proxy erred
-	if s.Take(begin) != nil {
-		t.Fatal("its key is with a handler")
-	}
-	ok(t, s, first, begin)
-
-	equal(t, "next", *s.Take(begin).Message.LeaseId, 2)
-}
-
-// A pull asks for the free places, and none is due while enough messages wait.
-func TestS7RoomIsWhatIsNotHeld(t *testing.T) {
-	s := sessionWith(2, 4)
-	equal(t, "first", *s.BeginPull(begin).MaxBatchSize, 6)
-	answered(t, s, answer(1, 2, 3, 4, 5, 6), begin)
-	first := s.Take(begin)
-	s.Take(begin)
-	equal(t, "a third one", s.Take(begin) == nil, true)
-	equal(t, "pull", s.PullAt(), Never)
-	ok(t, s, first, begin)
-	for range 3 {
-		ok(t, s, s.Take(begin), begin)
-	}
-
-	equal(t, "then", *s.BeginPull(begin).MaxBatchSize, 4)
-}
-
-// A pull that was under way is waited for, and its messages are released.
-func TestS8WhatArrivesAfterStopGoesBack(t *testing.T) {
-	s := sessionWith(2, 2)
-	s.BeginPull(begin)
-	s.Stop(begin)
-	equal(t, "drained", s.Drained(), false)
-	answered(t, s, answer(1), begin)
-	control := s.BeginControl(s.Homes()["a:1"], begin)
-
-	equal(t, "taken", s.Take(begin) == nil, true)
-	sameIDs(t, "released", control.Settle.Acks[0].Released, 1)
-}
-
-func TestS8WhatWaitsAtTheStopGoesBackInItsOrder(t *testing.T) {
-	s := sessionWith(1, 8)
-	s.BeginPull(begin)
-	answered(t, s, runOf(1, 2, 3), begin)
-	first := s.Take(begin)
-	s.Stop(begin)
-	ok(t, s, first, begin)
-	control := s.BeginControl(s.Homes()["a:1"], begin)
-
-	sameIDs(t, "released", control.Settle.Acks[0].Released, 2, 3)
-	sameIDs(t, "acked", control.Settle.Acks[0].Acked, 1)
-}
-
 func TestS9AFailedPullIsRepeatedAndItsLeasesRunFromTheFirstSending(t *testing.T) {
 	s := sessionWith(1, 2)
 	first := s.BeginPull(begin)
@@ -415,103 +318,4 @@ func TestS10ABatchIsARunThatIsTakenWhole(t *testing.T) {
 	sameIDs(t, "acked", verdicts.Acked, 1)
 	sameIDs(t, "released", verdicts.Released, 3, 4)
 	equal(t, "nacked", verdicts.Nacked[0].LeaseId, 2)
-}
-
-// A pull waits a quarter of the lease, so that what it brings has most of its time left.
-func TestLingerFollowsTheLease(t *testing.T) {
-	s := sessionWith(4, 2)
-	pulled(t, s, answerWith("a:1", 2000, 1), begin)
-
-	equal(t, "linger", *s.BeginPull(begin).MaxLingerTime, 500)
-}
-
-// A proxy that shuts down answers at once with nothing; it is not asked in a tight loop.
-func TestAnEarlyEmptyAnswerPausesPulling(t *testing.T) {
-	s := sessionWith(2, 2)
-	s.BeginPull(begin)
-	answered(t, s, &consumer.PullResponse{}, begin+ms)
-	early := s.PullAt()
-	s.BeginPull(begin + 60*ms)
-	answered(t, s, &consumer.PullResponse{}, begin+1060*ms)
-
-	equal(t, "early", early, begin+51*ms)
-	equal(t, "after a full wait", s.PullAt() <= begin+1060*ms, true)
-}
-
-func TestBackoffGrowsToALimitAndSpreads(t *testing.T) {
-	for failures, want := range map[int]time.Duration{1: 50, 2: 100, 3: 200, 8: 5000, 100: 5000} {
-		equal(t, fmt.Sprint(failures), Backoff(failures, 1), want*ms)
-	}
-	equal(t, "jitter", Backoff(1, 0), Backoff(1, 1)/2)
-}
-
-// Its error says what was wrong; as a failed pull it gives the verdicts back.
-func TestAMalformedAnswerChangesNothing(t *testing.T) {
-	spoil := map[string]func(*consumer.PullResponse){
-		"no context": func(answer *consumer.PullResponse) { answer.Context = nil },
-		"no topic":   func(answer *consumer.PullResponse) { answer.Context.Topic = "" },
-		"no qid":     func(answer *consumer.PullResponse) { answer.Context.Qid = "" },
-		"no length":  func(answer *consumer.PullResponse) { answer.LeaseMs = nil },
-		"a negative": func(answer *consumer.PullResponse) { answer.LeaseMs = ptr(int32(-5)) },
-		"no lease":   func(answer *consumer.PullResponse) { answer.Messages[1].LeaseId = nil },
-		"no body":    func(answer *consumer.PullResponse) { answer.Messages[1].Value = nil },
-		"in more": func(answer *consumer.PullResponse) {
-			answer.More = []*consumer.PullResponse{{Messages: answer.Messages}}
-		},
-	}
-	for name, spoil := range spoil {
-		t.Run(name, func(t *testing.T) {
-			s := sessionWith(4, 2)
-			ok(t, s, pulled(t, s, answer(9), begin)[0], begin)
-			s.BeginPull(begin)
-			bad := answer(1, 2)
-			spoil(bad)
-			if _, err := s.PullAnswered(bad, begin); err == nil {
-				t.Fatal("it was taken")
-			}
-			s.PullFailed(begin, 0)
-			control := s.BeginControl(s.Homes()["a:1"], begin+20*ms)
-
-			equal(t, "taken", s.Take(begin) == nil, true)
-			sameIDs(t, "acked", control.Settle.Acks[0].Acked, 9)
-		})
-	}
-}
-
-// The same lease in two answers is one message.
-func TestARepeatedMessageIsTakenInOnce(t *testing.T) {
-	s := sessionWith(4, 4)
-
-	equal(t, "first", len(pulled(t, s, answer(1, 2), begin)), 2)
-	equal(t, "again", len(pulled(t, s, answer(1, 2), begin)), 0)
-}
-
-func TestSettlingTwiceIsAnErrorThatNamesTheMessage(t *testing.T) {
-	s := sessionWith(2, 2)
-	lease := pulled(t, s, answer(1), begin)[0]
-	settle(t, s, lease, Outcome{Kind: Defer}, begin)
-	err := s.Settle([]*Lease{lease}, 1, Outcome{}, begin)
-
-	if err == nil || !strings.Contains(err.Error(), "t/q#1 at 1: not with a handler") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestStringIsAStatusLine(t *testing.T) {
-	s := sessionWith(2, 2)
-	pulled(t, s, answer(1, 2, 3), begin)
-
-	equal(t, "line", s.String(), "<Session g open=2 ready=1 held=3 pulling=false homes=1>")
-}
-
-func TestALongOutageIsLoggedLessAndLess(t *testing.T) {
-	var news []int
-	for failures := 1; failures < 100; failures++ {
-		if IsNews(failures) {
-			news = append(news, failures)
-		}
-	}
-	if !slices.Equal(news, []int{1, 2, 4, 8, 16, 32, 64}) {
-		t.Errorf("got %v", news)
-	}
 }

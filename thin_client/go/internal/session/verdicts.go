@@ -30,7 +30,8 @@ type Outcome struct {
 	Reason string
 }
 
-// Verdicts on leases of one proxy, grouped as on the wire. Sending them twice has the effect of once.
+// Verdicts on leases of one proxy, grouped as on the wire. Sending them twice has the effect of
+// once.
 type Verdicts struct {
 	since       time.Duration // when the oldest came in
 	usefulUntil time.Duration // after this no lease among them can be alive
