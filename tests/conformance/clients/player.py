@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, dropwhile, takewhile
 from typing import Any
 
 from broker_core.tasks import spawn
@@ -55,6 +55,7 @@ class Play:
         try:
             async with self._exits:
                 await self._open_proxies()
+                self._set_first_faults()
                 try:
                     await self._start_client()
                     await self._play()
@@ -144,8 +145,15 @@ class Play:
 
     # ---- the dialogue -----------------------------------------------------------------------
 
+    def _set_first_faults(self) -> None:
+        """Those that a case begins with: a client may be faster than its driver."""
+        for step in takewhile(_is_fault, self.case.dialogue):
+            assert isinstance(step, cases.FaultStep)
+            self.proxies[step.at].fail(step)
+
     async def _play(self) -> None:
-        for number, step in enumerate(self.case.dialogue, start=1):
+        numbered = enumerate(self.case.dialogue, start=1)
+        for number, step in dropwhile(lambda each: _is_fault(each[1]), numbered):
             try:
                 await self._step(step)
             except CaseFailed as failure:
@@ -302,6 +310,10 @@ def client_environment() -> dict[str, str]:
     """The driver's own, without settings of the gateway; Java gets a small heap."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("ORDERLANE_")}
     return {**own, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def _is_fault(step: cases.Step) -> bool:
+    return isinstance(step, cases.FaultStep)
 
 
 def _filled(value: Any) -> Any:
