@@ -15,6 +15,8 @@ import (
 const (
 	// uniqueID is the property that holds a message's unique id, in RocketMQ and here.
 	uniqueID = "UNIQ_KEY"
+	// keys is the one that holds its key, where there is no field for it.
+	keys = "KEYS"
 	// maxRequestBytes is what the proxy takes in one request by default; batchBytes, how much of it
 	// a batch fills.
 	maxRequestBytes = 5_000_000
@@ -38,8 +40,8 @@ type Outgoing struct {
 	Tag string
 	// Properties of the application. UNIQ_KEY among them makes the message's id; else one is made.
 	Properties map[string]string
-	// Delay is how much later the message is to be delivered; its Route and Key count for nothing
-	// then. A proxy whose broker has no delays answers with code 18.
+	// Delay is how much later the message is to be delivered, in whole seconds; its Route counts
+	// for nothing then. A proxy whose broker has no delays answers with code 18.
 	Delay time.Duration
 }
 
@@ -76,18 +78,18 @@ func Queue(place int) Route {
 func RandomQueue() Route { return Route{inQueue: true, queue: anyQueue} }
 
 // shardingKey of a message, if it has one.
-func (r *Route) shardingKey(message *Outgoing) (string, bool) {
+func (r *Route) shardingKey(message *Outgoing) (key string, sharded bool, err error) {
 	switch {
 	case r.inQueue:
-		return "", false
+		return "", false, nil
 	case r.keyed:
-		return r.key, true
+		return r.key, true, nil
 	case r.path != nil:
-		if key, found := r.path.Key(message.Body); found {
-			return key, true
+		if key, found, err := r.path.Key(message.Body); found || err != nil {
+			return key, true, err
 		}
 	}
-	return message.Key, message.Key != ""
+	return message.Key, message.Key != "", nil
 }
 
 // NewMessageID is unique: 32 upper-case hexadecimal digits.
@@ -122,7 +124,12 @@ func (o *Outgoing) wire(ctx context.Context, settings *settings) (*producer.Mess
 	}
 	if o.Route.inQueue {
 		message.PartitionId = o.Route.queue
-	} else if key, sharded := o.Route.shardingKey(o); sharded {
+	}
+	key, sharded, err := o.Route.shardingKey(o)
+	if err != nil {
+		return nil, fmt.Errorf("a message to %s cannot be sent: %w", o.Topic, err)
+	}
+	if sharded {
 		hash := int64(routing.KeyHash(key))
 		message.HashId = &hash
 	}
@@ -163,10 +170,15 @@ func delayed(message *producer.Message, at time.Time) *producer.DelayMessage {
 	if at.Nanosecond() > 0 {
 		seconds++
 	}
+	properties := message.Properties
+	if message.Key != nil {
+		properties = maps.Clone(properties)
+		properties[keys] = *message.Key
+	}
 	return &producer.DelayMessage{
 		Topic: message.Topic, Body: message.Body, Tags: message.GetTags(), Action: addDelayed,
 		Timestamp: &seconds, Dmsgtype: &kind, UUID: &id, Version: message.Version,
-		Properties: message.Properties, Token: message.Token,
+		Properties: properties, Token: message.Token,
 	}
 }
 

@@ -190,6 +190,9 @@ func (p *program) handleBatch(ctx context.Context, batch *orderlane.KeyBatch) (i
 	for n, message := range batch.Messages {
 		p.begins(message)
 		err := p.handle(ctx, message)
+		if errors.Is(context.Cause(ctx), orderlane.ErrLeaseLost) {
+			err = orderlane.Defer() // the rest of the batch is not ours either
+		}
 		p.ends(message, outcomeName(err))
 		if err != nil {
 			return n, err

@@ -3,6 +3,7 @@ package routing
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -12,14 +13,14 @@ import (
 	"unicode/utf8"
 )
 
-var (
-	simplePath = regexp.MustCompile(
-		`^\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[(?:0|[1-9][0-9]*)\]|\['[^'\\]*'\])+$`)
-	pathStep = regexp.MustCompile(`\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]+)\]|\['([^']*)'\]`)
-)
+var pathStep = regexp.MustCompile(
+	`^(?:\.([\pL_][\pL\pN_-]*)|\[([0-9]+)\]|\['([^'\\]*)'\]|\["([^"\\]*)"\])`)
 
 // Path leads to a value in a JSON document.
-type Path struct{ steps []step }
+type Path struct {
+	text  string
+	steps []step
+}
 
 type step struct {
 	name    string
@@ -29,15 +30,16 @@ type step struct {
 
 // ParsePath reads a path of names and indexes, such as $.order.lines[0]['sku'].
 func ParsePath(text string) (*Path, error) {
-	if !simplePath.MatchString(text) {
-		return nil, fmt.Errorf(
-			"%q is no JSON path of names and indexes: expected one such as $.order.lines[0]['sku']",
-			text)
-	}
-	path := &Path{}
-	for _, match := range pathStep.FindAllStringSubmatch(text, -1) {
+	path := &Path{text: text}
+	rest, found := strings.CutPrefix(text, "$")
+	for found && rest != "" {
+		match := pathStep.FindStringSubmatch(rest)
+		if match == nil {
+			break
+		}
+		rest = rest[len(match[0]):]
 		if match[2] == "" {
-			path.steps = append(path.steps, step{name: match[1] + match[3]})
+			path.steps = append(path.steps, step{name: match[1] + match[3] + match[4]})
 			continue
 		}
 		index, err := strconv.Atoi(match[2])
@@ -46,27 +48,26 @@ func ParsePath(text string) (*Path, error) {
 		}
 		path.steps = append(path.steps, step{index: index, isIndex: true})
 	}
+	if rest != "" || len(path.steps) == 0 {
+		return nil, fmt.Errorf("%q is no path that a producer can follow: expected names and"+
+			" indexes alone, such as $.order.lines[0]['sku']", text)
+	}
 	return path, nil
 }
 
 // Key is the text of the value in the body to which the path leads: a string as it is, anything
-// else as canonical JSON, as proxies make order keys of it. False without such a value, or if it is
-// null.
-func (p *Path) Key(body []byte) (string, bool) {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber()
-	var value any
-	if !utf8.Valid(body) || decoder.Decode(&value) != nil {
-		return "", false
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return "", false
+// else as canonical JSON, as proxies make order keys of it. False without such a value, or for null.
+// A body that is no JSON is an error.
+func (p *Path) Key(body []byte) (key string, found bool, err error) {
+	value, err := decode(body)
+	if err != nil {
+		return "", false, fmt.Errorf("the body is no JSON, so %s finds nothing: %w", p.text, err)
 	}
 	for _, step := range p.steps {
 		if step.isIndex {
 			list, _ := value.([]any)
 			if step.index >= len(list) {
-				return "", false
+				return "", false, nil
 			}
 			value = list[step.index]
 			continue
@@ -76,11 +77,26 @@ func (p *Path) Key(body []byte) (string, bool) {
 	}
 	switch value := value.(type) {
 	case nil:
-		return "", false
+		return "", false, nil
 	case string:
-		return value, true
+		return value, true, nil
 	}
-	return string(appendCanonical(nil, value)), true
+	return string(appendCanonical(nil, value)), true, nil
+}
+
+func decode(body []byte) (value any, err error) {
+	if !utf8.Valid(body) {
+		return nil, errors.New("it is no UTF-8")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, errors.New("something follows its end")
+	}
+	return value, nil
 }
 
 // appendCanonical appends JSON without spaces, names sorted, and numbers always written alike: 1
