@@ -17,8 +17,8 @@ class LeaseState;
 
 /// W3C trace context, as it travels in the properties `traceparent` and `tracestate`.
 struct TraceContext {
-    std::string traceparent;
-    std::string tracestate;
+    std::string traceparent = {};
+    std::string tracestate = {};
 };
 
 /// One delivery of one message. Copies share the lease, and may outlive the handler.

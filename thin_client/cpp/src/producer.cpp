@@ -1,0 +1,235 @@
+#include <orderlane/producer.hpp>
+
+#include "calls.hpp"
+#include "connection.hpp"
+#include "delivery.hpp"
+#include "feeder.hpp"
+#include "log.hpp"
+#include "session.hpp"
+#include "text.hpp"
+#include "version.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+namespace orderlane {
+
+using detail::Nanos;
+namespace wire = gen::producer;
+
+class Producer::Impl {
+public:
+    explicit Impl(ProducerOptions options)
+        : options_(std::move(options)),
+          log_(options_.logger),
+          proxies_(detail::read_proxies(options_.servers, options_.tls, options_.timeout)),
+          random_(std::random_device()()) {
+        if (!detail::is_utf8(options_.token)) throw std::invalid_argument("token is no UTF-8");
+    }
+
+    std::vector<std::string> send(std::span<const Outgoing> messages, Nanos timeout_ns);
+    void close();
+    [[nodiscard]] Nanos timeout_ns() const noexcept { return proxies_.timeout_ns; }
+
+private:
+    /// A call, from when it is made to its end. While it is its turn it has the connection.
+    class Turn {
+    public:
+        explicit Turn(Impl& impl) : impl_(impl) {
+            const std::lock_guard lock(impl.mutex_);
+            number_ = impl.order_.enter();
+        }
+        ~Turn() {
+            const std::lock_guard lock(impl_.mutex_);
+            impl_.order_.leave(number_, failed_);
+            impl_.left_.notify_all();
+        }
+        /// False: time was up before.
+        [[nodiscard]] bool wait_until(Nanos deadline_ns) {
+            std::unique_lock lock(impl_.mutex_);
+            const auto left = std::chrono::nanoseconds(deadline_ns - detail::now_ns());
+            return impl_.left_.wait_for(lock, left,
+                                        [this] { return impl_.order_.is_turn_of(number_); });
+        }
+        [[nodiscard]] bool held_back(const std::vector<detail::SendKey>& keys) const {
+            const std::lock_guard lock(impl_.mutex_);
+            return impl_.order_.held_back(number_, keys);
+        }
+        void failed(std::vector<detail::SendKey> keys) { failed_ = std::move(keys); }
+
+    private:
+        Impl& impl_;
+        std::uint64_t number_ = 0;
+        std::vector<detail::SendKey> failed_;
+    };
+
+    void check_turn(Turn& turn, const std::vector<detail::Delivery>& requests);
+    void deliver(detail::Delivery& request);
+    std::optional<Nanos> try_once(detail::Delivery& request);
+    [[nodiscard]] wire::Result call(const std::vector<const detail::WireMessage*>& messages,
+                                    Nanos try_ns);
+    [[nodiscard]] wire::Result call_delayed(const detail::WireMessage& message, Nanos try_ns);
+    [[nodiscard]] double jitter() { return std::uniform_real_distribution<>(0, 1)(random_); }
+
+    const ProducerOptions options_;
+    const detail::Log log_;
+    std::mutex mutex_;
+    std::condition_variable left_;
+    detail::SendOrder order_;  // guarded by the mutex
+    // What follows belongs to the call whose turn it is.
+    detail::Proxies proxies_;
+    detail::Interrupt interrupt_;
+    std::optional<detail::Connection> connection_;
+    std::size_t tried_ = 0;
+    std::minstd_rand random_;
+};
+
+std::vector<std::string> Producer::Impl::send(std::span<const Outgoing> messages,
+                                              Nanos timeout_ns) {
+    if (messages.empty()) return {};
+    const Nanos deadline_ns = detail::now_ns() + timeout_ns;
+    detail::Sender sender{.token = options_.token};
+    log_.guard([&] { sender.trace = options_.trace ? options_.trace() : TraceContext(); });
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    sender.now_s = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+    auto requests = detail::deliveries(messages, sender, deadline_ns);
+    std::vector<std::string> ids;
+    for (const auto& request : requests) {
+        for (auto& id : request.ids()) ids.push_back(std::move(id));
+    }
+    Turn turn(*this);
+    std::size_t begun = 0;
+    try {
+        check_turn(turn, requests);
+        for (auto& request : requests) {
+            ++begun;
+            deliver(request);
+        }
+    } catch (SendFailed& error) {
+        std::vector<detail::SendKey> keys;
+        for (std::size_t index = 0; index < requests.size(); ++index) {
+            for (auto& key : requests[index].keys()) keys.push_back(std::move(key));
+            if (index < std::max<std::size_t>(begun, 1)) continue;
+            for (auto& each : requests[index].untried()) error.failures.push_back(std::move(each));
+        }
+        turn.failed(std::move(keys));
+        error.message_ids = std::move(ids);
+        throw;
+    }
+    return ids;
+}
+
+/// Throws SendFailed if the call may not go, once it is its turn.
+void Producer::Impl::check_turn(Turn& turn, const std::vector<detail::Delivery>& requests) {
+    const auto& first = requests.front();
+    if (!turn.wait_until(first.deadline_ns())) {
+        throw first.not_sent("its time was up while it waited for earlier sends");
+    }
+    for (const auto& request : requests) {
+        if (turn.held_back(request.keys())) {
+            throw first.not_sent("an earlier send of its key failed while this one waited");
+        }
+    }
+}
+
+void Producer::Impl::deliver(detail::Delivery& request) {
+    while (const auto pause_ns = try_once(request)) {
+        std::this_thread::sleep_for(std::chrono::nanoseconds(*pause_ns));
+    }
+}
+
+/// Nothing if all is stored, else how long to wait before the next try. Throws SendFailed.
+std::optional<Nanos> Producer::Impl::try_once(detail::Delivery& request) {
+    const auto complain = [&](const std::string& why) {
+        if (detail::is_news(request.failures())) {
+            log_(LogLevel::warning, "sending failed, trying again: " + why);
+        }
+    };
+    bool sent = false;
+    try {
+        const Nanos try_ns = request.try_ns(detail::now_ns());
+        if (!connection_ || connection_->stale()) {
+            const auto& addresses = proxies_.addresses;
+            connection_.emplace(addresses[tried_ % addresses.size()], proxies_.tls.get(),
+                                interrupt_, try_ns);
+        }
+        sent = true;
+        const auto result = call(request.open(), try_ns);
+        const auto pause_ns = request.pause_after(result, detail::now_ns(), jitter());
+        if (pause_ns) complain(result.msg);
+        return pause_ns;
+    } catch (const SendFailed&) {
+        throw;
+    } catch (const Error& error) {
+        connection_.reset();
+        ++tried_;
+        const auto pause_ns = request.pause_after(error, sent, detail::now_ns(), jitter());
+        complain(error.what());
+        return pause_ns;
+    }
+}
+
+wire::Result Producer::Impl::call(const std::vector<const detail::WireMessage*>& messages,
+                                  Nanos try_ns) {
+    const auto timeout_ms = try_ns / detail::ms;
+    const Nanos timeout_ns = try_ns + 500 * detail::ms;  // its own answer may need a moment
+    if (messages.front()->deliver_at_s) return call_delayed(*messages.front(), try_ns);
+    if (messages.size() == 1) {
+        return connection_->call(detail::SendCall{messages.front()->message, timeout_ms},
+                                 timeout_ns);
+    }
+    std::vector<wire::Message> batch;
+    batch.reserve(messages.size());
+    for (const auto* each : messages) batch.push_back(each->message);
+    return connection_->call(detail::SendBatchCall{batch}, timeout_ns);
+}
+
+wire::Result Producer::Impl::call_delayed(const detail::WireMessage& each, Nanos try_ns) {
+    constexpr int add = 1, once = 2;
+    const auto& from = each.message;
+    wire::DelayMessage message;
+    message.__set_topic(from.topic);
+    message.__set_body(from.body);
+    message.__set_tags(from.tags);
+    message.__set_action(add);
+    message.__set_timestamp(*each.deliver_at_s);
+    message.__set_dmsgtype(once);
+    message.__set_uuid(each.id);
+    message.__set_version(from.version);
+    message.__set_properties(from.properties);
+    if (from.__isset.token) message.__set_token(from.token);
+    const auto answer = connection_->call(detail::SendDelayCall{message, try_ns / detail::ms},
+                                          try_ns + 500 * detail::ms);
+    wire::Result result;
+    result.__set_code(answer.code);
+    result.__set_msg(answer.msg);
+    return result;
+}
+
+void Producer::Impl::close() {
+    Turn turn(*this);
+    if (turn.wait_until(detail::now_ns() + proxies_.timeout_ns)) connection_.reset();
+}
+
+Producer::Producer(ProducerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Producer::Producer(Producer&&) noexcept = default;
+Producer& Producer::operator=(Producer&&) noexcept = default;
+Producer::~Producer() = default;
+
+std::string Producer::send(const Outgoing& message,
+                           std::optional<std::chrono::milliseconds> timeout) {
+    return send_batch(std::span(&message, 1), timeout).front();
+}
+
+std::vector<std::string> Producer::send_batch(std::span<const Outgoing> messages,
+                                              std::optional<std::chrono::milliseconds> timeout) {
+    return impl_->send(messages, timeout ? detail::nanos(*timeout) : impl_->timeout_ns());
+}
+
+void Producer::close() { impl_->close(); }
+
+}  // namespace orderlane
