@@ -4,19 +4,17 @@
 
 #include <array>
 #include <cstdio>
-#include <utility>
 
 namespace orderlane::detail {
 namespace {
 
 using Kind = StreamError::Kind;
 
-Stream connect(const Address& address, const TlsSettings* tls, const Interrupt& interrupt,
-               Nanos timeout_ns) {
+Stream connect(const Destination& to, const Interrupt& interrupt, Nanos timeout_ns) {
     try {
-        return Stream(address, tls, interrupt, now_ns() + timeout_ns);
+        return Stream(to, interrupt, now_ns() + timeout_ns);
     } catch (const StreamError& error) {
-        const auto text = "no connection to " + address.text();
+        const auto text = "no connection to " + to.address.text();
         if (error.kind() == Kind::timeout) {
             throw ConnectionLost(text + " within " + seconds_text(timeout_ns));
         }
@@ -32,9 +30,8 @@ std::string seconds_text(Nanos length) {
     return text;
 }
 
-Connection::Connection(Address address, const TlsSettings* tls, const Interrupt& interrupt,
-                       Nanos timeout_ns)
-    : address_(std::move(address)), stream_(connect(address_, tls, interrupt, timeout_ns)) {}
+Connection::Connection(const Destination& to, const Interrupt& interrupt, Nanos timeout_ns)
+    : address_(to.address), stream_(connect(to, interrupt, timeout_ns)) {}
 
 std::string Connection::exchange(const char* method, const std::string& frame, Nanos timeout_ns) {
     const Nanos deadline = now_ns() + timeout_ns;

@@ -15,10 +15,9 @@ namespace orderlane::detail {
 /// After any error but Refused it must not be used again.
 class Connection {
 public:
-    /// Connects. Throws ConnectionLost if that fails or takes longer than the time-out. The
-    /// references have to outlive it; `tls` may be null.
-    Connection(Address address, const TlsSettings* tls, const Interrupt& interrupt,
-               Nanos timeout_ns);
+    /// Connects. Throws ConnectionLost if that fails or takes longer than the time-out.
+    /// `interrupt` has to outlive it.
+    Connection(const Destination& to, const Interrupt& interrupt, Nanos timeout_ns);
 
     /// Sends a call and waits for its answer. Throws ConnectionLost, Refused, ProxyFault or
     /// ProtocolError, within the time-out.

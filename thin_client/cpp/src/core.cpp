@@ -77,7 +77,7 @@ Core::Core(ConsumerOptions options)
       log_(options_.logger),
       session_(session_options(options_)),
       feeder_({mutex_, session_, options_.hooks, log_, [this] { turn(); }},
-              read_proxies(options_.servers, options_.tls, options_.request_timeout)) {}
+              Proxies(options_.servers, options_.tls, options_.request_timeout)) {}
 
 // ---- the parallel form --------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ void Core::work_forever() {
 
 void Core::handle(std::span<const Message> batch, Lock& lock) {
     lock.unlock();
-    for (const auto& message : batch) log_.tell(options_.hooks.handle_start, message);
+    log_.tell(options_.hooks.handle_start, batch.front());
     const auto result = call_handler(batch);
     // Before the session may let the key's next message begin in another thread.
     tell_ends(batch, result);
@@ -152,12 +152,15 @@ BatchResult Core::call_handler(std::span<const Message> batch) {
     return result;
 }
 
+/// Each message of a batch has its start and its end, one after the other; those behind a failure
+/// have neither.
 void Core::tell_ends(std::span<const Message> batch, const BatchResult& result) const {
-    if (!options_.hooks.handle_end) return;
-    for (std::size_t index = 0; index < batch.size(); ++index) {
-        const auto kind = index < result.done                               ? Outcome::Kind::ok
-                          : index == result.done && !result.outcome.is_ok() ? result.outcome.kind()
-                                                                            : Outcome::Kind::defer;
+    const auto ended = std::min(result.done + 1, batch.size());
+    for (std::size_t index = 0; index < ended; ++index) {
+        if (index > 0) log_.tell(options_.hooks.handle_start, batch[index]);
+        const auto kind = index < result.done        ? Outcome::Kind::ok
+                          : result.outcome.is_ok() ? Outcome::Kind::defer
+                                                     : result.outcome.kind();
         log_.tell(options_.hooks.handle_end, batch[index], kind);
     }
 }

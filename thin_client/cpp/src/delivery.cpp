@@ -52,19 +52,17 @@ bool is_doubtful(int code) { return code == unknown_error || code == timed_out; 
 
 std::optional<std::string> sharding_key(const Outgoing& message) {
     if (message.sharding_key) return message.sharding_key;
-    if (message.sharding_path) {
-        if (auto found = JsonPath(*message.sharding_path).find(message.body)) return found;
+    if (!message.sharding_path) return message.key;
+    try {
+        const auto found = JsonPath(*message.sharding_path).find(message.body);
+        return found ? found : message.key;
+    } catch (const std::invalid_argument& error) {
+        refuse(message, error.what());
     }
-    return message.key;
 }
 
 void check(const Outgoing& message) {
     if (message.topic.empty()) refuse(message, "its topic is empty");
-    const int ways = message.sharding_key.has_value() + message.sharding_path.has_value() +
-                     message.queue.has_value();
-    if (ways > 1) {
-        refuse(message, "it has more than one of sharding_key, sharding_path and queue");
-    }
     if (message.queue && message.queue->partition() < -2) {
         refuse(message, "queue is negative: expected 0 or more");
     }
@@ -90,6 +88,7 @@ void choose_queue(const Outgoing& from, WireMessage& to) {
         const int place = from.queue->partition();
         if (place >= 0) to.key = SendKey(from.topic, true, place);
     } else if (const auto key = sharding_key(from)) {
+        if (!is_utf8(*key)) refuse(from, "its sharding key is no UTF-8");
         message.__set_hashId(key_hash(*key));
         to.key = SendKey(from.topic, false, message.hashId);
     }

@@ -23,22 +23,8 @@ std::optional<Address> named_address(const Home& home) {
 
 }  // namespace
 
-Proxies read_proxies(const Servers& servers, const std::optional<Tls>& tls,
-                     std::chrono::milliseconds timeout) {
-    if (timeout.count() <= 0) {
-        throw std::invalid_argument("a time-out is " + std::to_string(timeout.count()) +
-                                    " ms: it should be above 0");
-    }
-    return {parse_addresses(servers), tls ? std::make_unique<TlsSettings>(*tls) : nullptr,
-            nanos(timeout)};
-}
-
 Feeder::Feeder(FeederSite site, Proxies proxies)
     : site_(std::move(site)), proxies_(std::move(proxies)), random_(std::random_device()()) {}
-
-const Address& Feeder::address() const {
-    return proxies_.addresses[tried_ % proxies_.addresses.size()];
-}
 
 void Feeder::start() { open_line(nullptr); }
 
@@ -59,7 +45,7 @@ void Feeder::close() {
 // ---- lines --------------------------------------------------------------------------------------
 
 void Feeder::open_line(HomePtr home) {
-    auto& line = *lines_.emplace_back(new Line{.home = std::move(home), .pulled_at = address()});
+    auto& line = *lines_.emplace_back(new Line{.home = std::move(home), .pulled_at = proxies_.next().address});
     line.thread = std::thread([this, &line] { run(line); });
 }
 
@@ -126,9 +112,8 @@ void Feeder::pull_forever(Line& line) {
 void Feeder::pull_once(Line& line) {
     try {
         if (!line.connection) {
-            // Its index changes in this thread alone.
-            line.connection.emplace(address(), proxies_.tls.get(), line.interrupt,
-                                    proxies_.timeout_ns);
+            // Which one is next changes in this thread alone.
+            line.connection.emplace(proxies_.next(), line.interrupt, proxies_.timeout_ns());
         }
         wire::PullRequest request;
         {
@@ -136,7 +121,7 @@ void Feeder::pull_once(Line& line) {
             request = site_.session.begin_pull(now_ns());
             turn();  // with a pull at the proxy, verdicts hurry
         }
-        const Nanos timeout_ns = request.maxLingerTime * ms + proxies_.timeout_ns;
+        const Nanos timeout_ns = request.maxLingerTime * ms + proxies_.timeout_ns();
         const auto response = line.connection->call(PullCall{request}, timeout_ns);
         std::size_t pulled = 0;
         {
@@ -156,7 +141,7 @@ void Feeder::pull_failed(Line& line, const Error& error) {
         const Lock lock(site_.mutex);
         site_.session.pull_failed(now_ns(), jitter());
         failures = site_.session.pull_failures();
-        if (tries_elsewhere(error, failures)) ++tried_;
+        if (tries_elsewhere(error, failures)) proxies_.go_on();
         if (line.closed) return;
         if (!error.retriable()) failure_ = std::current_exception();
     }
@@ -212,9 +197,9 @@ void Feeder::control_once(Line& line, const Control& control) {
         const auto* settle = std::get_if<wire::AckRequest>(&control);
         const auto answer =
             settle != nullptr
-                ? line.connection->call(SettleCall{*settle}, proxies_.timeout_ns)
+                ? line.connection->call(SettleCall{*settle}, proxies_.timeout_ns())
                 : line.connection->call(ExtendCall{std::get<wire::ExtendRequest>(control)},
-                                        proxies_.timeout_ns);
+                                        proxies_.timeout_ns());
         std::size_t settled = 0;
         std::vector<Message> lost;
         {
@@ -256,7 +241,7 @@ void Feeder::control_failed(Line& line, const Error& error) {
 void Feeder::connect_home(Line& line) {
     if (line.connection && !line.connection->stale()) return;
     const auto connect = [&](const Address& to) {
-        line.connection.emplace(to, proxies_.tls.get(), line.interrupt, proxies_.timeout_ns);
+        line.connection.emplace(proxies_.at(to), line.interrupt, proxies_.timeout_ns());
     };
     const auto own = named_address(*line.home).value_or(line.pulled_at);
     try {

@@ -4,6 +4,7 @@
 
 #include "connection.hpp"
 #include "log.hpp"
+#include "proxies.hpp"
 #include "session.hpp"
 
 #include <atomic>
@@ -29,17 +30,6 @@ struct FeederSite {
     /// Called with the mutex held, after each answer or failure.
     std::function<void()> changed;
 };
-
-/// Where proxies are, and how they are spoken to.
-struct Proxies {
-    std::vector<Address> addresses;
-    std::unique_ptr<const TlsSettings> tls;  // null: none
-    Nanos timeout_ns;
-};
-
-/// Throws std::invalid_argument, in a sentence.
-[[nodiscard]] Proxies read_proxies(const Servers& servers, const std::optional<Tls>& tls,
-                                   std::chrono::milliseconds timeout);
 
 /// The connections of one consumer.
 class Feeder {
@@ -89,12 +79,10 @@ private:
     void control_failed(Line& line, const Error& error);
     void connect_home(Line& line);
     void tell_lost(const std::vector<Message>& lost) const;
-    [[nodiscard]] const Address& address() const;
     [[nodiscard]] double jitter() { return std::uniform_real_distribution<>(0, 1)(random_); }
 
     FeederSite site_;
     Proxies proxies_;
-    std::size_t tried_ = 0;  // failures so far: the next address is tried after each
     std::exception_ptr failure_;
     std::minstd_rand random_;
     std::list<std::unique_ptr<Line>> lines_;

@@ -1,5 +1,6 @@
 #include "json_path.hpp"
 
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -17,13 +18,19 @@ using Json = nlohmann::json;
                                 " $.order.lines[0]['customer id']");
 }
 
-/// The name at the beginning: ASCII letters, digits and _, no digit first.
+/// The name at the beginning: letters, digits, _ and -, beginning with a letter or _. What is not
+/// ASCII counts as a letter.
 std::string_view word(std::string_view text) {
-    constexpr std::string_view digits = "0123456789";
-    constexpr std::string_view letters =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
-    if (text.empty() || digits.find(text.front()) != digits.npos) return {};
-    return text.substr(0, text.find_first_not_of(letters));
+    const auto begins = [](unsigned char c) { return std::isalpha(c) != 0 || c == '_' || c > 127; };
+    const auto goes_on = [&](unsigned char c) {
+        return begins(c) || std::isdigit(c) != 0 || c == '-';
+    };
+    std::size_t length = 0;
+    while (length < text.size() && (length == 0 ? begins(static_cast<unsigned char>(text[0]))
+                                                : goes_on(static_cast<unsigned char>(text[length])))) {
+        ++length;
+    }
+    return text.substr(0, length);
 }
 
 std::string canonical(const Json& value) {
@@ -46,12 +53,12 @@ std::string canonical(const Json& value) {
 JsonPath::JsonPath(std::string_view text) {
     if (!text.starts_with('$') || text.size() < 2) refuse(text);
     for (auto rest = text.substr(1); !rest.empty();) {
-        if (rest.starts_with("['")) {
-            const auto end = rest.find("']", 2);
-            const auto name = rest.substr(2, end == std::string_view::npos ? end : end - 2);
-            if (end == std::string_view::npos || name.find_first_of("'\\") != name.npos) {
-                refuse(text);
-            }
+        if (rest.starts_with("['") || rest.starts_with("[\"")) {
+            const char quote = rest[1];
+            const auto end = rest.find(quote, 2);
+            if (end == rest.npos || !rest.substr(end + 1).starts_with(']')) refuse(text);
+            const auto name = rest.substr(2, end - 2);
+            if (name.find('\\') != name.npos) refuse(text);
             steps_.emplace_back(std::string(name));
             rest.remove_prefix(end + 2);
         } else if (rest.starts_with('[')) {
@@ -76,7 +83,9 @@ JsonPath::JsonPath(std::string_view text) {
 
 std::optional<std::string> JsonPath::find(std::string_view body) const {
     const auto document = Json::parse(body, nullptr, false);
-    if (document.is_discarded()) return {};
+    if (document.is_discarded()) {
+        throw std::invalid_argument("the body is no JSON, so its sharding path finds nothing in it");
+    }
     const Json* value = &document;
     for (const auto& step : steps_) {
         if (const auto* member = std::get_if<std::string>(&step)) {

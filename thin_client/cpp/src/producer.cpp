@@ -3,8 +3,8 @@
 #include "calls.hpp"
 #include "connection.hpp"
 #include "delivery.hpp"
-#include "feeder.hpp"
 #include "log.hpp"
+#include "proxies.hpp"
 #include "session.hpp"
 #include "text.hpp"
 #include "version.hpp"
@@ -26,14 +26,14 @@ public:
     explicit Impl(ProducerOptions options)
         : options_(std::move(options)),
           log_(options_.logger),
-          proxies_(detail::read_proxies(options_.servers, options_.tls, options_.timeout)),
+          proxies_(options_.servers, options_.tls, options_.timeout),
           random_(std::random_device()()) {
         if (!detail::is_utf8(options_.token)) throw std::invalid_argument("token is no UTF-8");
     }
 
     std::vector<std::string> send(std::span<const Outgoing> messages, Nanos timeout_ns);
     void close();
-    [[nodiscard]] Nanos timeout_ns() const noexcept { return proxies_.timeout_ns; }
+    [[nodiscard]] Nanos timeout_ns() const noexcept { return proxies_.timeout_ns(); }
 
 private:
     /// A call, from when it is made to its end. While it is its turn it has the connection.
@@ -84,7 +84,6 @@ private:
     detail::Proxies proxies_;
     detail::Interrupt interrupt_;
     std::optional<detail::Connection> connection_;
-    std::size_t tried_ = 0;
     std::minstd_rand random_;
 };
 
@@ -153,9 +152,7 @@ std::optional<Nanos> Producer::Impl::try_once(detail::Delivery& request) {
     try {
         const Nanos try_ns = request.try_ns(detail::now_ns());
         if (!connection_ || connection_->stale()) {
-            const auto& addresses = proxies_.addresses;
-            connection_.emplace(addresses[tried_ % addresses.size()], proxies_.tls.get(),
-                                interrupt_, try_ns);
+            connection_.emplace(proxies_.next(), interrupt_, try_ns);
         }
         sent = true;
         const auto result = call(request.open(), try_ns);
@@ -166,7 +163,7 @@ std::optional<Nanos> Producer::Impl::try_once(detail::Delivery& request) {
         throw;
     } catch (const Error& error) {
         connection_.reset();
-        ++tried_;
+        proxies_.go_on();
         const auto pause_ns = request.pause_after(error, sent, detail::now_ns(), jitter());
         complain(error.what());
         return pause_ns;
@@ -201,6 +198,7 @@ wire::Result Producer::Impl::call_delayed(const detail::WireMessage& each, Nanos
     message.__set_uuid(each.id);
     message.__set_version(from.version);
     message.__set_properties(from.properties);
+    if (from.__isset.key) message.properties["KEYS"] = from.key;  // as RocketMQ keeps it
     if (from.__isset.token) message.__set_token(from.token);
     const auto answer = connection_->call(detail::SendDelayCall{message, try_ns / detail::ms},
                                           try_ns + 500 * detail::ms);
@@ -212,7 +210,7 @@ wire::Result Producer::Impl::call_delayed(const detail::WireMessage& each, Nanos
 
 void Producer::Impl::close() {
     Turn turn(*this);
-    if (turn.wait_until(detail::now_ns() + proxies_.timeout_ns)) connection_.reset();
+    if (turn.wait_until(detail::now_ns() + proxies_.timeout_ns())) connection_.reset();
 }
 
 Producer::Producer(ProducerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}

@@ -2,8 +2,8 @@
 
 #include "calls.hpp"
 #include "connection.hpp"
-#include "feeder.hpp"
 #include "leases.hpp"
+#include "proxies.hpp"
 #include "text.hpp"
 #include "verdicts.hpp"
 #include "version.hpp"
@@ -20,8 +20,7 @@ class Puller::Impl {
 public:
     explicit Impl(PullerOptions options)
         : options_(std::move(options)),
-          proxies_(
-              detail::read_proxies(options_.servers, options_.tls, options_.request_timeout)) {
+          proxies_(options_.servers, options_.tls, options_.request_timeout) {
         if (options_.group.empty()) {
             throw std::invalid_argument("group is empty: expected the name of a consumer group");
         }
@@ -57,14 +56,14 @@ private:
 
 void Puller::Impl::connect() {
     if (connection_ && !connection_->stale()) return;
-    for (std::size_t index = 0;; ++index) {
+    for (auto left = proxies_.size();; --left) {
         try {
-            connection_.emplace(proxies_.addresses[index], proxies_.tls.get(), interrupt_,
-                                proxies_.timeout_ns);
+            connection_.emplace(proxies_.next(), interrupt_, proxies_.timeout_ns());
             return;
         } catch (const ConnectionLost&) {
             connection_.reset();
-            if (index + 1 == proxies_.addresses.size()) throw;
+            proxies_.go_on();
+            if (left == 1) throw;
         }
     }
 }
@@ -72,7 +71,7 @@ void Puller::Impl::connect() {
 template <class Call>
 typename Call::Answer Puller::Impl::call(const Call& call, Nanos wait_ns) {
     try {
-        return connection_->call(call, proxies_.timeout_ns + wait_ns);
+        return connection_->call(call, proxies_.timeout_ns() + wait_ns);
     } catch (const Refused&) {
         throw;
     } catch (const Error&) {

@@ -114,8 +114,11 @@ Descriptor connect_to(const Resolved& to, Nanos deadline, const Interrupt& inter
     return made;
 }
 
-Descriptor connect_to(const Address& address, Nanos deadline, const Interrupt& interrupt) {
-    const auto found = resolve(address, deadline, interrupt);
+Descriptor connect_to(const Destination& to, Nanos deadline, const Interrupt& interrupt) {
+    auto found = resolve(to.address, deadline, interrupt);
+    if (found.empty()) throw StreamError(Kind::broke, "its name has no address");
+    std::rotate(found.begin(), found.begin() + static_cast<long>(to.turn % found.size()),
+                found.end());
     for (std::size_t index = 0; index < found.size(); ++index) {
         const auto others = static_cast<Nanos>(found.size() - index);
         const Nanos now = now_ns();
@@ -125,7 +128,7 @@ Descriptor connect_to(const Address& address, Nanos deadline, const Interrupt& i
             if (error.kind() == Kind::interrupted || others == 1) throw;
         }
     }
-    throw StreamError(Kind::broke, "its name has no address");
+    throw std::logic_error("no address was tried");
 }
 
 }  // namespace
@@ -148,12 +151,11 @@ bool Interrupt::tripped() const noexcept {
     return ::poll(&polled, 1, 0) > 0;
 }
 
-Stream::Stream(const Address& address, const TlsSettings* tls, const Interrupt& interrupt,
-               Nanos deadline)
-    : interrupt_(interrupt), socket_(connect_to(address, deadline, interrupt)) {
-    if (tls == nullptr) return;
+Stream::Stream(const Destination& to, const Interrupt& interrupt, Nanos deadline)
+    : interrupt_(interrupt), socket_(connect_to(to, deadline, interrupt)) {
+    if (to.tls == nullptr) return;
     try {
-        tls_ = std::make_unique<TlsSession>(*tls, address.host);
+        tls_ = std::make_unique<TlsSession>(*to.tls, to.address.host);
         handshake(deadline);
     } catch (const StreamError&) {
         throw;

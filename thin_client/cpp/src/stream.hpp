@@ -45,6 +45,15 @@ private:
     Descriptor event_;
 };
 
+/// Where a connection is to lead.
+struct Destination {
+    Address address;
+    /// Null: no TLS. Outlives the connection.
+    const TlsSettings* tls = nullptr;
+    /// Of the addresses that a name stands for: how many to pass over at first.
+    std::size_t turn = 0;
+};
+
 /// Why bytes did not come or go.
 class StreamError : public std::runtime_error {
 public:
@@ -60,9 +69,8 @@ private:
 class Stream {
 public:
     /// Connects; a name with several addresses has each of them tried, in shares of the time.
-    /// Both references have to outlive the stream; `tls` may be null.
-    Stream(const Address& address, const TlsSettings* tls, const Interrupt& interrupt,
-           Nanos deadline);
+    /// `interrupt` has to outlive the stream.
+    Stream(const Destination& to, const Interrupt& interrupt, Nanos deadline);
 
     void write(std::string_view bytes, Nanos deadline);
     /// Fills the buffer.

@@ -136,7 +136,8 @@ orderlane::BatchResult handle_batch(const orderlane::KeyBatch& batch, const Json
         witness.start(message);
         const auto outcome = [&] {
             try {
-                return handle(message, options);
+                const auto ended = handle(message, options);
+                return message.lease_lost() ? Outcome::defer() : ended;
             } catch (const orderlane::Stopped&) {
                 return Outcome::defer();
             } catch (const std::exception& error) {

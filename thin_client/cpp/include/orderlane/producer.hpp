@@ -30,16 +30,16 @@ private:
     int partition_;
 };
 
-/// One message to send. At most one of `sharding_key`, `sharding_path` and `queue` is set.
+/// One message to send. What chooses its queue: `queue`, else `sharding_key`, else what
+/// `sharding_path` finds, else the key; with none of them the queues take turns.
 struct Outgoing {
     std::string topic;
     std::string body;
     /// By which it can be found, and which orders it in groups that use KEY.
     std::optional<std::string> key = {};
-    /// All messages of one go to one queue, in the order of sending; by default the key. With
-    /// neither the queues take turns.
+    /// All messages of one go to one queue, in the order of sending.
     std::optional<std::string> sharding_key = {};
-    /// Where the sharding key stands in a JSON body: `$.a.b[0]['name']`. A body without it has none.
+    /// Where the sharding key stands in a JSON body: `$.a.b[0]['a name']`, names and places alone.
     std::optional<std::string> sharding_path = {};
     std::optional<Queue> queue = {};
     std::optional<std::string> tag = {};
