@@ -36,7 +36,8 @@ _TRY_NS = 3_000_000_000
 #: too fast, shutting down, behind one that failed. After the first two nobody knows whether it was
 #: stored.
 _AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
-_ILLEGAL = 11
+#: Codes after which nothing of a batch was stored: illegal, no token.
+_REFUSED_WHOLE = frozenset({11, 71})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class Delivery:
         if each_one is not None and len(each_one) == len(sent):
             outcomes = [(-1 if m.code is None else m.code, m.msg) for m in each_one]
         else:  # of a batch some may be stored, unless it was refused whole
-            known = len(sent) == 1 or code == _ILLEGAL
+            known = len(sent) == 1 or code in _REFUSED_WHOLE
             outcomes = [(code if known else 10, text)] * len(sent)
         reasons: dict[int, str] = {}
         for index, (each, reason) in zip(sent, outcomes, strict=True):

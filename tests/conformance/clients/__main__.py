@@ -16,9 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from tests.conformance.clients.broken.__main__ import BROKEN
 from tests.conformance.clients.cases import Case, CaseError, read_cases
 from tests.conformance.clients.certificates import Certificates, make_certificates
+from tests.conformance.clients.gateway_play import GatewayPlay
 from tests.conformance.clients.languages import LANGUAGES, BuildFailed, Language, run
 from tests.conformance.clients.player import CaseFailed, Play
 
@@ -72,8 +75,7 @@ def main() -> int:
             ready.append(language)
         else:
             wrong += 1
-    # A client that does not trust us is what some cases want, and no news.
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    _be_silent()
     with tempfile.TemporaryDirectory(prefix="orderlane-conformance-") as folder:
         certificates = make_certificates(Path(folder) / "tls")
         results = asyncio.run(_run(ready, cases, certificates))
@@ -125,6 +127,16 @@ async def _played(play: Play) -> Result:
     return Result(time.monotonic() - began, failure, trace)
 
 
+def _be_silent() -> None:
+    """Clients that do not trust us, and proxies that end, are what cases want, and no news."""
+
+    def drop(*_: object) -> None:
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[drop])
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+
 def _absence(language: Language) -> str | None:
     """Why it cannot be run, in words; None if it can."""
     if not language.is_there:
@@ -154,7 +166,8 @@ async def _run(
 
     async def one(language: Language, case: Case) -> None:
         async with places:
-            play = Play(case, language.program(), certificates)
+            kind = Play if case.gateway is None else GatewayPlay
+            play = kind(case, language.program(), certificates)
             results[case.case, language.name] = await _played(play)
 
     async with asyncio.TaskGroup() as group:

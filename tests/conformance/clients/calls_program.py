@@ -48,7 +48,7 @@ def _sent(producer: Producer, messages: list[dict[str, Any]]) -> list[dict[str, 
         else:
             ids = producer.send_batch([_outgoing(message) for message in messages])
     except SendFailed as error:
-        ids = [error.message_id] if len(given) == 1 else given
+        ids = list(error.failures) if len(error.failures) == len(given) else given
         return [
             {
                 "message_id": each,

@@ -104,7 +104,7 @@ class QuietStep(Words):
 
 
 class SignalStep(Words):
-    signal: Literal["term", "kill"]
+    signal: Literal["term", "kill", "stop", "cont"]
 
 
 class ProxyStep(Words):
@@ -124,6 +124,20 @@ class ClientStep(Words):
     client: Literal["again"]
 
 
+class SendStep(Words):
+    """To a real gateway: so many messages over so many keys."""
+
+    send: int
+    keys: int = 1
+    body: dict[str, Any] = {}
+
+
+class FinishedStep(Words):
+    """Wait until a real gateway has an end for all that was sent."""
+
+    finished: Literal[True]
+
+
 Step = (
     PutStep
     | FaultStep
@@ -134,6 +148,8 @@ Step = (
     | TellStep
     | EndStep
     | ClientStep
+    | SendStep
+    | FinishedStep
 )
 _STEPS: dict[str, type[Words]] = {
     "put": PutStep,
@@ -145,6 +161,8 @@ _STEPS: dict[str, type[Words]] = {
     "tell": TellStep,
     "end": EndStep,
     "client": ClientStep,
+    "send": SendStep,
+    "finished": FinishedStep,
 }
 
 
@@ -178,12 +196,27 @@ class Proxies(Words):
     home: str | None = None
 
 
+class GatewaySpec(Words):
+    """A real gateway instead of scripted proxies."""
+
+    process: bool = False
+    tls: Literal["server", "mutual"] | None = None
+    tokens: list[str] = []
+    visibility_s: float = 2.0
+    topic: dict[str, Any] = {}
+    #: What the histories have to hold: so many starts of handlers at least, repetitions at most.
+    handled: Any = None
+    duplicates: int | None = None
+    #: True: the case ends before all messages have.
+    unfinished: bool = False
+
+
 class Exit(Words):
     """How the client ends."""
 
     code: int = 0
     error: Matcher | None = None
-    handled: int | None = None
+    handled: Any = None
 
 
 class Count(Words):
@@ -200,6 +233,7 @@ class Case(Words):
     proves: str
     client: Client = Client()
     proxies: Proxies = Proxies()
+    gateway: GatewaySpec | None = None
     steps: list[dict[str, Any]]
     never: list[Matcher] = []
     counts: list[Count] = []

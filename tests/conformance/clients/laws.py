@@ -218,6 +218,13 @@ def broken_laws(
             yield name, sentence
 
 
+def broken_lines(trace: Trace, case: Case) -> Iterator[tuple[str, str]]:
+    """The same, by what the client wrote alone."""
+    for law in (lines, one_handler_a_key, concurrency):
+        for sentence in law(trace, case, {}):
+            yield law.__name__.replace("_", "-"), sentence
+
+
 def _told(request: Any) -> Iterator[tuple[LeaseName, str]]:
     """Leases with what a request says of them."""
     for batch in request.argument.acks or ():
