@@ -25,13 +25,14 @@ from tests.chaos.report import markdown
 from tests.chaos.run import Result, run, say
 from tests.chaos.schedule import TIMES, plan
 from tests.chaos.site import Shape
+from tests.chaos.workload import SECOND_GROUP
 from tests.support.brokers import EMBEDDED
 from tests.support.java import require_java
 from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
 
 _OUT = ROOT / "build/chaos"
-_CLIENTS = "runs,ddmq-java,blocking,thin,ddmq-go"
+_CLIENTS = f"runs,ddmq-java,blocking,thin,ddmq-go,runs@{SECOND_GROUP},thin@{SECOND_GROUP}"
 
 
 def _options() -> argparse.Namespace:
@@ -44,10 +45,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--times", choices=sorted(TIMES), default="default", help="of locks and leases"
     )
-    parser.add_argument("--on-exhausted", choices=("dead_letter", "park", "block"))
+    parser.add_argument("--on-exhausted", choices=("dead_letter", "park", "block"), default="park")
     parser.add_argument("--proxies", type=int, default=3)
-    parser.add_argument("--clients", default=_CLIENTS, help=f"kind of each; of {', '.join(KINDS)}")
-    parser.add_argument("--keys", type=int, default=10)
+    parser.add_argument(
+        "--clients",
+        default=_CLIENTS,
+        help=f"kind of each, of {', '.join(KINDS)}; with @{SECOND_GROUP}: of the second group",
+    )
+    parser.add_argument("--keys", type=int, default=8)
     parser.add_argument("--rate", type=float, default=150, help="messages a second")
     parser.add_argument(
         "--lock-expiry-s", type=float, help="of an official broker (its own default is 60)"
@@ -56,16 +61,18 @@ def _options() -> argparse.Namespace:
 
 
 def _shape(options: argparse.Namespace, broker: str) -> Shape:
-    """What becomes of messages that fail again and again is the seed's choice, if nobody else's."""
+    """What becomes of messages that fail again and again in the second group is the seed's choice,
+    and another one on each kind of broker.
+    """
     times = TIMES[options.times]
     odd = (options.seed + (broker != EMBEDDED)) % 2
-    policy = options.on_exhausted or ("block", "dead_letter")[odd]
     return Shape(
         broker=broker,
         seed=options.seed,
         times=times,
         broker_expiry_s=options.lock_expiry_s or times.expiry_s,
-        on_exhausted=policy,
+        on_exhausted=options.on_exhausted,
+        second=("block", "dead_letter")[odd],
         proxies=options.proxies,
         clients=tuple(options.clients.split(",")),
         keys=options.keys,

@@ -18,7 +18,7 @@ import orjson
 from proxy.cli.observing import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.history.record import HistoryWriter
-from tests.chaos.workload import GROUP, fails, work_s
+from tests.chaos.workload import fails, work_s
 from tests.support.ddmq_client import MODES, DdmqClient, DdmqMessage
 from thin_client import AsyncConsumer, Consumer, Message, Retry
 
@@ -26,7 +26,7 @@ _CONCURRENCY = 8
 
 
 def _options_of(options: argparse.Namespace, history: HistoryWriter) -> dict[str, Any]:
-    observer = HistoryObserver(history, group=GROUP, consumer=options.name)
+    observer = HistoryObserver(history, group=options.group, consumer=options.name)
     return {"concurrency": _CONCURRENCY, "client_id": options.name, "observer": observer}
 
 
@@ -39,7 +39,7 @@ def _run_thin(options: argparse.Namespace, history: HistoryWriter, *, max_run: i
 
     async def run() -> None:
         servers, more = options.proxies.split(","), _options_of(options, history)
-        consumer = AsyncConsumer(servers, group=GROUP, max_run=max_run, **more)
+        consumer = AsyncConsumer(servers, group=options.group, max_run=max_run, **more)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
         print_json({"ready": True})
         await consumer.run(handle, handle_signals=False)
@@ -56,7 +56,7 @@ def _run_blocking(options: argparse.Namespace, history: HistoryWriter) -> int:
             raise Retry
 
     servers, more = options.proxies.split(","), _options_of(options, history)
-    consumer = Consumer(servers, group=GROUP, **more)
+    consumer = Consumer(servers, group=options.group, **more)
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
     print_json({"ready": True})
     consumer.run(handle, handle_signals=False)
@@ -75,7 +75,9 @@ def _run_ddmq(options: argparse.Namespace, history: HistoryWriter, *, mode: str)
         return not fails(body, attempt=attempts[place], cured=cured)
 
     client = DdmqClient(
-        options.proxies.split(","), GROUP, MODES[mode], name=options.name, history=history
+        *(options.proxies.split(","), options.group, MODES[mode]),
+        name=options.name,
+        history=history,
     )
 
     async def run() -> None:
@@ -102,6 +104,7 @@ KINDS: dict[str, Callable[[argparse.Namespace, HistoryWriter], int]] = {
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", choices=sorted(KINDS), default="thin")
+    parser.add_argument("--group", required=True)
     parser.add_argument("--proxies", required=True, help="host:port, separated by commas")
     parser.add_argument("--history", type=Path, required=True)
     parser.add_argument("--name", required=True)

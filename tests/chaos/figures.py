@@ -9,6 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Event = dict[str, Any]
+#: What a run that parks must have seen.
+PARKING = (
+    "keys parked",
+    "messages parked",
+    "redrives",
+    "redriven hand-outs",
+    "keys redriven whole",
+)
 Lane = tuple[str, str, str]  # group, topic, queue
 
 
@@ -20,6 +28,8 @@ class Figures:
     """Hand-outs after a message's first, by what had ended the one before."""
     duplicates: Counter[str] = field(default_factory=Counter)
     """Those among them whose message had been handled well."""
+    parking: Counter[str] = field(default_factory=Counter)
+    """What became of messages that were given up, or parked by the operator."""
     longest_gap_s: float = 0.0
     """Between two hand-outs, over all queues."""
     take_overs: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -33,6 +43,8 @@ class Figures:
     def on_event(self, event: Event) -> None:
         """One event; what is of no interest is passed over."""
         match event["e"]:
+            case "park" | "redrive" | "unpark" | "finish":
+                self._park(event)
             case "deliver":
                 self._deliver(event)
             case "ack_ok":
@@ -51,6 +63,7 @@ class Figures:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
+            "parking": dict(self.parking),
             "repeats": dict(self.repeats),
             "duplicates_by_cause": dict(self.duplicates),
             "longest_gap_s": round(self.longest_gap_s, 2),
@@ -64,6 +77,20 @@ class Figures:
             },
         }
 
+    def _park(self, event: Event) -> None:
+        what = {
+            "park": "keys parked",
+            "unpark": "keys redriven whole",
+            "redrive": "redrives" if event.get("state") == "started" else "",
+            "finish": {"parked": "messages parked", "dlq": "dead letters"}.get(
+                event.get("outcome", ""), ""
+            ),
+        }[event["e"]]
+        if what:
+            self.parking[what] += 1
+        if event["e"] == "redrive" and event["state"] == "stopped":
+            self.parking["redrives stopped"] += 1
+
     def _attack(self, event: Event) -> None:
         node = event.get("node_of_target")
         for lane, owner in self._owner.items():
@@ -75,6 +102,7 @@ class Figures:
         if self._delivered_ns:
             self.longest_gap_s = max(self.longest_gap_s, (now_ns - self._delivered_ns) / 1e9)
         self._delivered_ns = now_ns
+        self.parking["redriven hand-outs"] += event["queue"].endswith("p")
         if lane in self._under_attack:
             kind, began_ns, node = self._under_attack[lane]
             if event["node"] != node:

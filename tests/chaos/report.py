@@ -19,6 +19,7 @@ def markdown(result: Result) -> str:
             f" {_counts(figures['duplicates_by_cause'])}",
         ),
         ("late handlers", str(verdict.get("late", 0))),
+        ("parking", _counts(figures["parking"])),
         ("longest gap", f"{figures['longest_gap_s']} s without a hand-out"),
         *(
             (f"take-over: {kind}", f"{each['queues']} queues, {each['median_s']} s, "
@@ -32,7 +33,7 @@ def markdown(result: Result) -> str:
     lines = [
         f"## {shape.broker}, seed {shape.seed}: {result.seconds:.0f} s of faults, {shape.proxies}"
         f" proxies, {len(shape.clients)} clients, leases of {shape.times.lease_s:g} s,"
-        f" {shape.on_exhausted}; {result.took_s:.0f} s in all",
+        f" {', '.join(shape.policies.values())}; {result.took_s:.0f} s in all",
         "",
         f"| {'':<{wide}} | |",
         "| --- | --- |",
@@ -48,7 +49,7 @@ def _messages(result: Result) -> str:
     sent, stored = verdict.get("sends", 0), verdict.get("acknowledged", 0)
     return (
         f"{sent} sent, {stored} of them acknowledged, {verdict.get('lost', 0)} of those lost;"
-        f" {result.shape.keys} keys"
+        f" {result.shape.keys} keys, {result.keys_per_10_000:.0f} to 10,000 messages"
     )
 
 

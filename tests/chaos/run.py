@@ -13,9 +13,9 @@ from broker_core.clock import now_ns
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.history.reader import HistoryReader
 from proxy.history.record import HistoryWriter
-from tests.chaos.figures import figures_of
+from tests.chaos.figures import PARKING, figures_of
 from tests.chaos.nemesis import Nemesis, ended_badly
-from tests.chaos.operator import redrive_all, redrive_for_ever
+from tests.chaos.operator import Operator
 from tests.chaos.schedule import KINDS, Fault
 from tests.chaos.site import Shape, Site
 from tests.support.processes import Child
@@ -24,6 +24,8 @@ from tests.support.processes import Child
 #: that was killed last costs trust, lock and leases of those before, and a busy machine its part.
 _DRAINS_WITHIN_S = 150
 _LOOK_S = 0.5
+#: Keys to 10,000 messages.
+_MOST_KEYS = 50
 
 
 def say(text: str) -> None:
@@ -45,14 +47,20 @@ class Result:
     took_s: float = 0.0
     problems: list[str] = field(default_factory=list)
 
+    @property
+    def keys_per_10_000(self) -> float:
+        """Keys to 10,000 messages that were stored: how much these are in each other's way."""
+        return self.shape.keys * 10_000 / max(1, self.verdict.get("acknowledged", 0))
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "broker": self.shape.broker,
             "seed": self.shape.seed,
             "seconds": self.seconds,
-            "on_exhausted": self.shape.on_exhausted,
+            "on_exhausted": self.shape.policies,
             "visibility_timeout_s": self.shape.times.lease_s,
+            "keys_per_10_000": round(self.keys_per_10_000, 1),
             "faults": self.faults,
             "figures": self.figures,
             "verdict": self.verdict,
@@ -73,15 +81,16 @@ async def run(shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: f
         nemesis = Nemesis(site, history)
         producer = await asyncio.to_thread(site.start_producer)
         say(f"{shape.broker}: {len(faults)} faults in {seconds:.0f} s, seed {shape.seed}")
-        operator = spawn(redrive_for_ever(site), name="operator")
+        operator = Operator(site)
+        operating = spawn(operator.work_for_ever(), name="operator")
         await nemesis.run(faults)
         result.problems += nemesis.problems
         result.faults = {kind: nemesis.done[kind] for kind in KINDS}
         site.cured.touch()
         await _stop(producer, result, "producer")
         await _drain(site, result)
-        await _empty(site, result)
-        await cancel_and_wait(operator)
+        await _empty(operator, result)
+        await cancel_and_wait(operating)
         for name, children in (("client", site.clients), ("proxy", site.proxies)):
             stops = (_stop(each, result, f"{name} {n}") for n, each in enumerate(children))
             await asyncio.gather(*stops)
@@ -107,24 +116,27 @@ async def _drain(site: Site, result: Result) -> None:
     began = now_ns()
     queues: list[dict[str, Any]] = []
     ends = await site.ends()
+    drained = sorted(
+        (group, queue, end) for group in site.shape.policies for queue, end in ends.items()
+    )
     while (now_ns() - began) / 1e9 < _DRAINS_WITHIN_S:
         queues = await asyncio.to_thread(site.queues)
-        if sorted((queue["queue"], queue["committed"]) for queue in queues) == sorted(ends.items()):
+        if sorted((each["group"], each["queue"], each["committed"]) for each in queues) == drained:
             result.drained_after_s = round((now_ns() - began) / 1e9, 1)
             return
         await asyncio.sleep(_LOOK_S)
     states = "; ".join(
-        f"{each['queue']} {each['committed']} of {ends[each['queue']]},"
+        f"{each['group']} {each['queue']} {each['committed']} of {ends[each['queue']]},"
         f" {each['unfinished']} unfinished, {each['leased']} leased"
         for each in queues
     )
     result.problems.append(f"not drained within {_DRAINS_WITHIN_S} s: {states}")
 
 
-async def _empty(site: Site, result: Result) -> None:
+async def _empty(operator: Operator, result: Result) -> None:
     """Wait until what was parked has been redriven."""
     began = now_ns()
-    while parked := await redrive_all(site):
+    while parked := await operator.redrive_all():
         if (now_ns() - began) / 1e9 > _DRAINS_WITHIN_S:
             result.problems.append(f"{parked} keys parked still after {_DRAINS_WITHIN_S} s")
             return
@@ -140,6 +152,15 @@ def _judge(result: Result) -> None:
         result.problems.append(verdict["failed"])
     if verdict.get("lost"):
         result.problems.append(f"{verdict['lost']} acknowledged messages came to no end")
+    if (density := result.keys_per_10_000) > _MOST_KEYS:
+        result.problems.append(
+            f"{density:.0f} keys per 10,000 messages: more than {_MOST_KEYS} prove little"
+        )
+    if result.shape.on_exhausted == "park":
+        parking = result.figures["parking"]
+        seldom = [what for what in PARKING if not parking.get(what)]
+        if seldom:
+            result.problems.append(f"parking, never seen: {', '.join(seldom)}")
     never = [kind for kind, count in result.faults.items() if not count]
     if never:
         result.problems.append(f"never injected: {', '.join(never)}")

@@ -24,7 +24,7 @@ from broker_core.names import QueueName, Topic
 from proxy.history.record import HistoryWriter
 from tests.chaos.links import Link
 from tests.chaos.schedule import Times
-from tests.chaos.workload import GROUP, TOPIC
+from tests.chaos.workload import GROUP, SECOND_GROUP, TOPIC
 from tests.support.brokers import EMBEDDED
 from tests.support.processes import Child, Children
 from tests.support.rocketmq import OfficialCluster, official_cluster
@@ -41,13 +41,15 @@ ownership:
   leave_after_s: {leave_after_s}
 commit_every_s: {times.lease_s}
 groups:
+"""
+_GROUP = """\
   - name: {group}
     topics:
       - name: {topic}
         order_key: KEY
         visibility_timeout_s: {times.lease_s}
         retry_intervals_ms: [100, 200, 400, 800]
-        max_deliveries: {max_deliveries}
+        max_deliveries: 4
         on_exhausted: {on_exhausted}
         max_jobs_in_memory: 100
         max_jobs_per_key_in_memory: 8
@@ -66,11 +68,25 @@ class Shape:
     broker_expiry_s: float
     """How long an orderly lock really lives on an official broker."""
     on_exhausted: str
+    second: str
+    """What the second group does with a message that is given up."""
     proxies: int
     clients: tuple[str, ...]
-    """The kind of each."""
+    """The kind of each; with ``@archive``, of the second group."""
     keys: int
     rate: float
+
+    @property
+    def policies(self) -> dict[str, str]:
+        """``on_exhausted`` of each group that has clients."""
+        here = {GROUP: self.on_exhausted, SECOND_GROUP: self.second}
+        groups = {group_of(client) for client in self.clients}
+        return {group: policy for group, policy in here.items() if group in groups}
+
+
+def group_of(client: str) -> str:
+    """The group of a client as it stands in ``Shape.clients``."""
+    return client.partition("@")[2] or GROUP
 
 
 @dataclass(slots=True)
@@ -139,12 +155,10 @@ class Site:
         shape = self.shape
         text = _SETTINGS.format(
             times=shape.times,
-            group=GROUP,
-            topic=TOPIC,
             leave_after_s=3 * shape.times.lease_s,  # 15 by default
-            on_exhausted=shape.on_exhausted,
-            max_deliveries=8,
         )
+        for group, policy in shape.policies.items():
+            text += _GROUP.format(times=shape.times, group=group, topic=TOPIC, on_exhausted=policy)
         (self.folder / "settings.yaml").write_text(text)
         (self.folder / "broker.yaml").write_text(_BROKER_SETTINGS.format(times=shape.times))
         if shape.broker == EMBEDDED:
@@ -154,7 +168,9 @@ class Site:
             return
         self.official = self._exits.enter_context(
             official_cluster(
-                self.folder / "rocketmq", shape.broker, lock_expiry_s=shape.broker_expiry_s
+                *(self.folder / "rocketmq", shape.broker),
+                lock_expiry_s=shape.broker_expiry_s,
+                autoCreateTopicEnable="false",
             )
         )
         self.nameserver = self.official.nameserver
@@ -239,10 +255,12 @@ class Site:
     def start_client(self, number: int) -> Child:
         """A new client. Each proxy has one of its own, so that it always takes part; more roam."""
         self._starts += 1
-        kind = self.shape.clients[number]
+        client = self.shape.clients[number]
+        kind = client.partition("@")[0]
         proxies = 1 if number < self.shape.proxies else self.shape.proxies
         child = self._children.start_module(
-            *("tests.chaos.consumer", "--kind", kind, "--name", f"{kind}-{number}-{self._starts}"),
+            *("tests.chaos.consumer", "--kind", kind, "--group", group_of(client)),
+            *("--name", f"{kind}-{number}-{self._starts}"),
             *("--proxies", self._proxies_of(f"client {number}", first=number, of=proxies)),
             *("--history", self.histories, "--cured", self.cured),
         )
@@ -293,7 +311,7 @@ class Site:
         return [http for http in self._http if http]
 
     def queues(self) -> list[dict[str, Any]]:
-        """What the proxies say of the topic's queues that they own."""
+        """What the proxies say of the topic's queues that they own, for each group."""
         found: list[dict[str, Any]] = []
         for http in self._http:
             try:
@@ -301,5 +319,9 @@ class Site:
                     groups = orjson.loads(answer.read())
             except OSError:
                 continue
-            found += [queue for group in groups.values() for queue in group["queues"]]
+            found += [
+                {**queue, "group": name}
+                for name, group in groups.items()
+                for queue in group["queues"]
+            ]
         return [queue for queue in found if queue["topic"] == TOPIC]

@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 TOPIC = "orders"
-GROUP = "billing"
+#: The second one gives messages up in another way than the first.
+GROUP, SECOND_GROUP = "billing", "archive"
 HOT, POISONED = "hot", "poisoned"
 #: Messages of the poisoned key that do fail, one of so many: the others show that the key goes on.
 _POISON_EVERY = 4
+
+
+def plain_keys(keys: int) -> list[str]:
+    """Those of *keys* that are neither hot nor poisoned."""
+    return [f"key-{number}" for number in range(keys - 2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class Sender:
     def messages(self, seed: int) -> Iterator[dict[str, Any]]:
         """Bodies for ever."""
         chooser = random.Random(f"{seed} sender {self.number}")
-        keys = [f"key-{number}" for number in range(self.number, self.keys - 2, self.senders)]
+        keys = plain_keys(self.keys)[self.number :: self.senders]
         weights = [1.0] * len(keys)
         if self.number == 0:
             keys, weights = [*keys, HOT], [*weights, 2.0 * len(keys)]
