@@ -203,7 +203,7 @@ class GroupLane:
     def dead_lettered(self, pipeline: QueuePipeline, job: Job) -> None:
         """The copy of *job* is stored; nothing happens if the queue was lost meanwhile."""
         if not pipeline.closed:
-            self._apply(pipeline, pipeline.dead_lettered(job))
+            self._apply(pipeline, pipeline.dead_lettered(job), at_ns=now_ns())
 
     def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
         """Its ownership record is stored at that place; it says what had finished at *made_ns*."""
@@ -221,7 +221,7 @@ class GroupLane:
     def did(self, pipeline: QueuePipeline, effects: Effects) -> None:
         """Upstream had *pipeline* do something about parked keys, which led to *effects*."""
         if not pipeline.closed:
-            self._apply(pipeline, effects)
+            self._apply(pipeline, effects, at_ns=now_ns())
 
     # ---- clients; caller: downstream ------------------------------------------------------------
 

@@ -90,12 +90,12 @@ class ParkingPipeline(QueuePipeline):
 
     def to_copy(self, key: bytes, *, jobs: int, body_bytes: int) -> list[Job]:
         """The next jobs of *key* to be copied, in order: at least one if there is one; none while a
-        client has the first.
+        client has the first. So many that none of them is spilled meanwhile.
         """
         run: list[Job] = []
         if key not in self.recorded:
             return run
-        for job in islice(self.jobs.in_memory(key), jobs):
+        for job in islice(self.jobs.in_memory(key), min(jobs, self.rules.max_jobs_per_key)):
             body_bytes -= job.body_bytes
             if self._is_out(job) or (run and body_bytes < 0):
                 break
@@ -297,6 +297,17 @@ class TwinPipeline(QueuePipeline):
             self._failures.begin_anew(offset)
         self.jobs.refill(key)
         return self._with_refills(Effects(parking=True))
+
+    def pace(self, key: bytes, *, rate: float) -> Effects:
+        """Another *rate* for *key*, which is redriven; its hand-outs count on."""
+        self.parked[key] = replace(self.parked[key], rate=rate)
+        self._next_ns = 0
+        return self._with_refills(Effects(parking=True))
+
+    @property
+    def stopping(self) -> Collection[bytes]:
+        """Keys redriven no longer of which clients have something still."""
+        return self._to_stop
 
     def stop(self, key: bytes) -> Effects:
         """Redrive *key* no longer; what a client has of it may be finished."""

@@ -161,6 +161,11 @@ class QueuePipeline(HandOuts):
         """The next offset that the group needs: never above the lowest unfinished one."""
         return self.jobs.committable
 
+    def is_owned(self, now_ns: int) -> bool:
+        """True if it is certain that nobody else owns the queue: what is finished counts."""
+        origin = self.origin
+        return not (self.closed or origin.doubtful) and now_ns < origin.trusted_until_ns
+
     def drain(self) -> None:
         """Read and hand out nothing more; verdicts on what is leased still count."""
         self.draining = True

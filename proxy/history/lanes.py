@@ -28,6 +28,12 @@ class Lane:
         self._answers = answers
         self._origin = origin
 
+    def own(self, event: Event) -> None:
+        """A proxy began to own the queue."""
+        self.ownership.own(event)
+        if self._origin is not None and event["epoch"] == self.facts.epoch:
+            self._origin.parking.twin_taken_over(self.facts.known_ns)
+
     def deliver(self, event: Event, key: str | None) -> None:
         """A job was handed out. *key* is that of its send, if it had one."""
         if self.ownership.fenced(event):

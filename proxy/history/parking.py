@@ -35,6 +35,7 @@ class Parking:
         self._facts = facts
         self._keys: set[str] = set()  # parked now
         self._redriven: set[str | None] = set()  # keys that may be redriven; None: all
+        self._stopped_ns: dict[str | None, int] = {}  # when its redrive was stopped last
         self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
         self._runs: dict[int, int | None] = {}  # the same: in which run the copy went out last
         self._waiting: dict[str, deque[int]] = {}  # the same by key, rising; ended ones leave late
@@ -45,10 +46,21 @@ class Parking:
 
     def redrive(self, event: Event) -> None:
         """The copies of *order* (null: of all) are handed out from now on, or no longer."""
-        if event.get("state", "started") == "started":
-            self._redriven.add(event.get("order"))
+        order, state = event.get("order"), event.get("state", "started")
+        if state == "started":
+            self._redriven.add(order)
+            self._stopped_ns.pop(order, None)
         else:
-            self._redriven.discard(event.get("order"))
+            self._redriven.discard(order)
+            if state == "stopped":
+                self._stopped_ns[order] = event["t_ns"]
+
+    def twin_taken_over(self, known_ns: int) -> None:
+        """The next owner of the copies knows what was recorded until then: no stop since."""
+        for order, stopped_ns in self._stopped_ns.items():
+            if stopped_ns > known_ns:
+                self._redriven.add(order)
+        self._stopped_ns.clear()
 
     def unpark(self, event: Event) -> None:
         """The twin holds none of *order*: its later messages may be handed out again."""
@@ -59,6 +71,7 @@ class Parking:
             )
         self._keys.discard(order)
         self._redriven.discard(order)
+        self._stopped_ns.pop(order, None)
 
     def handed_out(self, event: Event) -> None:
         """A message itself was handed out, no copy."""

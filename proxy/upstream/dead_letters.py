@@ -89,8 +89,14 @@ class DeadLetters:
                 reason=job.reason,
                 dead_letter_topic=queue.topic,
             )
+            await self._until_owned(pipeline)
             lane.dead_lettered(pipeline, job)
             return
+
+    async def _until_owned(self, pipeline: QueuePipeline) -> None:
+        """Until what finishes here counts; or the queue is lost, and it is its next owner's."""
+        while not (pipeline.closed or pipeline.is_owned(now_ns())):
+            await self._context.settled.wait(_FIRST_BACK_OFF_S)
 
     async def _send(self, queue: QueueName, message: OutgoingMessage) -> None:
         try:

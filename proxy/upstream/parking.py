@@ -129,17 +129,22 @@ class Parking:
 
     def park(self, key: bytes, *, by: str, reason: str) -> bool:
         """Park *key*; False if it is parked already, or nothing of it is unfinished here."""
-        if not self._pipeline.park(key, by=by, reason=reason):
+        if not (self._may_act and self._pipeline.park(key, by=by, reason=reason)):
             return False
         self._lane.did(self._pipeline, Effects(parking=True))
         return True
 
     def redrive(self, key: bytes, *, by: str, rate: float = 0.0) -> bool:
         """Hand out what is parked of *key*, *rate* messages a second at most (0: no limit); False
-        if it is not parked, or not ready for that.
+        if it is not parked, or not ready for that. One that is redriven gets another rate.
         """
         twin = self._pipeline.twin
-        if twin is None or key not in self._pipeline.recorded:
+        if not self._may_act or twin is None or key not in self._pipeline.recorded:
+            return False
+        if key in twin.redriven:
+            self._lane.did(twin, twin.pace(key, rate=rate))
+            return True
+        if key in twin.stopping:
             return False
         self._notes.parking(self._pipeline, "redrive", key, by=by, state="started")
         self._log.warning("redrive started", order=key_text(key), by=by)
@@ -149,12 +154,17 @@ class Parking:
     def stop(self, key: bytes, *, by: str) -> bool:
         """Redrive *key* no longer; False if it is not redriven."""
         twin = self._pipeline.twin
-        if twin is None or key not in twin.redriven:
+        if not self._may_act or twin is None or key not in twin.redriven:
             return False
         self._lane.did(twin, twin.stop(key))
         self._notes.parking(self._pipeline, "redrive", key, by=by, state="stopped")
         self._log.warning("redrive stopped", order=key_text(key), by=by)
         return True
+
+    @property
+    def _may_act(self) -> bool:
+        """False once the last record is on its way, and while another may own the queue."""
+        return not self._pipeline.draining and self._pipeline.is_owned(now_ns())
 
     # ---- the end of the period ------------------------------------------------------------------
 
@@ -190,6 +200,10 @@ class Parking:
             self._wake.clear()
             if self._pipeline.draining:
                 return
+            if not self._pipeline.is_owned(now_ns()):  # another may be at work on its keys
+                await asyncio.sleep(_FIRST_BACK_OFF_S)
+                self._wake.set()
+                continue
             try:
                 await self._look_after()
                 back_off_s = _FIRST_BACK_OFF_S
@@ -232,6 +246,8 @@ class Parking:
         pipeline = self._pipeline
         new = pipeline.parked.keys() - pipeline.recorded
         await self._context.recorder.record(self._lane, pipeline)
+        if not pipeline.is_owned(now_ns()):
+            return
         for key in new:
             who = pipeline.parked[key]
             self._notes.parking(pipeline, "park", key, by=who.by, reason=who.reason)
@@ -253,6 +269,8 @@ class Parking:
 
     def _copied(self, jobs: Sequence[Job], twin: TwinPipeline, *, end: int) -> None:
         twin.must_read = max(twin.must_read, end)
+        if not self._pipeline.is_owned(now_ns()):
+            return  # what the next owner does with them counts; if it is us, they are copied again
         self._lane.did(self._pipeline, self._pipeline.copied(jobs))
 
     async def _leave(self, keys: Collection[bytes]) -> None:
@@ -260,6 +278,8 @@ class Parking:
         await self._context.recorder.record(self._lane, pipeline)
         twin.forget(keys)
         await self._context.recorder.record(self._lane, twin)
+        if not pipeline.is_owned(now_ns()):
+            return
         for key in keys:
             self._notes.parking(pipeline, "redrive", key, by=FAILURE_POLICY, state="done")
             self._notes.parking(pipeline, "unpark", key, by=FAILURE_POLICY)

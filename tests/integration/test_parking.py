@@ -139,7 +139,11 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
         async with consuming(gateway, at.thrift, "first", handle=desk):
             await send(gateway, "a", "b", "a", "a")
             await eventually(lambda: copied(proxy, gateway) == 3, within_s=10)
+            before = parking(proxy, gateway)
         await gateway.close_proxy(proxy)
+        # An owner that has written its last record takes no orders.
+        assert not before.redrive(b"a", by="a test")
+        assert not before.stop(b"a", by="a test")
         await send(gateway, "a", "b")
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "second", handle=desk):
@@ -213,6 +217,39 @@ async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_b
             desk.broken.clear()
             assert parking(proxy, gateway).redrive(b"a", by="a test")
             await eventually(lambda: desk.done["a"] == [1, 3], within_s=10)
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is certain again that nobody does they are made anew; the first ones are repeats."""
+    store, stored = BrokerClient.send_batch, asyncio.Event()
+    async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+        proxy, at = await gateway.start_proxy()
+
+        async def store_in_doubt(client: BrokerClient, queue: QueueName, messages: Any) -> Any:
+            receipts = await store(client, queue, messages)
+            if queue.topic.startswith("%PARK%") and not stored.is_set():
+                parking(proxy, gateway).pipeline.doubtful = True
+                stored.set()
+            return receipts
+
+        monkeypatch.setattr(BrokerClient, "send_batch", store_in_doubt)
+        desk = Desk("a")
+        await send(gateway, "a", "a")
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await asyncio.wait_for(stored.wait(), 10)
+            found = parking(proxy, gateway)
+            found.pipeline.doubtful = False  # as a renewal does
+            await eventually(lambda: copied(proxy, gateway) == 2, within_s=10)
+            bodies = [copy.body for copy in await parked(gateway)]
+            assert bodies == [b"a:1", b"a:2"] * 2
+            desk.broken.clear()
+            await eventually(lambda: found.redrive(b"a", by="a test"), within_s=10)
+            await eventually(lambda: not found.keys(), within_s=10)
+            assert desk.done["a"] == [1, 2]
     report = gateway.verify()
     assert report.clean, report.violations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.histories import LANE
 from tests.support.parked import TWIN, Parked
 
 
@@ -87,3 +88,23 @@ def test_a_redrive_that_takes_its_time_is_clean() -> None:
     story.about("redrive", state="started")
     story.redriven(1, 2)
     assert story.about("unpark").found() == set()
+
+
+def test_a_stop_that_no_record_tells_may_be_unknown_to_the_next_owner() -> None:
+    story = Parked()
+    story.about("redrive", state="started")
+    story.about("redrive", state="stopped")
+    story.add("own+", **{**LANE, **TWIN}, epoch=1, owner="p")
+    story.redriven(0, 1, 2)
+    assert story.about("unpark").found() == set()
+
+
+def test_r3_a_stop_that_a_record_tells_is_known_to_the_next_owner() -> None:
+    story = Parked()
+    story.add("own+", **{**LANE, **TWIN}, epoch=0, owner="p")
+    story.about("redrive", state="started")
+    story.about("redrive", state="stopped").wait(1)
+    story.add("record", **{**LANE, **TWIN}, epoch=0, at=0, made_ns=story.now_ns)
+    story.add("own+", **{**LANE, **TWIN}, epoch=1, owner="p")
+    story.redriven(0, 1, 2)
+    assert story.about("unpark").found() == {"R3"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proxy.core.effects import Nack
+from tests.support.messages import keyed
 from tests.support.parking_site import ParkingSite
 from tests.support.pipelines import HOLDER, MS, lease
 
@@ -85,3 +86,57 @@ def test_a_failed_job_that_was_copied_waits_for_no_retry_any_more() -> None:
     site.copy(heard=True)
     figures = site.pipeline.statistics()
     assert (figures.unfinished, figures.retrying, figures.blocked) == (0, 0, 0)
+
+
+def test_what_is_being_copied_is_not_spilled_meanwhile() -> None:
+    site = ParkingSite()
+    site.pipeline.on_messages([keyed(each, "a") for each in range(4)], next_offset=4)
+    assert site.pipeline.park(b"a")
+    site.record_parked()
+    run = site.pipeline.to_copy(b"a", jobs=32, body_bytes=1 << 20)
+    site.pipeline.room(demand=True)
+    assert site.pipeline.statistics().spilled
+    effects = site.pipeline.copied(run)
+    assert [offset for offset, _ in effects.finished] == [job.offset for job in run] == [0, 1]
+
+
+def test_another_rate_counts_no_hand_outs_anew() -> None:
+    site = parked("a")
+    twin = site.twin
+    assert twin is not None
+    site.redrive("a")
+    site.refill()
+    (held,) = lease(twin, now_ns=1 * MS)
+    twin.settle(nacked=[Nack(held.lease_id, retry_after_ms=1)], now_ns=1 * MS)
+    twin.pace(b"a", rate=5)
+    assert (twin.parked[b"a"].rate, dict(twin.attempts)) == (5, {0: 1})
+    twin.on_time(now_ns=3 * MS)
+    (again,) = lease(twin, now_ns=3 * MS)
+    assert again.job.attempts == 2
+
+
+def test_a_stopped_redrive_is_stopping_until_its_client_is_done() -> None:
+    site = parked("a")
+    twin = site.twin
+    assert twin is not None
+    site.redrive("a")
+    site.refill()
+    (held,) = lease(twin, now_ns=1 * MS)
+    twin.stop(b"a")
+    assert (set(twin.redriven), set(twin.stopping)) == (set(), {b"a"})
+    twin.settle(released=[held.lease_id], now_ns=2 * MS)
+    assert not twin.stopping
+
+
+def test_what_finishes_counts_while_nobody_else_can_own_the_queue() -> None:
+    site = parked("a")
+    queue, twin = site.pipeline, site.twin
+    assert twin is not None
+    assert queue.is_owned(1)
+    assert twin.is_owned(1)
+    queue.doubtful = True
+    assert not queue.is_owned(1)
+    assert not twin.is_owned(1)
+    queue.doubtful, queue.trusted_until_ns = False, 10
+    assert twin.is_owned(9)
+    assert not twin.is_owned(10)
