@@ -62,7 +62,8 @@ class Lane:
         message = self.deliveries.unfinished(event["offset"])
         if self._origin is None:
             slot = None if message is None else message.slot
-            self.parking.finished(event, slot if isinstance(slot, str) else None)
+            again = self.facts.done(event["offset"])
+            self.parking.finished(event, slot if isinstance(slot, str) else None, again=again)
         elif message is not None:
             self._origin.parking.copy_finished(message.origin)
         self.ownership.finish(event)

@@ -38,6 +38,7 @@ class Parking:
         self._stopped_ns: dict[str | None, int] = {}  # when its redrive was stopped last
         self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
         self._runs: dict[int, int | None] = {}  # the same: in which run the copy went out last
+        self._highest: dict[str | None, int] = {}  # of those that were parked, by key
         self._waiting: dict[str, deque[int]] = {}  # the same by key, rising; ended ones leave late
 
     def park(self, event: Event) -> None:
@@ -72,6 +73,7 @@ class Parking:
         self._keys.discard(order)
         self._redriven.discard(order)
         self._stopped_ns.pop(order, None)
+        self._highest.pop(order, None)
 
     def handed_out(self, event: Event) -> None:
         """A message itself was handed out, no copy."""
@@ -83,12 +85,19 @@ class Parking:
                 " parked",
             )
 
-    def finished(self, event: Event, key: str | None) -> None:
-        """A message came to its end; that of a parked one is its copy's."""
+    def finished(self, event: Event, key: str | None, *, again: bool) -> None:
+        """A message came to its end; that of a parked one is its copy's. *again*: it had come to
+        one before. A copy that is made once more after copies of later messages is passed over:
+        these show that its message had finished, or has a copy ahead.
+        """
         if event["outcome"] != "parked":
             return
         offset = event["offset"]
         key = event.get("order", key)
+        highest = self._highest.get(key, -1)
+        if again and offset <= highest:
+            return
+        self._highest[key] = max(highest, offset)
         self._copies[offset] = key
         if key is not None:
             self._waiting.setdefault(key, deque()).append(offset)

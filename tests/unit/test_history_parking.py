@@ -108,3 +108,23 @@ def test_r3_a_stop_that_a_record_tells_is_known_to_the_next_owner() -> None:
     story.add("own+", **{**LANE, **TWIN}, epoch=1, owner="p")
     story.redriven(0, 1, 2)
     assert story.about("unpark").found() == {"R3"}
+
+
+def test_a_message_parked_again_behind_copies_of_later_ones_had_its_end() -> None:
+    """Its end was not recorded when its owner crashed; the copies show that there was one."""
+    story = Parked()
+    story.about("redrive", state="started")
+    story.redriven(0)
+    for offset in range(3):
+        story.finish(offset, outcome="parked", queue="broker-a_3", order="k")
+    story.redriven(1, 2)
+    assert story.about("unpark").found() == set()
+
+
+def test_d1_a_message_parked_behind_copies_of_later_ones() -> None:
+    story = Parked(parked=0)
+    for offset in (1, 2, 0):
+        story.finish(offset, outcome="parked", queue="broker-a_3", order="k")
+    story.about("redrive", state="started")
+    story.redriven(1, 2)
+    assert story.about("unpark").found() >= {"D1"}
