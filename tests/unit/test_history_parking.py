@@ -115,8 +115,9 @@ def test_a_message_parked_again_behind_copies_of_later_ones_had_its_end() -> Non
     story = Parked()
     story.about("redrive", state="started")
     story.redriven(0)
+    story.add("own+", **story.lane, epoch=2, owner="q")
     for offset in range(3):
-        story.finish(offset, outcome="parked", queue="broker-a_3", order="k")
+        story.finish(offset, outcome="parked", queue="broker-a_3", order="k", epoch=2)
     story.redriven(1, 2)
     assert story.about("unpark").found() == set()
 
