@@ -29,7 +29,8 @@ class LastOwner:
     ``snapshot`` is the state that they add up to. It may be of periods before: what was finished
     then is finished still. ``snapshot_at`` is where the records of it begin, ``last_at`` where the
     last of them stands. If they begin before the records that were replayed, ``snapshot`` is None.
-    ``damage``: what of them could not be had, None if all is well.
+    ``damage``: what of them could not be had, None if all is well. ``forgotten``: retention deleted
+    the snapshot, which says nothing of leases: they have ended long ago.
     """
 
     epoch: Epoch
@@ -39,6 +40,7 @@ class LastOwner:
     snapshot_at: int | None = None
     last_at: int = 0
     damage: str | None = None
+    forgotten: bool = False
 
     def wait_ns(self, *, broker_start_ms: int, broker_lock_expiry_s: float) -> int:
         """How long the next owner waits before its first hand-out, so that old leases have ended.

@@ -186,9 +186,10 @@ class OwnedQueue:
             now_ns=now_ns(),
         )
         if not begun.knows_parked:
-            self._lane.records_damaged(pipeline)
-            if found := await parked_in_twin(context, self._lane.name, pipeline):
-                pipeline.found_parked(found)
+            found = await parked_in_twin(context, self._lane.name, pipeline)
+            pipeline.found_parked(found)
+            if found or (begun.last is not None and begun.last.damage is not None):
+                self._lane.records_damaged(pipeline)  # of a queue long idle they may just be gone
         context.recorder.begin(pipeline, begun.last)
         return pipeline
 

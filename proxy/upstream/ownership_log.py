@@ -149,7 +149,7 @@ def _told(twin: QueueName, found: LastOwner | None, *, lowest: int) -> LastOwner
     if found is None:
         return None
     if found.snapshot is None and found.damage is None and lowest:
-        return replace(found, damage="retention deleted the last snapshot")
+        return replace(found, forgotten=True)
     if found.damage is not None:
         _log.error(
             "ownership records are damaged: what finished lately may come again",

@@ -30,7 +30,9 @@ class Begun:
     @property
     def knows_parked(self) -> bool:
         """Whether the records say for certain which keys are parked."""
-        return self.epoch == 0 if self.last is None else self.last.damage is None
+        if self.last is None:
+            return self.epoch == 0  # else retention deleted them, or nobody can read them
+        return self.last.damage is None and not self.last.forgotten
 
 
 class PeriodStart:

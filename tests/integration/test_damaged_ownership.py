@@ -48,7 +48,9 @@ async def test_a_snapshot_that_retention_deleted_is_missed() -> None:
     async with upstream(brokers) as us:
         last, _ = await us.context.log.last(BILLING, queue)
         assert last is not None
-        assert (last.snapshot, last.damage) == (None, "retention deleted the last snapshot")
+        assert (last.snapshot, last.damage, last.forgotten) == (None, None, True)
+        _, pipeline = await us.owned(queue)
+        assert not pipeline.records_damaged  # there are no copies: it was idle
 
 
 async def test_who_owns_a_queue_can_be_asked_without_a_trace() -> None:
