@@ -244,19 +244,23 @@ function readMessage(
     );
   }
   return new Message({
-    ...where,
+    topic: where.topic,
+    queue: where.queue,
     offset: offset as number,
     body: value,
     key: each.key,
     orderKey: each.orderKey,
     tag: each.tag,
-    properties: each.properties ?? {},
+    properties: each.properties ?? NO_PROPERTIES,
     attempt: each.attempt || 1,
     bornAtMs: each.bornAtMs,
     messageId: each.messageId,
     leaseId: leaseId as number,
+    deadlineMs: where.deadlineMs,
   });
 }
+
+const NO_PROPERTIES: Readonly<Record<string, string>> = Object.freeze({});
 
 /** How a lease is called. */
 export function nameOf(topic: string, queue: string, leaseId: number): string {

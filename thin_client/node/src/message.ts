@@ -50,8 +50,6 @@ export class Message {
   readonly properties: Readonly<Record<string, string>>;
   /** Which hand-out this is, 1 for the first. */
   readonly attempt: number;
-  /** When the producer made it; null if unknown. */
-  readonly bornAt: Date | null;
   /** Unique, the same over redeliveries and a producer's retries: for de-duplication. */
   readonly messageId: string | null;
   readonly leaseId: number;
@@ -59,6 +57,7 @@ export class Message {
   leaseLost = false;
   /** When the lease ends unless extended, on the clock of the library. @internal */
   deadlineMs: number;
+  readonly #bornAtMs: number | null;
   #holder: Holder | null = null;
 
   /** @internal */
@@ -72,7 +71,7 @@ export class Message {
     this.tag = delivered.tag;
     this.properties = delivered.properties;
     this.attempt = delivered.attempt;
-    this.bornAt = delivered.bornAtMs === null ? null : new Date(delivered.bornAtMs);
+    this.#bornAtMs = delivered.bornAtMs;
     this.messageId = delivered.messageId;
     this.leaseId = delivered.leaseId;
     this.deadlineMs = delivered.deadlineMs;
@@ -85,6 +84,11 @@ export class Message {
   /** `orderKeyBytes` as text. */
   get orderKey(): string | null {
     return this.orderKeyBytes === null ? null : this.orderKeyBytes.toString();
+  }
+
+  /** When the producer made it; null if unknown. */
+  get bornAt(): Date | null {
+    return this.#bornAtMs === null ? null : new Date(this.#bornAtMs);
   }
 
   /** Milliseconds until the lease ends unless extended; negative if that has passed. */
