@@ -20,7 +20,8 @@ const ANSWER_MS = 500;
  */
 const AGAIN = new Set([10, 12, 15, 20, 70]);
 const UNKNOWN = new Set([10, 12]);
-const ILLEGAL = 11;
+/** Codes that refuse a request whole: illegal, or its token. */
+const REFUSED = new Set([11, 71]);
 
 /** One try. */
 type Try = {
@@ -67,7 +68,7 @@ export class Delivery {
     let outcomes = result.messages ?? [];
     if (outcomes.length !== sent.length) {
       // Of a batch some may be stored, unless it was refused whole.
-      const known = sent.length === 1 || code === ILLEGAL;
+      const known = sent.length === 1 || REFUSED.has(code);
       outcomes = sent.map(() => ({ code: known ? code : 10, msg: reason }));
     }
     const failures = new Map<Sendable, SendFailure>();

@@ -66,6 +66,22 @@ test("a batch says of each message what became of it", async () => {
   assert.match(error.message, /sending to orders failed: too large \(message B: not stored\)/);
 });
 
+test("a batch that is refused whole is known not to be stored", async () => {
+  await using proxy = await FakeProxy.open();
+  await using producer = producerAt(proxy);
+  proxy.results.push({ code: 71, msg: "a token that this proxy does not know" });
+  const message = { topic: "orders", body: "x" };
+  const error = await failureOf(producer.sendBatch([message, message]));
+
+  assert.deepEqual(
+    [...error.failures.values()].map(({ code, outcomeUnknown }) => [code, outcomeUnknown]),
+    [
+      [71, false],
+      [71, false],
+    ],
+  );
+});
+
 test("of a batch only what is not stored goes again", async () => {
   await using proxy = await FakeProxy.open();
   await using producer = producerAt(proxy);
