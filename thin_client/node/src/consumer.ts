@@ -275,9 +275,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
 
   /** From the first pull to the last ack, around `use`. */
   #live(options: RunOptions, use: () => Promise<void>): Promise<void> {
-    if (this.#ended !== null || this.#session.stopping) {
-      throw new Error("a consumer is used once, and not after stop(): make another one");
-    }
+    if (this.#ended !== null) throw new Error("a consumer is used once: make another one");
     const { signal, stopOn = [] } = options;
     const stop = (): void => this.stop();
     const live = async (): Promise<void> => {
@@ -285,7 +283,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
       signal?.addEventListener("abort", stop);
       try {
         if (signal?.aborted) this.stop();
-        else this.#feeder.start();
+        if (!this.#session.stopping) this.#feeder.start();
         await use();
       } finally {
         await this.#drain();

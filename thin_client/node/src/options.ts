@@ -1,6 +1,6 @@
 /** What a consumer can be told. */
 
-import { randomBytes } from "node:crypto";
+import { randomBytes, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { createSecureContext } from "node:tls";
@@ -110,9 +110,7 @@ export function readTls(tls: boolean | TlsOptions | undefined): TlsOptions | nul
 /** Whether the files can be used is told now, and not at each connection for ever. */
 function checkFiles({ caFile: ca, certFile: cert, keyFile: key }: TlsOptions): void {
   try {
-    for (const [name, file] of Object.entries({ ca, cert, key })) {
-      if (file !== undefined && name !== "key") createSecureContext({ [name]: readFileSync(file) });
-    }
+    if (ca !== undefined) new X509Certificate(readFileSync(ca)); // else nobody would be trusted
     if (cert !== undefined && key !== undefined) {
       createSecureContext({ cert: readFileSync(cert), key: readFileSync(key) });
     }

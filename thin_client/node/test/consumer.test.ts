@@ -150,6 +150,17 @@ test("an abort drains: what is handled ends, what waits goes back", async () => 
   );
 });
 
+test("a consumer that was stopped before it began ends at once", async () => {
+  await using proxy = await FakeProxy.open();
+  const consumer = consumerAt(proxy);
+  consumer.stop();
+  await consumer.run(() => assert.fail("it was stopped"));
+  await consumerAt(proxy).run(() => assert.fail("it was stopped"), { signal: AbortSignal.abort() });
+  await consumerAt(proxy).close();
+
+  assert.deepEqual(proxy.pulls, []);
+});
+
 test("over the drain's time handlers are told, and their messages go back", async () => {
   await using proxy = await FakeProxy.open();
   const consumer = consumerAt(proxy, { drainTimeoutMs: 30 });

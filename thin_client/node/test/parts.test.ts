@@ -190,6 +190,8 @@ test("options that make no sense are refused in a sentence", () => {
     [{ drainTimeoutMs: NaN }, /drainTimeoutMs is NaN/],
     [{ servers: "" }, /is no address/],
     [{ tls: { certFile: "x" } }, /expected both, or neither/],
+    [{ tls: { caFile: "missing.pem" } }, /tls: missing.pem: cannot be used as PEM files: ENOENT/],
+    [{ tls: { caFile: "package.json" } }, /tls: package.json: cannot be used as PEM files/],
   ];
   for (const [options, sentence] of wrong) {
     assert.throws(() => new Consumer({ ...right, ...options }), sentence);
