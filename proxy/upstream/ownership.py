@@ -20,6 +20,7 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.allocation import allocate
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.steady_members import SteadyMembers
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.committer import Committer
@@ -33,6 +34,8 @@ _UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
 
 #: Seconds between two looks at members and routes; notices of the broker come in between.
 _SETTLED_S, _UNSETTLED_S = 5.0, 0.5
+#: Whoever joins counts after so long.
+_STEADY_NS = 1_000_000_000
 #: A group is left once all its queues are handed over, or after that time.
 _LEAVE_WITHIN_S = 0.5
 #: After standing still: until all that came meanwhile must have been read.
@@ -49,6 +52,7 @@ class GroupOwnership:
         self._queues: dict[QueueName, OwnedQueue] = {}
         #: Of queues that were owned here: until when their leases may live.
         self._hold_until_ns: dict[QueueName, int] = {}
+        self._members: dict[Topic, SteadyMembers] = {}
         self._wake = asyncio.Event()
         # A broker each: one that is slow to answer delays the renewals at no other.
         self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -147,7 +151,9 @@ class GroupOwnership:
             *(self._lock(broker, queues) for broker, queues in _by_broker(missing).items())
         )
         sure = all(owned.is_sure for owned in self._queues.values())
-        return settled and sure and self._queues.keys() == share
+        now = now_ns()
+        steady = all(members.settled(now_ns=now) for members in self._members.values())
+        return settled and steady and sure and self._queues.keys() == share
 
     async def _share_of(self, topic: Topic) -> list[QueueName] | None:
         """Queues of *topic* for this proxy; None if that cannot be said now."""
@@ -169,7 +175,9 @@ class GroupOwnership:
             return None
         if client.client_id not in members:
             return None  # our heartbeat has not arrived everywhere
-        return allocate(client.client_id, members, queues)
+        steady = self._members.setdefault(topic, SteadyMembers(settle_ns=_STEADY_NS))
+        counted = steady.counted(members, own=client.client_id, now_ns=now_ns())
+        return allocate(client.client_id, counted, queues)
 
     async def _lock(self, broker: str, queues: set[QueueName]) -> None:
         async with self._lock_requests[broker]:
@@ -205,6 +213,7 @@ class GroupOwnership:
     async def _leave_group(self) -> None:
         if self._lane.joined:
             self._lane.joined = False
+            self._members.clear()
             await self._context.membership.leave(self._lane.name)
 
     def _forget_gone(self) -> None:

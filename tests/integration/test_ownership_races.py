@@ -300,6 +300,28 @@ async def test_a_topic_whose_broker_is_down_keeps_no_other_topic_waiting() -> No
             await eventually(lambda: trusting(us.lane) == {"broker-b"})
 
 
+async def test_a_member_that_comes_and_goes_costs_the_others_no_queue() -> None:
+    """Its link loses answers, so the broker drops it and it registers again, many times a second."""
+    brokers = MemoryBrokers()
+    brokers.add_topic(TOPIC, 2)
+    async with upstream(brokers) as us, taking_part(us) as ownership:
+        await eventually(lambda: len(list(us.lane.buffer)) == 2)
+        before = list(us.lane.buffer)
+        looks = 0
+
+        async def flickering(_group: Group, _topic: Topic) -> list[str]:
+            nonlocal looks
+            looks += 1
+            return [us.client_id, "a@1#1"][: 1 + looks % 2]
+
+        us.client.consumer_ids = flickering
+        for number in range(1, 30):
+            ownership.wake()
+            await eventually(lambda least=number: looks >= least)
+        assert list(us.lane.buffer) == before
+        assert not any(pipeline.closed for pipeline in before)
+
+
 # ---- commits ------------------------------------------------------------------------------------
 
 
