@@ -301,7 +301,7 @@ async def test_a_topic_whose_broker_is_down_keeps_no_other_topic_waiting() -> No
 
 
 async def test_a_member_that_comes_and_goes_costs_the_others_no_queue() -> None:
-    """Its link loses answers, so the broker drops it and it registers again, many times a second."""
+    """Its link loses answers: the broker drops it and it registers again, many times a second."""
     brokers = MemoryBrokers()
     brokers.add_topic(TOPIC, 2)
     async with upstream(brokers) as us, taking_part(us) as ownership:
