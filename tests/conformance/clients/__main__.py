@@ -1,6 +1,8 @@
-"""``make conformance``: every client through every case; a table, and the exit code.
+"""``make conformance``: the thin clients of all languages, judged alike.
 
-``python -m tests.conformance.clients [--language go] [--case NAME] [-v]``
+Without arguments: builds the clients and runs their unit tests, then every client through every
+case, then all of them in one group, killed at random; at last the cases themselves are judged, by
+broken clients. ``--language`` and ``--case`` choose cells of the table, and nothing else is run.
 """
 
 from __future__ import annotations
@@ -18,24 +20,21 @@ from pathlib import Path
 
 import structlog
 
-from tests.conformance.clients.broken.__main__ import BROKEN
+from tests.conformance.clients.broken.run import run_broken
 from tests.conformance.clients.cases import Case, CaseError, read_cases
 from tests.conformance.clients.certificates import Certificates, make_certificates
-from tests.conformance.clients.gateway_play import GatewayPlay
 from tests.conformance.clients.languages import LANGUAGES, BuildFailed, Language, run
-from tests.conformance.clients.player import CaseFailed, Play
-
-#: Cases under way at a time: they wait more than they work.
-AT_A_TIME = 10
+from tests.conformance.clients.mixed import run_mixed
+from tests.conformance.clients.table import run_cases, table_lines
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What became of one case with one client."""
+@dataclass(slots=True)
+class Score:
+    """What the closing line says."""
 
-    seconds: float
-    failure: str | None = None
-    trace: str = ""
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -45,9 +44,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--case", action="append", help="a name or its beginning; default: all")
     parser.add_argument("--no-build", action="store_true", help="take what is built")
     parser.add_argument("--no-tests", action="store_true", help="skip the clients' unit tests")
-    parser.add_argument("--broken", action="store_true", help="do the cases see broken clients?")
+    parser.add_argument("--table", action="store_true", help="the table alone")
+    parser.add_argument("--mixed", action="store_true", help="the mixed group alone")
+    parser.add_argument("--broken", action="store_true", help="the broken clients alone")
+    parser.add_argument("--seed", type=int, default=5, help="of the mixed group")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the traces of failures")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not (options.table or options.mixed or options.broken):
+        options.table = True
+        options.mixed = options.broken = not (options.language or options.case)
+    return options
 
 
 def main() -> int:
@@ -60,71 +66,18 @@ def main() -> int:
     if options.case:
         cases = [case for case in cases if case.case.startswith(tuple(options.case))]
         if not cases:
-            print(f"conformance: no case is called {options.case}", file=sys.stderr)
+            print(f"conformance: no case begins with {options.case}", file=sys.stderr)
             return 2
-    if options.broken:
-        return _run_broken(cases)
     chosen = [each for each in LANGUAGES if not options.language or each.name in options.language]
-    ready, skipped, wrong = [], [], 0
-    for language in chosen:
-        why = _absence(language)
-        if why is not None:
-            skipped.append(language)
-            print(f"{language.name}: {why}")
-        elif options.no_build or _build(language, tests=not options.no_tests):
-            ready.append(language)
-        else:
-            wrong += 1
     _be_silent()
+    score = Score()
+    languages = _ready(chosen, cases, options, score) if options.table or options.mixed else []
     with tempfile.TemporaryDirectory(prefix="orderlane-conformance-") as folder:
         certificates = make_certificates(Path(folder) / "tls")
-        results = asyncio.run(_run(ready, cases, certificates))
-    _print_table(ready, cases, results, verbose=options.verbose)
-    failed = sum(result.failure is not None for result in results.values()) + wrong
-    passed = len(results) - failed + wrong
-    absent = len(skipped) * len(cases)
-    print(f"{passed} passed, {failed} failed, {absent} skipped")
+        asyncio.run(_run(languages, cases, certificates, options, score))
+    print(f"{score.passed} passed, {score.failed} failed, {score.skipped} skipped")
     required = os.environ.get("ORDERLANE_REQUIRE_ALL") == "1"
-    return 1 if failed or (absent and required) else 0
-
-
-def _run_broken(cases: Sequence[Case]) -> int:
-    """A table of broken clients; 1 if one passes the case that is meant for it."""
-    by_name = {case.case: case for case in cases}
-    named = {name: broken for name, broken in BROKEN.items() if broken.case in by_name}
-    missed = 0
-    with tempfile.TemporaryDirectory(prefix="orderlane-conformance-") as folder:
-        certificates = make_certificates(Path(folder) / "tls")
-
-        async def one(name: str, places: asyncio.Semaphore) -> tuple[str, Result]:
-            command = [sys.executable, "-m", "tests.conformance.clients.broken", name]
-            play = Play(by_name[named[name].case], command, certificates, patience_s=6.0)
-            async with places:
-                return name, await _played(play)
-
-        async def all_of_them() -> list[tuple[str, Result]]:
-            places = asyncio.Semaphore(AT_A_TIME)
-            return await asyncio.gather(*(one(name, places) for name in named))
-
-        for name, result in asyncio.run(all_of_them()):
-            missed += result.failure is None
-            verdict = "NOT SEEN" if result.failure is None else "seen"
-            print(f"{verdict:<8}  {name:<32} {named[name].case:<36} {result.failure or ''}"[:200])
-    print(f"{len(named) - missed} seen, {missed} not seen")
-    return 1 if missed else 0
-
-
-async def _played(play: Play) -> Result:
-    began = time.monotonic()
-    failure = None
-    try:
-        await play.run()
-    except CaseFailed as error:
-        failure = str(error)
-    except Exception as error:  # of the harness: the other cases go on
-        failure = f"{type(error).__name__}: {error}"
-    trace = f"{play.trace.text()}\n{play.errors.decode(errors='replace')[-3000:]}"
-    return Result(time.monotonic() - began, failure, trace)
+    return 1 if score.failed or (score.skipped and required) else 0
 
 
 def _be_silent() -> None:
@@ -135,6 +88,26 @@ def _be_silent() -> None:
 
     structlog.configure(processors=[drop])
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+
+# ---- before -------------------------------------------------------------------------------------
+
+
+def _ready(
+    chosen: Sequence[Language], cases: Sequence[Case], options: argparse.Namespace, score: Score
+) -> list[Language]:
+    """The clients that can be run; what is missing or fails is said, and scored."""
+    ready = []
+    for language in chosen:
+        why = _absence(language)
+        if why is not None:
+            score.skipped += len(cases)
+            print(f"{language.name}: {why}")
+        elif options.no_build or _build(language, tests=not options.no_tests):
+            ready.append(language)
+        else:
+            score.failed += len(cases)
+    return ready
 
 
 def _absence(language: Language) -> str | None:
@@ -155,46 +128,43 @@ def _build(language: Language, *, tests: bool) -> bool:
         return False
     if language.build:
         print(f"{language.name}: built in {built_s:.0f} s, its unit tests took {tested_s:.0f} s")
+    sys.stdout.flush()
     return True
 
 
+# ---- the runs -----------------------------------------------------------------------------------
+
+
 async def _run(
-    languages: Sequence[Language], cases: Sequence[Case], certificates: Certificates
-) -> dict[tuple[str, str], Result]:
-    places = asyncio.Semaphore(AT_A_TIME)
-    results: dict[tuple[str, str], Result] = {}
-
-    async def one(language: Language, case: Case) -> None:
-        async with places:
-            kind = Play if case.gateway is None else GatewayPlay
-            play = kind(case, language.program(), certificates)
-            results[case.case, language.name] = await _played(play)
-
-    async with asyncio.TaskGroup() as group:
-        for case in cases:
-            for language in languages:
-                group.create_task(one(language, case))
-    return results
-
-
-def _print_table(
     languages: Sequence[Language],
     cases: Sequence[Case],
-    results: dict[tuple[str, str], Result],
-    *,
-    verbose: bool,
+    certificates: Certificates,
+    options: argparse.Namespace,
+    score: Score,
 ) -> None:
-    wide = max((len(case.case) for case in cases), default=0)
-    print(f"{'case':<{wide}}", *(f"{language.name:>8}" for language in languages))
-    for case in cases:
-        row = [results[case.case, language.name] for language in languages]
-        marks = [f"{'FAILED' if r.failure else f'{r.seconds:.1f}':>8}" for r in row]
-        print(f"{case.case:<{wide}}", *marks)
-    for (case_name, language_name), result in sorted(results.items()):
-        if result.failure is not None:
-            print(f"FAILED  {case_name} {language_name}: {result.failure}")
-            if verbose:
-                print(result.trace)
+    if options.table and languages:
+        began = time.monotonic()
+        results = await run_cases(languages, cases, certificates)
+        for line in table_lines(languages, cases, results, verbose=options.verbose):
+            print(line)
+        failed = sum(result.failure is not None for result in results.values())
+        score.failed += failed
+        score.passed += len(results) - failed
+        print(f"table: {len(results)} cells in {time.monotonic() - began:.0f} s", flush=True)
+    if options.mixed and languages:
+        outcome = await run_mixed(languages, seed=options.seed)
+        print(*outcome.lines, sep="\n", flush=True)
+        for failure in outcome.failures:
+            print(f"FAILED  mixed group: {failure}")
+        score.passed += not outcome.failures
+        score.failed += bool(outcome.failures)
+    if options.broken:
+        began = time.monotonic()
+        seen, missed, table = await run_broken(cases, certificates)
+        print(table)
+        score.passed += seen
+        score.failed += missed
+        print(f"broken clients: {seen} seen, {missed} not, {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ from tests.support.processes import Child, Children
 
 _QUEUES = 4
 #: Shorter times than the defaults, in the same proportions.
-_LOCK = {"renewal_s": 0.3, "trust_s": 1.2, "broker_lock_expiry_s": 2.0, "request_timeout_s": 0.4}
-_BROKERS = Brokers(settings={"lock_expiry_s": 2.0, "flush": "async"})
+LOCK = {"renewal_s": 0.3, "trust_s": 1.2, "broker_lock_expiry_s": 2.0, "request_timeout_s": 0.4}
+BROKERS = Brokers(settings={"lock_expiry_s": 2.0, "flush": "async"})
 _NODE = "client"
 
 
@@ -57,16 +57,14 @@ class GatewayPlay(Play):
         return self.case.gateway
 
     async def _open_proxies(self) -> None:
-        settings: dict[str, Any] = {"lock": _LOCK}
+        settings: dict[str, Any] = {"lock": LOCK}
         if self._spec.tokens:
             settings["tokens"] = [
                 {"name": f"t{number}", "sha256": hashlib.sha256(token.encode()).hexdigest()}
                 for number, token in enumerate(self._spec.tokens)
             ]
         topic = {"visibility_timeout_s": self._spec.visibility_s, **self._spec.topic}
-        gateway = run_gateway(
-            self.folder, brokers=_BROKERS, queues=_QUEUES, topic=topic, **settings
-        )
+        gateway = run_gateway(self.folder, brokers=BROKERS, queues=_QUEUES, topic=topic, **settings)
         self.gateway = await self._exits.enter_async_context(gateway)
         if self._spec.process:
             self._children = self._exits.enter_context(Children(self.folder / "proxies"))

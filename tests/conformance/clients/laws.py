@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.conformance.clients.cases import Case
 from tests.conformance.clients.stage import CaseProxy, LeaseName
-from tests.conformance.clients.trace import Trace
+from tests.conformance.clients.trace import NEW_LIFE, Trace
 
 _OUTCOMES = ("ok", "retry", "reject", "defer")
 _CONTROL = ("settle", "extend")
@@ -22,8 +22,11 @@ Law = Callable[[Trace, Case, Mapping[str, CaseProxy]], Iterator[str]]
 def lines(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
     """Every start has one end, nothing ends that did not start, nothing starts twice at once."""
     open_now: dict[tuple[Any, Any], dict[str, Any]] = {}
-    for event in trace.of("start", "end", "lost", "error"):
+    for event in trace.of("start", "end", "lost", "error", NEW_LIFE):
         m = event.members
+        if event.kind == NEW_LIFE:
+            open_now = {}
+            continue
         if event.kind == "error":
             if m.get("kind") not in ("connection", "refused", "fault", "protocol"):
                 yield f"a line is not as the contract says: {m}"
@@ -46,9 +49,11 @@ def lines(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterato
 def one_handler_a_key(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
     """S6: of one order key one message at a time is with a handler, even if the proxy erred."""
     handled: dict[tuple[Any, Any], Any] = {}
-    for event in trace.of("start", "end"):
+    for event in trace.of("start", "end", NEW_LIFE):
         m = event.members
-        if event.kind == "start" and m.get("order_key") is not None:
+        if event.kind == NEW_LIFE:
+            handled = {}
+        elif event.kind == "start" and m.get("order_key") is not None:
             key = (m["topic"], m["order_key"])
             if key in handled:
                 yield f"leases {handled[key]} and {_place(m)} of key {key} at the same time"
@@ -61,8 +66,8 @@ def concurrency(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> I
     """S7: never more handlers than allowed."""
     limit = 1 if case.client.form == "iterator" else case.client.concurrency or 8
     now = most = 0
-    for event in trace.of("start", "end"):
-        now += 1 if event.kind == "start" else -1
+    for event in trace.of("start", "end", NEW_LIFE):
+        now = 0 if event.kind == NEW_LIFE else now + (1 if event.kind == "start" else -1)
         most = max(most, now)
     if case.client.form != "batches" and most > limit:
         yield f"{most} handlers at a time, {limit} are allowed"

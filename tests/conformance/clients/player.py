@@ -193,6 +193,7 @@ class Play:
                 self.process.stdin.write(json.dumps(_filled(step.tell)).encode() + b"\n")
             case cases.ClientStep():
                 self.code = None
+                self.trace.new_life()
                 await self._start_client()
             case cases.EndStep():
                 await self._end(by_itself=step.end == "itself")

@@ -13,6 +13,9 @@ from tests.conformance.clients.cases import NACK, VERDICT, Matcher
 from tests.conformance.clients.matching import members_fit, of_request
 from tests.support.scripted_proxy import Request
 
+#: The kind of the event that a client was started again.
+NEW_LIFE = "new life"
+
 
 @dataclass(eq=False)
 class Event:
@@ -66,6 +69,10 @@ class Trace:
         """The client wrote it."""
         members = {name: value for name, value in line.items() if name != "e"}
         self._add(Event(line["e"], members, time.monotonic()))
+
+    def new_life(self) -> None:
+        """The client was started again: what its former life handled has ended."""
+        self._add(Event(NEW_LIFE, {}, time.monotonic()))
 
     def _add(self, event: Event) -> None:
         self.events.append(event)

@@ -1,0 +1,38 @@
+"""Does every broken client fail the case that is meant for it?"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from tests.conformance.clients.broken.__main__ import BROKEN
+from tests.conformance.clients.cases import Case
+from tests.conformance.clients.certificates import Certificates
+from tests.conformance.clients.player import Play
+from tests.conformance.clients.table import AT_A_TIME, Result, played
+
+#: Broken clients leave out what a case waits for, so most of these cases wait in vain.
+_PATIENCE_S = 6.0
+
+
+async def run_broken(cases: Sequence[Case], certificates: Certificates) -> tuple[int, int, str]:
+    """How many were seen, how many were not, and a table."""
+    by_name = {case.case: case for case in cases}
+    named = {name: broken for name, broken in BROKEN.items() if broken.case in by_name}
+    places = asyncio.Semaphore(AT_A_TIME)
+
+    async def one(name: str) -> Result:
+        command = [sys.executable, "-m", "tests.conformance.clients.broken", name]
+        play = Play(by_name[named[name].case], command, certificates, patience_s=_PATIENCE_S)
+        async with places:
+            return await played(play)
+
+    results = await asyncio.gather(*(one(name) for name in named))
+    lines = []
+    for (name, broken), result in zip(named.items(), results, strict=True):
+        verdict = "NOT SEEN" if result.failure is None else "seen"
+        text = f"{verdict:<8}  {name:<30} {broken.case:<36} {result.failure or broken.what}"
+        lines.append(text[:180])
+    missed = sum(result.failure is None for result in results)
+    return len(results) - missed, missed, "\n".join(lines)

@@ -1,0 +1,78 @@
+"""Runs cases with clients, many at a time, and says what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.conformance.clients.cases import Case
+from tests.conformance.clients.certificates import Certificates
+from tests.conformance.clients.gateway_play import GatewayPlay
+from tests.conformance.clients.languages import Language
+from tests.conformance.clients.player import CaseFailed, Play
+
+#: Cases under way at a time: they wait more than they work.
+AT_A_TIME = 12
+Results = Mapping[tuple[str, str], "Result"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one case with one client."""
+
+    seconds: float
+    failure: str | None = None
+    trace: str = ""
+
+
+async def played(play: Play) -> Result:
+    """Run one case to its end; a failure is a result."""
+    began = time.monotonic()
+    failure = None
+    try:
+        await play.run()
+    except CaseFailed as error:
+        failure = str(error)
+    except Exception as error:  # of the harness: the other cases go on
+        failure = f"{type(error).__name__}: {error}"
+    trace = f"{play.trace.text()}\n{play.errors.decode(errors='replace')[-3000:]}"
+    return Result(time.monotonic() - began, failure, trace)
+
+
+async def run_cases(
+    languages: Sequence[Language], cases: Sequence[Case], certificates: Certificates
+) -> Results:
+    """Every case with every client."""
+    places = asyncio.Semaphore(AT_A_TIME)
+    results: dict[tuple[str, str], Result] = {}
+
+    async def one(language: Language, case: Case) -> None:
+        async with places:
+            kind = Play if case.gateway is None else GatewayPlay
+            play = kind(case, language.program(), certificates)
+            results[case.case, language.name] = await played(play)
+
+    async with asyncio.TaskGroup() as group:
+        for case in cases:
+            for language in languages:
+                group.create_task(one(language, case))
+    return results
+
+
+def table_lines(
+    languages: Sequence[Language], cases: Sequence[Case], results: Results, *, verbose: bool
+) -> Iterator[str]:
+    """Case by language, with seconds; then the failures in words."""
+    wide = max((len(case.case) for case in cases), default=0)
+    yield " ".join([f"{'case':<{wide}}", *(f"{language.name:>8}" for language in languages)])
+    for case in cases:
+        row = [results[case.case, language.name] for language in languages]
+        marks = [f"{'FAILED' if r.failure else f'{r.seconds:.1f}':>8}" for r in row]
+        yield " ".join([f"{case.case:<{wide}}", *marks])
+    for (case_name, language_name), result in sorted(results.items()):
+        if result.failure is not None:
+            yield f"FAILED  {case_name} {language_name}: {result.failure}"
+            if verbose:
+                yield result.trace
