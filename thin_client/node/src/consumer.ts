@@ -145,6 +145,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
    * stopped. Rejects with Refused and other errors that no retry can help.
    */
   async run(handler: Handler, options: RunOptions = {}): Promise<void> {
+    checkHandler(handler);
     await this.#run(options, () => {
       const message = this.#session.take(nowMs());
       if (message === undefined) return false;
@@ -162,6 +163,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
    * without order key is alone.
    */
   async runBatches(handler: BatchHandler, options: RunOptions = {}): Promise<void> {
+    checkHandler(handler);
     await this.#run(options, () => {
       const messages = this.#session.takeRun(nowMs());
       if (messages.length === 0) return false;
@@ -208,7 +210,6 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     } catch (thrown) {
       outcome = outcomeOf(thrown);
       done = doneAtError();
-      if (work.reason instanceof DrainTimeout && !isIntended(outcome)) outcome = new Defer();
     }
     this.#settle(work, done, outcome);
   }
@@ -222,6 +223,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
    */
   messages(options: RunOptions = {}): AsyncIterableIterator<Message> {
     let current: Work | null = null;
+    let asking = false;
     let leave: () => void = () => {};
     const left = new Promise<void>((resolve) => (leave = resolve));
     const ended = this.#live(options, async () => {
@@ -250,12 +252,15 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
               " before asking for the next message",
           );
         }
+        if (asking) throw new Error("the messages are asked for one at a time");
+        asking = true;
         let message: Message | undefined;
         await this.#reached(() => {
           if (this.#session.stopping) return true;
           message ??= this.#session.take(nowMs());
           return message !== undefined;
         });
+        asking = false;
         if (message === undefined) return finish();
         current = this.#begin([message]);
         current.settle = settle;
@@ -307,10 +312,13 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     return work;
   }
 
-  #settle({ messages }: Work, done: number, outcome: Outcome): void {
+  #settle({ messages, reason }: Work, done: number, ended: Outcome): void {
+    let outcome = ended;
     if (outcome !== undefined && !isIntended(outcome)) {
       const text = `orderlane: handling ${messages[done]} failed; it will be retried`;
-      this.#logger.error(text, outcome);
+      if (reason instanceof DrainTimeout)
+        outcome = new Defer(); // it was told to end, and did
+      else this.#logger.error(text, outcome);
     }
     // Before the session may let the key's next message begin.
     messages.forEach((message, place) => {
@@ -376,6 +384,11 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
       this.#logger.error(`orderlane: a listener for ${event} failed`, error);
     }
   }
+}
+
+function checkHandler(handler: unknown): void {
+  if (typeof handler === "function") return;
+  throw new TypeError(`the handler is of type ${typeof handler}: expected a function`);
 }
 
 function checkedCount(done: number, length: number): number {

@@ -200,6 +200,6 @@ async function settled(program: Program, message: Message): Promise<void> {
     await program.handle(message);
     message.ok();
   } catch (thrown) {
-    message.fail(thrown instanceof DrainTimeout ? new Defer() : thrown);
+    message.fail(thrown);
   }
 }

@@ -93,7 +93,9 @@ test("the iterator gives one message after the other, and wants each settled", a
   await using consumer = consumerAt(proxy);
   proxy.put({ key: "a" }, { key: "b" }, { key: "c" }, { key: "d" });
   const messages = consumer.messages();
-  const { value: first } = await messages.next();
+  const asked = messages.next();
+  await assert.rejects(messages.next(), /one at a time/);
+  const { value: first } = await asked;
   await assert.rejects(messages.next(), /is not settled: call its ok\(\), retry\(\)/);
   first.ok();
   assert.throws(() => first.ok(), /cannot be settled: it was before/);
@@ -173,6 +175,20 @@ test("over the drain's time handlers are told, and their messages go back", asyn
   assert.deepEqual(proxy.verdicts, ["1 defer"]);
 });
 
+test("an iterator's message that ends by the drain's time goes back", async () => {
+  await using proxy = await FakeProxy.open();
+  const consumer = consumerAt(proxy, { drainTimeoutMs: 30 });
+  proxy.put({ key: "a" });
+  for await (const message of consumer.messages()) {
+    const { signal } = message;
+    consumer.stop();
+    await new Promise((resolve) => signal.addEventListener("abort", resolve));
+    message.fail(signal.reason);
+  }
+
+  assert.deepEqual(proxy.verdicts, ["1 defer"]);
+});
+
 test("a second stop does not wait for handlers", async () => {
   await using proxy = await FakeProxy.open();
   const consumer = consumerAt(proxy);
@@ -238,6 +254,12 @@ test("the trace hook is around the handler", async () => {
   await until(() => proxy.verdicts.length === 1);
 
   assert.deepEqual(seen, [{ traceparent: "00-1-2-01" }, 1, "handler", "after"]);
+});
+
+test("what is no function is no handler", async () => {
+  const consumer = new Consumer({ servers: "127.0.0.1:1", group: "g" });
+  await assert.rejects(consumer.run("handle" as never), /of type string: expected a function/);
+  await assert.rejects(consumer.runBatches(undefined as never), /of type undefined: expected/);
 });
 
 test("a listener that throws harms nobody", async () => {
