@@ -130,8 +130,8 @@ public final class OutgoingMessage {
         /**
          * Takes the sharding key out of the JSON of the body: {@code $.a.b[0]} or
          * {@code $['a']}. A text counts as it is, anything else as canonical JSON; where there is
-         * nothing, or null, or the body is no JSON, the message has no sharding key. Throws
-         * IllegalArgumentException for other paths.
+         * nothing, or null, the message has no sharding key. Throws IllegalArgumentException for
+         * other paths, and {@link #build} for a body that is no JSON.
          */
         public Builder shardingPath(String path) {
             shardingPath = JsonPath.compile(path);

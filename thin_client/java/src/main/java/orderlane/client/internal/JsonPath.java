@@ -43,14 +43,16 @@ public final class JsonPath {
 
     /**
      * What stands at the path in a document, as text: strings as they are, the rest as canonical
-     * JSON. Empty if nothing stands there, or null, or the bytes are no JSON.
+     * JSON. Empty if nothing stands there, or null. Throws IllegalArgumentException if the bytes
+     * are no JSON.
      */
     public Optional<String> textIn(byte[] document) {
         Object value;
         try {
             value = JsonReader.read(document);
         } catch (JsonReader.NotJson error) {
-            return Optional.empty();
+            throw new IllegalArgumentException(
+                    "the body is no JSON, so it has no sharding key: " + error.getMessage(), error);
         }
         for (Object step : steps) {
             if (step instanceof String name && value instanceof Map<?, ?> object) {

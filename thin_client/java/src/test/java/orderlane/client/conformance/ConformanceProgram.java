@@ -22,6 +22,7 @@ public final class ConformanceProgram {
     public static void main(String[] arguments) throws Exception {
         JsonObject options = JsonParser.parseString(arguments[0]).getAsJsonObject();
         String mode = options.has("mode") ? options.get("mode").getAsString() : "consume";
+        WarmUp.run();
         int code = 0;
         switch (mode) {
             case "produce" -> PlainCalls.produce(options);
@@ -32,7 +33,6 @@ public final class ConformanceProgram {
     }
 
     private static int consume(JsonObject options) throws Exception {
-        WarmUp.run();
         HistoryFile history = new HistoryFile(options);
         BodyWork work = new BodyWork(options, history);
         OrderlaneConsumer consumer = consumer(options, work);

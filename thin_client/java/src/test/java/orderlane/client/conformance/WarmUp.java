@@ -36,6 +36,11 @@ final class WarmUp {
                         "Workers")) {
             load(OWN + own);
         }
+        load("orderlane.client.gen.producer.ProducerService$sendSync_args");
+        load("orderlane.client.gen.producer.ProducerService$sendSync_result");
+        for (String sending : List.of("Delivery", "SendOrder", "WireMessages", "ProducerEngine")) {
+            load(OWN + sending);
+        }
         JsonObject line = Lines.event("warm");
         line.add("properties", Lines.JSON.toJsonTree(Map.of("a", "b")));
         line.addProperty("number", 1L);
