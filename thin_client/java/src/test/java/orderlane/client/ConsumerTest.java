@@ -1,0 +1,314 @@
+package orderlane.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import orderlane.client.gen.consumer.PullException;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.slf4j.helpers.NOPLogger;
+
+/** What is Java's own in a consumer: threads, interrupts, executors, hooks. */
+@Timeout(60)
+class ConsumerTest {
+    private FakeProxy proxy;
+
+    @BeforeEach
+    void open() throws Exception {
+        proxy = new FakeProxy();
+    }
+
+    @AfterEach
+    void close() throws Exception {
+        proxy.close();
+    }
+
+    private OrderlaneConsumer.Builder builder() {
+        return OrderlaneConsumer.builder(proxy.address())
+                .group("g")
+                .requestTimeout(Duration.ofSeconds(2))
+                .logger(NOPLogger.NOP_LOGGER);
+    }
+
+    private static void forever(CountDownLatch begun) throws InterruptedException {
+        begun.countDown();
+        new CountDownLatch(1).await();
+    }
+
+    @Test
+    void outcomesAndExceptionsReachTheProxy() throws Exception {
+        List<String> seen = Collections.synchronizedList(new ArrayList<>());
+        Observer observer =
+                new Observer() {
+                    @Override
+                    public void onHandleEnd(Message message, Outcome outcome) {
+                        seen.add(message.leaseId() + " " + outcome.kind());
+                        throw new IllegalStateException("an observer does no harm");
+                    }
+                };
+        try (OrderlaneConsumer consumer = builder().observer(observer).build()) {
+            consumer.start(
+                    message ->
+                            switch ((int) message.leaseId()) {
+                                case 1 -> Outcome.ok();
+                                case 2 -> Outcome.reject("bad");
+                                case 3 -> Outcome.defer();
+                                case 4 -> null;
+                                case 5 -> throw new AssertionError("no");
+                                default -> throw new java.io.IOException("checked");
+                            });
+            proxy.put("a", "b", "c", "d", "e", "f");
+            proxy.until(() -> proxy.verdicts().size() == 6);
+            consumer.stop();
+            assertTrue(consumer.awaitTermination(Duration.ofSeconds(30)));
+        }
+        assertEquals(
+                List.of(
+                        "1 ok",
+                        "2 reject bad",
+                        "3 defer",
+                        "4 retry NullPointerException: the handler returned null, not an Outcome",
+                        "5 retry AssertionError: no",
+                        "6 retry IOException: checked"),
+                proxy.verdicts().stream().sorted().toList());
+        assertEquals(
+                List.of("1 ok", "2 reject", "3 defer", "4 retry", "5 retry", "6 retry"),
+                seen.stream().sorted().toList());
+    }
+
+    @Test
+    void batchEndsAtWhatWasNotMarked() throws Exception {
+        try (OrderlaneConsumer consumer = builder().maxRun(4).concurrency(1).build()) {
+            consumer.startBatches(
+                    batch -> {
+                        batch.ok(batch.messages().get(1));
+                        assertEquals(2, batch.done());
+                        throw new IllegalStateException("third");
+                    });
+            proxy.put("k", "k", "k", "k");
+            proxy.until(() -> proxy.verdicts().size() == 4);
+        }
+        assertEquals(
+                List.of("1 ok", "2 ok", "3 retry IllegalStateException: third", "4 defer"),
+                proxy.verdicts());
+    }
+
+    @Test
+    void lostLeaseInterruptsItsHandlerAndNothingElse() throws Exception {
+        AtomicInteger interrupted = new AtomicInteger();
+        AtomicInteger told = new AtomicInteger();
+        AtomicBoolean clean = new AtomicBoolean();
+        proxy.refuseExtends();
+        try (OrderlaneConsumer consumer = builder().concurrency(1).prefetch(0).build()) {
+            consumer.start(
+                    message -> {
+                        if (message.leaseId() > 1) {
+                            clean.set(!Thread.currentThread().isInterrupted());
+                            return Outcome.ok();
+                        }
+                        message.onLeaseLost(told::incrementAndGet);
+                        try {
+                            forever(new CountDownLatch(1));
+                        } catch (InterruptedException error) {
+                            assertTrue(message.leaseLost());
+                            interrupted.incrementAndGet();
+                        }
+                        message.onLeaseLost(told::incrementAndGet); // at once
+                        return Outcome.ok();
+                    });
+            proxy.put("a", "a");
+            proxy.until(() -> proxy.verdicts().contains("2 ok"));
+        }
+        assertEquals(1, interrupted.get());
+        assertEquals(2, told.get());
+        assertTrue(clean.get());
+    }
+
+    @Test
+    void interruptsCanBeTurnedOff() throws Exception {
+        CountDownLatch lost = new CountDownLatch(1);
+        AtomicBoolean interrupted = new AtomicBoolean();
+        proxy.refuseExtends();
+        try (OrderlaneConsumer consumer = builder().interruptHandlers(false).build()) {
+            consumer.start(
+                    message -> {
+                        message.onLeaseLost(lost::countDown);
+                        lost.await();
+                        interrupted.set(Thread.currentThread().isInterrupted());
+                        return Outcome.ok();
+                    });
+            proxy.put("a");
+            proxy.until(() -> proxy.verdicts().contains("1 ok"));
+        }
+        assertFalse(interrupted.get());
+    }
+
+    @Test
+    void handlersRunOnTheExecutorThatWasGiven() throws Exception {
+        ExecutorService threads =
+                Executors.newFixedThreadPool(2, task -> new Thread(task, "mine"));
+        List<String> names = Collections.synchronizedList(new ArrayList<>());
+        try (OrderlaneConsumer consumer = builder().concurrency(4).executor(threads).build()) {
+            consumer.start(
+                    message -> {
+                        names.add(Thread.currentThread().getName());
+                        return Outcome.ok();
+                    });
+            proxy.put("a", "b", "c", "d", "e");
+            proxy.until(() -> proxy.verdicts().size() == 5);
+        }
+        assertEquals(Collections.nCopies(5, "mine"), names);
+        assertFalse(threads.isShutdown());
+        threads.shutdownNow();
+        assertTrue(threads.awaitTermination(10, TimeUnit.SECONDS));
+    }
+
+    @Test
+    void executorsThatCannotServeEndTheConsumerInWords() throws Exception {
+        Executor refusing =
+                task -> {
+                    throw new RejectedExecutionException("it is full");
+                };
+        Executor direct = Runnable::run;
+        for (Executor executor : List.of(refusing, direct)) {
+            try (OrderlaneConsumer consumer = builder().executor(executor).build()) {
+                consumer.start(message -> Outcome.ok());
+                proxy.put("a");
+                var error = assertThrows(IllegalStateException.class, consumer::awaitTermination);
+                assertTrue(error.getMessage().contains("the executor refuses handlers"));
+            }
+        }
+        proxy.until(() -> proxy.verdicts().equals(List.of("1 defer", "2 defer")));
+    }
+
+    @Test
+    void refusalEndsTheConsumerAndIsThrown() throws Exception {
+        proxy.refusePulls(new PullException(404, "no group g"));
+        try (OrderlaneConsumer consumer = builder().build()) {
+            consumer.start(message -> Outcome.ok());
+            var error = assertThrows(RefusedException.class, consumer::awaitTermination);
+            assertEquals(404, error.code());
+            assertTrue(error.getMessage().endsWith("refused pull: no group g"));
+        }
+    }
+
+    @Test
+    void drainThatTakesTooLongGivesBackWhatItInterrupts() throws Exception {
+        CountDownLatch begun = new CountDownLatch(1);
+        OrderlaneConsumer consumer = builder().drainTimeout(Duration.ofMillis(50)).build();
+        consumer.start(
+                message -> {
+                    forever(begun);
+                    return Outcome.ok();
+                });
+        proxy.put("a");
+        assertTrue(begun.await(10, TimeUnit.SECONDS));
+        consumer.close();
+        assertEquals(List.of("1 defer"), proxy.verdicts());
+    }
+
+    @Test
+    void interruptedCloseHurriesAndKeepsTheInterrupt() throws Exception {
+        CountDownLatch begun = new CountDownLatch(1);
+        OrderlaneConsumer consumer = builder().build(); // 30 s to drain
+        consumer.start(
+                message -> {
+                    forever(begun);
+                    return Outcome.ok();
+                });
+        proxy.put("a");
+        assertTrue(begun.await(10, TimeUnit.SECONDS));
+        Thread.currentThread().interrupt();
+        consumer.close();
+        assertTrue(Thread.interrupted());
+        assertEquals(List.of("1 defer"), proxy.verdicts());
+    }
+
+    @Test
+    void handlerMayCloseItsConsumer() throws Exception {
+        OrderlaneConsumer consumer = builder().build();
+        consumer.start(
+                message -> {
+                    consumer.close();
+                    return Outcome.ok();
+                });
+        proxy.put("a");
+        consumer.awaitTermination();
+        assertEquals(List.of("1 ok"), proxy.verdicts());
+    }
+
+    @Test
+    void consumerIsUsedOnce() {
+        OrderlaneConsumer started = builder().build();
+        started.start(message -> Outcome.ok());
+        assertThrows(IllegalStateException.class, () -> started.start(message -> Outcome.ok()));
+        started.close();
+        OrderlaneConsumer closed = builder().build();
+        closed.close();
+        assertThrows(IllegalStateException.class, () -> closed.start(message -> Outcome.ok()));
+        assertTrue(closed.toString().startsWith("<OrderlaneConsumer <Session g"));
+    }
+
+    @Test
+    void traceBeginsAndEndsOnTheHandlersThread() throws Exception {
+        List<String> told = Collections.synchronizedList(new ArrayList<>());
+        TraceHook hook =
+                new TraceHook() {
+                    @Override
+                    public Scope incoming(Message message) {
+                        told.add("begin " + Thread.currentThread().getId());
+                        return () -> told.add("end " + Thread.currentThread().getId());
+                    }
+                };
+        try (OrderlaneConsumer consumer = builder().trace(hook).build()) {
+            consumer.start(
+                    message -> {
+                        told.add("handle " + Thread.currentThread().getId());
+                        return Outcome.ok();
+                    });
+            proxy.put("a");
+            proxy.until(() -> proxy.verdicts().contains("1 ok"));
+        }
+        String id = told.get(0).replace("begin ", "");
+        assertEquals(List.of("begin " + id, "handle " + id, "end " + id), told);
+    }
+
+    @Test
+    void pullerDoesOneThingAtATime() throws Exception {
+        proxy.put("a", "b");
+        try (OrderlanePuller puller =
+                OrderlanePuller.builder("127.0.0.1:1", proxy.address()).group("g").build()) {
+            List<Message> messages = puller.pull(5, Duration.ofMillis(100));
+            assertEquals(2, messages.size());
+            assertTrue(puller.settle(messages.get(0), Outcome.ok()));
+            assertTrue(puller.extend(messages.get(1), Duration.ofSeconds(5)));
+            assertTrue(messages.get(1).timeLeft().toMillis() > 3_000);
+            proxy.refuseExtends();
+            assertFalse(puller.extend(messages.get(1), Duration.ofSeconds(5)));
+            assertTrue(messages.get(1).leaseLost());
+            proxy.close();
+            assertInstanceOf(
+                    ConnectionLostException.class,
+                    assertThrows(
+                            OrderlaneException.class, () -> puller.pull(1, Duration.ZERO)));
+        }
+        assertEquals(List.of("1 ok"), proxy.verdicts());
+    }
+}

@@ -1,0 +1,227 @@
+package orderlane.client;
+
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Deque;
+import java.util.List;
+import java.util.function.BooleanSupplier;
+import orderlane.client.gen.consumer.AckAnswer;
+import orderlane.client.gen.consumer.AckBatch;
+import orderlane.client.gen.consumer.AckRequest;
+import orderlane.client.gen.consumer.AckResult;
+import orderlane.client.gen.consumer.ConsumeResult;
+import orderlane.client.gen.consumer.ConsumeStats;
+import orderlane.client.gen.consumer.ConsumeStatsRequest;
+import orderlane.client.gen.consumer.ConsumerService;
+import orderlane.client.gen.consumer.Context;
+import orderlane.client.gen.consumer.ExtendRequest;
+import orderlane.client.gen.consumer.FetchRequest;
+import orderlane.client.gen.consumer.FetchResponse;
+import orderlane.client.gen.consumer.Message;
+import orderlane.client.gen.consumer.PullException;
+import orderlane.client.gen.consumer.PullRequest;
+import orderlane.client.gen.consumer.PullResponse;
+import orderlane.client.gen.consumer.QueueRange;
+import orderlane.client.gen.consumer.RangesRequest;
+import org.apache.thrift.TException;
+import org.apache.thrift.protocol.TCompactProtocol;
+import org.apache.thrift.transport.TMemoryBuffer;
+import org.apache.thrift.transport.TMemoryInputTransport;
+
+/** A proxy of one queue, without order: gives out what was put, and remembers the verdicts. */
+final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
+    private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+    private final List<Socket> sockets = new ArrayList<>();
+    private final Deque<Message> waiting = new ArrayDeque<>();
+    private final List<String> verdicts = new ArrayList<>();
+    private boolean refusesExtends;
+    private PullException refusal;
+    private long leases;
+
+    FakeProxy() throws IOException {
+        thread(this::accept);
+    }
+
+    String address() {
+        return "127.0.0.1:" + server.getLocalPort();
+    }
+
+    /** One message of each key; leases count from 1. */
+    synchronized void put(String... keys) {
+        for (String key : keys) {
+            leases++;
+            waiting.add(
+                    new Message()
+                            .setLeaseId(leases)
+                            .setOffset(leases)
+                            .setValue("body".getBytes())
+                            .setOrderKey(key.getBytes()));
+        }
+        notifyAll();
+    }
+
+    synchronized void refuseExtends() {
+        refusesExtends = true;
+    }
+
+    synchronized void refusePulls(PullException with) {
+        refusal = with;
+    }
+
+    /** All so far, such as {@code 1 ok}. */
+    synchronized List<String> verdicts() {
+        return List.copyOf(verdicts);
+    }
+
+    /** Waits until the condition holds; fails after 10 s. */
+    synchronized void until(BooleanSupplier condition) throws InterruptedException {
+        long end = System.nanoTime() + 10_000_000_000L;
+        while (!condition.getAsBoolean()) {
+            if (System.nanoTime() > end) {
+                throw new AssertionError("it did not come; verdicts: " + verdicts);
+            }
+            wait(20);
+        }
+    }
+
+    @Override
+    public synchronized PullResponse pull(PullRequest request) throws PullException {
+        apply(request.getAcks());
+        if (refusal != null) {
+            throw refusal;
+        }
+        long end = System.nanoTime() + request.getMaxLingerTime() * 1_000_000L;
+        while (waiting.isEmpty() && System.nanoTime() < end && !server.isClosed()) {
+            try {
+                wait(20);
+            } catch (InterruptedException error) {
+                break;
+            }
+        }
+        List<Message> messages = new ArrayList<>();
+        while (!waiting.isEmpty() && messages.size() < request.getMaxBatchSize()) {
+            messages.add(waiting.remove());
+        }
+        if (messages.isEmpty()) {
+            return new PullResponse(new Context(), messages);
+        }
+        return new PullResponse(new Context("g", "t", "q#1"), messages)
+                .setLeaseMs(900)
+                .setHome(address());
+    }
+
+    @Override
+    public synchronized AckAnswer settle(AckRequest request) {
+        apply(request.getAcks());
+        return new AckAnswer(List.of());
+    }
+
+    @Override
+    public synchronized AckAnswer extend(ExtendRequest request) {
+        return new AckAnswer(refusesExtends ? request.getLeases() : List.of());
+    }
+
+    private void apply(List<AckBatch> acks) {
+        for (AckBatch batch : acks == null ? List.<AckBatch>of() : acks) {
+            batch.getAcked().forEach(lease -> verdicts.add(lease + " ok"));
+            batch.getNacked()
+                    .forEach(
+                            nack ->
+                                    verdicts.add(
+                                            nack.getLeaseId()
+                                                    + (nack.isReject() ? " reject " : " retry ")
+                                                    + nack.getReason()));
+            batch.getReleased().forEach(lease -> verdicts.add(lease + " defer"));
+        }
+        notifyAll();
+    }
+
+    // ---- sockets -------------------------------------------------------------------------------
+
+    private interface Body {
+        void run() throws IOException, TException;
+    }
+
+    private static void thread(Body body) {
+        Thread thread =
+                new Thread(
+                        () -> {
+                            try {
+                                body.run();
+                            } catch (IOException | TException closed) {
+                                return;
+                            }
+                        });
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    private void accept() throws IOException {
+        while (true) {
+            Socket socket = server.accept();
+            synchronized (this) {
+                sockets.add(socket);
+            }
+            thread(() -> serve(socket));
+        }
+    }
+
+    private void serve(Socket socket) throws IOException, TException {
+        ConsumerService.Processor<FakeProxy> processor = new ConsumerService.Processor<>(this);
+        DataInputStream input = new DataInputStream(socket.getInputStream());
+        DataOutputStream output = new DataOutputStream(socket.getOutputStream());
+        while (true) {
+            byte[] frame = input.readNBytes(input.readInt());
+            TMemoryBuffer answer = new TMemoryBuffer(512);
+            processor.process(
+                    new TCompactProtocol(new TMemoryInputTransport(frame)),
+                    new TCompactProtocol(answer));
+            output.writeInt(answer.length());
+            output.write(Arrays.copyOf(answer.getArray(), answer.length()));
+            output.flush();
+        }
+    }
+
+    @Override
+    public synchronized void close() throws IOException {
+        server.close();
+        for (Socket socket : sockets) {
+            socket.close();
+        }
+        notifyAll();
+    }
+
+    // ---- what these clients do not ask ----------------------------------------------------------
+
+    @Override
+    public boolean submit(ConsumeResult result) {
+        throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public List<ConsumeStats> getConsumeStats(ConsumeStatsRequest request) {
+        throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public FetchResponse fetch(FetchRequest request) {
+        throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public boolean ack(AckResult result) {
+        throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public List<QueueRange> ranges(RangesRequest request) {
+        throw new UnsupportedOperationException();
+    }
+}
