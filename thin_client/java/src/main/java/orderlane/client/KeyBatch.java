@@ -6,8 +6,8 @@ import java.util.List;
 /**
  * Messages of one order key, in their order, for one handler. A message without a key comes alone.
  *
- * <p>What its handler returns holds for the first message not marked by {@link #ok}: those before it
- * are handled, those behind it are given back unhandled. {@link Outcome#ok()} means all of them.
+ * <p>What its handler returns holds for the first message not marked by {@link #ok}: those before
+ * it are handled, those behind it are given back unhandled. {@link Outcome#ok()} means all of them.
  */
 public interface KeyBatch extends Iterable<Message> {
 

@@ -6,18 +6,20 @@ package orderlane.client;
  */
 public interface Observer {
 
-    /** A message goes to a handler. */
+    /** A message goes to a handler, or in a batch its turn has come. */
     default void onHandleStart(Message message) {}
 
-    /** Its handler ended; called before the next message of its key begins. */
+    /**
+     * Its handler ended, or marked it as handled; called before the next message of its key begins.
+     */
     default void onHandleEnd(Message message, Outcome outcome) {}
 
     /** A pull was answered with so many messages. */
     default void onPulled(int messages) {}
 
     /**
-     * A settle was answered: of the verdicts it carried, {@code notHeld} were on leases that were no
-     * longer held. Verdicts that ride on pulls are not reported.
+     * A settle was answered: of the verdicts it carried, {@code notHeld} were on leases that were
+     * no longer held. Verdicts that ride on pulls are not reported.
      */
     default void onSettled(int verdicts, int notHeld) {}
 

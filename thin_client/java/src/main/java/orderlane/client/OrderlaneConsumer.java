@@ -92,7 +92,9 @@ public final class OrderlaneConsumer implements AutoCloseable {
         return engine.toString();
     }
 
-    /** What a consumer can be told. Methods throw IllegalArgumentException for what makes no sense. */
+    /**
+     * What a consumer can be told. Methods throw IllegalArgumentException for what makes no sense.
+     */
     public static final class Builder extends ClientBuilder<Builder> {
         private final List<String> topics = new ArrayList<>();
         private final List<Observer> observers = new ArrayList<>();
@@ -204,7 +206,9 @@ public final class OrderlaneConsumer implements AutoCloseable {
             return this;
         }
 
-        /** Whether the consumer drains when the JVM is asked to end, as by SIGTERM; default false. */
+        /**
+         * Whether the consumer drains when the JVM is asked to end, as by SIGTERM; default false.
+         */
         public Builder drainOnShutdown(boolean on) {
             drainOnShutdown = on;
             return this;

@@ -15,9 +15,10 @@ import orderlane.client.internal.Times;
  * }
  * }</pre>
  *
- * <p>A message is sent again under the same id until it is stored or time is up, so it may be stored
- * twice; consumers can tell by {@link Message#messageId}. When a call fails, calls that wait behind
- * it with messages of its keys fail too, unsent: what the application sends again is not overtaken.
+ * <p>A message is sent again under the same id until it is stored or time is up, so it may be
+ * stored twice; consumers can tell by {@link Message#messageId}. When a call fails, calls that wait
+ * behind it with messages of its keys fail too, unsent: what the application sends again is not
+ * overtaken.
  */
 public final class OrderlaneProducer implements AutoCloseable {
     private final ProducerEngine engine;

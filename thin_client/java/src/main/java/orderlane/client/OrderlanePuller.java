@@ -9,8 +9,9 @@ import orderlane.client.internal.PullerEngine;
 
 /**
  * Takes messages of a group and says what became of them, call by call, for scripts and tests.
- * Nothing is extended, retried or kept in order here: of several messages pulled, those of one order
- * key have to be handled one after the other, each before its {@link Message#timeLeft} is over.
+ * Nothing is extended, retried or kept in order here: of several messages pulled, those of one
+ * order key have to be handled one after the other, each before its {@link Message#timeLeft} is
+ * over.
  *
  * <pre>{@code
  * try (var puller = OrderlanePuller.builder("proxy:9713").group("billing").build()) {

@@ -193,7 +193,7 @@ public final class OutgoingMessage {
                         "a message to " + topic + " has no body: give one, empty if need be");
             }
             String sharding = shardingKey;
-            if (sharding == null && shardingPath != null) {
+            if (sharding == null && shardingPath != null && queue == null) {
                 sharding = shardingPath.textIn(body).orElse(null);
             }
             return new OutgoingMessage(this, sharding == null ? key : sharding);

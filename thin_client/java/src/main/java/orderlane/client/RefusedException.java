@@ -11,7 +11,9 @@ public final class RefusedException extends OrderlaneException {
         this.code = code;
     }
 
-    /** 400: the request is wrong; 401: the token is; 404: no such group or topic; from 500: later. */
+    /**
+     * 400: the request is wrong; 401: the token is; 404: no such group or topic; from 500: later.
+     */
     public int code() {
         return code;
     }

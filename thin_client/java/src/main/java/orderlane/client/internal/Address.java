@@ -26,7 +26,8 @@ public record Address(String host, int port) {
         }
         if (port <= 0 || port > 65_535) {
             throw new IllegalArgumentException(
-                    "'" + text + "' is no address of a proxy: expected host:port, as in proxy:9713");
+                    "'" + text + "' is no address of a proxy:"
+                            + " expected host:port, as in proxy:9713");
         }
         String v6 = match.group("v6");
         return new Address(v6 == null ? match.group("host") : v6, port);

@@ -143,7 +143,8 @@ public final class ConsumerEngine implements Feeder.Events {
             throw known;
         }
         if (failure != null) {
-            throw new IllegalStateException("the consumer failed: " + failure.getMessage(), failure);
+            String text = "the consumer failed: " + failure.getMessage();
+            throw new IllegalStateException(text, failure);
         }
         return true;
     }

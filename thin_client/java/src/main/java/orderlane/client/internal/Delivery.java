@@ -18,8 +18,8 @@ import orderlane.client.gen.producer.MessageResult;
 import orderlane.client.gen.producer.Result;
 
 /**
- * Some messages on their way in one request, tried until the deadline. What is known to be stored is
- * not sent again. No I/O.
+ * Some messages on their way in one request, tried until the deadline. What is known to be stored
+ * is not sent again. No I/O.
  */
 final class Delivery {
     /** What the proxy takes in one request by default, and how much of it a batch fills. */
@@ -38,7 +38,8 @@ final class Delivery {
     /** After these nobody knows whether it was stored. */
     private static final Set<Integer> UNKNOWN = Set.of(10, 12);
 
-    private static final int ILLEGAL = 11;
+    /** After these nothing of a batch was stored: illegal, no token. */
+    private static final Set<Integer> REFUSED_WHOLE = Set.of(11, 71);
 
     final long deadlineNs;
     private final List<Message> messages = new ArrayList<>();
@@ -136,7 +137,7 @@ final class Delivery {
         List<MessageResult> results = result.getMessages();
         if (results == null || results.size() != sent.size()) {
             // Of a batch some may be stored, unless it was refused whole.
-            int each = sent.size() == 1 || code == ILLEGAL ? code : 10;
+            int each = sent.size() == 1 || REFUSED_WHOLE.contains(code) ? code : 10;
             results = sent.stream().map(index -> new MessageResult(each)).toList();
         }
         Map<Integer, Failure> reasons = new LinkedHashMap<>();
@@ -229,6 +230,7 @@ final class Delivery {
                         others,
                         unknown ? "may be stored nevertheless" : "not stored"),
                 code,
+                ids(),
                 named);
     }
 }

@@ -45,6 +45,7 @@ final class Feeder {
     private final Line pulls;
     private final Map<Home, Line> homes = new HashMap<>();
     private final List<Thread> threads = new ArrayList<>();
+    private Servers.Destination pulledFrom;
     private Throwable failure;
 
     Feeder(
@@ -128,7 +129,7 @@ final class Feeder {
 
     private void pullOnce() {
         try {
-            Connection connection = pulls.connected(() -> servers.dial(timeoutNs));
+            Connection connection = pulls.connected(this::dialForPulls);
             PullRequest request;
             lock.lock();
             try {
@@ -151,6 +152,11 @@ final class Feeder {
             pulls.hangUp();
             pullFailed(error);
         }
+    }
+
+    private Connection dialForPulls() {
+        pulledFrom = servers.current();
+        return servers.dial(pulledFrom, timeoutNs);
     }
 
     private void pullFailed(OrderlaneException error) {
@@ -190,8 +196,9 @@ final class Feeder {
         for (Home home : session.homes.values()) {
             if (!homes.containsKey(home)) {
                 Line line = new Line(lock, clock, () -> session.controlAt(home));
+                Servers.Destination from = pulledFrom;
                 homes.put(home, line);
-                spawn("orderlane settle " + home.address, () -> controlForever(home, line));
+                spawn("orderlane settle " + home.address, () -> controlForever(home, line, from));
             }
         }
         Set<Home> unwanted = new HashSet<>(homes.keySet());
@@ -199,7 +206,8 @@ final class Feeder {
         unwanted.forEach(home -> homes.remove(home).close());
     }
 
-    private void controlForever(Home home, Line line) throws InterruptedException {
+    private void controlForever(Home home, Line line, Servers.Destination from)
+            throws InterruptedException {
         while (true) {
             Control control;
             lock.lock();
@@ -212,16 +220,17 @@ final class Feeder {
                 lock.unlock();
             }
             if (control != null) {
-                controlOnce(home, line, control);
+                controlOnce(home, line, from, control);
             }
         }
         line.hangUp();
     }
 
-    private void controlOnce(Home home, Line line, Control control) {
+    private void controlOnce(
+            Home home, Line line, Servers.Destination from, Control control) {
         List<HeldMessage> lost;
         try {
-            Connection connection = line.connected(() -> dial(home));
+            Connection connection = line.connected(() -> dial(home, from));
             AckAnswer answer = connection.call(Call.control(control), timeoutNs);
             lost = controlAnswered(home, control, answer);
         } catch (OrderlaneException error) {
@@ -272,17 +281,19 @@ final class Feeder {
 
     /**
      * Connects to the proxy that holds the leases. Behind a forwarded port its own name for itself
-     * may lead nowhere; then where pulls go is the best guess.
+     * may lead nowhere; then its messages came from where it can be reached. Never another proxy:
+     * it would know nothing of the leases.
      */
-    private Connection dial(Home home) {
+    private Connection dial(Home home, Servers.Destination from) {
         if (home.address != null) {
             try {
-                return servers.dial(home.address, timeoutNs);
+                Address own = Address.parse(home.address);
+                return servers.dial(new Servers.Destination(own, 0), timeoutNs);
             } catch (ConnectionLostException | IllegalArgumentException unreachable) {
-                log.debug("{}: trying {}", unreachable.getMessage(), servers.current());
+                log.debug("{}: trying {}", unreachable.getMessage(), from.address());
             }
         }
-        return servers.dial(timeoutNs);
+        return servers.dial(from, timeoutNs);
     }
 
     // ---- threads -------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ import java.util.regex.Pattern;
 public final class JsonPath {
     private static final Pattern STEP =
             Pattern.compile(
-                    "\\.(?<name>[A-Za-z_][A-Za-z0-9_]*)|\\[(?<index>0|[1-9][0-9]{0,8})]"
-                            + "|\\['(?<quoted>[^'\\\\]*)']");
+                    "\\.(?<name>[A-Za-z_\u0080-\uffff][\\w\u0080-\uffff-]*)"
+                            + "|\\[(?<index>[0-9]{1,9})]"
+                            + "|\\['(?<single>[^'\\\\]*)']|\\[\"(?<twice>[^\"\\\\]*)\"]");
 
     private final List<Object> steps; // a String for a member, an Integer for an element
 
@@ -29,8 +30,12 @@ public final class JsonPath {
             end = step.end();
             if (step.group("index") != null) {
                 steps.add(Integer.valueOf(step.group("index")));
-            } else {
-                steps.add(step.group("name") != null ? step.group("name") : step.group("quoted"));
+                continue;
+            }
+            for (String kind : List.of("name", "single", "twice")) {
+                if (step.group(kind) != null) {
+                    steps.add(step.group(kind));
+                }
             }
         }
         if (end != text.length() || steps.isEmpty()) {

@@ -10,8 +10,9 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Reads JSON (RFC 8259), strictly, for sharding keys alone: objects become Map, arrays List, numbers
- * BigDecimal, the rest String, Boolean and null. Of a name that stands twice the last counts. Pure.
+ * Reads JSON (RFC 8259), strictly, for sharding keys alone: objects become Map, arrays List,
+ * numbers BigDecimal, the rest String, Boolean and null. Of a name that stands twice the last
+ * counts. Pure.
  */
 final class JsonReader {
     /** What the bytes are not. */
@@ -132,7 +133,8 @@ final class JsonReader {
         int unit = 0;
         for (int digits = 0; digits < 4; digits++) {
             at++;
-            int digit = at < text.length() ? "0123456789abcdef".indexOf(lower(text.charAt(at))) : -1;
+            char next = at < text.length() ? text.charAt(at) : '\0';
+            int digit = "0123456789abcdef".indexOf(lower(next));
             if (digit < 0) {
                 throw unexpected();
             }

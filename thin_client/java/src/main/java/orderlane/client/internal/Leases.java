@@ -106,18 +106,24 @@ final class Leases {
         return null;
     }
 
-    /** Opens what is left of its run too, for the same handler; O(run). */
-    List<Lease> takeRest(Lease first, long nowNs) {
-        List<Lease> rest = new ArrayList<>();
+    /** As take, with what is left of its run, for one handler; {@code most} in all; O(run). */
+    List<HeldMessage> takeRun(long nowNs, int most) {
+        Lease first = take(nowNs);
+        if (first == null) {
+            return List.of();
+        }
+        List<HeldMessage> run = new ArrayList<>();
+        run.add(first.message);
         Deque<Lease> chain = first.key == null ? new ArrayDeque<>(0) : chains.get(first.key);
-        while (!chain.isEmpty()
+        while (run.size() < most
+                && !chain.isEmpty()
                 && chain.peek().run == first.run
                 && chain.peek().message.deadlineNs > nowNs) {
             Lease lease = chain.remove();
             lease.open = true;
-            rest.add(lease);
+            run.add(lease.message);
         }
-        return rest;
+        return run;
     }
 
     /**
@@ -139,7 +145,9 @@ final class Leases {
         return closed;
     }
 
-    /** Forgets and returns what waits behind these, which are with a handler, in their run; O(run). */
+    /**
+     * Forgets and returns what waits behind these, which are with a handler, in their run; O(run).
+     */
     List<Lease> dropRest(HeldMessage message) {
         Lease lease = held.get(message.name());
         List<Lease> rest = new ArrayList<>();

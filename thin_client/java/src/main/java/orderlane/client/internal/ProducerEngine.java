@@ -89,14 +89,17 @@ public final class ProducerEngine implements AutoCloseable {
     /** The failure, with what was not even tried because of it. */
     private static SendFailedException withRest(
             SendFailedException failed, List<Delivery> requests) {
-        Failure unsent = new Failure("not sent: an earlier part failed", OptionalInt.empty(), false);
+        String why = "not sent: an earlier part failed";
+        Failure unsent = new Failure(why, OptionalInt.empty(), false);
         Map<String, Failure> known = failed.failures();
         Map<String, Failure> all = new LinkedHashMap<>();
+        List<String> ids = new ArrayList<>();
         for (Delivery request : requests) {
+            ids.addAll(request.ids());
             request.openIds().forEach(id -> all.put(id, known.getOrDefault(id, unsent)));
         }
         Integer code = failed.code().isPresent() ? failed.code().getAsInt() : null;
-        SendFailedException whole = new SendFailedException(failed.getMessage(), code, all);
+        SendFailedException whole = new SendFailedException(failed.getMessage(), code, ids, all);
         whole.setStackTrace(failed.getStackTrace());
         return whole;
     }
@@ -107,7 +110,7 @@ public final class ProducerEngine implements AutoCloseable {
         try {
             for (Delivery request : requests) {
                 if (order.heldBack(number, request.keys())) {
-                    throw request.notSent("an earlier send of its key failed while this one waited");
+                    throw request.notSent("an earlier send of its key failed while it waited");
                 }
                 if (waits && clock.nowNs() > request.deadlineNs) {
                     throw request.notSent("its time was up while it waited for earlier sends");
@@ -142,13 +145,13 @@ public final class ProducerEngine implements AutoCloseable {
         Delivery.Attempt attempt = request.attempt(clock.nowNs(), tryNs);
         try {
             if (connection == null) {
-                connection = servers.dial(attempt.limitNs());
+                connection = servers.dial(servers.current(), attempt.limitNs());
             }
             sent = true;
             Result result = connection.call(attempt.call(), attempt.limitNs());
             pauseNs = request.pauseAfter(result, clock.nowNs(), jitter());
             if (pauseNs >= 0 && Times.isNews(request.failures())) {
-                log.warn("sending to {} failed, trying again: {}", request.topic(), result.getMsg());
+                logAgain(request, result.getMsg());
             }
         } catch (SendFailedException failed) {
             throw failed;
@@ -157,13 +160,14 @@ public final class ProducerEngine implements AutoCloseable {
             servers.failed();
             pauseNs = request.pauseAfterError(error, sent, clock.nowNs(), jitter());
             if (Times.isNews(request.failures())) {
-                log.warn(
-                        "sending to {} failed, trying again: {}",
-                        request.topic(),
-                        error.getMessage());
+                logAgain(request, error.getMessage());
             }
         }
         return pauseNs;
+    }
+
+    private void logAgain(Delivery request, String why) {
+        log.warn("sending to {} failed, trying again: {}", request.topic(), why);
     }
 
     private void hangUp() {

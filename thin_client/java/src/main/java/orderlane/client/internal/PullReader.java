@@ -3,8 +3,10 @@ package orderlane.client.internal;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import orderlane.client.ProtocolException;
 import orderlane.client.gen.consumer.Context;
 import orderlane.client.gen.consumer.LeaseRef;
@@ -82,12 +84,13 @@ final class PullReader {
         }
     }
 
-    /** The lease that a reference names. */
-    static LeaseName nameIn(LeaseRef reference) {
-        Context context = reference.getContext() == null ? new Context() : reference.getContext();
-        return new LeaseName(
-                context.getTopic() == null ? "" : context.getTopic(),
-                context.getQid() == null ? "" : context.getQid(),
-                reference.getLeaseId());
+    /** The leases that references name. */
+    static Set<LeaseName> namesIn(List<LeaseRef> references) {
+        Set<LeaseName> names = new HashSet<>();
+        for (LeaseRef each : references) {
+            Context context = each.getContext(); // required, so it is there
+            names.add(new LeaseName(context.getTopic(), context.getQid(), each.getLeaseId()));
+        }
+        return names;
     }
 }

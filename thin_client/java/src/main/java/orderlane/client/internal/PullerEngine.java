@@ -108,7 +108,7 @@ public final class PullerEngine implements AutoCloseable {
         ConnectionLostException failure = null;
         for (int tried = 0; connection == null && tried < servers.count(); tried++) {
             try {
-                connection = servers.dial(timeoutNs);
+                connection = servers.dial(servers.current(), timeoutNs);
             } catch (ConnectionLostException error) {
                 servers.failed();
                 failure = error;

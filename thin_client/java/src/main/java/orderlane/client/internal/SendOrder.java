@@ -6,9 +6,9 @@ import java.util.Map;
 
 /**
  * Which calls of a producer may still go: none that overtakes a failed one of its key. Calls enter
- * when they are made, and leave when they have ended. When a call fails, those of its keys that were
- * made before that, and wait, must not go: the application may send the failed one again. Failures
- * are remembered only while calls wait.
+ * when they are made, and leave when they have ended. When a call fails, those of its keys that
+ * were made before that, and wait, must not go: the application may send the failed one again.
+ * Failures are remembered only while calls wait.
  */
 final class SendOrder {
     /** By what messages of a topic keep their order: the hash of a sharding key, or a queue. */

@@ -13,19 +13,23 @@ final class Servers {
         this.dialer = dialer;
     }
 
-    /** Where the next connection leads. */
-    Address current() {
-        return addresses.get(failures % addresses.size());
+    /**
+     * Where a connection leads.
+     *
+     * @param turn of the addresses that a name stands for: how many to pass over
+     */
+    record Destination(Address address, int turn) {}
+
+    /** Where the next connection leads: once round, a name's next address comes first. */
+    Destination current() {
+        int tried = failures;
+        Address address = addresses.get(tried % addresses.size());
+        return new Destination(address, tried / addresses.size());
     }
 
-    /** Connects there; once round, a name's next address comes first. */
-    Connection dial(long timeoutNs) {
-        return dialer.dial(current(), failures / addresses.size(), timeoutNs);
-    }
-
-    /** Connects to one that named itself; throws IllegalArgumentException if that is no address. */
-    Connection dial(String address, long timeoutNs) {
-        return dialer.dial(Address.parse(address), 0, timeoutNs);
+    /** Connects. Throws ConnectionLostException. */
+    Connection dial(Destination to, long timeoutNs) {
+        return dialer.dial(to.address(), to.turn(), timeoutNs);
     }
 
     /** The current one failed. Caller: one thread. */

@@ -7,8 +7,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
-import java.util.stream.Collectors;
 import orderlane.client.gen.consumer.AckAnswer;
+import orderlane.client.gen.consumer.AckBatch;
 import orderlane.client.gen.consumer.AckRequest;
 import orderlane.client.gen.consumer.ExtendRequest;
 import orderlane.client.gen.consumer.LeaseRef;
@@ -23,21 +23,21 @@ import orderlane.client.gen.consumer.PullResponse;
  * guarded by one lock. {@code thin_client/session.py} is the model, and its rules hold here:
  *
  * <p>S1: a verdict rides on the next pull to the proxy that holds its lease. S2: it waits for that
- * pull, the linger at most; if it may release what a pull at the proxy waits for, it is sent at once
- * when no message waits here, else once that pull has gone unanswered for 3 ms. S3: it is sent again
- * until confirmed or its lease cannot be alive. S4: a lease runs from when its pull was <em>sent</em>;
- * one that ran out is handled only after an extend confirmed it. S5: with a third of its length gone
- * a lease is extended, handled or waiting. S6: of one order key one handler at a time, even if the
- * proxy erred. S7: {@code concurrency} handlers at most, and {@code prefetch} more messages wait.
- * S8: after {@link #stop} what waits and what still arrives is given back. S9: a pull that failed is
- * repeated under the same id; its leases run from the <em>first</em> sending; once they must be over
- * a pull has a new id. S10: what came together of one order key is a run: at the first that does not
- * end well those behind it are given back with the verdict.
+ * pull, the linger at most; if it may release what a pull at the proxy waits for, it is sent at
+ * once when no message waits here, else once that pull has gone unanswered for 3 ms. S3: it is sent
+ * again until confirmed or its lease cannot be alive. S4: a lease runs from when its pull was
+ * <em>sent</em>; one that ran out is handled only after an extend confirmed it. S5: with a third of
+ * its length gone a lease is extended, handled or waiting. S6: of one order key one handler at a
+ * time, even if the proxy erred. S7: {@code concurrency} handlers at most, and {@code prefetch}
+ * more messages wait. S8: after {@link #stop} what waits and what still arrives is given back. S9:
+ * a pull that failed is repeated under the same id; its leases run from the <em>first</em> sending;
+ * once they must be over a pull has a new id. S10: what came together of one order key is a run: at
+ * the first that does not end well those behind it are given back with the verdict.
  */
 final class Session {
     /**
-     * How long a pull may wait: a quarter of the lease, so that what it brings has most of its lease
-     * left (S4); and before any lease was seen.
+     * How long a pull may wait: a quarter of the lease, so that what it brings has most of its
+     * lease left (S4); and before any lease was seen.
      */
     private static final long MIN_LINGER_NS = 20 * Times.MS;
 
@@ -109,8 +109,9 @@ final class Session {
 
     /** True if nothing is under way or waits to be sent. */
     boolean flushed() {
-        return pull == null
-                && homes.values().stream().noneMatch(home -> home.busy() || !home.verdicts.isEmpty());
+        boolean outbound =
+                homes.values().stream().anyMatch(home -> home.busy() || !home.verdicts.isEmpty());
+        return pull == null && !outbound;
     }
 
     /** True if nothing is held either. */
@@ -126,17 +127,12 @@ final class Session {
 
     /** The next message, and what is left of its run, for one handler; empty if there is none. */
     List<HeldMessage> takeRun(long nowNs) {
-        Lease first = leases.take(nowNs);
-        if (first == null) {
-            return List.of();
-        }
-        List<HeldMessage> run = new ArrayList<>();
-        run.add(first.message);
-        leases.takeRest(first, nowNs).forEach(lease -> run.add(lease.message));
-        return run;
+        return leases.takeRun(nowNs, options.maxRun());
     }
 
-    /** A handler is done with its message. Throws IllegalArgumentException if it had not this one. */
+    /**
+     * A handler is done with its message. Throws IllegalArgumentException if it had not this one.
+     */
     void settle(HeldMessage message, Ending ending, long nowNs) {
         settle(List.of(message), ending.isOk() ? 1 : 0, ending, nowNs);
     }
@@ -195,21 +191,8 @@ final class Session {
         }
         failedPull = null;
         pull = new Pull(requestId, firstSentNs, nowNs, lingerNs, riding, home);
-        PullRequest request =
-                new PullRequest(options.group())
-                        .setTopics(options.topics())
-                        .setMaxBatchSize(capacity - leases.size())
-                        .setMaxLingerTime((int) (lingerNs / Times.MS))
-                        .setVersion(options.version())
-                        .setClientId(options.clientId())
-                        .setManyQueues(true)
-                        .setRequestId(requestId)
-                        .setAcks(riding.isEmpty() ? null : riding.batches())
-                        .setToken(options.token());
-        if (options.maxRun() > 1) {
-            request.setMaxRun(options.maxRun());
-        }
-        return request;
+        List<AckBatch> acks = riding.isEmpty() ? null : riding.batches();
+        return options.pullRequest(requestId, capacity - leases.size(), lingerNs, acks);
     }
 
     private boolean mustBeOver(Pull failed, long nowNs) {
@@ -217,8 +200,8 @@ final class Session {
     }
 
     /**
-     * Takes the messages in; returns how many came. Throws ProtocolException for a malformed answer;
-     * then nothing has changed, and {@link #pullFailed} has to follow.
+     * Takes the messages in; returns how many came. Throws ProtocolException for a malformed
+     * answer; then nothing has changed, and {@link #pullFailed} has to follow.
      */
     int pullAnswered(PullResponse response, long nowNs) {
         String address = PullReader.home(PullReader.parts(response));
@@ -308,8 +291,7 @@ final class Session {
         home.retryAtNs = 0;
         List<HeldMessage> lost = new ArrayList<>();
         if (extended != null) {
-            Set<LeaseName> refused =
-                    answer.getNotHeld().stream().map(PullReader::nameIn).collect(Collectors.toSet());
+            Set<LeaseName> refused = PullReader.namesIn(answer.getNotHeld());
             for (Lease lease : extended) {
                 if (refused.contains(lease.message.name())) {
                     lose(lease, lost);

@@ -1,6 +1,8 @@
 package orderlane.client.internal;
 
 import java.util.List;
+import orderlane.client.gen.consumer.AckBatch;
+import orderlane.client.gen.consumer.PullRequest;
 
 /**
  * What a session is told once.
@@ -26,4 +28,21 @@ record SessionOptions(
         int maxRun,
         long ackLingerNs,
         String requestPrefix,
-        String token) {}
+        String token) {
+
+    /** A pull for so many messages; {@code acks} may be null. */
+    PullRequest pullRequest(String requestId, int room, long lingerNs, List<AckBatch> acks) {
+        PullRequest request =
+                new PullRequest(group)
+                        .setTopics(topics)
+                        .setMaxBatchSize(room)
+                        .setMaxLingerTime((int) (lingerNs / Times.MS))
+                        .setVersion(version)
+                        .setClientId(clientId)
+                        .setManyQueues(true)
+                        .setRequestId(requestId)
+                        .setAcks(acks)
+                        .setToken(token);
+        return maxRun > 1 ? request.setMaxRun(maxRun) : request;
+    }
+}

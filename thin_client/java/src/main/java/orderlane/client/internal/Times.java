@@ -17,7 +17,9 @@ public final class Times {
         return (long) (longest * (0.5 + jitter / 2));
     }
 
-    /** True for the 1st, 2nd, 4th, 8th … failure in a row: a long outage is logged less and less. */
+    /**
+     * True for the 1st, 2nd, 4th, 8th … failure in a row: a long outage is logged less and less.
+     */
     static boolean isNews(int failures) {
         return (failures & (failures - 1)) == 0;
     }
@@ -27,7 +29,9 @@ public final class Times {
         return (duration.compareTo(LONGEST) > 0 ? LONGEST : duration).toNanos();
     }
 
-    /** The duration if it is 0 or more; IllegalArgumentException that names the option otherwise. */
+    /**
+     * The duration if it is 0 or more; IllegalArgumentException that names the option otherwise.
+     */
     public static Duration checked(String name, Duration duration) {
         if (duration.isNegative()) {
             throw new IllegalArgumentException(

@@ -25,7 +25,9 @@ import org.apache.thrift.transport.TMemoryInputTransport;
  * late answer from a lost one.
  */
 final class Wire {
-    /** Longest answer taken: bodies of 4 MiB, one message more, and some room (Thrift's default). */
+    /**
+     * Longest answer taken: bodies of 4 MiB, one message more, and some room (Thrift's default).
+     */
     static final int MAX_FRAME_BYTES = 16_384_000;
 
     /** Elements of one list or map of an answer; a hostile length would else cost memory. */

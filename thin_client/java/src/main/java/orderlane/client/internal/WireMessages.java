@@ -39,6 +39,10 @@ final class WireMessages {
     /** The same for later. */
     static DelayMessage delayed(Message message, OutgoingMessage each) {
         Instant due = Instant.now().plus(each.delay());
+        Map<String, String> properties = new HashMap<>(message.getProperties());
+        if (each.key() != null) {
+            properties.put("KEYS", each.key()); // where a broker of RocketMQ keeps it
+        }
         return new DelayMessage()
                 .setTopic(message.getTopic())
                 .setBody(message.bufferForBody())
@@ -48,7 +52,7 @@ final class WireMessages {
                 .setTimestamp(due.getEpochSecond() + (due.getNano() > 0 ? 1 : 0))
                 .setUuid(idOf(message))
                 .setVersion(message.getVersion())
-                .setProperties(message.getProperties())
+                .setProperties(properties)
                 .setToken(message.getToken());
     }
 

@@ -5,19 +5,23 @@ import orderlane.client.BatchHandler;
 import orderlane.client.KeyBatch;
 import orderlane.client.Message;
 import orderlane.client.MessageHandler;
+import orderlane.client.Observer;
 import orderlane.client.Outcome;
 
 /** A handler of the application, for one message or for a batch. */
 public interface Work {
 
-    /** How it ended: so many are handled, and the ending holds for the next, if there is one. */
-    record Result(int done, Ending ending) {}
+    /** How it ended: so many were marked as handled, and the ending holds for what is left. */
+    record Result(int marked, Ending ending) {}
 
     /** Whether it takes a key's whole run. */
     boolean takesRuns();
 
-    /** Calls the handler; whatever it throws becomes an ending. */
-    Result handle(List<HeldMessage> run);
+    /**
+     * Calls the handler; whatever it throws becomes an ending. {@code observer} was told of the
+     * first message, and is told here of what is marked and of what comes up then.
+     */
+    Result handle(List<HeldMessage> run, Observer observer);
 
     /** One message at a time. */
     static Work of(MessageHandler handler) {
@@ -28,9 +32,8 @@ public interface Work {
             }
 
             @Override
-            public Result handle(List<HeldMessage> run) {
-                Ending ending = ending(() -> handler.handle(run.get(0)));
-                return new Result(ending.isOk() ? 1 : 0, ending);
+            public Result handle(List<HeldMessage> run, Observer observer) {
+                return new Result(0, ending(() -> handler.handle(run.get(0))));
             }
         };
     }
@@ -44,10 +47,10 @@ public interface Work {
             }
 
             @Override
-            public Result handle(List<HeldMessage> run) {
-                Batch batch = new Batch(run);
+            public Result handle(List<HeldMessage> run, Observer observer) {
+                Batch batch = new Batch(run, observer);
                 Ending ending = ending(() -> handler.handle(batch));
-                return new Result(ending.isOk() ? run.size() : batch.done(), ending);
+                return new Result(batch.end(), ending);
             }
         };
     }
@@ -72,10 +75,13 @@ public interface Work {
     /** The batch that a handler sees. */
     final class Batch implements KeyBatch {
         private final List<HeldMessage> run;
+        private final Observer observer;
         private int done;
+        private boolean ended;
 
-        private Batch(List<HeldMessage> run) {
+        private Batch(List<HeldMessage> run, Observer observer) {
             this.run = run;
+            this.observer = observer;
         }
 
         @Override
@@ -89,7 +95,22 @@ public interface Work {
             if (index < 0) {
                 throw new IllegalArgumentException(message + " is not of this batch");
             }
-            done = Math.max(done, index + 1);
+            if (ended) {
+                throw new IllegalStateException("the handler of " + message + " has ended");
+            }
+            while (done <= index) {
+                observer.onHandleEnd(run.get(done), Outcome.ok());
+                done++;
+                if (done < run.size()) {
+                    observer.onHandleStart(run.get(done));
+                }
+            }
+        }
+
+        /** Nothing can be marked any more; returns how many are. */
+        private synchronized int end() {
+            ended = true;
+            return done;
         }
 
         @Override

@@ -7,13 +7,12 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.locks.ReentrantLock;
 import orderlane.client.Observer;
-import orderlane.client.Outcome;
 import orderlane.client.TraceHook;
 import org.slf4j.Logger;
 
 /**
- * Runs handlers. A worker takes message after message, and ends when there is none: so a burst costs
- * one task of the executor for each key at work, not one for each message.
+ * Runs handlers. A worker takes message after message, and ends when there is none: so a burst
+ * costs one task of the executor for each key at work, not one for each message.
  */
 final class Workers {
     private final Session session;
@@ -159,23 +158,19 @@ final class Workers {
 
     private Handling handle(Handling handling) {
         List<HeldMessage> run = handling.run;
-        run.forEach(observer::onHandleStart);
+        observer.onHandleStart(run.get(0));
         TraceHook.Scope scope = begin(run.get(0));
-        Work.Result result = work.handle(run);
+        Work.Result result = work.handle(run, observer);
         boolean abandoned = handling.end();
         end(scope);
-        int done = result.done();
+        int marked = result.marked();
         Ending ending = result.ending();
         if (ending.error() != null) {
-            ending = judge(run.get(done < run.size() ? done : 0), ending, abandoned);
+            ending = judge(run.get(Math.min(marked, run.size() - 1)), ending, abandoned);
         }
-        for (int i = 0; i < run.size(); i++) {
-            run.get(i).takeListeners();
-            Outcome outcome =
-                    i < done ? Outcome.ok() : i == done ? ending.outcome() : Outcome.defer();
-            // Before the session may let the key's next message begin on another thread.
-            observer.onHandleEnd(run.get(i), outcome);
-        }
+        // The observer hears it before the session may let the key's next message begin elsewhere.
+        int done = tellEnds(run, marked, ending);
+        run.forEach(HeldMessage::takeListeners);
         lock.lock();
         try {
             active.remove(handling);
@@ -186,6 +181,25 @@ final class Workers {
         } finally {
             lock.unlock();
         }
+    }
+
+    /**
+     * Tells what became of the messages from the first that was not marked; returns how many are
+     * ok.
+     */
+    private int tellEnds(List<HeldMessage> run, int marked, Ending ending) {
+        int done = marked;
+        while (done < run.size()) {
+            observer.onHandleEnd(run.get(done), ending.outcome());
+            if (!ending.isOk()) {
+                return done;
+            }
+            done++;
+            if (done < run.size()) {
+                observer.onHandleStart(run.get(done));
+            }
+        }
+        return done;
     }
 
     private Ending judge(HeldMessage message, Ending ending, boolean abandoned) {

@@ -20,7 +20,6 @@ import orderlane.client.Outcome;
 final class BodyWork implements Observer {
     final AtomicInteger handled = new AtomicInteger();
     private final boolean quiet;
-    private final boolean batches;
     private final double leastMs;
     private final double mostMs;
     private final HistoryFile history;
@@ -28,7 +27,6 @@ final class BodyWork implements Observer {
     BodyWork(JsonObject options, HistoryFile history) {
         this.history = history;
         quiet = options.has("quiet") && options.get("quiet").getAsBoolean();
-        batches = options.has("form") && options.get("form").getAsString().equals("batches");
         boolean ranged = options.has("work_ms");
         leastMs = ranged ? options.getAsJsonArray("work_ms").get(0).getAsDouble() : 0;
         mostMs = ranged ? options.getAsJsonArray("work_ms").get(1).getAsDouble() : 0;
@@ -38,15 +36,22 @@ final class BodyWork implements Observer {
 
     @Override
     public void onHandleStart(Message message) {
-        if (!batches) {
-            begun(message);
+        history.handleStart(message);
+        if (!quiet) {
+            Lines.say(Lines.message(message, Lines.event("start")));
         }
     }
 
     @Override
     public void onHandleEnd(Message message, Outcome outcome) {
-        if (!batches) {
-            ended(message, outcome.kind());
+        history.handleEnd(message, outcome.kind());
+        if (outcome instanceof Outcome.Ok) {
+            handled.incrementAndGet();
+        }
+        if (!quiet) {
+            JsonObject line = Lines.place(message, Lines.event("end"));
+            line.addProperty("outcome", outcome.kind());
+            Lines.say(line);
         }
     }
 
@@ -55,44 +60,18 @@ final class BodyWork implements Observer {
         Lines.sayError(error);
     }
 
-    private void begun(Message message) {
-        history.handleStart(message);
-        if (!quiet) {
-            Lines.say(Lines.message(message, Lines.event("start")));
-        }
-    }
-
-    private void ended(Message message, String outcome) {
-        history.handleEnd(message, outcome);
-        if (outcome.equals("ok")) {
-            handled.incrementAndGet();
-        }
-        if (!quiet) {
-            JsonObject line = Lines.place(message, Lines.event("end"));
-            line.addProperty("outcome", outcome);
-            Lines.say(line);
-        }
-    }
-
     // ---- handlers -----------------------------------------------------------------------------
 
     Outcome handleBatch(KeyBatch batch) throws Exception {
         for (Message message : batch) {
-            begun(message);
-            String ended = "retry";
-            try {
-                Outcome outcome = handle(message);
-                ended = outcome.kind();
-                if (!ended.equals("ok")) {
-                    return outcome;
-                }
-                batch.ok(message);
-            } catch (InterruptedException drained) {
-                ended = "defer";
-                throw drained;
-            } finally {
-                ended(message, ended);
+            Outcome outcome = handle(message);
+            if (message.leaseLost()) {
+                return Outcome.defer();
             }
+            if (!(outcome instanceof Outcome.Ok)) {
+                return outcome;
+            }
+            batch.ok(message);
         }
         return Outcome.ok();
     }
@@ -105,14 +84,18 @@ final class BodyWork implements Observer {
         String reason = body.has("reason") ? body.get("reason").getAsString() : "";
         return switch (message.attempt() <= times ? asked : "ok") {
             case "ok" -> Outcome.ok();
-            case "retry" ->
-                    body.has("after_ms")
-                            ? Outcome.retryAfter(Duration.ofMillis(body.get("after_ms").getAsLong()))
-                            : Outcome.retry();
+            case "retry" -> retry(body);
             case "reject" -> Outcome.reject(reason);
             case "defer" -> Outcome.defer();
             default -> throw new IllegalStateException(reason);
         };
+    }
+
+    static Outcome retry(JsonObject asked) {
+        if (!asked.has("after_ms") || asked.get("after_ms").isJsonNull()) {
+            return Outcome.retry();
+        }
+        return Outcome.retryAfter(Duration.ofMillis(asked.get("after_ms").getAsLong()));
     }
 
     private static JsonObject body(Message message) {

@@ -22,10 +22,12 @@ public final class ConformanceProgram {
     public static void main(String[] arguments) throws Exception {
         JsonObject options = JsonParser.parseString(arguments[0]).getAsJsonObject();
         String mode = options.has("mode") ? options.get("mode").getAsString() : "consume";
-        WarmUp.run();
         int code = 0;
         switch (mode) {
-            case "produce" -> PlainCalls.produce(options);
+            case "produce" -> {
+                WarmUp.sending();
+                PlainCalls.produce(options);
+            }
             case "oneshot" -> PlainCalls.oneshot(options);
             default -> code = consume(options);
         }
@@ -36,6 +38,7 @@ public final class ConformanceProgram {
         HistoryFile history = new HistoryFile(options);
         BodyWork work = new BodyWork(options, history);
         OrderlaneConsumer consumer = consumer(options, work);
+        WarmUp.consuming();
         onSigterm(consumer::stop);
         Throwable failure = null;
         String form = options.has("form") ? options.get("form").getAsString() : "handler";
@@ -92,7 +95,7 @@ public final class ConformanceProgram {
             if (files.has("cert")) {
                 tls.certificate(
                         Path.of(files.get("cert").getAsString()),
-                        Path.of(files.get("key").getAsString()));
+                        Path.of(files.get(files.has("key") ? "key" : "cert").getAsString()));
             }
             if (files.has("server_name")) {
                 tls.serverName(files.get("server_name").getAsString());
@@ -107,7 +110,10 @@ public final class ConformanceProgram {
         }
     }
 
-    /** By reflection: the compiler warns of the only class that can do it, and cannot be told not to. */
+    /**
+     * By reflection: the compiler warns of the only class that can do it, and cannot be told not
+     * to.
+     */
     private static void onSigterm(Runnable action) throws IOException {
         try {
             Class<?> signal = Class.forName("sun.misc.Signal");

@@ -58,7 +58,8 @@ final class PlainCalls {
                         Lines.say(line);
                         return;
                     }
-                    long ms = has(asked, "timeout_ms") ? asked.get("timeout_ms").getAsLong() : 10_000;
+                    boolean timed = has(asked, "timeout_ms");
+                    long ms = timed ? asked.get("timeout_ms").getAsLong() : 10_000;
                     OrderlaneProducer producer =
                             producers.computeIfAbsent(ms, any -> producer(options, any));
                     JsonObject line = Lines.event("sent");
@@ -101,7 +102,7 @@ final class PlainCalls {
                                 : producer.sendBatch(outgoing);
             } catch (SendFailedException failed) {
                 failures = failed.failures();
-                ids = ids(outgoing, failed);
+                ids = failed.messageIds();
             }
             for (String id : ids) {
                 SendFailedException.Failure failure = failures.get(id);
@@ -115,20 +116,9 @@ final class PlainCalls {
                                         failure.outcomeUnknown()));
             }
         } catch (IllegalArgumentException refused) {
-            messages.forEach(
-                    each ->
-                            results.add(
-                                    result(null, refused.getMessage(), OptionalInt.empty(), false)));
+            JsonObject result = result(null, refused.getMessage(), OptionalInt.empty(), false);
+            messages.forEach(each -> results.add(result));
         }
-    }
-
-    private static List<String> ids(List<OutgoingMessage> outgoing, SendFailedException failed) {
-        if (outgoing.size() == 1) {
-            return List.of(failed.messageId());
-        }
-        return outgoing.stream()
-                .map(each -> each.properties().getOrDefault(OutgoingMessage.UNIQUE_ID, ""))
-                .toList();
     }
 
     private static JsonObject result(String id, String error, OptionalInt code, boolean unknown) {
@@ -233,10 +223,7 @@ final class PlainCalls {
 
     private static Outcome outcome(JsonObject asked) {
         return switch (has(asked, "do") ? asked.get("do").getAsString() : "ok") {
-            case "retry" ->
-                    has(asked, "after_ms")
-                            ? Outcome.retryAfter(Duration.ofMillis(asked.get("after_ms").getAsLong()))
-                            : Outcome.retry();
+            case "retry" -> BodyWork.retry(asked);
             case "reject" ->
                     Outcome.reject(has(asked, "reason") ? asked.get("reason").getAsString() : "");
             case "defer" -> Outcome.defer();

@@ -95,7 +95,8 @@ class DeliveryTest {
         assertEquals("secret", made.getToken());
         assertEquals("v", made.getProperties().get("p"));
         assertEquals("00-1", made.getProperties().get("traceparent"));
-        Message own = wire(OutgoingMessage.to("t").body("").property("traceparent", "mine").build());
+        OutgoingMessage.Builder traced = OutgoingMessage.to("t").body("");
+        Message own = wire(traced.property("traceparent", "mine").build());
         assertEquals("mine", own.getProperties().get("traceparent"));
     }
 
@@ -123,7 +124,8 @@ class DeliveryTest {
                 IntStream.range(0, 5)
                         .mapToObj(n -> OutgoingMessage.to("t").body(new byte[900_000]).build())
                         .toArray(OutgoingMessage[]::new);
-        assertEquals(List.of(2, 2, 1), deliveries(large).stream().map(d -> d.ids().size()).toList());
+        assertEquals(
+                List.of(2, 2, 1), deliveries(large).stream().map(d -> d.ids().size()).toList());
         OutgoingMessage late =
                 OutgoingMessage.to("t").body("").delay(Duration.ofSeconds(1)).build();
         List<Delivery> mixed = deliveries(message("A", "k"), late, message("B", "k"));

@@ -26,7 +26,7 @@ class SessionModelTest {
                 model.end();
             } catch (RuntimeException | Error error) {
                 throw new AssertionError(
-                        "story " + played + " went wrong:\n" + String.join("\n", model.told), error);
+                        "story " + played + " failed:\n" + String.join("\n", model.told), error);
             }
             if (only != null) {
                 return;

@@ -19,7 +19,7 @@ final class SessionStage {
     static Session session(int concurrency, int prefetch) {
         return new Session(
                 new SessionOptions(
-                        "g", null, "c", "v", concurrency, prefetch, 1, 20 * MS, "", "secret"),
+                        "g", null, "c", "v", concurrency, prefetch, 4, 20 * MS, "", "secret"),
                 new Clock());
     }
 

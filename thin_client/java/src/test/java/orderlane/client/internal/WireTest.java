@@ -101,7 +101,8 @@ class WireTest {
         Random random = new Random(11);
         int refused = 0;
         for (int i = 0; i < 20_000; i++) {
-            byte[] bad = Arrays.copyOf(good, random.nextInt(4) == 0 ? random.nextInt(good.length) : good.length);
+            int length = random.nextInt(4) == 0 ? random.nextInt(good.length) : good.length;
+            byte[] bad = Arrays.copyOf(good, length);
             for (int n = random.nextInt(3); n > 0 && bad.length > 0; n--) {
                 bad[random.nextInt(bad.length)] = (byte) random.nextInt(256);
             }
