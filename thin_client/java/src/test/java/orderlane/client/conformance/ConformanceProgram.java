@@ -60,7 +60,8 @@ public final class ConformanceProgram {
         return failure == null ? 0 : 1;
     }
 
-    private static OrderlaneConsumer consumer(JsonObject options, BodyWork work) {
+    private static OrderlaneConsumer consumer(JsonObject options, BodyWork work)
+            throws IOException {
         OrderlaneConsumer.Builder builder =
                 OrderlaneConsumer.builder(options.get("servers").getAsString())
                         .group(options.get("group").getAsString())
@@ -81,7 +82,7 @@ public final class ConformanceProgram {
     }
 
     /** What all clients have in common. */
-    static void configure(ClientBuilder<?> builder, JsonObject options) {
+    static void configure(ClientBuilder<?> builder, JsonObject options) throws IOException {
         number(options, "request_timeout_ms", ms -> builder.requestTimeout(Duration.ofMillis(ms)));
         if (options.has("token")) {
             builder.token(options.get("token").getAsString());
@@ -100,7 +101,9 @@ public final class ConformanceProgram {
             if (files.has("server_name")) {
                 tls.serverName(files.get("server_name").getAsString());
             }
-            builder.tls(tls.build());
+            Tls built = tls.build();
+            WarmUp.securing(built);
+            builder.tls(built);
         }
     }
 

@@ -8,6 +8,7 @@ import com.google.gson.JsonParser;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -73,7 +74,11 @@ final class PlainCalls {
         OrderlaneProducer.Builder builder =
                 OrderlaneProducer.builder(options.get("servers").getAsString())
                         .sendTimeout(Duration.ofMillis(timeoutMs));
-        ConformanceProgram.configure(builder, options);
+        try {
+            ConformanceProgram.configure(builder, options);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
         return builder.build();
     }
 

@@ -1,8 +1,12 @@
 package orderlane.client.conformance;
 
 import com.google.gson.JsonParser;
+import java.nio.ByteBuffer;
 import java.util.List;
+import javax.net.ssl.SSLEngine;
+import javax.net.ssl.SSLException;
 import orderlane.client.Outcome;
+import orderlane.client.Tls;
 import orderlane.client.internal.Rehearsal;
 
 /** Loads, before the first request, what the cases would else have to wait for. */
@@ -20,6 +24,16 @@ final class WarmUp {
                     JsonParser.parseString("{\"do\": \"retry\", \"work_ms\": 1.5, \"no\": null}");
                     Outcome.retry().kind();
                 });
+    }
+
+    /** As far as TLS gets alone: to its first message. */
+    static void securing(Tls tls) throws SSLException {
+        SSLEngine engine = tls.context().createSSLEngine("localhost", 1);
+        engine.setUseClientMode(true);
+        engine.beginHandshake();
+        engine.wrap(
+                ByteBuffer.allocate(0),
+                ByteBuffer.allocate(engine.getSession().getPacketBufferSize()));
     }
 
     static void sending() throws ClassNotFoundException {

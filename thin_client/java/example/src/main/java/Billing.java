@@ -1,0 +1,44 @@
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+import orderlane.client.Message;
+import orderlane.client.OrderlaneConsumer;
+import orderlane.client.OrderlaneProducer;
+import orderlane.client.Outcome;
+import orderlane.client.OutgoingMessage;
+
+/** Sends ten orders of two customers, and charges them: each customer's in their order. */
+public class Billing {
+    private static final String PROXY = System.getenv().getOrDefault("PROXY", "127.0.0.1:9713");
+    private static final CountDownLatch charged = new CountDownLatch(10);
+
+    public static void main(String[] args) throws InterruptedException {
+        try (var producer = OrderlaneProducer.builder(PROXY).build()) {
+            for (int number = 0; number < 10; number++) {
+                producer.send(
+                        OutgoingMessage.to("orders")
+                                .key("customer-" + number % 2)
+                                .body("order " + number)
+                                .build());
+            }
+        }
+        try (var consumer =
+                OrderlaneConsumer.builder(PROXY)
+                        .group("billing")
+                        .topic("orders")
+                        .concurrency(64)
+                        .drainOnShutdown(true) // Ctrl-C and SIGTERM finish what is handled
+                        .build()) {
+            consumer.start(Billing::charge);
+            charged.await(); // a service would call consumer.awaitTermination()
+        }
+    }
+
+    private static Outcome charge(Message message) {
+        if (message.text().equals("order 4") && message.attempt() == 1) {
+            return Outcome.retryAfter(Duration.ofMillis(500)); // only customer-0 waits
+        }
+        System.out.println(message.key().orElse("?") + ": " + message.text());
+        charged.countDown();
+        return Outcome.ok();
+    }
+}
