@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,13 +98,22 @@ def _ready(
     chosen: Sequence[Language], cases: Sequence[Case], options: argparse.Namespace, score: Score
 ) -> list[Language]:
     """The clients that can be run; what is missing or fails is said, and scored."""
-    ready = []
+    present = []
     for language in chosen:
         why = _absence(language)
-        if why is not None:
+        if why is None:
+            present.append(language)
+        else:
             score.skipped += len(cases)
-            print(f"{language.name}: {why}")
-        elif options.no_build or _build(language, tests=not options.no_tests):
+            print(f"{language.name}: skipped: {why}", flush=True)
+    if options.no_build:
+        return present
+    with ThreadPoolExecutor() as pool:  # side by side: they wait for downloads, too
+        built = list(pool.map(lambda each: _succeeds(each, "built", each.build), present))
+    ready = []
+    for language, is_built in zip(present, built, strict=True):
+        tests = () if options.no_tests else language.tests
+        if is_built and _succeeds(language, "unit tests", tests):
             ready.append(language)
         else:
             score.failed += len(cases)
@@ -113,22 +123,20 @@ def _ready(
 def _absence(language: Language) -> str | None:
     """Why it cannot be run, in words; None if it can."""
     if not language.is_there:
-        return f"skipped: there is no {language.folder.name} here"
+        return f"there is no {language.folder.name} here"
     if language.missing:
-        return f"skipped: its tools are missing (apt-get install {' '.join(language.missing)})"
-    return None
+        return f"its tools are missing (apt-get install {' '.join(language.missing)})"
+    return language.too_old
 
 
-def _build(language: Language, *, tests: bool) -> bool:
+def _succeeds(language: Language, what: str, commands: Sequence[Sequence[str]]) -> bool:
     try:
-        built_s = run(language, language.build)
-        tested_s = run(language, language.tests) if tests else 0.0
+        seconds = run(language, commands)
     except BuildFailed as error:
-        print(f"FAILED  {error}")
+        print(f"FAILED  {error}", flush=True)
         return False
-    if language.build:
-        print(f"{language.name}: built in {built_s:.0f} s, its unit tests took {tested_s:.0f} s")
-    sys.stdout.flush()
+    if commands:
+        print(f"{language.name}: {what} in {seconds:.0f} s", flush=True)
     return True
 
 

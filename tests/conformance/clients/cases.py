@@ -178,7 +178,8 @@ class Client(Words):
     max_run: int | None = None
     client_id: str | None = "client-1"
     ack_linger_ms: int | None = None
-    request_timeout_ms: int | None = None
+    #: Longer than the clients' own: a machine that is busy is no proxy that is gone.
+    request_timeout_ms: int = 10_000
     drain_timeout_ms: int | None = None
     token: str | None = None
     tls: dict[Literal["ca", "cert", "key", "server_name"], str] | None = None

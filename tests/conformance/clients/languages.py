@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from tests.support.processes import ROOT
 
+#: Where a compiler looks for headers.
+_INCLUDE = (Path("/usr/include"), Path("/usr/local/include"))
 _CLIENTS = ROOT / "thin_client"
 
 
@@ -33,6 +36,10 @@ class Language:
     folder: Path
     #: Commands that have to be there, with the Debian packages that bring them.
     tools: Mapping[str, str] = field(default_factory=dict)
+    #: Headers that have to be there, with the Debian packages that bring them.
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: What prints its version, and which one is needed at least.
+    version: tuple[Sequence[str], tuple[int, int]] | None = None
     build: Sequence[Sequence[str]] = ()
     #: Its own unit tests. Python's run in ``make test``.
     tests: Sequence[Sequence[str]] = ()
@@ -43,7 +50,22 @@ class Language:
     def missing(self) -> list[str]:
         """Debian packages of the tools that are not there."""
         absent = {package for tool, package in self.tools.items() if shutil.which(tool) is None}
+        for header, package in self.headers.items():
+            if not any((folder / header).exists() for folder in _INCLUDE):
+                absent.add(package)
         return sorted(absent)
+
+    @property
+    def too_old(self) -> str | None:
+        """The version that is there and does not do; None if it does."""
+        if self.version is None or self.missing:
+            return None
+        command, (major, minor) = self.version
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        found = re.search(r"(\d+)\.(\d+)", said)
+        if found is not None and (int(found[1]), int(found[2])) >= (major, minor):
+            return None
+        return f"{said.strip() or command[0]}: at least {major}.{minor} is needed"
 
     @property
     def is_there(self) -> bool:
@@ -61,6 +83,7 @@ LANGUAGES = (
         name="go",
         folder=_CLIENTS / "go",
         tools={"go": "golang-go"},
+        version=(["go", "version"], (1, 23)),
         build=[["go", "build", "-p", "2", "-o", "build/conformance", "./internal/conformance"]],
         tests=[["go", "vet", "./..."], ["go", "test", "-p", "2", "./..."]],
         program=lambda: [str(_CLIENTS / "go/build/conformance")],
@@ -77,6 +100,7 @@ LANGUAGES = (
         name="node",
         folder=_CLIENTS / "node",
         tools={"node": "nodejs", "npm": "npm"},
+        version=(["node", "--version"], (20, 0)),
         build=[
             ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
             ["npm", "run", "--silent", "build"],
@@ -87,7 +111,13 @@ LANGUAGES = (
     Language(
         name="cpp",
         folder=_CLIENTS / "cpp",
-        tools={"g++": "g++", "cmake": "cmake"},
+        tools={"g++": "g++", "cmake": "cmake", "make": "make"},
+        headers={
+            "thrift/TProcessor.h": "libthrift-dev",
+            "openssl/ssl.h": "libssl-dev",
+            "nlohmann/json.hpp": "nlohmann-json3-dev",
+            "doctest/doctest.h": "doctest-dev",
+        },
         build=[
             ["cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Release"],
             ["cmake", "--build", "build", "-j2"],
