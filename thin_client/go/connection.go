@@ -205,7 +205,9 @@ func read(frame []byte, answer thrift.TStruct) (
 		err = fault.Read(ctx, protocol)
 		return
 	}
-	err = answer.Read(ctx, protocol)
+	if err = answer.Read(ctx, protocol); protocol.depth > maxDepth {
+		err = errTooDeep // and not the whole way down there
+	}
 	return
 }
 

@@ -1,0 +1,395 @@
+package orderlane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"orderlane/internal/gen/consumer"
+)
+
+// consuming runs a consumer; stop ends it and gives what Run returned.
+type consuming struct {
+	*Consumer
+	t    *testing.T
+	stop context.CancelFunc
+	end  chan error
+}
+
+func consumerOf(t *testing.T, p *fakeProxy, options ...ConsumerOption) *consuming {
+	t.Helper()
+	ctx := context.Background()
+	c, err := NewConsumer(ctx, p.address, "g", append([]ConsumerOption{silent}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &consuming{Consumer: c, t: t, end: make(chan error, 1)}
+}
+
+func (c *consuming) with(run func(ctx context.Context) error) *consuming {
+	ctx, stop := context.WithCancel(context.WithValue(context.Background(), aKey{}, "a value"))
+	c.stop = stop
+	c.t.Cleanup(stop)
+	go func() { c.end <- run(ctx) }()
+	return c
+}
+
+type aKey struct{}
+
+func (c *consuming) handling(handle func(ctx context.Context, m *Message) error) *consuming {
+	return c.with(func(ctx context.Context) error { return c.Run(ctx, handle) })
+}
+
+func (c *consuming) ended() error {
+	c.t.Helper()
+	select {
+	case err := <-c.end:
+		return err
+	case <-time.After(10 * time.Second):
+		c.t.Fatalf("it did not end: %v", c.Consumer)
+		return nil
+	}
+}
+
+func (c *consuming) endsWell() {
+	c.t.Helper()
+	if err := c.ended(); err != nil {
+		c.t.Errorf("Run: %v", err)
+	}
+}
+
+func TestWhatAHandlerReturnsIsTheOutcome(t *testing.T) {
+	p := startProxy(t)
+	outcomes := map[string]error{
+		"ok": nil, "retry": Retry(), "reject": Reject("schema"), "defer": Defer(),
+		"late": fmt.Errorf("the bank: %w", RetryAfter(2*time.Second)), "error": errors.New("no luck"),
+	}
+	c := consumerOf(t, p).handling(func(_ context.Context, m *Message) error {
+		return outcomes[m.Key]
+	})
+	p.put("ok", "retry", "reject", "defer", "late", "error")
+	for n, want := range []string{"ok", "retry", "reject", "defer", "retry after 2000 ms", "retry"} {
+		p.untilVerdict(int64(n+1), want)
+	}
+	c.stop()
+	c.endsWell()
+	if p.reasons[3] != "schema" || p.reasons[6] != "no luck" {
+		t.Errorf("reasons: %v", p.reasons)
+	}
+}
+
+// Neither ends the others' handling, nor the process.
+func TestAPanicAndAGoexitMeanRetry(t *testing.T) {
+	p := startProxy(t)
+	c := consumerOf(t, p, Concurrency(1)).handling(func(_ context.Context, m *Message) error {
+		switch m.Key {
+		case "panic":
+			panic("so what")
+		case "goexit":
+			runtime.Goexit()
+		}
+		return nil
+	})
+	p.put("panic", "goexit", "ok")
+	p.untilVerdict(1, "retry")
+	p.untilVerdict(2, "retry")
+	p.untilVerdict(3, "ok")
+	c.stop()
+	c.endsWell()
+	if p.reasons[1] != "panic: so what" {
+		t.Errorf("reason: %q", p.reasons[1])
+	}
+}
+
+func TestS6MessagesOfAKeyAreHandledInTheirOrder(t *testing.T) {
+	p := startProxy(t)
+	var mu sync.Mutex
+	var seen []int64
+	busy := map[string]bool{}
+	c := consumerOf(t, p, Concurrency(4), MaxRun(8)).handling(
+		func(_ context.Context, m *Message) error {
+			mu.Lock()
+			if busy[m.Key] {
+				t.Errorf("two handlers have %s", m.Key)
+			}
+			busy[m.Key] = true
+			if m.Key == "a" {
+				seen = append(seen, m.LeaseID)
+			}
+			mu.Unlock()
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			busy[m.Key] = false
+			mu.Unlock()
+			return nil
+		})
+	p.put("a", "a", "b", "a", "b", "a")
+	p.untilVerdict(6, "ok")
+	p.untilVerdict(5, "ok")
+	c.stop()
+	c.endsWell()
+	if fmt.Sprint(seen) != "[1 2 4 6]" {
+		t.Errorf("order: %v", seen)
+	}
+}
+
+func TestAHandlersContextEndsWithItsLease(t *testing.T) {
+	p := startProxy(t)
+	p.leaseMs = 300
+	p.notHeld[1] = true
+	lost := make(chan *Message, 1)
+	cause := make(chan error, 1)
+	hooks := Hooks{LeaseLost: func(m *Message) { lost <- m }}
+	c := consumerOf(t, p, Observe(hooks)).handling(func(ctx context.Context, m *Message) error {
+		if ctx.Value(aKey{}) != "a value" {
+			t.Error("the values of Run's context are missing")
+		}
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		if !m.LeaseLost() {
+			t.Error("the message does not know")
+		}
+		return nil
+	})
+	p.put("a")
+	if err := <-cause; !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("cause: %v", err)
+	}
+	if m := <-lost; m.LeaseID != 1 {
+		t.Errorf("told of %v", m)
+	}
+	c.stop()
+	c.endsWell()
+}
+
+func TestS8TheDrainWaitsForHandlersAndGivesBackTheRest(t *testing.T) {
+	p := startProxy(t)
+	begun := make(chan struct{})
+	c := consumerOf(t, p, Concurrency(1), Prefetch(4)).handling(
+		func(ctx context.Context, m *Message) error {
+			close(begun)
+			time.Sleep(50 * time.Millisecond)
+			return ctx.Err() // the end of Run's context is not that of the handler's
+		})
+	p.put("a", "b", "c")
+	<-begun
+	c.stop()
+	c.endsWell()
+	p.untilVerdict(1, "ok")
+	p.untilVerdict(2, "defer")
+	p.untilVerdict(3, "defer")
+}
+
+func TestADrainThatTakesTooLongCancelsHandlers(t *testing.T) {
+	for name, end := range map[string]func(c *consuming){
+		"time-out": func(c *consuming) { c.stop() },
+		"at once":  func(c *consuming) { c.StopNow() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startProxy(t)
+			begun, free := make(chan struct{}, 2), make(chan struct{})
+			defer close(free)
+			limit := 100 * time.Millisecond
+			if name == "at once" {
+				limit = time.Hour
+			}
+			c := consumerOf(t, p, DrainTimeout(limit)).handling(
+				func(ctx context.Context, m *Message) error {
+					begun <- struct{}{}
+					if m.Key == "stubborn" {
+						<-free
+						return nil
+					}
+					<-ctx.Done()
+					if !errors.Is(context.Cause(ctx), ErrDrainTimeout) {
+						t.Errorf("cause: %v", context.Cause(ctx))
+					}
+					return ctx.Err()
+				})
+			p.put("a", "stubborn")
+			<-begun
+			<-begun
+			end(c)
+			c.endsWell()
+			p.untilVerdict(1, "defer")
+			if p.verdicts[2] != "" {
+				t.Errorf("of the stubborn one the proxy was told %s", p.verdicts[2])
+			}
+		})
+	}
+}
+
+func TestBatchesAreDoneUpToTheFailure(t *testing.T) {
+	cases := []struct {
+		name string
+		done int
+		err  error
+		want string
+	}{
+		{"all", 3, nil, "ok ok ok"},
+		{"none failed but one is left", 2, nil, "ok ok defer"},
+		{"rejected", 1, Reject("x"), "ok reject defer"},
+		{"failed at once", 0, errors.New("x"), "retry defer defer"},
+		{"too many", 9, nil, "ok ok ok"},
+		{"all done and failed nevertheless", 3, errors.New("x"), "ok ok retry"},
+		{"negative", -1, Retry(), "retry defer defer"},
+	}
+	for _, each := range cases {
+		t.Run(each.name, func(t *testing.T) {
+			p := startProxy(t)
+			p.put("a", "a", "a")
+			var mu sync.Mutex
+			ends := map[int64]string{}
+			hooks := Hooks{HandleEnd: func(m *Message, outcome string) {
+				mu.Lock()
+				defer mu.Unlock()
+				ends[m.LeaseID] = outcome
+			}}
+			c := consumerOf(t, p, Observe(hooks))
+			c.with(func(ctx context.Context) error {
+				return c.RunBatches(ctx, func(_ context.Context, b *KeyBatch) (int, error) {
+					if len(b.Messages) != 3 || string(b.OrderKey) != "a" {
+						t.Errorf("batch: %v of %s", b.Messages, b.OrderKey)
+					}
+					return each.done, each.err
+				})
+			})
+			for n, want := range strings.Fields(each.want) {
+				p.untilVerdict(int64(n+1), want)
+			}
+			c.stop()
+			c.endsWell()
+			if got := fmt.Sprint(ends[1], " ", ends[2], " ", ends[3]); got != each.want {
+				t.Errorf("hooks were told %s", got)
+			}
+			if run := p.pulls[0].GetMaxRun(); run != batchRun {
+				t.Errorf("runs of %d were asked for", run)
+			}
+		})
+	}
+}
+
+func TestMessagesAcksAtTheEndOfTheBody(t *testing.T) {
+	p := startProxy(t)
+	p.put("a", "b", "c", "d")
+	c := consumerOf(t, p, Concurrency(1), Prefetch(8))
+	c.with(func(ctx context.Context) error {
+		for m := range c.Messages(ctx) {
+			switch m.Key {
+			case "b":
+				m.Settle(Reject("no"))
+				m.Settle(nil) // too late
+			case "c":
+				return nil // leaves the loop
+			}
+		}
+		return errors.New("the loop ended by itself")
+	})
+	c.endsWell()
+	for n, want := range []string{"ok", "reject", "defer", "defer"} {
+		p.untilVerdict(int64(n+1), want)
+	}
+	if c.Err() != nil {
+		t.Error(c.Err())
+	}
+}
+
+func TestTheLoopOverMessagesEndsWithItsContext(t *testing.T) {
+	p := startProxy(t)
+	p.put("a")
+	c := consumerOf(t, p, DrainTimeout(50*time.Millisecond))
+	c.with(func(ctx context.Context) error {
+		for m := range c.Messages(ctx) {
+			c.stop()
+			<-m.Context().Done()
+			m.Settle(context.Cause(m.Context()))
+		}
+		return c.Err()
+	})
+	c.endsWell()
+	p.untilVerdict(1, "defer")
+}
+
+func TestARefusalEndsTheConsumer(t *testing.T) {
+	p := startProxy(t)
+	p.script("pull", func(thrift.TStruct) thrift.TStruct {
+		return &consumer.ConsumerServicePullResult{
+			Error: &consumer.PullException{Code: 404, Message: "there is no group g"},
+		}
+	})
+	c := consumerOf(t, p).handling(func(context.Context, *Message) error { return nil })
+	err := c.ended()
+	var refused *RefusedError
+	if !errors.As(err, &refused) || refused.Code != 404 || Retriable(err) {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(err.Error(), "there is no group g") {
+		t.Errorf("its words are missing: %v", err)
+	}
+}
+
+func TestAConsumerIsUsedOnce(t *testing.T) {
+	p := startProxy(t)
+	c := consumerOf(t, p)
+	c.Stop() // before the start: it ends at once
+	if err := c.Run(context.Background(), nil); err != nil {
+		t.Error(err)
+	}
+	if err := c.Run(context.Background(), nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	for range c.Messages(context.Background()) {
+		t.Error("a message came")
+	}
+	if !errors.Is(c.Err(), ErrClosed) {
+		t.Errorf("got %v", c.Err())
+	}
+}
+
+func TestTheContextOfNewConsumerEndsItToo(t *testing.T) {
+	p := startProxy(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	c, err := NewConsumer(ctx, p.address, "g", silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if err := c.Run(context.Background(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// carry is a tracer that keeps the header in the context.
+type carry struct{}
+
+func (carry) Inject(ctx context.Context, carrier map[string]string) {
+	if parent, ok := ctx.Value(carry{}).(string); ok {
+		carrier["traceparent"] = parent
+	}
+}
+
+func (carry) Extract(ctx context.Context, carrier map[string]string) context.Context {
+	return context.WithValue(ctx, carry{}, fmt.Sprint(carrier))
+}
+
+func TestTracesComeWithMessages(t *testing.T) {
+	p := startProxy(t)
+	came := make(chan any, 1)
+	c := consumerOf(t, p, Trace(carry{})).handling(func(ctx context.Context, _ *Message) error {
+		came <- ctx.Value(carry{})
+		return nil
+	})
+	p.put("a")
+	if got := <-came; got != "map[traceparent:00-1-2-01]" {
+		t.Errorf("got %v", got)
+	}
+	c.stop()
+	c.endsWell()
+}

@@ -1,0 +1,357 @@
+package orderlane
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"orderlane/internal/gen/consumer"
+	"orderlane/internal/session"
+)
+
+func TestAddressesAreRead(t *testing.T) {
+	texts := map[string]string{
+		"proxy:9714": "proxy:9714", " 10.0.0.1 ": "10.0.0.1:9713", "[::1]:9714": "[::1]:9714",
+		"[fe80::1]": "[fe80::1]:9713", "a-b.example": "a-b.example:9713",
+	}
+	for text, want := range texts {
+		found, err := parseAddresses(text)
+		if err != nil || len(found) != 1 || found[0].String() != want {
+			t.Errorf("%q: got %v, %v", text, found, err)
+		}
+	}
+	if found, err := parseAddresses("a:1, b:2"); err != nil || len(found) != 2 {
+		t.Errorf("got %v, %v", found, err)
+	}
+}
+
+func TestOtherAddressesSayWhatIsRight(t *testing.T) {
+	others := []string{"", ":9713", "a:b", "a:0", "a:70000", "::1", "a b:1", "h:1:2", "a:+1", "[a]:1",
+		"a,,b", "[::1", "[1.2.3.4]:5"}
+	for _, text := range others {
+		if _, err := parseAddresses(text); err == nil || !strings.Contains(err.Error(), "host:port") {
+			t.Errorf("%q: got %v", text, err)
+		}
+	}
+}
+
+func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+	ctx := context.Background()
+	options := map[string]ConsumerOption{
+		"Concurrency is 0":     Concurrency(0),
+		"Prefetch is -1":       Prefetch(-1),
+		"MaxRun is 0":          MaxRun(0),
+		"Topics is empty":      Topics(),
+		"a name in it is":      Topics("orders", ""),
+		"AckLinger is -1ns":    AckLinger(-1),
+		"DrainTimeout is -1ns": DrainTimeout(-1),
+		"RequestTimeout is 0s": RequestTimeout(0),
+	}
+	for want, option := range options {
+		if _, err := NewConsumer(ctx, "a", "g", option); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+	if _, err := NewConsumer(ctx, "a", ""); err == nil {
+		t.Error("a consumer without a group")
+	}
+	if _, err := NewProducer("a:b"); err == nil {
+		t.Error("a producer without an address")
+	}
+	if _, err := NewPuller("a", ""); err == nil {
+		t.Error("a puller without a group")
+	}
+}
+
+func TestRunsNeedRoom(t *testing.T) {
+	cases := map[string]struct {
+		options []ConsumerOption
+		want    int
+	}{
+		"default":    {nil, 8},
+		"as many":    {[]ConsumerOption{Concurrency(20)}, 20},
+		"runs":       {[]ConsumerOption{MaxRun(16)}, 32},
+		"short runs": {[]ConsumerOption{Concurrency(9), MaxRun(2)}, 9},
+		"said":       {[]ConsumerOption{Prefetch(0), MaxRun(16)}, 0},
+	}
+	for name, each := range cases {
+		settings := newSettings("a")
+		for _, option := range each.options {
+			option.ofConsumer(settings)
+		}
+		if got := settings.session(1).Prefetch; got != each.want {
+			t.Errorf("%s: got %d, want %d", name, got, each.want)
+		}
+	}
+}
+
+func TestTLSFilesThatCannotBeUsedAreNamed(t *testing.T) {
+	empty := t.TempDir() + "/empty.pem"
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, files := range map[string]TLSFiles{
+		"no such file":             {CA: t.TempDir() + "/none.pem"},
+		"holds no certificate":     {CA: empty},
+		"needs both files":         {Cert: empty},
+		"empty.pem cannot be used": {Cert: empty, Key: empty},
+	} {
+		if _, err := LoadTLS(files); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+func TestAFarRetryFitsTheWire(t *testing.T) {
+	outcome, _ := outcomeOf(RetryAfter(math.MaxInt64))
+	if *outcome.AfterMs != math.MaxInt32 {
+		t.Errorf("got %d", *outcome.AfterMs)
+	}
+	if outcome, _ = outcomeOf(RetryAfter(-time.Second)); *outcome.AfterMs != 0 {
+		t.Errorf("got %d", *outcome.AfterMs)
+	}
+}
+
+func TestReasonsAreShortAndValid(t *testing.T) {
+	outcome, planned := outcomeOf(errors.New("\xff" + strings.Repeat("é", 300)))
+	if planned || outcome.Kind != session.Retry || outcome.Reason != "?"+strings.Repeat("é", 199) {
+		t.Errorf("got %v, %t", outcome, planned)
+	}
+}
+
+// ---- answers ---------------------------------------------------------------------------------
+
+// answerFrame is an answer to the first pull.
+func answerFrame(t testing.TB, kind thrift.TMessageType, answer thrift.TStruct) []byte {
+	t.Helper()
+	out := thrift.NewTMemoryBuffer()
+	if err := encode(out, "pull", 1, answer); err != nil {
+		t.Fatal(err)
+	}
+	frame := out.Bytes()[4:]
+	frame[1] = frame[1]&0x1f | byte(kind)<<5
+	return frame
+}
+
+func decodePull(frame []byte) error {
+	return decode(frame, "pull", 1, &consumer.ConsumerServicePullResult{}, "proxy:1")
+}
+
+func TestAnAnswerIsToldFromAFault(t *testing.T) {
+	reply := &consumer.ConsumerServicePullResult{Success: &consumer.PullResponse{}}
+	if err := decodePull(answerFrame(t, thrift.REPLY, reply)); err != nil {
+		t.Errorf("a reply: %v", err)
+	}
+	for kind, again := range map[int32]bool{
+		thrift.INTERNAL_ERROR: true, thrift.UNKNOWN_METHOD: false,
+	} {
+		fault := thrift.NewTApplicationException(kind, "disk full")
+		err := decodePull(answerFrame(t, thrift.EXCEPTION, fault.(thrift.TStruct)))
+		var told *FaultError
+		if !errors.As(err, &told) || Retriable(err) != again ||
+			!strings.Contains(err.Error(), "disk full") {
+			t.Errorf("a fault: %v", err)
+		}
+	}
+	var protocol *ProtocolError
+	another := decode(answerFrame(t, thrift.REPLY, reply), "pull", 2, reply, "proxy:1")
+	if !errors.As(another, &protocol) || !strings.Contains(another.Error(), "pull number 2 was") {
+		t.Errorf("another call's: %v", another)
+	}
+	nothing := decodePull(answerFrame(t, thrift.REPLY, &consumer.ConsumerServicePullResult{}))
+	if !errors.As(nothing, &protocol) || !strings.Contains(nothing.Error(), "with nothing") {
+		t.Errorf("nothing: %v", nothing)
+	}
+}
+
+// Else a few bytes a level would use up the stack, which no program survives.
+func TestDeepAnswersAreRefused(t *testing.T) {
+	deep := &consumer.PullResponse{}
+	for range 1000 {
+		deep = &consumer.PullResponse{More: []*consumer.PullResponse{deep}}
+	}
+	err := decodePull(answerFrame(t, thrift.REPLY, &consumer.ConsumerServicePullResult{Success: deep}))
+	if !errors.Is(err, errTooDeep) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Bytes from another server are an error, nothing else.
+func FuzzAnswer(f *testing.F) {
+	lease, text := int64(1), "text"
+	full := &consumer.PullResponse{
+		Context: &consumer.Context{GroupId: "g", Topic: "t", Qid: "q"}, Home: &text,
+		Messages: []*consumer.Message{{LeaseId: &lease, Value: []byte("body"), MessageId: &text}},
+	}
+	frame := answerFrame(f, thrift.REPLY, &consumer.ConsumerServicePullResult{Success: full})
+	f.Add(frame)
+	for cut := range len(frame) {
+		f.Add(frame[:cut])
+	}
+	f.Add([]byte("\x82\x41\x01\x04pull\x0c\x00\x00\x19\xfc\xff\xff\xff\xff\x07"))
+	f.Add([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		var result consumer.ConsumerServicePullResult
+		if err := decode(frame, "pull", 1, &result, "proxy:1"); err == nil {
+			_, _ = session.ReadAnswer(result.Success, 0)
+		}
+	})
+}
+
+// serverThat does this with each connection.
+func serverThat(t *testing.T, serve func(net.Conn)) address {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			socket, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serve(socket)
+		}
+	}()
+	found, err := parseAddress(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestACallEndsHoweverTheServerBehaves(t *testing.T) {
+	answers := map[string]struct {
+		serve func(net.Conn)
+		want  string
+		broke bool
+	}{
+		"silence": {func(socket net.Conn) { io.Copy(io.Discard, socket) }, "within 150ms", false},
+		"the end": {func(socket net.Conn) {
+			io.ReadAtLeast(socket, make([]byte, 100), 10)
+			socket.Close()
+		}, "closed the connection", true},
+		"half a frame": {func(socket net.Conn) {
+			io.ReadAtLeast(socket, make([]byte, 100), 10)
+			socket.Write([]byte{0, 0, 0, 9, 1})
+		}, "within 150ms", false},
+		"another protocol": {func(socket net.Conn) { socket.Write([]byte("HTTP/1.1")) },
+			"no length of a Thrift frame", false},
+		"a negative length": {func(socket net.Conn) { socket.Write([]byte{255, 255, 255, 255}) },
+			"no length of a Thrift frame", false},
+	}
+	for name, each := range answers {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			dialer := dialer{timeout: time.Second}
+			connection, err := dialer.open(ctx, serverThat(t, each.serve), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer connection.close()
+			arguments := &consumer.ConsumerServicePullArgs{Request: &consumer.PullRequest{}}
+			var answer consumer.ConsumerServicePullResult
+			err = connection.call(ctx, "pull", arguments, &answer, 150*time.Millisecond)
+			if err == nil || !strings.Contains(err.Error(), each.want) || broke(err) != each.broke {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestACallEndsWithItsContext(t *testing.T) {
+	to := serverThat(t, func(socket net.Conn) { io.Copy(io.Discard, socket) })
+	dialer := dialer{timeout: time.Second}
+	connection, err := dialer.open(context.Background(), to, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })
+	arguments := &consumer.ConsumerServicePullArgs{Request: &consumer.PullRequest{}}
+	var answer consumer.ConsumerServicePullResult
+	err = connection.call(ctx, "pull", arguments, &answer, time.Hour)
+	if !errors.Is(err, cause) || !connection.closed {
+		t.Errorf("got %v, closed %t", err, connection.closed)
+	}
+}
+
+// ---- the plain calls -------------------------------------------------------------------------
+
+func TestThePlainCalls(t *testing.T) {
+	p := startProxy(t)
+	p.put("a", "b")
+	p.notHeld[2] = true
+	ctx := context.Background()
+	puller, err := NewPuller(p.address, "g", ClientID("c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := puller.Pull(ctx, 5, time.Second)
+	if err != nil || len(messages) != 2 {
+		t.Fatalf("got %v, %v", messages, err)
+	}
+	before := messages[0].Deadline()
+	if held, err := puller.Extend(ctx, messages[0], time.Minute); !held || err != nil {
+		t.Errorf("extend: %t, %v", held, err)
+	}
+	if longer := messages[0].Deadline().Sub(before); longer < 50*time.Second {
+		t.Errorf("it is longer by %v", longer)
+	}
+	if held, err := puller.Extend(ctx, messages[1], time.Second); held || err != nil {
+		t.Errorf("extend of a lost one: %t, %v", held, err)
+	}
+	if held, err := puller.Settle(ctx, messages[0], RetryAfter(time.Second)); !held || err != nil {
+		t.Errorf("settle: %t, %v", held, err)
+	}
+	p.untilVerdict(1, "retry after 1000 ms")
+	if held, err := puller.Settle(ctx, messages[1], nil); held || err != nil {
+		t.Errorf("settle of a lost one: %t, %v", held, err)
+	}
+	if !messages[1].LeaseLost() || messages[0].LeaseLost() {
+		t.Error("what the messages know")
+	}
+	puller.Close()
+	if _, err := puller.Pull(ctx, 1, 0); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestAPullerConnectsAnewAfterAnError(t *testing.T) {
+	p := startProxy(t)
+	p.script("pull", hangUp)
+	p.put("a")
+	puller, err := NewPuller("127.0.0.1:1,"+p.address, "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer puller.Close()
+	ctx := context.Background()
+	var lost *ConnectionError
+	if _, err := puller.Pull(ctx, 1, 0); !errors.As(err, &lost) || !lost.Broke {
+		t.Errorf("got %v", err)
+	}
+	if messages, err := puller.Pull(ctx, 1, time.Second); err != nil || len(messages) != 1 {
+		t.Errorf("got %v, %v", messages, err)
+	}
+}
+
+func TestABadBodyNamesItsMessage(t *testing.T) {
+	m := &Message{Topic: "orders", Queue: "broker-a_0#1", Offset: 7, Attempt: 2, Body: []byte("\xff")}
+	err := m.JSON(new(any))
+	if err == nil || !strings.Contains(err.Error(), "orders/broker-a_0#1 at offset 7 (attempt 2)") {
+		t.Errorf("got %v", err)
+	}
+}
