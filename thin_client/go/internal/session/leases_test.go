@@ -11,6 +11,7 @@ func TestS5LeasesOfSeveralLengthsAreExtendedByTheShortest(t *testing.T) {
 	s := sessionWith(4, 0)
 	pulled(t, s, answerWith("a:1", 9000, 1), begin)
 	short := pulled(t, s, answerWith("a:1", 3000, 2), begin)[0]
+	pulled(t, s, answerWith("a:1", 6000, 3), begin)
 	home := s.Homes()["a:1"]
 
 	equal(t, "due", s.ControlAt(home), begin+1000*ms)
@@ -18,7 +19,7 @@ func TestS5LeasesOfSeveralLengthsAreExtendedByTheShortest(t *testing.T) {
 	s.ControlAnswered(home, &consumer.AckAnswer{})
 
 	equal(t, "asked for", extend.Ms, 3000)
-	equal(t, "leases", len(extend.Leases), 2)
+	equal(t, "leases", len(extend.Leases), 3)
 	equal(t, "deadline", short.Deadline(), begin+4000*ms)
 	equal(t, "due again", s.ControlAt(home), begin+2000*ms)
 }
