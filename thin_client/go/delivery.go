@@ -27,6 +27,7 @@ const (
 	codeTooFast = 15
 	codeEnding  = 20
 	codeBehind  = 70
+	codeRefused = 71
 )
 
 // isTriedAgain: the same message is sent again under the same id.
@@ -37,6 +38,9 @@ func isTriedAgain(code int) bool {
 	}
 	return false
 }
+
+// isRefusedWhole: nothing of a batch was stored.
+func isRefusedWhole(code int) bool { return code == codeIllegal || code == codeRefused }
 
 // mayBeStored: nobody knows whether it was.
 func mayBeStored(code int) bool { return code == codeUnknown || code == codeTimeout }
@@ -173,8 +177,8 @@ func (d *delivery) read(sent []*parcel, result *producer.Result_, whole string) 
 			if each.GetMsg() != "" { // absent: as the one before
 				reason = each.GetMsg()
 			}
-		} else if parcel.code = int(result.Code); len(sent) > 1 && parcel.code != codeIllegal {
-			parcel.code = codeUnknown // of a batch some may be stored, unless it was refused whole
+		} else if parcel.code = int(result.Code); len(sent) > 1 && !isRefusedWhole(parcel.code) {
+			parcel.code = codeUnknown // some may be stored
 		}
 		parcel.stored = parcel.code == codeStored
 		parcel.doubtful = parcel.doubtful || mayBeStored(parcel.code)

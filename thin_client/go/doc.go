@@ -1,5 +1,5 @@
-// Package orderlane pulls, handles and acks the messages of a consumer group from an orderlane proxy,
-// and sends messages. It knows no offsets, no rebalancing and no brokers.
+// Package orderlane pulls, handles and acks the messages of a consumer group from an orderlane
+// proxy, and sends messages. It knows no offsets, no rebalancing and no brokers.
 //
 // A Consumer handles messages of different keys at a time, and those of one key in their order:
 //
@@ -11,5 +11,6 @@
 //		return charge(ctx, message.Body) // nil acks, an error means retry
 //	})
 //
-// A Producer sends messages, those of one key to one queue. A Puller has the plain calls, one by one.
+// A Producer sends messages, those of one key to one queue. A Puller has the plain calls, one by
+// one.
 package orderlane

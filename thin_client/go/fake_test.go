@@ -18,8 +18,8 @@ import (
 	"orderlane/internal/gen/producer"
 )
 
-// fakeProxy gives out what was put and records what it is told. A script serves one call of a method
-// in place of the plain answer; nil from it ends the connection.
+// fakeProxy gives out what was put and records what it is told. A script serves one call of a
+// method in place of the plain answer; nil from it ends the connection.
 type fakeProxy struct {
 	t        *testing.T
 	listener net.Listener

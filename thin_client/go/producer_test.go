@@ -174,6 +174,24 @@ func TestErrorsOfABatchAreThoseOfItsMessages(t *testing.T) {
 	}
 }
 
+func TestOfABatchThatWasRefusedWholeNothingIsStored(t *testing.T) {
+	for code, unknown := range map[int32]bool{11: false, 71: false, 14: true} {
+		p := startProxy(t)
+		p.script("sendBatchSync", func(thrift.TStruct) thrift.TStruct {
+			result := &producer.Result_{Code: code, Msg: "no"}
+			return &producer.ProducerServiceSendBatchSyncResult{Success: result}
+		})
+		messages := []Outgoing{{Topic: "orders"}, {Topic: "orders"}}
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		_, err := producerOf(t, p).SendBatch(ctx, messages)
+		cancel()
+		var failed *SendError
+		if !errors.As(err, &failed) || failed.OutcomeUnknown != unknown {
+			t.Errorf("%d: got %v", code, err)
+		}
+	}
+}
+
 // Only what is not known to be stored goes again.
 func TestTheRestOfABatchIsSentAgain(t *testing.T) {
 	p := startProxy(t)

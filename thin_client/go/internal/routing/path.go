@@ -56,8 +56,8 @@ func ParsePath(text string) (*Path, error) {
 }
 
 // Key is the text of the value in the body to which the path leads: a string as it is, anything
-// else as canonical JSON, as proxies make order keys of it. False without such a value, or for null.
-// A body that is no JSON is an error.
+// else as canonical JSON, as proxies make order keys of it. False without such a value, or for
+// null. A body that is no JSON is an error.
 func (p *Path) Key(body []byte) (key string, found bool, err error) {
 	value, err := decode(body)
 	if err != nil {
