@@ -65,7 +65,8 @@ func (p *Producer) SendBatch(ctx context.Context, messages []Outgoing) ([]string
 	}
 	deadline := now() + p.settings.sendTimeout
 	if at, limited := ctx.Deadline(); limited {
-		deadline = now() + time.Until(at)
+		left := time.Until(at) // of which the answer to the last try may need a part
+		deadline = now() + left - min(left/4, answerRoom)
 	}
 	deliveries, err := p.deliveries(ctx, messages, deadline)
 	if err != nil || len(deliveries) == 0 {
