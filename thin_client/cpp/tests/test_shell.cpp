@@ -1,0 +1,242 @@
+// The threads around the session, against a proxy in this process. Made to be run with sanitizers.
+#include "fake_proxy.hpp"
+
+#include <orderlane/orderlane.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <doctest/doctest.h>
+#include <map>
+#include <stdexcept>
+#include <thread>
+#include <unistd.h>
+
+using namespace std::chrono_literals;
+using orderlane::Consumer;
+using orderlane::ConsumerOptions;
+using orderlane::LogLevel;
+using orderlane::Message;
+using orderlane::Outcome;
+
+namespace {
+
+ConsumerOptions options_for(const fake::Proxy& proxy) {
+    ConsumerOptions options{.servers = proxy.server.address(), .group = "g"};
+    options.logger = [](LogLevel, std::string_view) {};
+    return options;
+}
+
+/// Stops the consumer once so many messages have ended so.
+std::jthread stop_after(Consumer& consumer, fake::Proxy& proxy, const char* outcome,
+                        std::size_t count) {
+    return std::jthread([&consumer, &proxy, outcome, count] {
+        CHECK(proxy.messages->wait_for(outcome, count));
+        consumer.stop();
+    });
+}
+
+}  // namespace
+
+TEST_CASE("keys are handled in parallel, each in its order, and everything is acked") {
+    fake::Proxy proxy;
+    constexpr int keys = 20, each = 25;
+    for (int key = 0; key < keys; ++key) proxy.messages->put("k" + std::to_string(key), each);
+    auto options = options_for(proxy);
+    options.concurrency = 6;
+    SUBCASE("one by one") {}
+    SUBCASE("in runs") { options.max_run = 5; }
+    std::atomic<int> started = 0, ended = 0;
+    options.hooks.handle_start = [&](const Message&) { ++started; };
+    options.hooks.handle_end = [&](const Message&, Outcome::Kind) {
+        ++ended;
+        throw std::runtime_error("a hook that fails is harmless");
+    };
+    Consumer consumer(options);
+    std::mutex mutex;
+    std::map<std::string, std::int64_t> last;
+    std::map<std::string, int> at_work;
+    const auto stopper = stop_after(consumer, proxy, "ok", keys * each);
+    consumer.run([&](const Message& message) {
+        {
+            const std::lock_guard lock(mutex);
+            CHECK(++at_work[*message.order_key] == 1);
+            CHECK(last[*message.order_key] < message.offset);
+            last[*message.order_key] = message.offset;
+        }
+        if (message.offset % 7 == 0) std::this_thread::sleep_for(1ms);
+        const std::lock_guard lock(mutex);
+        --at_work[*message.order_key];
+    });
+    CHECK(proxy.messages->with("ok").size() == keys * each);
+    CHECK(started == keys * each);
+    CHECK(ended == keys * each);
+    CHECK(consumer.abandoned() == 0);
+}
+
+TEST_CASE("what a handler throws is an outcome, and reaches the operator") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 1);
+    Consumer consumer(options_for(proxy));
+    SUBCASE("an exception: retry") {
+        const auto stopper = stop_after(consumer, proxy, "retry", 1);
+        consumer.run([](const Message&) { throw std::domain_error("no"); });
+        CHECK(proxy.messages->last_reason() == "std::domain_error: no");
+    }
+    SUBCASE("what is no exception: retry") {
+        const auto stopper = stop_after(consumer, proxy, "retry", 1);
+        consumer.run([](const Message&) { throw 7; });
+        CHECK(proxy.messages->last_reason() == "int");
+    }
+    SUBCASE("an outcome") {
+        const auto stopper = stop_after(consumer, proxy, "reject", 1);
+        consumer.run([](const Message&) { throw Outcome::reject("bad"); });
+        CHECK(proxy.messages->last_reason() == "bad");
+    }
+    SUBCASE("Stopped: given back") {
+        const auto stopper = stop_after(consumer, proxy, "defer", 1);
+        consumer.run([](const Message&) { throw orderlane::Stopped(); });
+    }
+}
+
+TEST_CASE("batches hold the messages of one key, and end where the handler says") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 4);
+    auto options = options_for(proxy);
+    options.max_run = 4;
+    Consumer consumer(options);
+    const auto stopper = stop_after(consumer, proxy, "defer", 1);
+    consumer.run_batches([](const orderlane::KeyBatch& batch) {
+        REQUIRE(batch.size() == 4);
+        CHECK_FALSE(batch.stop_token().stop_requested());
+        batch.done(2);
+        throw std::runtime_error("the third");
+    });
+    CHECK(proxy.messages->with("ok") == std::vector<std::int64_t>{1, 2});
+    CHECK(proxy.messages->with("retry") == std::vector<std::int64_t>{3});
+    CHECK(proxy.messages->with("defer") == std::vector<std::int64_t>{4});
+}
+
+TEST_CASE("the serial form: verdicts by scope, and the destructor drains") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 3);
+    {
+        Consumer consumer(options_for(proxy));
+        if (auto first = consumer.next()) first->ok();
+        if (auto second = consumer.next()) {
+            second->settle(Outcome::reject());
+            CHECK_THROWS_AS(second->ok(), std::logic_error);
+        }
+        const auto third = consumer.next();
+        REQUIRE(third);
+        CHECK((*third)->offset == 3);
+    }
+    CHECK(proxy.messages->with("ok") == std::vector<std::int64_t>{1});
+    CHECK(proxy.messages->with("reject") == std::vector<std::int64_t>{2});
+    CHECK(proxy.messages->with("retry") == std::vector<std::int64_t>{3});
+    CHECK(proxy.messages->last_reason() == "its scope ended without a verdict");
+}
+
+TEST_CASE("at the end of the drain handlers are asked to end, and are waited for") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 1);
+    auto options = options_for(proxy);
+    options.drain_timeout = 50ms;
+    Consumer consumer(options);
+    std::jthread stopper;
+    consumer.run([&](const Message& message) {
+        stopper = std::jthread([&] { consumer.stop(); });
+        while (!message.stop_token().stop_requested()) std::this_thread::sleep_for(1ms);
+        CHECK_FALSE(message.lease_lost());
+        message.throw_if_stopped();
+    });
+    CHECK(proxy.messages->with("defer") == std::vector<std::int64_t>{1});
+    CHECK(consumer.abandoned() == 0);
+}
+
+TEST_CASE("a handler that takes no notice is left alone") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 1);
+    auto options = options_for(proxy);
+    options.drain_timeout = 10ms;
+    Consumer consumer(options);
+    const auto released = std::make_shared<std::atomic<bool>>(false);
+    const auto ended = std::make_shared<std::atomic<bool>>(false);
+    std::jthread stopper;
+    consumer.run([&stopper, &consumer, released, ended](const Message&) {
+        stopper = std::jthread([&] { consumer.stop(); });
+        while (!*released) std::this_thread::sleep_for(1ms);
+        *ended = true;
+    });
+    CHECK(consumer.abandoned() == 1);
+    *released = true;
+    while (consumer.abandoned() > 0) std::this_thread::sleep_for(1ms);
+    CHECK(*ended);
+    CHECK(proxy.messages->with("ok").empty());  // nobody is there to tell
+}
+
+TEST_CASE("a signal drains") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 3);
+    Consumer consumer(options_for(proxy));
+    const orderlane::StopOnSignals signals(consumer);
+    consumer.run([](const Message&) { ::kill(::getpid(), SIGTERM); });
+    CHECK(proxy.messages->with("ok").size() >= 1);
+}
+
+TEST_CASE("without a proxy a consumer tries again until it is stopped") {
+    ConsumerOptions options{.servers = "127.0.0.1:1", .group = "g"};
+    options.logger = [](LogLevel, std::string_view) {};
+    std::atomic<int> errors = 0;
+    options.hooks.error = [&](const orderlane::Error& error) {
+        CHECK(error.retriable());
+        ++errors;
+    };
+    Consumer consumer(options);
+    const std::jthread stopper([&] {
+        while (errors < 2) std::this_thread::sleep_for(1ms);
+        consumer.stop();
+    });
+    consumer.run([](const Message&) {});
+    CHECK_THROWS_AS(consumer.run([](const Message&) {}), std::logic_error);
+}
+
+namespace {
+
+class Store : public orderlane::gen::producer::ProducerServiceNull {
+public:
+    void sendSync(orderlane::gen::producer::Result& result,
+                  const orderlane::gen::producer::Message& message, const int64_t) override {
+        const std::lock_guard lock(mutex);
+        keys.push_back(message.key);
+        const bool busy = keys.size() % 3 == 0;
+        result.__set_code(busy ? 15 : 0);
+        if (!busy) stored.push_back(message.body);
+    }
+    std::mutex mutex;
+    std::vector<std::string> keys, stored;
+};
+
+}  // namespace
+
+TEST_CASE("threads share a producer; what is refused for a while is sent again") {
+    const auto store = std::make_shared<Store>();
+    const fake::Server server(
+        std::make_shared<orderlane::gen::producer::ProducerServiceProcessor>(store));
+    orderlane::Producer producer({.servers = server.address(),
+                                  .logger = [](LogLevel, std::string_view) {}});
+    {
+        std::vector<std::jthread> senders;
+        for (int number = 0; number < 4; ++number) {
+            senders.emplace_back([&producer, number] {
+                for (int count = 0; count < 5; ++count) {
+                    producer.send({.topic = "t",
+                                   .body = std::to_string(count),
+                                   .key = std::to_string(number)});
+                }
+            });
+        }
+    }
+    CHECK(store->stored.size() == 20);
+    CHECK(producer.send_batch(std::vector<orderlane::Outgoing>{}).empty());
+}
