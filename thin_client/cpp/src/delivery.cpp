@@ -35,7 +35,7 @@ constexpr std::size_t max_request_bytes = 5'000'000, batch_bytes = 2'000'000;
 /// Longest that one try may take; then the next one begins.
 constexpr Nanos longest_try_ns = 3'000 * ms;
 
-constexpr int unknown_error = 10, illegal = 11, timed_out = 12;
+constexpr int unknown_error = 10, illegal = 11, timed_out = 12, not_allowed = 71;
 
 /// Codes after which the same message is sent again under the same id: unknown error, time-out, too
 /// fast, shutting down, behind one that failed.
@@ -191,7 +191,8 @@ std::optional<Nanos> Delivery::pause_after(const gen::producer::Result& result, 
     }
     std::string text = result.msg.empty() ? "no reason given" : result.msg;
     // Of a batch some may be stored, unless it was refused whole.
-    const bool is_known = sent.size() == 1 || result.code == illegal;
+    const bool is_known =
+        sent.size() == 1 || result.code == illegal || result.code == not_allowed;
     const bool is_detailed = result.__isset.messages && result.messages.size() == sent.size();
     std::map<std::size_t, Reason> reasons;
     std::optional<int> final_code;

@@ -176,6 +176,18 @@ TEST_CASE("what is stored is not sent again, and what failed is told by message"
     }
 }
 
+TEST_CASE("a batch that was refused whole is stored in no part") {
+    auto made = cut({{.topic = "t", .body = "1"}, {.topic = "t", .body = "2"}});
+    try {
+        static_cast<void>(made.front().pause_after(result(71), 0, 1.0));
+        FAIL("nothing was thrown");
+    } catch (const SendFailed& error) {
+        CHECK(error.failures.size() == 2);
+        CHECK(error.failures[1].code == 71);
+        CHECK_FALSE(error.outcome_unknown());
+    }
+}
+
 TEST_CASE("a send is tried until its deadline") {
     auto made = cut({{.topic = "t", .body = "1"}});
     auto& request = made.front();
