@@ -2,12 +2,11 @@
 
 #include "stream.hpp"
 
-#include <array>
+#include <atomic>
 #include <cerrno>
-#include <poll.h>
-#include <pthread.h>
-#include <stop_token>
-#include <sys/signalfd.h>
+#include <cstdint>
+#include <stdexcept>
+#include <sys/eventfd.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -15,39 +14,56 @@
 namespace orderlane {
 namespace {
 
-sigset_t stop_signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    return set;
+/// What the handler writes to; -1: nobody listens. A handler gets nothing but the signal's number,
+/// so this one thing has to be the process's.
+std::atomic<int> event{-1};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+constexpr std::uint64_t one_signal = 1;
+/// Beyond any count of signals: the waiter is to end.
+constexpr std::uint64_t the_end = std::uint64_t{1} << 32;
+
+void on_signal(int) {
+    const int saved = errno;
+    const int to = event;
+    if (to >= 0 && ::write(to, &one_signal, sizeof one_signal) < 0) {
+        // Its counter is full: there are signals enough.
+    }
+    errno = saved;
 }
 
 }  // namespace
 
-StopOnSignals::StopOnSignals(Consumer& consumer) {
-    const sigset_t set = stop_signals();
-    pthread_sigmask(SIG_BLOCK, &set, &former_);
-    detail::Descriptor signals(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (signals.get() < 0) throw std::system_error(errno, std::generic_category(), "signalfd");
-    waiter_ = std::jthread([&consumer, signals = std::move(signals)](const std::stop_token& stop) {
-        detail::Interrupt end;
-        const std::stop_callback trip(stop, [&end] { end.trip(); });
-        for (;;) {
-            std::array<pollfd, 2> polled{pollfd{signals.get(), POLLIN, 0},
-                                         pollfd{end.descriptor(), POLLIN, 0}};
-            ::poll(polled.data(), polled.size(), -1);
-            if (stop.stop_requested()) return;
-            signalfd_siginfo signal{};
-            if (::read(signals.get(), &signal, sizeof signal) > 0) consumer.stop();
+StopOnSignals::StopOnSignals(std::vector<Consumer*> consumers) {
+    detail::Descriptor made(::eventfd(0, EFD_CLOEXEC));
+    if (made.get() < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+    int nobody = -1;
+    if (!event.compare_exchange_strong(nobody, made.get())) {
+        throw std::logic_error(
+            "there is a StopOnSignals already: give all consumers to one of them");
+    }
+    waiter_ = std::jthread([consumers = std::move(consumers), made = std::move(made)] {
+        std::uint64_t count = 0;
+        while (::read(made.get(), &count, sizeof count) > 0 && count < the_end) {
+            for (; count > 0; --count) {
+                for (auto* consumer : consumers) consumer->stop();
+            }
         }
     });
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    ::sigaction(SIGTERM, &action, &former_term_);
+    ::sigaction(SIGINT, &action, &former_int_);
 }
 
 StopOnSignals::~StopOnSignals() {
-    waiter_.request_stop();
+    ::sigaction(SIGTERM, &former_term_, nullptr);
+    ::sigaction(SIGINT, &former_int_, nullptr);
+    const int to = event.exchange(-1);
+    [[maybe_unused]] const auto written = ::write(to, &the_end, sizeof the_end);
     waiter_.join();
-    pthread_sigmask(SIG_SETMASK, &former_, nullptr);
 }
 
 }  // namespace orderlane

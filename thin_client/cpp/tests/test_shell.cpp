@@ -180,6 +180,7 @@ TEST_CASE("a signal drains") {
     proxy.messages->put("a", 3);
     Consumer consumer(options_for(proxy));
     const orderlane::StopOnSignals signals(consumer);
+    CHECK_THROWS_AS(orderlane::StopOnSignals{consumer}, std::logic_error);
     consumer.run([](const Message&) { ::kill(::getpid(), SIGTERM); });
     CHECK(proxy.messages->with("ok").size() >= 1);
 }
