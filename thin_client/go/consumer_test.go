@@ -9,10 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/apache/thrift/lib/go/thrift"
-
-	"orderlane/internal/gen/consumer"
 )
 
 // consuming runs a consumer; stop ends it and gives what Run returned.
@@ -169,63 +165,6 @@ func TestAHandlersContextEndsWithItsLease(t *testing.T) {
 	c.endsWell()
 }
 
-func TestS8TheDrainWaitsForHandlersAndGivesBackTheRest(t *testing.T) {
-	p := startProxy(t)
-	begun := make(chan struct{})
-	c := consumerOf(t, p, Concurrency(1), Prefetch(4)).handling(
-		func(ctx context.Context, m *Message) error {
-			close(begun)
-			time.Sleep(50 * time.Millisecond)
-			return ctx.Err() // the end of Run's context is not that of the handler's
-		})
-	p.put("a", "b", "c")
-	<-begun
-	c.stop()
-	c.endsWell()
-	p.untilVerdict(1, "ok")
-	p.untilVerdict(2, "defer")
-	p.untilVerdict(3, "defer")
-}
-
-func TestADrainThatTakesTooLongCancelsHandlers(t *testing.T) {
-	for name, end := range map[string]func(c *consuming){
-		"time-out": func(c *consuming) { c.stop() },
-		"at once":  func(c *consuming) { c.StopNow() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := startProxy(t)
-			begun, free := make(chan struct{}, 2), make(chan struct{})
-			defer close(free)
-			limit := 100 * time.Millisecond
-			if name == "at once" {
-				limit = time.Hour
-			}
-			c := consumerOf(t, p, DrainTimeout(limit)).handling(
-				func(ctx context.Context, m *Message) error {
-					begun <- struct{}{}
-					if m.Key == "stubborn" {
-						<-free
-						return nil
-					}
-					<-ctx.Done()
-					if !errors.Is(context.Cause(ctx), ErrDrainTimeout) {
-						t.Errorf("cause: %v", context.Cause(ctx))
-					}
-					return ctx.Err()
-				})
-			p.put("a", "stubborn")
-			<-begun
-			<-begun
-			end(c)
-			c.endsWell()
-			p.untilVerdict(1, "defer")
-			if p.verdicts[2] != "" {
-				t.Errorf("of the stubborn one the proxy was told %s", p.verdicts[2])
-			}
-		})
-	}
-}
-
 func TestBatchesAreDoneUpToTheFailure(t *testing.T) {
 	cases := []struct {
 		name string
@@ -317,52 +256,38 @@ func TestTheLoopOverMessagesEndsWithItsContext(t *testing.T) {
 	p.untilVerdict(1, "defer")
 }
 
-func TestARefusalEndsTheConsumer(t *testing.T) {
+func TestHooksAreToldInTheOrderOfEvents(t *testing.T) {
 	p := startProxy(t)
-	p.script("pull", func(thrift.TStruct) thrift.TStruct {
-		return &consumer.ConsumerServicePullResult{
-			Error: &consumer.PullException{Code: 404, Message: "there is no group g"},
-		}
+	p.script("pull", hangUp)
+	var mu sync.Mutex
+	var told []string
+	tell := func(format string, values ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, fmt.Sprintf(format, values...))
+	}
+	c := consumerOf(t, p, Logger(nil), silent, Concurrency(1), Observe(Hooks{
+		HandleStart: func(m *Message) { tell("start %d", m.LeaseID) },
+		HandleEnd:   func(m *Message, outcome string) { tell("end %d %s", m.LeaseID, outcome) },
+		Pulled: func(messages int) {
+			if messages > 0 {
+				tell("pulled %d", messages)
+			}
+		},
+		Settled: func(settled, notHeld int) { tell("settled %d, %d not held", settled, notHeld) },
+		Error:   func(err error) { tell("error, again %t", Retriable(err)) },
+	}))
+	c.handling(func(context.Context, *Message) error {
+		c.Stop() // so that the verdict cannot ride on a pull
+		return nil
 	})
-	c := consumerOf(t, p).handling(func(context.Context, *Message) error { return nil })
-	err := c.ended()
-	var refused *RefusedError
-	if !errors.As(err, &refused) || refused.Code != 404 || Retriable(err) {
-		t.Errorf("got %v", err)
-	}
-	if !strings.Contains(err.Error(), "there is no group g") {
-		t.Errorf("its words are missing: %v", err)
-	}
-}
-
-func TestAConsumerIsUsedOnce(t *testing.T) {
-	p := startProxy(t)
-	c := consumerOf(t, p)
-	c.Stop() // before the start: it ends at once
-	if err := c.Run(context.Background(), nil); err != nil {
-		t.Error(err)
-	}
-	if err := c.Run(context.Background(), nil); !errors.Is(err, ErrClosed) {
-		t.Errorf("got %v", err)
-	}
-	for range c.Messages(context.Background()) {
-		t.Error("a message came")
-	}
-	if !errors.Is(c.Err(), ErrClosed) {
-		t.Errorf("got %v", c.Err())
-	}
-}
-
-func TestTheContextOfNewConsumerEndsItToo(t *testing.T) {
-	p := startProxy(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	c, err := NewConsumer(ctx, p.address, "g", silent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.AfterFunc(20*time.Millisecond, cancel)
-	if err := c.Run(context.Background(), nil); err != nil {
-		t.Error(err)
+	p.put("a")
+	c.endsWell()
+	want := "error, again true; pulled 1; start 1; end 1 ok; settled 1, 0 not held"
+	mu.Lock()
+	defer mu.Unlock()
+	if got := strings.Join(told, "; "); got != want {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -171,7 +171,11 @@ func Trace(tracer Tracer) Option { return anyOption(func(s *settings) { s.tracer
 
 // Logger takes what the library has to say. Default: slog's own.
 func Logger(logger *slog.Logger) Option {
-	return anyOption(func(s *settings) { s.logger = logger })
+	return anyOption(func(s *settings) {
+		if logger != nil {
+			s.logger = logger
+		}
+	})
 }
 
 // Observe has a consumer call these, for histories and metrics.

@@ -1,0 +1,119 @@
+package orderlane
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/apache/thrift/lib/go/thrift"
+
+	"orderlane/internal/gen/consumer"
+)
+
+func TestS8TheDrainWaitsForHandlersAndGivesBackTheRest(t *testing.T) {
+	p := startProxy(t)
+	begun := make(chan struct{})
+	c := consumerOf(t, p, Concurrency(1), Prefetch(4)).handling(
+		func(ctx context.Context, m *Message) error {
+			close(begun)
+			time.Sleep(50 * time.Millisecond)
+			return ctx.Err() // the end of Run's context is not that of the handler's
+		})
+	p.put("a", "b", "c")
+	<-begun
+	c.stop()
+	c.endsWell()
+	p.untilVerdict(1, "ok")
+	p.untilVerdict(2, "defer")
+	p.untilVerdict(3, "defer")
+}
+
+func TestADrainThatTakesTooLongCancelsHandlers(t *testing.T) {
+	for name, end := range map[string]func(c *consuming){
+		"time-out": func(c *consuming) { c.stop() },
+		"at once":  func(c *consuming) { c.StopNow() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startProxy(t)
+			begun, free := make(chan struct{}, 2), make(chan struct{})
+			defer close(free)
+			limit := 100 * time.Millisecond
+			if name == "at once" {
+				limit = time.Hour
+			}
+			c := consumerOf(t, p, DrainTimeout(limit)).handling(
+				func(ctx context.Context, m *Message) error {
+					begun <- struct{}{}
+					if m.Key == "stubborn" {
+						<-free
+						return nil
+					}
+					<-ctx.Done()
+					if !errors.Is(context.Cause(ctx), ErrDrainTimeout) {
+						t.Errorf("cause: %v", context.Cause(ctx))
+					}
+					return ctx.Err()
+				})
+			p.put("a", "stubborn")
+			<-begun
+			<-begun
+			end(c)
+			c.endsWell()
+			p.untilVerdict(1, "defer")
+			if p.verdicts[2] != "" {
+				t.Errorf("of the stubborn one the proxy was told %s", p.verdicts[2])
+			}
+		})
+	}
+}
+
+func TestARefusalEndsTheConsumer(t *testing.T) {
+	p := startProxy(t)
+	p.script("pull", func(thrift.TStruct) thrift.TStruct {
+		return &consumer.ConsumerServicePullResult{
+			Error: &consumer.PullException{Code: 404, Message: "there is no group g"},
+		}
+	})
+	c := consumerOf(t, p).handling(func(context.Context, *Message) error { return nil })
+	err := c.ended()
+	var refused *RefusedError
+	if !errors.As(err, &refused) || refused.Code != 404 || Retriable(err) {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(err.Error(), "there is no group g") {
+		t.Errorf("its words are missing: %v", err)
+	}
+}
+
+func TestAConsumerIsUsedOnce(t *testing.T) {
+	p := startProxy(t)
+	c := consumerOf(t, p)
+	c.Stop() // before the start: it ends at once
+	if err := c.Run(context.Background(), nil); err != nil {
+		t.Error(err)
+	}
+	if err := c.Run(context.Background(), nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	for range c.Messages(context.Background()) {
+		t.Error("a message came")
+	}
+	if !errors.Is(c.Err(), ErrClosed) {
+		t.Errorf("got %v", c.Err())
+	}
+}
+
+func TestTheContextOfNewConsumerEndsItToo(t *testing.T) {
+	p := startProxy(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	c, err := NewConsumer(ctx, p.address, "g", silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if err := c.Run(context.Background(), nil); err != nil {
+		t.Error(err)
+	}
+}
