@@ -35,7 +35,8 @@ class JsonPath:
             )
 
     def text_in(self, body: bytes | str) -> str | None:
-        """The value in *body*, None if it is not there; text as it is, others as JSON.
+        """The value in *body*, None if it is not there; text as it is, others as JSON, whole
+        numbers as such however they were written: as the proxy's order keys are.
 
         Raises ValueError if the body is no JSON.
         """
@@ -53,4 +54,6 @@ class JsonPath:
                 return None
         if value is None or isinstance(value, str):
             return value
+        if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
+            value = int(value)
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)

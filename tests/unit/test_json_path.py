@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import orjson
 import pytest
 
+from proxy.core.order_key import canonical
 from thin_client.json_path import JsonPath
 
 BODY = (
@@ -36,6 +38,15 @@ def test_a_value_is_found_as_text(path: str, text: str | None) -> None:
 def test_other_paths_say_what_is_right(path: str) -> None:
     with pytest.raises(ValueError, match=r"such as \$\.order\.id"):
         JsonPath(path)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [("1.0", "1"), ("-0.0", "0"), ("1e2", "100"), ("0.5", "0.5"), ("9007199254740993",) * 2],
+)
+def test_a_whole_number_is_one_key_however_it_is_written(number: str, text: str) -> None:
+    assert JsonPath("$.a").text_in(f'{{"a": {number}}}') == text
+    assert canonical(orjson.loads(number)) == text.encode()
 
 
 def test_a_body_that_is_no_json_is_told() -> None:
