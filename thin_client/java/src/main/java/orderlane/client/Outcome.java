@@ -45,12 +45,12 @@ public sealed interface Outcome {
 
     /** Handled. */
     static Outcome ok() {
-        return Names.OK;
+        return new Ok();
     }
 
     /** Again, after the group's next retry interval. */
     static Outcome retry() {
-        return Names.RETRY;
+        return new Retry(Optional.empty(), "");
     }
 
     /** Again, so long from now. Throws IllegalArgumentException if that is negative. */
@@ -65,7 +65,7 @@ public sealed interface Outcome {
 
     /** Given back unhandled. */
     static Outcome defer() {
-        return Names.DEFER;
+        return new Defer();
     }
 
     /** {@code ok}, {@code retry}, {@code reject} or {@code defer}. */
@@ -77,14 +77,5 @@ public sealed interface Outcome {
             return "reject";
         }
         return this instanceof Defer ? "defer" : "retry";
-    }
-
-    /** The outcomes that hold nothing: one of each will do. */
-    final class Names {
-        private static final Outcome OK = new Ok();
-        private static final Outcome RETRY = new Retry(Optional.empty(), "");
-        private static final Outcome DEFER = new Defer();
-
-        private Names() {}
     }
 }

@@ -6,6 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.BufferedReader;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -18,6 +20,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import orderlane.client.gen.consumer.PullException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -108,6 +111,85 @@ class ConsumerTest {
         assertEquals(
                 List.of("1 ok", "2 ok", "3 retry IllegalStateException: third", "4 defer"),
                 proxy.verdicts());
+    }
+
+    @Test
+    void manyThreadsKeepTheOrderOfEachKey() throws Exception {
+        int keys = 20;
+        int each = 60;
+        List<String> wrong = Collections.synchronizedList(new ArrayList<>());
+        AtomicInteger[] inside = new AtomicInteger[keys];
+        AtomicLong[] last = new AtomicLong[keys];
+        for (int key = 0; key < keys; key++) {
+            inside[key] = new AtomicInteger();
+            last[key] = new AtomicLong();
+        }
+        try (OrderlaneConsumer consumer = builder().concurrency(12).prefetch(40).build()) {
+            consumer.start(
+                    message -> {
+                        int key = message.orderKey().orElseThrow()[0];
+                        if (inside[key].incrementAndGet() > 1) {
+                            wrong.add(message + " while another of its key is handled");
+                        }
+                        if (last[key].getAndSet(message.offset()) > message.offset()) {
+                            wrong.add(message + " too late");
+                        }
+                        if (message.offset() % 7 == 0) {
+                            Thread.sleep(1);
+                        }
+                        inside[key].decrementAndGet();
+                        return Outcome.ok();
+                    });
+            for (int round = 0; round < each; round++) {
+                String[] all = new String[keys];
+                for (int key = 0; key < keys; key++) {
+                    all[key] = String.valueOf((char) key);
+                }
+                proxy.put(all);
+            }
+            proxy.until(() -> proxy.verdicts().size() == keys * each);
+        }
+        assertEquals(List.of(), wrong);
+    }
+
+    @Test
+    void sigtermDrainsIfAskedTo() throws Exception {
+        Process process =
+                new ProcessBuilder(
+                                Path.of(System.getProperty("java.home"), "bin/java").toString(),
+                                "-Xmx32m", "-XX:TieredStopAtLevel=1",
+                                "-cp", System.getProperty("java.class.path"),
+                                Slow.class.getName(), proxy.address())
+                        .redirectErrorStream(true)
+                        .start();
+        proxy.put("a");
+        try (BufferedReader lines = process.inputReader()) {
+            while (!"begun".equals(lines.readLine())) {
+                assertTrue(process.isAlive());
+            }
+            process.destroy(); // SIGTERM
+            assertTrue(process.waitFor(30, TimeUnit.SECONDS));
+        } finally {
+            process.destroyForcibly();
+        }
+        assertEquals(List.of("1 ok"), proxy.verdicts());
+    }
+
+    /** A consumer that is told to end while it handles. */
+    static final class Slow {
+        private Slow() {}
+
+        public static void main(String[] servers) throws InterruptedException {
+            OrderlaneConsumer consumer =
+                    OrderlaneConsumer.builder(servers).group("g").drainOnShutdown(true).build();
+            consumer.start(
+                    message -> {
+                        System.out.println("begun");
+                        Thread.sleep(500);
+                        return Outcome.ok();
+                    });
+            consumer.awaitTermination();
+        }
     }
 
     @Test

@@ -83,8 +83,10 @@ final class Dialer {
                                 .createSocket(raw, name, address.port(), true);
         SSLParameters parameters = socket.getSSLParameters();
         parameters.setEndpointIdentificationAlgorithm("HTTPS"); // the certificate must name it
-        if (!name.contains(":") && !name.matches("[0-9.]+")) {
+        try {
             parameters.setServerNames(List.of(new SNIHostName(name)));
+        } catch (IllegalArgumentException unfit) { // an address, or a name with an underscore
+            parameters.setServerNames(List.of());
         }
         socket.setSSLParameters(parameters);
         socket.startHandshake();

@@ -19,17 +19,18 @@ final class Handling {
         return thread;
     }
 
-    /** Interrupts the handler, and nothing that its thread does later. */
+    /** Interrupts the handler, once, and nothing that its thread does later. */
     synchronized void interrupt() {
-        if (!ended) {
+        if (!ended && !interrupted) {
             interrupted = true;
             thread.interrupt();
         }
     }
 
-    /** As interrupt, because the consumer waits no longer. */
+    /** As interrupt, because the consumer waits no longer; also if it went on after a first one. */
     synchronized void abandon() {
         abandoned = true;
+        interrupted = false;
         interrupt();
     }
 
