@@ -21,6 +21,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 import orderlane.client.gen.consumer.PullException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -197,8 +198,8 @@ class ConsumerTest {
         AtomicInteger interrupted = new AtomicInteger();
         AtomicInteger told = new AtomicInteger();
         AtomicBoolean clean = new AtomicBoolean();
-        proxy.refuseExtends();
-        try (OrderlaneConsumer consumer = builder().concurrency(1).prefetch(0).build()) {
+        proxy.refuseToExtend(1);
+        try (OrderlaneConsumer consumer = builder().concurrency(1).prefetch(1).build()) {
             consumer.start(
                     message -> {
                         if (message.leaseId() > 1) {
@@ -206,12 +207,11 @@ class ConsumerTest {
                             return Outcome.ok();
                         }
                         message.onLeaseLost(told::incrementAndGet);
-                        try {
-                            forever(new CountDownLatch(1));
-                        } catch (InterruptedException error) {
-                            assertTrue(message.leaseLost());
-                            interrupted.incrementAndGet();
+                        while (!Thread.currentThread().isInterrupted()) {
+                            LockSupport.parkNanos(1_000_000);
                         }
+                        assertTrue(message.leaseLost());
+                        interrupted.incrementAndGet();
                         message.onLeaseLost(told::incrementAndGet); // at once
                         return Outcome.ok();
                     });
@@ -227,7 +227,7 @@ class ConsumerTest {
     void interruptsCanBeTurnedOff() throws Exception {
         CountDownLatch lost = new CountDownLatch(1);
         AtomicBoolean interrupted = new AtomicBoolean();
-        proxy.refuseExtends();
+        proxy.refuseToExtend(1);
         try (OrderlaneConsumer consumer = builder().interruptHandlers(false).build()) {
             consumer.start(
                     message -> {
@@ -382,7 +382,7 @@ class ConsumerTest {
             assertTrue(puller.settle(messages.get(0), Outcome.ok()));
             assertTrue(puller.extend(messages.get(1), Duration.ofSeconds(5)));
             assertTrue(messages.get(1).timeLeft().toMillis() > 3_000);
-            proxy.refuseExtends();
+            proxy.refuseToExtend(2);
             assertFalse(puller.extend(messages.get(1), Duration.ofSeconds(5)));
             assertTrue(messages.get(1).leaseLost());
             proxy.close();

@@ -41,7 +41,7 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
     private final List<Socket> sockets = new ArrayList<>();
     private final Deque<Message> waiting = new ArrayDeque<>();
     private final List<String> verdicts = new ArrayList<>();
-    private boolean refusesExtends;
+    private long refusedLease;
     private PullException refusal;
     private long leases;
 
@@ -67,8 +67,8 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
         notifyAll();
     }
 
-    synchronized void refuseExtends() {
-        refusesExtends = true;
+    synchronized void refuseToExtend(long lease) {
+        refusedLease = lease;
     }
 
     synchronized void refusePulls(PullException with) {
@@ -125,7 +125,10 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
 
     @Override
     public synchronized AckAnswer extend(ExtendRequest request) {
-        return new AckAnswer(refusesExtends ? request.getLeases() : List.of());
+        return new AckAnswer(
+                request.getLeases().stream()
+                        .filter(each -> each.getLeaseId() == refusedLease)
+                        .toList());
     }
 
     private void apply(List<AckBatch> acks) {
