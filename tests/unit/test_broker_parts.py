@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.processors import clients
+from broker_core.broker.processors.pulling import PullProcessor
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_directory import TopicDirectory
@@ -21,7 +23,11 @@ from broker_core.broker.topics import TEMPLATE_TOPIC, Topics
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, Topic
 from broker_core.remoting.bodies import ConsumerData
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.store.reader import ReadResult, ReadStatus
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import spawn
 
@@ -146,6 +152,45 @@ async def test_a_cancelled_or_closed_poll_leaves_nothing_behind() -> None:
     assert not await held
     assert not await polls.wait(TOPIC, 0, tag_hashes=None, timeout_s=60)
     assert len(polls) == 0
+
+
+class OneQueue:
+    """A reader and a directory of one queue that is empty until ``stored``."""
+
+    stored = False
+
+    def readable(self, *_: Any) -> None: ...
+
+    def read(self, *_: Any, **__: Any) -> ReadResult:
+        if self.stored:
+            return ReadResult(ReadStatus.FOUND, 1, 0, 1, b"message", 1)
+        return ReadResult(ReadStatus.NO_MESSAGE, 0, 0, 0)
+
+
+async def test_what_comes_while_a_pull_is_about_to_be_held_is_answered_at_once() -> None:
+    """Nothing wakes it afterwards: it would wait out its time beside the message."""
+    queue: Any = OneQueue()
+    polls = LongPolls()
+    pulls = PullProcessor(queue, directory=queue, groups=queue, offsets=queue, long_polls=polls)
+    header = PullMessageHeader(
+        consumer_group="g",
+        topic="t",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=1,
+        sys_flag=PullFlag.SUSPEND | PullFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=60_000,
+        subscription="*",
+        sub_version=0,
+    )
+    request = RemotingCommand(code=RequestCode.PULL_MESSAGE, ext=header.to_ext())
+    held = pulls.handlers()[RequestCode.PULL_MESSAGE](request, queue)
+    queue.stored = True
+    polls.arrived(Topic("t"), 0, frozenset())
+    assert isinstance(held, Awaitable)
+    answer = await asyncio.wait_for(held, 5)
+    assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b"message")
 
 
 async def test_saves_are_shared_and_never_answer_for_later_changes(tmp_path: Path) -> None:
