@@ -114,6 +114,7 @@ LANGUAGES = (
         tools={"g++": "g++", "cmake": "cmake", "make": "make"},
         headers={
             "thrift/TProcessor.h": "libthrift-dev",
+            "boost/numeric/conversion/cast.hpp": "libboost-dev",
             "openssl/ssl.h": "libssl-dev",
             "nlohmann/json.hpp": "nlohmann-json3-dev",
             "doctest/doctest.h": "doctest-dev",

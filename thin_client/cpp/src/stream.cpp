@@ -29,18 +29,19 @@ void check_interrupt(const Interrupt& interrupt) {
     if (interrupt.tripped()) throw StreamError(Kind::interrupted, "it was closed");
 }
 
-/// Waits until the socket is ready, or something else is to be said of it.
+/// Waits until the socket is ready, or something else is to be said of it. What is there already
+/// counts also when time is up: it may be this process that stood still.
 void wait_for(int socket, short events, Nanos deadline, const Interrupt& interrupt) {
     for (;;) {
-        const Nanos left = deadline - now_ns();
-        if (left <= 0) throw StreamError(Kind::timeout, "time is up");
+        const Nanos left = std::max<Nanos>(deadline - now_ns(), 0);
         std::array<pollfd, 2> polled{pollfd{socket, events, 0},
                                      pollfd{interrupt.descriptor(), POLLIN, 0}};
-        const auto wait_ms = static_cast<int>(std::min<Nanos>(left / ms + 1, 3'600'000));
+        const auto wait_ms = static_cast<int>(std::min<Nanos>((left + ms - 1) / ms, 3'600'000));
         const int ready = ::poll(polled.data(), polled.size(), wait_ms);
         if (ready < 0 && errno != EINTR) throw failure(errno);
         check_interrupt(interrupt);
         if (ready > 0 && polled[0].revents != 0) return;
+        if (left == 0) throw StreamError(Kind::timeout, "time is up");
     }
 }
 
