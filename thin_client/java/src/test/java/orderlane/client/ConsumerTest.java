@@ -301,7 +301,7 @@ class ConsumerTest {
                     return Outcome.ok();
                 });
         proxy.put("a");
-        assertTrue(begun.await(10, TimeUnit.SECONDS));
+        assertTrue(begun.await(40, TimeUnit.SECONDS));
         consumer.close();
         assertEquals(List.of("1 defer"), proxy.verdicts());
     }
@@ -316,7 +316,7 @@ class ConsumerTest {
                     return Outcome.ok();
                 });
         proxy.put("a");
-        assertTrue(begun.await(10, TimeUnit.SECONDS));
+        assertTrue(begun.await(40, TimeUnit.SECONDS));
         Thread.currentThread().interrupt();
         consumer.close();
         assertTrue(Thread.interrupted());

@@ -80,9 +80,9 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
         return List.copyOf(verdicts);
     }
 
-    /** Waits until the condition holds; fails after 10 s. */
+    /** Waits until the condition holds; fails after 40 s. */
     synchronized void until(BooleanSupplier condition) throws InterruptedException {
-        long end = System.nanoTime() + 10_000_000_000L;
+        long end = System.nanoTime() + 40_000_000_000L;
         while (!condition.getAsBoolean()) {
             if (System.nanoTime() > end) {
                 throw new AssertionError("it did not come; verdicts: " + verdicts);
