@@ -23,7 +23,7 @@ final class CanonicalJson {
     private static void write(Object value, StringBuilder text) {
         if (value instanceof String string) {
             writeString(string, text);
-        } else if (value instanceof BigDecimal number) {
+        } else if (value instanceof Double number) {
             text.append(number(number));
         } else if (value instanceof List<?> list) {
             String separator = "[";
@@ -46,7 +46,7 @@ final class CanonicalJson {
             }
             text.append(sorted.isEmpty() ? "{}" : "}");
         } else {
-            text.append(value); // true, false, null
+            text.append(value); // a whole number, true, false, null
         }
     }
 
@@ -66,20 +66,10 @@ final class CanonicalJson {
         text.append('"');
     }
 
-    /** Whole numbers in full; others as JavaScript writes the double that is next to them. */
-    static String number(BigDecimal number) {
-        if (number.scale() <= 0 && number.precision() - number.scale() <= 21) {
-            return number.toBigInteger().toString();
-        }
-        if (number.scale() == 0) {
-            return number.toPlainString();
-        }
-        double value = number.doubleValue();
-        if (value == 0) {
-            return "0";
-        }
-        if (Double.isInfinite(value)) {
-            return number.stripTrailingZeros().toString();
+    /** Whole numbers in full, up to what 64 bits hold; others as JavaScript writes them. */
+    static String number(double value) {
+        if (value == Math.rint(value) && value >= -0x1p63 && value < 0x1p64) {
+            return new BigDecimal(value).toBigInteger().toString();
         }
         BigDecimal shortest = shortest(value);
         String digits = shortest.unscaledValue().abs().toString();

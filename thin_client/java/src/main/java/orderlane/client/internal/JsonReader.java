@@ -1,6 +1,6 @@
 package orderlane.client.internal;
 
-import java.math.BigDecimal;
+import java.math.BigInteger;
 import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
@@ -10,9 +10,9 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Reads JSON (RFC 8259), strictly, for sharding keys alone: objects become Map, arrays List,
- * numbers BigDecimal, the rest String, Boolean and null. Of a name that stands twice the last
- * counts. Pure.
+ * Reads JSON (RFC 8259), strictly, for sharding keys alone: objects become Map, arrays List, whole
+ * numbers BigInteger, others Double, the rest String, Boolean and null. Of a name that stands twice
+ * the last counts. Pure.
  */
 final class JsonReader {
     /** What the bytes are not. */
@@ -25,10 +25,7 @@ final class JsonReader {
     }
 
     private static final int MAX_DEPTH = 512;
-    /** A number's exponent beyond this names nothing that a double could hold. */
-    private static final int MAX_EXPONENT_DIGITS = 4;
-
-    private static final int MAX_NUMBER = 1_000;
+    private static final int MAX_DIGITS = 1_000;
 
     private final String text;
     private int at;
@@ -154,27 +151,31 @@ final class JsonReader {
         return string;
     }
 
-    private BigDecimal number() throws NotJson {
+    private Number number() throws NotJson {
         int begin = at;
         skipChar('-');
         if (!skipChar('0')) {
             digits();
         }
+        int whole = at;
         if (skipChar('.')) {
             digits();
         }
-        int exponent = at;
         if (skipChar('e') || skipChar('E')) {
             if (!skipChar('+')) {
                 skipChar('-');
             }
-            exponent = at;
             digits();
         }
-        if (at - exponent > MAX_EXPONENT_DIGITS || at - begin > MAX_NUMBER) {
+        String number = text.substring(begin, at);
+        if (at == whole && number.length() <= MAX_DIGITS) {
+            return new BigInteger(number);
+        }
+        double value = Double.parseDouble(number);
+        if (at == whole || Double.isInfinite(value)) {
             throw new NotJson("a number is out of all bounds");
         }
-        return new BigDecimal(text.substring(begin, at));
+        return value;
     }
 
     private void digits() throws NotJson {
