@@ -305,16 +305,14 @@ bool Core::reached(Lock& lock, Condition condition, Nanos limit_ns) {
 
 void Core::join_workers() {
     Lock lock(mutex_);
-    if (working_ > 0) {
-        // Which of them still runs a handler is not worth knowing: each keeps what it needs alive.
-        log_(LogLevel::warning, std::to_string(working_) + " handlers go on after the drain");
-        for (auto& worker : workers_) worker.detach();
-        workers_.clear();
-        return;
-    }
+    const auto left = working_;
     auto workers = std::exchange(workers_, {});
     lock.unlock();
-    for (auto& worker : workers) worker.join();
+    // Which of them still runs a handler is not worth knowing: each keeps what it needs alive.
+    for (auto& worker : workers) left > 0 ? worker.detach() : worker.join();
+    if (left > 0) {
+        log_(LogLevel::warning, std::to_string(left) + " handlers go on after the drain");
+    }
 }
 
 std::size_t Core::abandoned() const {

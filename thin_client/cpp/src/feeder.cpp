@@ -39,7 +39,9 @@ void Feeder::close() {
         for (const auto& line : lines_) close(*line);
         lines.swap(lines_);  // none opens another once it is closed
     }
-    for (const auto& line : lines) line->thread.join();
+    for (const auto& line : lines) {
+        if (line->thread.joinable()) line->thread.join();
+    }
 }
 
 // ---- lines --------------------------------------------------------------------------------------
