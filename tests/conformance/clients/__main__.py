@@ -109,15 +109,23 @@ def _ready(
     if options.no_build:
         return present
     with ThreadPoolExecutor() as pool:  # side by side: they wait for downloads, too
-        built = list(pool.map(lambda each: _succeeds(each, "built", each.build), present))
-    ready = []
-    for language, is_built in zip(present, built, strict=True):
-        tests = () if options.no_tests else language.tests
-        if is_built and _succeeds(language, "unit tests", tests):
-            ready.append(language)
-        else:
-            score.failed += len(cases)
-    return ready
+        right = list(pool.map(lambda each: _prepare(each, tests=not options.no_tests), present))
+    score.failed += len(cases) * right.count(False)
+    return [language for language, is_right in zip(present, right, strict=True) if is_right]
+
+
+def _prepare(language: Language, *, tests: bool) -> bool:
+    """Build it and run its own tests; False if that failed, which is said."""
+    try:
+        built_s = run(language, language.build)
+        tested_s = run(language, language.tests if tests else ())
+    except BuildFailed as error:
+        print(f"FAILED  {error}", flush=True)
+        return False
+    if language.build:
+        text = f"{language.name}: built in {built_s:.0f} s, unit tests in {tested_s:.0f} s"
+        print(text, flush=True)
+    return True
 
 
 def _absence(language: Language) -> str | None:
@@ -127,17 +135,6 @@ def _absence(language: Language) -> str | None:
     if language.missing:
         return f"its tools are missing (apt-get install {' '.join(language.missing)})"
     return language.too_old
-
-
-def _succeeds(language: Language, what: str, commands: Sequence[Sequence[str]]) -> bool:
-    try:
-        seconds = run(language, commands)
-    except BuildFailed as error:
-        print(f"FAILED  {error}", flush=True)
-        return False
-    if commands:
-        print(f"{language.name}: {what} in {seconds:.0f} s", flush=True)
-    return True
 
 
 # ---- the runs -----------------------------------------------------------------------------------

@@ -34,10 +34,12 @@ class Member:
     history: Path
     process: asyncio.subprocess.Process | None = None
     kills: int = 0
+    lives: int = 0
     codes: list[int] = field(default_factory=list)  # of lives that ended by themselves
 
     async def start(self) -> None:
         """A new life."""
+        self.lives += 1
         name = self.language.name
         options = {
             "servers": self.servers,
@@ -75,12 +77,22 @@ class Member:
     @property
     def handled(self) -> int:
         """Handlers that ended, by the history."""
+        return self._count("handle_end")
+
+    def _count(self, kind: str) -> int:
+        """Events of this kind in the history; a torn last line is none."""
+        if not self.history.exists():
+            return 0
+        marks = tuple(f'"e":{space}"{kind}"'.encode() for space in ("", " "))
         with self.history.open("rb") as lines:
-            return sum(b'"handle_end"' in line for line in lines)
+            return sum(any(mark in line for mark in marks) for line in lines)
 
     async def stop(self) -> None:
-        """SIGTERM, and its exit code."""
+        """SIGTERM, once it is there to hear it, and its exit code."""
         assert self.process is not None
+        deadline = time.monotonic() + 30
+        while self._count("start") < self.lives and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
         try:

@@ -10,17 +10,18 @@ from tests.conformance.clients.broken.__main__ import BROKEN
 from tests.conformance.clients.cases import Case
 from tests.conformance.clients.certificates import Certificates
 from tests.conformance.clients.player import Play
-from tests.conformance.clients.table import AT_A_TIME, Result, played
+from tests.conformance.clients.table import Result, played
 
 #: Broken clients leave out what a case waits for, so most of these cases wait in vain.
-_PATIENCE_S = 6.0
+_PATIENCE_S = 5.0
+_AT_A_TIME = 20
 
 
 async def run_broken(cases: Sequence[Case], certificates: Certificates) -> tuple[int, int, str]:
     """How many were seen, how many were not, and a table."""
     by_name = {case.case: case for case in cases}
     named = {name: broken for name, broken in BROKEN.items() if broken.case in by_name}
-    places = asyncio.Semaphore(AT_A_TIME)
+    places = asyncio.Semaphore(_AT_A_TIME)
 
     async def one(name: str) -> Result:
         command = [sys.executable, "-m", "tests.conformance.clients.broken", name]
