@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.conformance.clients.gateway_play import BROKERS, LOCK, clock_offset_ns
 from tests.conformance.clients.languages import Language
 from tests.conformance.clients.player import client_environment
+from tests.support.eventually import eventually
 from tests.support.gateway import GROUP, Gateway, run_gateway
 from tests.support.processes import ROOT
 
@@ -90,9 +91,8 @@ class Member:
     async def stop(self) -> None:
         """SIGTERM, once it is there to hear it, and its exit code."""
         assert self.process is not None
-        deadline = time.monotonic() + 30
-        while self._count("start") < self.lives and time.monotonic() < deadline:
-            await asyncio.sleep(0.1)
+        await eventually(lambda: self._count("start") >= self.lives, within_s=60)
+        await asyncio.sleep(0.5)  # its handler of signals may be the next line of its program
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
         try:

@@ -40,6 +40,7 @@ public final class ConformanceProgram {
         OrderlaneConsumer consumer = consumer(options, work);
         WarmUp.consuming();
         onSigterm(consumer::stop);
+        history.start();
         Throwable failure = null;
         String form = options.has("form") ? options.get("form").getAsString() : "handler";
         if (form.equals("batches")) {

@@ -35,6 +35,13 @@ final class HistoryFile {
         if (torn) {
             file.write(ByteBuffer.wrap(new byte[] {'\n'}));
         }
+    }
+
+    /** Says that this process is there: it can be told to end. */
+    void start() {
+        if (file == null) {
+            return;
+        }
         JsonObject start = new JsonObject();
         start.addProperty("pid", ProcessHandle.current().pid());
         start.add("parts", Lines.JSON.toJsonTree(new String[] {"consumer"}));
