@@ -47,7 +47,9 @@ void Feeder::close() {
 // ---- lines --------------------------------------------------------------------------------------
 
 void Feeder::open_line(HomePtr home) {
-    auto& line = *lines_.emplace_back(new Line{.home = std::move(home), .pulled_at = proxies_.next().address});
+    auto made = std::unique_ptr<Line>(
+        new Line{.home = std::move(home), .pulled_at = proxies_.next().address});
+    auto& line = *lines_.emplace_back(std::move(made));
     line.thread = std::thread([this, &line] { run(line); });
 }
 

@@ -22,12 +22,10 @@ using Json = nlohmann::json;
 /// ASCII counts as a letter.
 std::string_view word(std::string_view text) {
     const auto begins = [](unsigned char c) { return std::isalpha(c) != 0 || c == '_' || c > 127; };
-    const auto goes_on = [&](unsigned char c) {
-        return begins(c) || std::isdigit(c) != 0 || c == '-';
-    };
     std::size_t length = 0;
-    while (length < text.size() && (length == 0 ? begins(static_cast<unsigned char>(text[0]))
-                                                : goes_on(static_cast<unsigned char>(text[length])))) {
+    for (const unsigned char each : text) {
+        const bool goes_on = length > 0 && (std::isdigit(each) != 0 || each == '-');
+        if (!begins(each) && !goes_on) break;
         ++length;
     }
     return text.substr(0, length);
@@ -84,7 +82,8 @@ JsonPath::JsonPath(std::string_view text) {
 std::optional<std::string> JsonPath::find(std::string_view body) const {
     const auto document = Json::parse(body, nullptr, false);
     if (document.is_discarded()) {
-        throw std::invalid_argument("the body is no JSON, so its sharding path finds nothing in it");
+        throw std::invalid_argument(
+            "the body is no JSON, so its sharding path finds nothing in it");
     }
     const Json* value = &document;
     for (const auto& step : steps_) {

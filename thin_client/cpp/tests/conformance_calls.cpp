@@ -122,7 +122,8 @@ int produce(const Json& options) {
 }
 
 int oneshot(const Json& options) {
-    orderlane::PullerOptions given{.servers = servers(options), .group = options.value("group", "")};
+    orderlane::PullerOptions given{.servers = servers(options),
+                                   .group = options.value("group", "")};
     given.topics = options.value("topics", given.topics);
     given.client_id = options.value("client_id", "");
     given.request_timeout = time(options, "request_timeout_ms", given.request_timeout);

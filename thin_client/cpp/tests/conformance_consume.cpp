@@ -76,7 +76,8 @@ void work(const Message& message, const Task& task) {
 Outcome handle(const Message& message, const Json& options) {
     const auto task = read_task(message, options);
     work(message, task);
-    if (task.act == "retry") return task.after ? Outcome::retry_after(*task.after) : Outcome::retry();
+    if (task.act == "retry" && task.after) return Outcome::retry_after(*task.after);
+    if (task.act == "retry") return Outcome::retry();
     if (task.act == "reject") return Outcome::reject(task.reason);
     if (task.act == "defer") return Outcome::defer();
     if (task.act == "raise") throw std::runtime_error(task.reason);
@@ -109,7 +110,7 @@ public:
              {"offset", message.offset},
              {"outcome", orderlane::name_of(kind)}});
     }
-    /// Of a batch, those not begun and those that have ended are told as well: they are passed over.
+    /// Of a batch, those not begun and those that have ended are told as well: passed over here.
     void lost(const Message& message) {
         const std::lock_guard lock(mutex_);
         if (quiet_ || !at_work_.contains(name_of(message))) return;
@@ -151,7 +152,8 @@ orderlane::BatchResult handle_batch(const orderlane::KeyBatch& batch, const Json
 }
 
 orderlane::ConsumerOptions consumer_options(const Json& given, Witness& witness, bool batches) {
-    orderlane::ConsumerOptions options{.servers = servers(given), .group = given.value("group", "")};
+    orderlane::ConsumerOptions options{.servers = servers(given),
+                                       .group = given.value("group", "")};
     options.topics = given.value("topics", options.topics);
     options.concurrency = given.value("concurrency", options.concurrency);
     if (given.contains("prefetch")) options.prefetch = given["prefetch"].get<int>();

@@ -58,8 +58,8 @@ TEST_CASE("the key hash agrees with Java's") {
 
 TEST_CASE("a sharding path finds text, and anything else as canonical JSON") {
     const std::string body =
-        R"({"a": {"b": [{"the name": "x"}, 2.0, 2.5]}, "o": {"z": 1, "a": [true, null]}, "n": null,)"
-        R"( "big": 18446744073709551615})";
+        R"({"a": {"b": [{"the name": "x"}, 2.0, 2.5]}, "o": {"z": 1, "a": [true, null]},)"
+        R"( "n": null, "big": 18446744073709551615})";
     const auto find = [&](const char* path) { return JsonPath(path).find(body); };
     CHECK(find("$.a.b[0]['the name']") == "x");
     CHECK(find("$[\"a\"].b[1]") == "2");  // as the proxy has it: 2 and 2.0 are one key
@@ -118,8 +118,8 @@ TEST_CASE("what chooses the queue: a number, a sharding key, a path, the key, or
     };
     CHECK(one({.topic = "t", .body = "x", .key = "abc"}).hashId == 96354);
     CHECK(one({.topic = "t", .body = "x", .key = "a", .sharding_key = "abc"}).hashId == 96354);
-    CHECK(one({.topic = "t", .body = R"({"a":"abc"})", .key = "k", .sharding_path = "$.a"}).hashId ==
-          96354);
+    const std::string body = R"({"a":"abc"})";
+    CHECK(one({.topic = "t", .body = body, .key = "k", .sharding_path = "$.a"}).hashId == 96354);
     CHECK(one({.topic = "t", .body = "{}", .key = "abc", .sharding_path = "$.a"}).hashId == 96354);
     const auto keyless = one({.topic = "t", .body = "x"});
     CHECK_FALSE(keyless.__isset.hashId);
@@ -193,7 +193,8 @@ TEST_CASE("a send is tried until its deadline") {
     auto& request = made.front();
     CHECK(request.try_ns(0) == 3'000 * ms);
     CHECK(request.try_ns(9'500 * ms) == 500 * ms);
-    CHECK_THROWS_AS(static_cast<void>(request.pause_after(result(15), 9'999 * ms, 1.0)), SendFailed);
+    const Nanos late = 9'999 * ms;
+    CHECK_THROWS_AS(static_cast<void>(request.pause_after(result(15), late, 1.0)), SendFailed);
     auto refused = cut({{.topic = "t", .body = "1"}});
     const orderlane::Refused no(404, "no such topic");
     CHECK_THROWS_AS(static_cast<void>(refused.front().pause_after(no, true, 0, 1.0)), SendFailed);

@@ -248,7 +248,9 @@ private:
             each.lost = true;
             if (each.taken) told.insert(number);
         }
-        for (const auto& [number, each] : given_) useful |= pending(each, home.address) && each.deadline > now_;
+        for (const auto& [number, each] : given_) {
+            useful |= pending(each, home.address) && each.deadline > now_;
+        }
         for (auto& [number, each] : given_) {
             if (!useful && pending(each, home.address)) each.confirmed = true;  // S3: given up
         }
