@@ -24,8 +24,9 @@ from tests.conformance.clients.stage import CaseProxy, Ready, wire_message
 from tests.conformance.clients.trace import Trace
 from tests.support.processes import ROOT
 
-#: How long an expected event may take, and the first one: nothing is slow here but the machine.
-PATIENCE_S, FIRST_PATIENCE_S = 25.0, 60.0
+#: How long an expected event may take, and the client's first sign of life: nothing is slow here
+#: but the machine.
+PATIENCE_S, _BEGIN_S = 25.0, 60.0
 
 
 _SIGNALS = {
@@ -221,8 +222,9 @@ class Play:
                 found.append(event)
             return event is not None or (self.code is not None)
 
-        patience_s = self.patience_s if self.trace.events else FIRST_PATIENCE_S
-        await self.trace.until(holds, within_s=patience_s)
+        begun = self.trace.events
+        await self.trace.until(lambda: bool(begun) or self.code is not None, within_s=_BEGIN_S)
+        await self.trace.until(holds, within_s=self.patience_s)
         if not found:
             ended = f"; the client ended with {self.code}" if self.code is not None else ""
             raise CaseFailed(f"{_show(step.expect)} did not come{ended}")

@@ -14,7 +14,7 @@ from tests.conformance.clients.languages import Language
 from tests.conformance.clients.player import CaseFailed, Play
 
 #: Cases under way at a time: they wait more than they work.
-AT_A_TIME = 12
+AT_A_TIME = 16
 Results = Mapping[tuple[str, str], "Result"]
 
 

@@ -33,7 +33,8 @@ async def run_broken(cases: Sequence[Case], certificates: Certificates) -> tuple
     lines = []
     for (name, broken), result in zip(named.items(), results, strict=True):
         verdict = "NOT SEEN" if result.failure is None else "seen"
-        text = f"{verdict:<8}  {name:<30} {broken.case:<36} {result.failure or broken.what}"
+        why = result.failure or broken.what
+        text = f"{verdict:<8} {result.seconds:5.1f}  {name:<30} {broken.case:<36} {why}"
         lines.append(text[:180])
     missed = sum(result.failure is None for result in results)
     return len(results) - missed, missed, "\n".join(lines)
