@@ -74,6 +74,10 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Iterator[pytest.TestReport]:
     report: pytest.TestReport = yield
+    # What a test logs may be no text at all, and has to reach the process that reports.
+    report.sections = [
+        (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
+    ]
     if feature := item.get_closest_marker("feature"):
         call_of = getattr(item, "callspec", None)
         version = "-" if call_of is None else call_of.params.get("version", "-")

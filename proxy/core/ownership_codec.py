@@ -100,10 +100,10 @@ def decode(body: bytes) -> Record:
         if kind == "own":
             return Own(
                 owner=str(fields["owner"]),
-                trust_ms=int(fields["trust_ms"]),
-                longest_lease_ms=int(fields["longest_lease_ms"]),
-                broker_start_ms=int(fields["broker_start_ms"]),
-                period=int(fields["period"]),
+                trust_ms=_number(fields["trust_ms"]),
+                longest_lease_ms=_number(fields["longest_lease_ms"]),
+                broker_start_ms=_number(fields["broker_start_ms"]),
+                period=_number(fields["period"]),
                 http=str(fields.get("http", "")),
             )
         if kind == "snapshot":
@@ -111,7 +111,7 @@ def decode(body: bytes) -> Record:
         if kind == "delta":
             return _delta(fields)
         if kind == "clean":
-            return Clean(Epoch(int(fields["epoch"])))
+            return Clean(Epoch(_number(fields["epoch"])))
         raise ValueError(f"its kind is {kind}, not own, snapshot, delta or clean")
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not an ownership record: {error!r}") from error
@@ -120,37 +120,39 @@ def decode(body: bytes) -> Record:
 
 
 def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
-    base = int(fields["base"])
+    base = _number(fields["base"])
     piece = Snapshot(
-        Epoch(int(fields["epoch"])),
+        Epoch(_number(fields["epoch"])),
         base,
-        int(fields["read"]),
+        _number(fields["read"]),
         _offsets(base, fields["unfinished"]),
         _counts(fields["attempts"]),
         _unpacked_by_key(fields["spilled"]),
         _counts(fields["leases"]),
         {key: each for key, each in _parked_of(fields).items() if each is not None},
     )
-    number, of = int(fields["part"]), int(fields["of"])
+    number, of = _number(fields["part"]), _number(fields["of"])
     if not 0 <= number < of:
         raise ValueError(f"it is part {number} of {of}")
     return SnapshotPart(number, of, piece)
 
 
 def _delta(fields: dict[str, Any]) -> Delta:
-    base = int(fields["base"])
+    base = _number(fields["base"])
     return Delta(
-        Epoch(int(fields["epoch"])),
-        int(fields["snapshot"]),
+        Epoch(_number(fields["epoch"])),
+        _number(fields["snapshot"]),
         base,
-        int(fields["read"]),
+        _number(fields["read"]),
         left=_offsets(0, fields["left"]),
         unfinished=_offsets(base, fields["unfinished"]),
         attempts=_counts(fields["attempts"]),
         spilled=_unpacked_by_key(fields["spilled"]),
-        heads={_bytes(key): None if head is None else int(head) for key, head in fields["heads"]},
+        heads={
+            _bytes(key): None if head is None else _number(head) for key, head in fields["heads"]
+        },
         parked=_parked_of(fields),
-        after=None if (after := fields.get("after")) is None else int(after),
+        after=None if (after := fields.get("after")) is None else _number(after),
     )
 
 
@@ -182,11 +184,11 @@ def _steps(first: int, offsets: Iterable[int]) -> list[int]:
 
 
 def _offsets(first: int, steps: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(accumulate((int(step) for step in steps), initial=first))[1:]
+    return tuple(map(_number, accumulate(map(int, steps), initial=first)))[1:]
 
 
 def _counts(pairs: Iterable[tuple[Any, Any]]) -> dict[int, int]:
-    return {int(offset): int(count) for offset, count in pairs}
+    return {_number(offset): _number(count) for offset, count in pairs}
 
 
 def _text(key: bytes) -> str:
@@ -203,6 +205,14 @@ def _packed_by_key(spilled: Mapping[bytes, array[int]]) -> list[list[str]]:
 
 def _unpacked_by_key(pairs: Iterable[tuple[str, str]]) -> dict[bytes, array[int]]:
     return {_bytes(key): _unpack(text) for key, text in pairs}
+
+
+def _number(value: Any) -> int:
+    """A number as records have them. Raises ValueError if no broker's could be so."""
+    number = int(value)
+    if not 0 <= number < 2**63:
+        raise ValueError(f"{number} is none of 0 to 2^63 - 1")
+    return number
 
 
 def _pack(offsets: array[int]) -> str:

@@ -50,4 +50,6 @@ class ParkedKey:
     def from_json(cls, fields: Any) -> ParkedKey:
         """Undo ``to_json``. Raises ValueError or TypeError."""
         first, epoch, redriven, rate = fields
+        if not (0 <= int(first) < 2**63 and 0 <= int(epoch) < 2**63):
+            raise ValueError(f"a key parked at {first} in epoch {epoch}: no offsets are such")
         return cls(int(first), int(epoch), bool(redriven), float(rate))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +106,17 @@ def test_a_record_with_anything_in_a_field_is_a_record_or_a_value_error(
         else:
             del fields[name]
     _decode_or_value_error(orjson.dumps(fields, option=orjson.OPT_NON_STR_KEYS))
+
+
+@pytest.mark.parametrize(
+    "name", ["epoch", "base", "read", "snapshot", "after", "unfinished", "left"]
+)
+@pytest.mark.parametrize("value", [2**64, 1.8446744073709552e19, -9, -(2**80)])
+def test_numbers_that_no_broker_has_are_refused(name: str, value: float) -> None:
+    fields = orjson.loads(encode(Delta(Epoch(3), 1, 5, 9, (1,), (7,), after=2)))
+    fields[name] = [value] if isinstance(fields[name], list) else value
+    with pytest.raises(ValueError, match="not an ownership record"):
+        decode(json.dumps(fields).encode())
 
 
 @settings(deadline=None)
