@@ -43,9 +43,10 @@ demo: $(INSTALLED)
 up: $(INSTALLED)
 	@$(BIN)/orderlane up $(ARGS)
 
-# One run for both: the suite, and the branch coverage of the ordering core.
+# One run for both: the suite, and the branch coverage of the ordering core. As many files at a time
+# as there are cores; ARGS='-n 0' runs them one after the other.
 test: $(INSTALLED)
-	$(BIN)/pytest --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
+	$(BIN)/pytest --numprocesses auto --dist loadfile --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
 		--cov-fail-under=95 $(ARGS)
 
 # Its own folder, and those integration tests of the proxy that take a broker of either kind.
