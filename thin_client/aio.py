@@ -92,6 +92,7 @@ class AsyncConsumer:
         )
         self._started = False
         self._idle: deque[asyncio.Future[None]] = deque()  # who waits for a message
+        self._waking = False  # one of them was woken, and has not looked yet
         self._yielded: set[Message] = set()  # by the iterator, not settled yet
         self._changed = asyncio.Event()
         self._drain_limit: asyncio.Timeout | None = None
@@ -201,11 +202,15 @@ class AsyncConsumer:
                 settle(taken, error)
             else:
                 settle(taken, None)
+            if self._feeder.hurry:
+                self._feeder.hurry = False
+                await asyncio.sleep(0)
 
     def _take(self) -> Message | None:
         message = self._session.take(now_ns())
         if message is not None:
             self._feeder.turn()
+            self._wake_one()
             self._observer.on_handle_start(message)
         return message
 
@@ -214,6 +219,7 @@ class AsyncConsumer:
         if not messages:
             return None
         self._feeder.turn()
+        self._wake_one()
         return KeyBatch(messages, self._observer)
 
     # ---- the iterator ---------------------------------------------------------------------------
@@ -261,13 +267,17 @@ class AsyncConsumer:
         if self._feeder.failure is not None and not session.stopping:
             session.stop(now_ns())
         self._feeder.turn()
-        wake = len(self._idle) if session.stopping else min(session.takeable, len(self._idle))
-        for _ in range(wake):
-            waiter = self._idle.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
         if session.stopping:
+            while self._idle:
+                _wake(self._idle.popleft())
             self._changed.set()
+        else:
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        """One at a time, each the next: whoever is awake already may have taken all by then."""
+        while self._idle and not self._waking and self._session.takeable > 0:
+            self._waking = _wake(self._idle.popleft())
 
     async def _wait_for_message(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
@@ -275,8 +285,11 @@ class AsyncConsumer:
         try:
             await waiter
         except asyncio.CancelledError:
-            self._turn()  # it may have been woken for a message that another can take
+            if not waiter.cancelled():  # it was woken for a message that another can take
+                self._waking = False
+                self._wake_one()
             raise
+        self._waking = False
 
     async def _stopped(self) -> None:
         while not self._session.stopping:
@@ -328,6 +341,14 @@ class AsyncConsumer:
         finally:
             for number in handled:
                 loop.remove_signal_handler(number)
+
+
+def _wake(waiter: asyncio.Future[None]) -> bool:
+    """False if whoever waited was cancelled meanwhile."""
+    if waiter.done():
+        return False
+    waiter.set_result(None)
+    return True
 
 
 class _ThreadGoesOn(Exception):

@@ -47,12 +47,14 @@ class _Alarm:
             finally:
                 self._planned_ns = 0
 
-    def turn(self) -> None:
-        """Something changed: wake the task if it would sleep too long. Caller: anyone."""
-        if self._planned_ns:
+    def turn(self) -> bool:
+        """Something changed: wake the task if it would sleep too long; True if so. Anyone may."""
+        if self._planned_ns and not self._event.is_set():
             at = self._due_at()
             if at is not None and at < self._planned_ns:
                 self._event.set()
+                return True
+        return False
 
 
 class AsyncFeeder:
@@ -69,6 +71,9 @@ class AsyncFeeder:
     ) -> None:
         """*changed* is called after each answer and each failure."""
         self.failure: BaseException | None = None
+        #: A pull has become due, and is sent once the loop gets to it. Whoever has it to itself
+        #: lets go then, and sets this back: the proxy can work meanwhile.
+        self.hurry = False
         self._session = session
         self._servers = servers
         self._pulled_from = servers.destination
@@ -91,7 +96,8 @@ class AsyncFeeder:
 
     def turn(self) -> None:
         """The session changed: start what has become due."""
-        self._pull_alarm.turn()
+        if self._pull_alarm.turn():
+            self.hurry = True
         for alarm, _ in self._homes.values():
             alarm.turn()
 

@@ -26,7 +26,16 @@ from proxy.upstream.committer import Committer
 from proxy.upstream.owned_queue import OwnedQueue
 from proxy.upstream.ownership_log import OwnershipLog
 from tests.mutants.clients import Worker
-from tests.mutants.scenarios import Scenario, burst, cut_off, everyday, parked, short, stuck
+from tests.mutants.scenarios import (
+    Scenario,
+    burst,
+    cut_off,
+    everyday,
+    handed_over,
+    parked,
+    short,
+    stuck,
+)
 from tests.mutants.world import Events
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -318,7 +327,7 @@ MUTANTS = (
            _method(OwnershipLog, "last", _knows_nothing)),
     Mutant("D5", "a hand-over neither commits nor records",
            _all(_method(OwnedQueue, "_write_end", _nothing),
-                _method(Committer, "commit", _no_commit_at_the_end))),
+                _method(Committer, "commit", _no_commit_at_the_end)), handed_over),
     Mutant("R1", "retries come at once",
            _method(RetryPolicy, "delay_ns", lambda *_: 0)),
     Mutant("R2", "extensions are answered and forgotten",

@@ -112,6 +112,16 @@ async def _short(world: World) -> None:
     await world.finished()
 
 
+async def _handed_over(world: World) -> None:
+    """Nothing is slow, and nobody joins at a full second: a hand-over ends between two records."""
+    staff = _Staff(world)
+    staff.hire(await world.start_proxy("left"), 3)
+    await _load(world, messages=66)
+    staff.hire(await world.start_proxy("right"), 3)
+    await _load(world, messages=100)
+    await world.finished()
+
+
 async def _cut_off(world: World) -> None:
     staff = _Staff(world, sloppy=False)
     left = await world.start_proxy("left")
@@ -180,6 +190,8 @@ everyday = Scenario("everyday", _everyday)
 """A second proxy joins, the first is killed, a third takes its place; one key always fails."""
 short = Scenario("short", _short)
 """One proxy, few messages, and clients with some work to do."""
+handed_over = Scenario("handed over", _handed_over)
+"""A second proxy joins while nothing is slow."""
 cut_off = Scenario("cut off", _cut_off)
 """A proxy loses its broker for a while; its clients stay with it."""
 stuck = Scenario("stuck", _stuck)
@@ -189,4 +201,4 @@ burst = Scenario("burst", _burst, {"max_jobs_in_memory": 40})
 parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 2})
 """A key fails and is parked, goes to another proxy, and is redriven there once it is mended."""
 
-SCENARIOS = (everyday, short, cut_off, stuck, burst, parked)
+SCENARIOS = (everyday, short, handed_over, cut_off, stuck, burst, parked)
