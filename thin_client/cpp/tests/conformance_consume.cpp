@@ -74,6 +74,7 @@ void work(const Message& message, const Task& task) {
 }
 
 Outcome handle(const Message& message, const Json& options) {
+    if (options.value("quiet", false) && !options.contains("work_ms")) return Outcome::ok();
     const auto task = read_task(message, options);
     work(message, task);
     if (task.act == "retry" && task.after) return Outcome::retry_after(*task.after);

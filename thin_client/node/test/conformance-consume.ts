@@ -98,6 +98,7 @@ class Program {
   }
 
   async handle(message: Message): Promise<void> {
+    if (this.#quiet && this.#workMs[1] <= 0) return;
     const body = bodyOf(message);
     await this.#work(message, body);
     const does = message.attempt <= (body.times ?? Infinity) ? body.do : "ok";

@@ -120,6 +120,9 @@ type orders struct {
 }
 
 func (p *program) handle(ctx context.Context, message *orderlane.Message) error {
+	if p.asked.Quiet && len(p.asked.WorkMs) == 0 {
+		return nil
+	}
 	var body orders
 	if json.Unmarshal(message.Body, &body) != nil {
 		body = orders{}

@@ -77,6 +77,9 @@ final class BodyWork implements Observer {
     }
 
     Outcome handle(Message message) throws Exception {
+        if (quiet && mostMs <= 0) {
+            return Outcome.ok();
+        }
         JsonObject body = body(message);
         work(message, body);
         int times = body.has("times") ? body.get("times").getAsInt() : Integer.MAX_VALUE;
