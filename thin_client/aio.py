@@ -209,7 +209,7 @@ class AsyncConsumer:
     def _take(self) -> Message | None:
         message = self._session.take(now_ns())
         if message is not None:
-            self._feeder.turn()
+            self._feeder.turn(took_one_of_several=self._session.takeable > 0)
             self._wake_one()
             self._observer.on_handle_start(message)
         return message

@@ -94,12 +94,16 @@ class AsyncFeeder:
         """Begin to pull."""
         self._spawn(self._pull_forever(), name="orderlane pull")
 
-    def turn(self) -> None:
-        """The session changed: start what has become due."""
+    def turn(self, *, took_one_of_several: bool = False) -> None:
+        """The session changed: start what has become due.
+
+        *took_one_of_several*: a message went to a handler, and more wait; only a pull may be due.
+        """
         if self._pull_alarm.turn():
             self.hurry = True
-        for alarm, _ in self._homes.values():
-            alarm.turn()
+        if not took_one_of_several:
+            for alarm, _ in self._homes.values():
+                alarm.turn()
 
     async def close(self) -> None:
         """End all tasks and connections; what is under way is given up."""

@@ -79,10 +79,10 @@ async def test_claim_4_a_drained_proxy_hands_over_without_repeating_anything(
     async with run_gateway(tmp_path, brokers=brokers) as gateway:
         first, at_first = await gateway.start_proxy()
         second, at_second = await gateway.start_proxy()
-        await gateway.send(keys(4000))
         async with consuming(gateway, at_second.thrift, "b", handle=some_work) as seen_b:
             async with consuming(gateway, at_first.thrift, "a", handle=some_work) as seen_a:
                 await eventually(lambda: len(owned(first)) == 4, within_s=15)
+                await gateway.send(keys(4000))
                 await eventually(lambda: seen_a.handled > 300, within_s=15)
                 await gateway.close_proxy(first)
             await eventually(lambda: len(owned(second)) == 8, within_s=5)
@@ -279,7 +279,7 @@ async def test_order_holds_while_proxies_come_and_go_and_the_broker_restarts(
     report = gateway.verify()
 
     assert report.as_dict()["by_id"] == {}
-    assert report.counts.acknowledged == 6000
+    assert report.counts.acknowledged == 7000
 
 
 async def _churn(gateway: Gateway) -> None:
@@ -293,13 +293,15 @@ async def _churn(gateway: Gateway) -> None:
     await gateway.send(keys(3000, seed=2))
     async with consuming(gateway, at_first.thrift, "a", handle=note) as seen_a:
         await eventually(lambda: seen_a.handled > 200, within_s=15)
-        _, at_second = await gateway.start_proxy()
+        second, at_second = await gateway.start_proxy()
         async with consuming(gateway, at_second.thrift, "b", handle=note) as seen_b:
+            await eventually(lambda: _trusting(second) == 4, within_s=15)
+            await gateway.send(keys(1000, seed=4))
             await eventually(lambda: seen_b.handled > 200, within_s=15)
             await gateway.restart_broker(crash=True)
             await gateway.send(keys(3000, seed=3))
             await gateway.close_proxy(first)
-            await eventually(lambda: len(done) == 6000, within_s=60)
+            await eventually(lambda: len(done) == 7000, within_s=60)
 
 
 @pytest.mark.feature("proxy: ownership")
