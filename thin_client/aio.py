@@ -203,7 +203,6 @@ class AsyncConsumer:
             else:
                 settle(taken, None)
             if self._feeder.hurry:
-                self._feeder.hurry = False
                 await asyncio.sleep(0)
 
     def _take(self) -> Message | None:

@@ -71,8 +71,8 @@ class AsyncFeeder:
     ) -> None:
         """*changed* is called after each answer and each failure."""
         self.failure: BaseException | None = None
-        #: A pull has become due, and is sent once the loop gets to it. Whoever has it to itself
-        #: lets go then, and sets this back: the proxy can work meanwhile.
+        #: A pull has become due, and is sent once the loop gets to it: whoever has the loop to
+        #: itself lets go meanwhile, so that the proxy can work at the same time.
         self.hurry = False
         self._session = session
         self._servers = servers
@@ -126,6 +126,7 @@ class AsyncFeeder:
 
     async def _pull_once(self) -> None:
         session = self._session
+        self.hurry = False
         try:
             if self._pulling is None:
                 self._pulled_from = self._servers.destination
