@@ -56,7 +56,7 @@ class HistoryChecker:
             "send_ok": self._sends.send_ok,
             "send_info": self._sends.send_info,
             "send_fail": self._sends.send_fail,
-            "own+": lambda event: self._lane(event).own(event),
+            "own+": lambda event: self._lane(event).own(event, fenced=self._commits_fenced),
             "own-": lambda event: self._lane(event).ownership.disown(event),
             "drain": lambda event: self._lane(event).ownership.drain(event),
             "record": lambda event: self._lane(event).record(event),

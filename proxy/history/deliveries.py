@@ -87,6 +87,12 @@ class Deliveries:
         self._facts.excused.update((lease.offset, lease.number) for lease in ended)
         return bool(ended)
 
+    def repeated_in_vain(self, *, below: int) -> None:
+        """The new owner knows that what lies there and finished once is finished."""
+        for offset in list(self._unfinished):
+            if offset < below and self._facts.flags.get(offset) & FINISHED:
+                self._close(offset)
+
     def redriven(self, key: str | None, *, started: bool) -> None:
         """The copies of *key* (None: of all) are handed out from now on, their attempts counted
         anew; or no longer.
@@ -182,19 +188,25 @@ class Deliveries:
         """A job came to its end."""
         offset, outcome, t_ns = event["offset"], event["outcome"], event["t_ns"]
         self._judge_outcome(offset, outcome)
-        message = self._unfinished.pop(offset, None)
-        if message is not None:
-            out_ns = self._first_out.pop(offset)
-            open_offsets = self._open[message.slot]
-            open_offsets.discard(offset)
-            if not open_offsets:
-                del self._open[message.slot]
+        if (closed := self._close(offset)) is not None:
+            message, out_ns = closed
             if (lease := self.leases.at(offset)) is not None:
                 self.leases.end(offset, lease.number, t_ns)
             self.progress.finished(offset, message.slot, out_ns=out_ns, t_ns=t_ns)
         self._finished_now.add(offset, 1)
         self._facts.flags.finish(offset, outcome)
         self.durability.finished(offset, t_ns)
+
+    def _close(self, offset: int) -> tuple[Unfinished, int] | None:
+        """It is unfinished no more; what it was, and when it was first handed out."""
+        message = self._unfinished.pop(offset, None)
+        if message is None:
+            return None
+        open_offsets = self._open[message.slot]
+        open_offsets.discard(offset)
+        if not open_offsets:
+            del self._open[message.slot]
+        return message, self._first_out.pop(offset)
 
     def _judge_outcome(self, offset: int, outcome: str) -> None:
         facts, flags = self._facts, self._facts.flags.get(offset)

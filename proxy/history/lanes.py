@@ -28,9 +28,9 @@ class Lane:
         self._answers = answers
         self._origin = origin
 
-    def own(self, event: Event) -> None:
-        """A proxy began to own the queue."""
-        self.ownership.own(event)
+    def own(self, event: Event, *, fenced: bool) -> None:
+        """A proxy began to own the queue; *fenced*: the broker takes no commits of former owners."""
+        self.ownership.own(event, fenced=fenced)
         if self._origin is not None and event["epoch"] == self.facts.epoch:
             self._origin.parking.twin_taken_over(self.facts.known_ns)
 

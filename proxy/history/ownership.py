@@ -31,8 +31,12 @@ class Ownership:
         self._leased_then = False
         self.void = 0
 
-    def own(self, event: Event) -> None:
-        """A proxy began to own the queue."""
+    def own(self, event: Event, *, fenced: bool) -> None:
+        """A proxy began to own the queue; *fenced*: the broker takes no commits of former owners.
+
+        If it does, one that got no answer may have come late, and tells the new owner what finished
+        before the owner in between repeated it.
+        """
         facts, epoch = self._facts, event["epoch"]
         if epoch <= facts.epoch:
             if epoch == facts.epoch or _when(event, "asked_ns") > self._granted_ns:
@@ -44,6 +48,8 @@ class Ownership:
                 return  # granted before the newest, its owner being slow to say so, or wrongly
         if facts.epoch < 0:
             facts.begin = event.get("begin", 0)
+        elif not fenced:
+            self._deliveries.repeated_in_vain(below=event.get("begin", 0))
         self._enter(event)
         facts.rules = Rules.of(event)
         if facts.site is not None:

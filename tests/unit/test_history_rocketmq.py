@@ -39,3 +39,37 @@ def test_w2_holds_for_hand_outs() -> None:
 def test_a_killed_one_may_have_forgotten_commits() -> None:
     story = three_read_two_committed().add("start", parts=["rocketmq"]).own(2)
     assert story.through(0, 1, 2).commit(3).found() == set()
+
+
+def an_unanswered_commit() -> Story:
+    """Message 0 finished, the commit of it is under way, and another owner repeats the message."""
+    story = Story().add("start", parts=["rocketmq"])
+    for offset in range(3):
+        story.sent(offset)
+    story.own(1).through(0).own(2, begin=0).deliver(0)
+    return story
+
+
+def test_an_unanswered_commit_may_come_late_and_tell_the_next_owner_what_had_finished() -> None:
+    story = an_unanswered_commit()
+    assert story.own(3, begin=1).through(1, 2).commit(3).found() == set()
+
+
+def test_what_had_not_finished_is_no_matter_of_a_late_commit() -> None:
+    story = an_unanswered_commit()
+    story.deliver(1, order="other")
+    assert story.own(3, begin=2).through(2).commit(3).found() >= {"C2"}
+
+
+def test_what_the_next_owner_repeats_is_judged_as_ever() -> None:
+    story = an_unanswered_commit().own(3, begin=0)
+    story.deliver(1)
+    assert "O2" in story.found()
+
+
+def test_a_broker_that_refuses_late_commits_leaves_it_unfinished() -> None:
+    story = Story().add("start", parts=["broker"])
+    for offset in range(3):
+        story.sent(offset)
+    story.own(1).through(0).own(2, begin=0).deliver(0)
+    assert "O2" in story.own(3, begin=1).through(1, 2).found()
