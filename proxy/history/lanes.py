@@ -29,7 +29,7 @@ class Lane:
         self._origin = origin
 
     def own(self, event: Event, *, fenced: bool) -> None:
-        """A proxy began to own the queue; *fenced*: the broker takes no commits of former owners."""
+        """A proxy began to own the queue; *fenced*: the broker takes no late commits."""
         self.ownership.own(event, fenced=fenced)
         if self._origin is not None and event["epoch"] == self.facts.epoch:
             self._origin.parking.twin_taken_over(self.facts.known_ns)
