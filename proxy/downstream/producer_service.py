@@ -26,8 +26,7 @@ from broker_core.errors import (
 from broker_core.names import QueueName, Topic, check_name
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import java_hash
-from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
-from proxy.downstream.requests import RESERVED_PROPERTIES
+from broker_core.remoting.message import RESERVED_PROPERTIES, UNIQ_KEY, OutgoingMessage
 from proxy.downstream.thrift_server import Entry, Refuse, Reply, awaiting
 from proxy.history.record import History
 from proxy.logs import NoisyLog

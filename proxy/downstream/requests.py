@@ -8,7 +8,7 @@ from typing import Any
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.message import KEYS, TAGS
+from broker_core.remoting.message import KEYS, RESERVED_PROPERTIES, TAGS
 from proxy.core.effects import Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
@@ -35,14 +35,6 @@ MAX_VERDICTS = 100_000
 REFUSED, NOT_ALLOWED, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 404, 503
 
 _OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token", "topics")
-
-#: RocketMQ's own properties: the application that produced the message did not set them.
-RESERVED_PROPERTIES = frozenset(
-    "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET"
-    " BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION"
-    " TRACE_ON UNIQ_KEY MAX_RECONSUME_TIMES CONSUME_START_TIME CLUSTER".split()
-)
-
 
 _NO_CONTEXT = consumer.Context()
 

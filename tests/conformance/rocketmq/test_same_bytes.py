@@ -19,8 +19,8 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
+from broker_core.remoting.message import RESERVED_PROPERTIES
 from broker_core.tasks import spawn
-from proxy.downstream.requests import RESERVED_PROPERTIES
 from tests.support.broker_process import AnyCluster, run_broker
 from tests.support.brokers import Brokers
 from tests.support.eventually import eventually
