@@ -3,6 +3,7 @@
 #   make up                   nameserver, broker and proxy in one process, in the foreground
 #   make test                 all tests; needs Python alone
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
+#   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for all of it
 #   make check                lint, format, types, layers
 #   make conformance          every thin client through every case of tests/conformance/clients
 #   make mutants              a bug for each invariant, found by the history checker; seconds
@@ -18,9 +19,11 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+WITH_SPARK := $(VENV)/.installed-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test conformance conformance-rocketmq check bench chaos mutants torture
+.PHONY: help setup demo up test test-spark conformance conformance-rocketmq check bench chaos
+.PHONY: mutants torture
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -37,6 +40,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 		--constraint constraints.txt --editable '.[dev]' >&2
 	@touch $@
 
+# Half a gigabyte that only the bulk source needs, so it has a stamp of its own.
+$(WITH_SPARK): $(INSTALLED)
+	@echo "installing Spark into $(VENV)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev,spark]' >&2
+	@touch $@
+
 demo: $(INSTALLED)
 	@$(BIN)/orderlane demo --flights $(FLIGHTS) $(ARGS)
 
@@ -48,6 +58,10 @@ up: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/pytest --numprocesses auto --dist loadfile --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
 		--cov-fail-under=95 $(ARGS)
+
+# One gateway and one Spark session for all of it, in one process.
+test-spark: $(WITH_SPARK)
+	$(BIN)/python -m tests.spark $(ARGS)
 
 # Its own folder, and those integration tests of the proxy that take a broker of either kind.
 conformance-rocketmq: $(INSTALLED)
