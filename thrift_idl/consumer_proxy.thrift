@@ -175,7 +175,10 @@ struct FetchRequest {
      * consumerId, from the committed offset.
      */
     4: optional map<string, map<string, i64>> fetchOffset,
-    /** Messages wanted of a queue at most; absent: the group's max_pull_batch. */
+    /**
+     * Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
+     * as an answer holds.
+     */
     10: optional i32 maxBatchSize,
     /** Milliseconds to wait when no queue has a message; 20 at least, 30,000 at most. */
     11: optional i32 maxLingerTime,
@@ -191,11 +194,18 @@ struct FetchRequest {
 struct QidResponse {
     1: required string topic,
     2: required string qid,
-    /** The offset to ask for next; set also when there are no messages. */
+    /**
+     * The offset to ask for next; set also when there are no messages. With format 1 the records are
+     * those of all offsets before it; it is further only in an entry without records, where the
+     * broker has the offsets between no more.
+     */
     3: optional i64 nextRequestOffset,
     /** Messages by rising offset; may be empty. Empty with format 1. */
     10: required list<Message> messages,
-    /** With format 1: slices of the broker's log as they are; the reader decodes them. */
+    /**
+     * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+     * Empty if there are none.
+     */
     70: optional binary records
 }
 

@@ -7,7 +7,14 @@ owns a queue, and only ``Producer`` retries.
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.membership import Membership
 from broker_core.client.producer import Producer
-from broker_core.client.results import LockAnswer, PullResult, PullStatus, SendReceipt, SendStatus
+from broker_core.client.results import (
+    LockAnswer,
+    PulledRecords,
+    PullResult,
+    PullStatus,
+    SendReceipt,
+    SendStatus,
+)
 
 __all__ = [
     "BrokerClient",
@@ -16,6 +23,7 @@ __all__ = [
     "Producer",
     "PullResult",
     "PullStatus",
+    "PulledRecords",
     "SendReceipt",
     "SendStatus",
 ]

@@ -8,27 +8,23 @@ from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
-from broker_core.client import administration, sending
+from broker_core.client import administration, pulling, sending
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.requests import BrokerRequests
-from broker_core.client.results import LockAnswer, PullResult, PullStatus, SendReceipt
+from broker_core.client.results import LockAnswer, PulledRecords, PullResult, SendReceipt
 from broker_core.client.routes import RouteCache
 from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting import bodies, headers
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.message import OutgoingMessage, decode_messages
+from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.route_bodies import MASTER_ID, Perm
 from broker_core.remoting_channel import RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 
 #: The group that producers name where it does not matter.
 DEFAULT_PRODUCER = Group("orderlane")
-
-_PULL_STATUSES = frozenset(PullStatus)
-# Apache RocketMQ looks at held pulls every 5 s only, so their answers may come that much late.
-_PULL_ANSWER_S = 10.0
 
 _log = structlog.get_logger("broker-client")
 
@@ -136,28 +132,41 @@ class BrokerClient:
         Never commits. The broker filters by the hash of the tags, so others may be among what
         comes. *timeout_s* defaults to what the wait may take and some seconds.
         """
-        header = headers.PullMessageHeader(
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=max_messages,
-            sys_flag=headers.PullFlag.SUBSCRIPTION
-            | (headers.PullFlag.SUSPEND if suspend_ms else 0),
-            commit_offset=0,
-            suspend_timeout_millis=suspend_ms,
-            subscription=tags,
-            sub_version=0,
-            expression_type="TAG",
+        pulled = await pulling.pull(
+            self._requests,
+            queue,
+            group=group,
+            offset=offset,
+            max_messages=max_messages,
+            suspend_ms=suspend_ms,
+            tags=tags,
+            timeout_s=timeout_s,
         )
-        answer = await self._requests.ask(
-            queue.broker,
-            RequestCode.PULL_MESSAGE,
-            header.to_ext(),
-            ok=_PULL_STATUSES,
-            timeout_s=suspend_ms / 1000 + _PULL_ANSWER_S if timeout_s is None else timeout_s,
+        return pulling.decoded(pulled)
+
+    async def pull_records(
+        self,
+        queue: QueueName,
+        *,
+        group: Group,
+        offset: int,
+        max_messages: int,
+        max_bytes: int | None = None,
+        suspend_ms: int = 0,
+    ) -> PulledRecords:
+        """As ``pull``, of all tags, with the records as they came: nothing is decoded.
+
+        *max_bytes* is a wish, which brokers before 5.1 do not know; all have a limit of their own.
+        """
+        return await pulling.pull(
+            self._requests,
+            queue,
+            group=group,
+            offset=offset,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            suspend_ms=suspend_ms,
         )
-        return _pull_result(answer)
 
     async def min_offset(self, queue: QueueName) -> int:
         """Return the offset of the oldest message that is still stored."""
@@ -375,14 +384,3 @@ class BrokerClient:
         if self._on_broker_lost is not None:
             for broker in self._routes.brokers_at(address):
                 self._on_broker_lost(broker)
-
-
-def _pull_result(answer: RemotingCommand) -> PullResult:
-    place = headers.PullMessageResponse.from_ext(answer.ext)
-    return PullResult(
-        status=PullStatus(answer.code),
-        messages=decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else [],
-        next_offset=place.next_begin_offset,
-        min_offset=place.min_offset,
-        max_offset=place.max_offset,
-    )

@@ -35,6 +35,17 @@ class PullResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PulledRecords:
+    """As ``PullResult``, with the messages as the broker stored them, one behind the other."""
+
+    status: PullStatus
+    records: bytes
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockAnswer:
     """What became of a request for orderly locks. A queue in neither set was refused."""
 

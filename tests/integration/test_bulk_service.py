@@ -10,7 +10,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import ConnectionLost
 from broker_core.names import Group, Topic
 from broker_core.tasks import spawn
-from proxy.downstream import bulk_service
+from proxy.downstream import bulk_fetch, bulk_places, bulk_service
 from tests.support.eventually import eventually
 from tests.support.fake_broker_client import FakeBrokerClient, bulk, queue
 from tests.support.lanes import GROUP, TOPIC, group_settings
@@ -216,8 +216,8 @@ async def test_a_reader_that_was_not_seen_for_30_s_has_no_share(
         await fetch(client, reader="r1")
         assert len(await fetch(client, reader="r2")) == 1
         later = now_ns() + 31 * SECOND
-        monkeypatch.setattr(bulk_service, "now_ns", lambda: later)
-        monkeypatch.setattr(bulk_service, "MIN_LINGER_MS", 0)
+        monkeypatch.setattr(bulk_places, "now_ns", lambda: later)
+        monkeypatch.setattr(bulk_fetch, "MIN_LINGER_MS", 0)
         assert len(await fetch(client, reader="r2", linger_ms=0)) == 2
 
 
@@ -254,8 +254,8 @@ async def test_a_topic_without_a_route_does_not_hide_the_others() -> None:
 
 async def test_what_a_fetch_cannot_have_is_an_application_exception() -> None:
     async with bulk(FakeBrokerClient(orders=1)) as (it, _), connect(it.port) as client:
-        with pytest.raises(TApplicationException, match="fetches messages only"):
-            await fetch(client, format=1)
+        with pytest.raises(TApplicationException, match="fetch names format 2: 0"):
+            await fetch(client, format=2)
         with pytest.raises(TApplicationException, match="fetch came without its request"):
             await client.call("fetch", None)
         assert await fetch(client, {TOPIC: {"broker-a_0": 0}}) == {"broker-a_0": (0, [])}

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from broker_core.client import PullResult, PullStatus, SendReceipt, SendStatus
+from broker_core.client import PulledRecords, PullResult, PullStatus, SendReceipt, SendStatus
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage, StoredMessage
 from proxy.downstream.bulk_service import BulkService
 from tests.support.lanes import TOPIC
+from tests.support.messages import record
 from tests.support.serving import Serving, serving
 
 _PRODUCERS = Group("producers")
@@ -35,6 +36,7 @@ class FakeBrokerClient:
         self.lowest: dict[QueueName, int] = {}
         self.fails: dict[Any, Exception] = {}
         self.pulls: list[dict[str, Any]] = []
+        self.most_pulled = 1 << 30
         self.created: list[tuple[Topic, int, str | None]] = []
         self.status = SendStatus.OK
         self.go_on = asyncio.Event()  # clear: a second creation of a topic waits for it
@@ -104,6 +106,35 @@ class FakeBrokerClient:
         found = self.stored[queue][offset : offset + max_messages]
         status = PullStatus.FOUND if found else PullStatus.NO_NEW
         return self._result(queue, status, found, offset + len(found))
+
+    async def pull_records(
+        self,
+        queue: QueueName,
+        *,
+        group: Group,
+        offset: int,
+        max_messages: int,
+        max_bytes: int | None = None,
+        suspend_ms: int = 0,
+    ) -> PulledRecords:
+        """At most ``most_pulled`` messages at a time, as many as go into *max_bytes*, or one."""
+        most = min(max_messages, self.most_pulled)
+        pulled = await self.pull(
+            queue, group=group, offset=offset, max_messages=most, suspend_ms=suspend_ms
+        )
+        records: list[bytes] = []
+        for each in map(record, pulled.messages):
+            if records and max_bytes is not None and sum(map(len, records)) + len(each) > max_bytes:
+                break
+            records.append(each)
+        found = pulled.status is PullStatus.FOUND
+        return PulledRecords(
+            status=pulled.status,
+            records=b"".join(records),
+            next_offset=offset + len(records) if found else pulled.next_offset,
+            min_offset=pulled.min_offset,
+            max_offset=pulled.max_offset,
+        )
 
     async def min_offset(self, queue: QueueName) -> int:
         self._check("min_offset", queue)

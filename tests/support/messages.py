@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import orjson
@@ -9,10 +10,14 @@ import orjson
 from broker_core.names import Topic
 from broker_core.remoting.message import (
     KEYS,
+    PHYSICAL_OFFSET_AT,
     TAGS,
+    BatchEntry,
+    Envelope,
     StoredMessage,
     encode_host,
     encode_properties,
+    encode_stored,
 )
 
 TOPIC = Topic("orders")
@@ -61,3 +66,22 @@ def json_message(offset: int, document: Any, *, tag: str | None = None) -> Store
 def keyed(offset: int, key: str, *, tag: str | None = None) -> StoredMessage:
     """A message of order key *key* under the rule ``KEY``, with a body of three bytes."""
     return message(offset, body=b"xyz", key=key, tag=tag)
+
+
+def record(message: StoredMessage) -> bytes:
+    """*message* as its broker's log has it."""
+    envelope = Envelope(
+        message.topic,
+        message.queue_id,
+        message.born_host,
+        message.store_host,
+        sys_flag=message.sys_flag,
+        born_ms=message.born_ms,
+        reconsume_times=message.reconsume_times,
+    )
+    entry = BatchEntry(message.flag, message.body, message.raw_properties)
+    stored = encode_stored(
+        envelope, entry, queue_offset=message.queue_offset, store_ms=message.store_ms
+    )
+    struct.pack_into(">q", stored, PHYSICAL_OFFSET_AT, message.physical_offset)
+    return bytes(stored)

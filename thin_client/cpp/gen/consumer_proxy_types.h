@@ -1030,7 +1030,8 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
    */
   std::map<std::string, std::map<std::string, int64_t> >  fetchOffset;
   /**
-   * Messages wanted of a queue at most; absent: the group's max_pull_batch.
+   * Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
+   * as an answer holds.
    */
   int32_t maxBatchSize;
   /**
@@ -1147,7 +1148,9 @@ class QidResponse : public virtual ::apache::thrift::TBase {
   std::string topic;
   std::string qid;
   /**
-   * The offset to ask for next; set also when there are no messages.
+   * The offset to ask for next; set also when there are no messages. With format 1 the records are
+   * those of all offsets before it; it is further only in an entry without records, where the
+   * broker has the offsets between no more.
    */
   int64_t nextRequestOffset;
   /**
@@ -1155,7 +1158,8 @@ class QidResponse : public virtual ::apache::thrift::TBase {
    */
   std::vector<Message>  messages;
   /**
-   * With format 1: slices of the broker's log as they are; the reader decodes them.
+   * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+   * Empty if there are none.
    */
   std::string records;
 

@@ -1298,7 +1298,8 @@ class FetchRequest(object):
      - cluster: Not looked at; DDMQ's clients send one.
      - fetchOffset: By topic, by queue: the first offset wanted. Absent or empty: the queues that fall to this
     consumerId, from the committed offset.
-     - maxBatchSize: Messages wanted of a queue at most; absent: the group's max_pull_batch.
+     - maxBatchSize: Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
+    as an answer holds.
      - maxLingerTime: Milliseconds to wait when no queue has a message; 20 at least, 30,000 at most.
      - version: Name and version of the client library; for statistics only.
      - format: 0 (default): messages; 1: stored records.
@@ -1488,9 +1489,12 @@ class QidResponse(object):
     Attributes:
      - topic
      - qid
-     - nextRequestOffset: The offset to ask for next; set also when there are no messages.
+     - nextRequestOffset: The offset to ask for next; set also when there are no messages. With format 1 the records are
+    those of all offsets before it; it is further only in an entry without records, where the
+    broker has the offsets between no more.
      - messages: Messages by rising offset; may be empty. Empty with format 1.
-     - records: With format 1: slices of the broker's log as they are; the reader decodes them.
+     - records: With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+    Empty if there are none.
 
     """
 

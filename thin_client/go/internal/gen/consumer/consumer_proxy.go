@@ -3305,7 +3305,8 @@ func (p *ConsumeStats) String() string {
 //  - Cluster: Not looked at; DDMQ's clients send one.
 //  - FetchOffset: By topic, by queue: the first offset wanted. Absent or empty: the queues that fall to this
 // consumerId, from the committed offset.
-//  - MaxBatchSize: Messages wanted of a queue at most; absent: the group's max_pull_batch.
+//  - MaxBatchSize: Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
+// as an answer holds.
 //  - MaxLingerTime: Milliseconds to wait when no queue has a message; 20 at least, 30,000 at most.
 //  - Version: Name and version of the client library; for statistics only.
 //  - Format: 0 (default): messages; 1: stored records.
@@ -3863,9 +3864,12 @@ func (p *FetchRequest) String() string {
 // Attributes:
 //  - Topic
 //  - Qid
-//  - NextRequestOffset: The offset to ask for next; set also when there are no messages.
+//  - NextRequestOffset: The offset to ask for next; set also when there are no messages. With format 1 the records are
+// those of all offsets before it; it is further only in an entry without records, where the
+// broker has the offsets between no more.
 //  - Messages: Messages by rising offset; may be empty. Empty with format 1.
-//  - Records: With format 1: slices of the broker's log as they are; the reader decodes them.
+//  - Records: With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+// Empty if there are none.
 type QidResponse struct {
   Topic string `thrift:"topic,1,required" db:"topic" json:"topic"`
   Qid string `thrift:"qid,2,required" db:"qid" json:"qid"`

@@ -53,7 +53,8 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
      */
     FETCH_OFFSET((short)4, "fetchOffset"),
     /**
-     * Messages wanted of a queue at most; absent: the group's max_pull_batch.
+     * Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
+     * as an answer holds.
      */
     MAX_BATCH_SIZE((short)10, "maxBatchSize"),
     /**
@@ -389,14 +390,16 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * Messages wanted of a queue at most; absent: the group's max_pull_batch.
+   * Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
+   * as an answer holds.
    */
   public int getMaxBatchSize() {
     return this.maxBatchSize;
   }
 
   /**
-   * Messages wanted of a queue at most; absent: the group's max_pull_batch.
+   * Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
+   * as an answer holds.
    */
   public FetchRequest setMaxBatchSize(int maxBatchSize) {
     this.maxBatchSize = maxBatchSize;

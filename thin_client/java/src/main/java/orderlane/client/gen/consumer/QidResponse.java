@@ -33,7 +33,9 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
     TOPIC((short)1, "topic"),
     QID((short)2, "qid"),
     /**
-     * The offset to ask for next; set also when there are no messages.
+     * The offset to ask for next; set also when there are no messages. With format 1 the records are
+     * those of all offsets before it; it is further only in an entry without records, where the
+     * broker has the offsets between no more.
      */
     NEXT_REQUEST_OFFSET((short)3, "nextRequestOffset"),
     /**
@@ -41,7 +43,8 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
      */
     MESSAGES((short)10, "messages"),
     /**
-     * With format 1: slices of the broker's log as they are; the reader decodes them.
+     * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+     * Empty if there are none.
      */
     RECORDS((short)70, "records");
 
@@ -237,14 +240,18 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   }
 
   /**
-   * The offset to ask for next; set also when there are no messages.
+   * The offset to ask for next; set also when there are no messages. With format 1 the records are
+   * those of all offsets before it; it is further only in an entry without records, where the
+   * broker has the offsets between no more.
    */
   public long getNextRequestOffset() {
     return this.nextRequestOffset;
   }
 
   /**
-   * The offset to ask for next; set also when there are no messages.
+   * The offset to ask for next; set also when there are no messages. With format 1 the records are
+   * those of all offsets before it; it is further only in an entry without records, where the
+   * broker has the offsets between no more.
    */
   public QidResponse setNextRequestOffset(long nextRequestOffset) {
     this.nextRequestOffset = nextRequestOffset;
@@ -313,7 +320,8 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   }
 
   /**
-   * With format 1: slices of the broker's log as they are; the reader decodes them.
+   * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+   * Empty if there are none.
    */
   public byte[] getRecords() {
     setRecords(org.apache.thrift.TBaseHelper.rightSize(records));
@@ -325,7 +333,8 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   }
 
   /**
-   * With format 1: slices of the broker's log as they are; the reader decodes them.
+   * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+   * Empty if there are none.
    */
   public QidResponse setRecords(byte[] records) {
     this.records = records == null ? (java.nio.ByteBuffer)null   : java.nio.ByteBuffer.wrap(records.clone());

@@ -1,0 +1,254 @@
+"""Fetch: messages, or stored records, of the places that a bulk reader asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker_core.client import BrokerClient, PullResult
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import Group, QueueName
+from broker_core.remoting.message import StoredMessage
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.bulk_answer import BulkAnswer, Read
+from proxy.core.retry_policy import MS
+from proxy.downstream.bulk_places import BulkPlaces, Place
+from proxy.downstream.requests import MAX_LINGER_MS, MIN_LINGER_MS, user_properties
+from proxy.downstream.thrift_server import Reply
+from proxy.errors import Refused
+from proxy.settings import LimitSettings
+from thrift_idl import consumer, consumer_service
+
+#: Queues that are read at once for one answer with records.
+_READS_AT_ONCE = 4
+#: So long an answer with records is put together; slow brokers make it short, not late.
+_COLLECT_NS = 1_000_000_000
+
+_MESSAGES, _RECORDS = 0, 1
+
+
+class BulkFetch:
+    """The method ``fetch``, for the places of *places*."""
+
+    def __init__(self, client: BrokerClient, places: BulkPlaces, limits: LimitSettings) -> None:
+        self._client = client
+        self._places = places
+        self._limits = limits
+
+    async def fetch(self, arguments: Any, _reply: Reply) -> Any:
+        """Answer when there is something, else after the linger."""
+        request = arguments.request
+        if request is None:
+            raise Refused("fetch came without its request")
+        if request.format not in (None, _MESSAGES, _RECORDS):
+            raise Refused(
+                f"fetch names format {request.format}: 0 (messages) and 1 (stored records) are"
+                " served"
+            )
+        linger_ms = min(max(request.maxLingerTime or 0, MIN_LINGER_MS), MAX_LINGER_MS)
+        until_ns = now_ns() + linger_ms * MS
+        asked = await self._places.asked(request)
+        give = self._records if request.format == _RECORDS else self._messages
+        answers, news = await give(request, asked, until_ns)
+        if not news:  # empty at once would make DDMQ's Java client spin
+            await asyncio.sleep(max(0, until_ns - now_ns()) / 1e9)
+        return consumer_service.fetch_result(success=consumer.FetchResponse(results=answers))
+
+    # ---- stored records -------------------------------------------------------------------------
+
+    async def _records(
+        self, request: Any, asked: list[Place], until_ns: int
+    ) -> tuple[list[Any], bool]:
+        queues = [each.queue for each in asked if each.queue is not None]
+        wanted = request.maxBatchSize or 0
+        answer = BulkAnswer(
+            [each.offset for each in asked if each.queue is not None],
+            max_bytes=self._limits.max_answer_bytes,
+            max_messages=wanted if wanted > 0 else None,
+        )
+        group = Group(request.groupId)
+        await self._collect(answer, queues, group)
+        if not answer.has_news and (wait_ms := (until_ns - now_ns()) // MS) > 0:
+            await self._await_records(answer, queues, group, wait_ms=wait_ms)
+        parts = iter(answer.parts)
+        answers = []
+        for each in asked:
+            part = None if each.queue is None else next(parts)
+            answers.append(
+                consumer.QidResponse(
+                    topic=each.topic,
+                    qid=each.qid,
+                    nextRequestOffset=each.offset if part is None else part.next_offset,
+                    messages=[],
+                    records=b"" if part is None else b"".join(part.chunks),
+                )
+            )
+        return answers, answer.has_news
+
+    async def _collect(self, answer: BulkAnswer, queues: list[QueueName], group: Group) -> None:
+        """Read into *answer* what is there already."""
+        until_ns = now_ns() + _COLLECT_NS
+
+        async def read_on() -> None:
+            while now_ns() < until_ns and (read := answer.next_read()) is not None:
+                await self._read_records(answer, read, queues[read.place], group)
+
+        if len(queues) == 1:
+            await read_on()
+            return
+        readers = [
+            spawn(read_on(), name=f"fetch {index}")
+            for index in range(min(len(queues), _READS_AT_ONCE))
+        ]
+        try:
+            await asyncio.gather(*readers)
+        finally:
+            await cancel_and_wait(*readers)
+
+    async def _await_records(
+        self, answer: BulkAnswer, queues: list[QueueName], group: Group, *, wait_ms: int
+    ) -> None:
+        """Wait until one of *queues* has records, *wait_ms* at most."""
+        pending = {
+            spawn(
+                self._read_records(answer, read, queue, group, wait_ms=wait_ms),
+                name=f"fetch {queue}",
+            )
+            for read, queue in zip(answer.reads_again(), queues, strict=True)
+        }
+        pulls = list(pending)
+        try:
+            while pending and not answer.has_news:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    each.result()
+        finally:
+            await cancel_and_wait(*pulls)
+
+    async def _read_records(
+        self, answer: BulkAnswer, read: Read, queue: QueueName, group: Group, *, wait_ms: int = 0
+    ) -> None:
+        try:
+            pulled = await self._client.pull_records(
+                queue,
+                group=group,
+                offset=read.offset,
+                max_messages=read.max_messages,
+                max_bytes=read.max_bytes,
+                suspend_ms=wait_ms,
+            )
+        except RemotingError as error:
+            self._places.warn("fetch failed", error)
+            answer.on_failure(read)
+        else:
+            answer.on_read(
+                read,
+                pulled.records,
+                next_offset=pulled.next_offset,
+                end_offset=pulled.max_offset,
+            )
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    async def _messages(
+        self, request: Any, asked: list[Place], until_ns: int
+    ) -> tuple[list[Any], bool]:
+        results: dict[QueueName, PullResult] = {}
+        await self._read(request, asked, results, wait_ms=0)
+        if not _has_news(asked, results) and (wait_ms := (until_ns - now_ns()) // MS) > 0:
+            await self._read(request, asked, results, wait_ms=wait_ms)
+        return self._answers(asked, results), _has_news(asked, results)
+
+    async def _read(
+        self,
+        request: Any,
+        asked: Iterable[Place],
+        results: dict[QueueName, PullResult],
+        *,
+        wait_ms: int,
+    ) -> None:
+        """Read all queues at once into *results*, with *wait_ms* until one has some; failed ones
+        stay out.
+        """
+        pulls = {
+            spawn(
+                self._pull(each.queue, each, request, suspend_ms=wait_ms),
+                name=f"fetch {each.queue}",
+            ): each.queue
+            for each in asked
+            if each.queue is not None
+        }
+        try:
+            pending = set(pulls)
+            while pending and not (wait_ms and any(each.messages for each in results.values())):
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for pull in done:
+                    if (result := pull.result()) is not None:
+                        results[pulls[pull]] = result
+        finally:
+            await cancel_and_wait(*pulls)
+
+    async def _pull(
+        self, queue: QueueName, asked: Place, request: Any, *, suspend_ms: int
+    ) -> PullResult | None:
+        wanted = request.maxBatchSize or 0
+        try:
+            return await self._client.pull(
+                queue,
+                group=Group(request.groupId),
+                offset=asked.offset,
+                max_messages=min(wanted, asked.most) if wanted > 0 else asked.most,
+                suspend_ms=suspend_ms,
+            )
+        except RemotingError as error:
+            self._places.warn("fetch failed", error)
+            return None
+
+    def _answers(
+        self, asked: Iterable[Place], results: Mapping[QueueName, PullResult]
+    ) -> list[Any]:
+        """One QidResponse a place, always with the next offset, or a client loses its place."""
+        bytes_left = self._limits.max_answer_bytes
+        answers = []
+        for each in asked:
+            result = None if each.queue is None else results.get(each.queue)
+            messages: list[StoredMessage] = []
+            next_offset = each.offset if result is None else result.next_offset
+            for message in () if result is None else result.messages:
+                if bytes_left <= 0:
+                    next_offset = message.queue_offset
+                    break
+                messages.append(message)
+                bytes_left -= len(message.body)
+            answers.append(
+                consumer.QidResponse(
+                    topic=each.topic,
+                    qid=each.qid,
+                    nextRequestOffset=next_offset,
+                    messages=[_message(message) for message in messages],
+                )
+            )
+        return answers
+
+
+def _has_news(asked: Iterable[Place], results: Mapping[QueueName, PullResult]) -> bool:
+    """True if there are messages, or a place to go on from that the reader does not know."""
+    return any(
+        result.messages or result.next_offset != each.offset
+        for each in asked
+        if each.queue is not None and (result := results.get(each.queue)) is not None
+    )
+
+
+def _message(stored: StoredMessage) -> Any:
+    return consumer.Message(
+        key=stored.key,
+        value=stored.body,
+        tag=stored.tag,
+        offset=stored.queue_offset,
+        properties=user_properties(stored.properties),
+        bornAtMs=stored.born_ms,
+        messageId=stored.message_id,
+    )
