@@ -10,13 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any
+from enum import Enum, StrEnum
+from typing import Any, Protocol
 
 import jsonpath_rfc9535
 import orjson
-
-from broker_core.remoting.message import StoredMessage
 
 #: Chain of the messages of a queue that have no key of their own. 0xFF is in no UTF-8 text.
 QUEUE_CHAIN = b"\xff"
@@ -44,12 +42,54 @@ class MissingKey(Enum):
     DEAD_LETTER = "dead_letter"
 
 
+class Keyed(Protocol):
+    """What a rule looks at: a stored message, or a row of a bulk reader."""
+
+    @property
+    def key(self) -> str | None:
+        """The message's own key."""
+
+    @property
+    def body(self) -> bytes:
+        """The body, inflated where that is possible."""
+
+
+class ValueKind(StrEnum):
+    """What stands where a rule looks. With the last three a message has no key."""
+
+    QUEUE = "queue"
+    TEXT = "text"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    OBJECT = "object"
+    ARRAY = "array"
+    NULL = "null"
+    ABSENT = "absent"
+    UNREADABLE = "unreadable"
+    """The body is no JSON, or still compressed, or nested too deep."""
+
+
+_KINDS = {
+    str: ValueKind.TEXT,
+    int: ValueKind.NUMBER,
+    float: ValueKind.NUMBER,
+    bool: ValueKind.BOOLEAN,
+    dict: ValueKind.OBJECT,
+    list: ValueKind.ARRAY,
+    type(None): ValueKind.NULL,
+    object: ValueKind.ABSENT,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class OrderKey:
-    """A compiled rule. ``of(message)`` is the key's bytes, or None if the message has none."""
+    """A compiled rule. ``of(message)`` is the key's bytes, or None if the message has none;
+    ``look(message)`` says the same, and what kind of value it was made from.
+    """
 
     text: str | None
-    of: Callable[[StoredMessage], bytes | None]
+    of: Callable[[Keyed], bytes | None]
+    look: Callable[[Keyed], tuple[bytes | None, ValueKind]]
 
     @property
     def has_many_keys(self) -> bool:
@@ -63,14 +103,17 @@ def compile_order_key(text: str | None) -> OrderKey:
     Raises ValueError, in one sentence, if *text* is none of these.
     """
     if text is None:
-        return OrderKey(None, lambda _message: None)
+        return OrderKey(None, lambda _message: None, lambda _message: (None, ValueKind.ABSENT))
     if text == "QID":
-        return OrderKey(text, lambda _message: QUEUE_CHAIN)
+        return OrderKey(
+            text, lambda _message: QUEUE_CHAIN, lambda _message: (QUEUE_CHAIN, ValueKind.QUEUE)
+        )
     if text == "KEY":
-        return OrderKey(text, _message_key)
+        return OrderKey(text, _message_key, _look_at_key)
     if not text.startswith("$"):
         raise ValueError(f"order key {text!r} is neither QID nor KEY nor a JSON path such as $.id")
-    return OrderKey(text, _json_rule(_compile_path(text)))
+    find = _compile_path(text)
+    return OrderKey(text, _json_rule(find), _json_look(find))
 
 
 def canonical(value: Any) -> bytes | None:
@@ -94,19 +137,37 @@ def key_text(key: bytes | None) -> str | None:
         return "0x" + key.hex()
 
 
-def _message_key(message: StoredMessage) -> bytes | None:
+def _message_key(message: Keyed) -> bytes | None:
     key = message.key
     return key.encode() if key else None
 
 
-def _json_rule(find: Callable[[Any], Any]) -> Callable[[StoredMessage], bytes | None]:
-    def of(message: StoredMessage) -> bytes | None:
+def _look_at_key(message: Keyed) -> tuple[bytes | None, ValueKind]:
+    key = _message_key(message)
+    return key, ValueKind.ABSENT if key is None else ValueKind.TEXT
+
+
+def _json_rule(find: Callable[[Any], Any]) -> Callable[[Keyed], bytes | None]:
+    def of(message: Keyed) -> bytes | None:
         try:
             return canonical(find(orjson.loads(message.body)))
         except _NO_KEY:
             return None
 
     return of
+
+
+def _json_look(
+    find: Callable[[Any], Any],
+) -> Callable[[Keyed], tuple[bytes | None, ValueKind]]:
+    def look(message: Keyed) -> tuple[bytes | None, ValueKind]:
+        try:
+            value = find(orjson.loads(message.body))
+            return canonical(value), _KINDS[type(value)]
+        except _NO_KEY:
+            return None, ValueKind.UNREADABLE
+
+    return look
 
 
 def _compile_path(text: str) -> Callable[[Any], Any]:
