@@ -27,6 +27,10 @@ class Tls:
     key: str | None = None
     server_name: str | None = None
 
+    def __getstate__(self) -> dict[str, object]:
+        """What travels to another process: the names of the files, not what was made of them."""
+        return {name: value for name, value in vars(self).items() if name != "context"}
+
     @cached_property
     def context(self) -> ssl.SSLContext:
         """For the ``ssl`` module. Raises ValueError that names the file that cannot be used."""

@@ -1,0 +1,92 @@
+"""What may stand in an option: readers of its text, pure. Each refuses in one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+_DURATION = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)?\Z", re.IGNORECASE)
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE = re.compile(r"(\d{1,15})\s*(?:([kmg])?b?)?\Z", re.IGNORECASE)
+_UNIT_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class OptionError(ValueError):
+    """An option cannot be served; the message is one sentence that says what would be right."""
+
+
+def refusal(option: str, text: str, expected: str) -> OptionError:
+    """The error for an option whose value is not what is *expected*."""
+    return OptionError(f"{option} is {text!r}: expected {expected}")
+
+
+def boolean(option: str, text: str) -> bool:
+    """``true`` or ``false``, in letters of any size."""
+    if (word := text.strip().lower()) not in ("true", "false"):
+        raise refusal(option, text, "true or false")
+    return word == "true"
+
+
+def whole(option: str, text: str, *, least: int, most: int = 2**63 - 1) -> int:
+    """A whole number from *least* to *most*."""
+    word = text.strip()
+    if not re.fullmatch(r"[0-9]{1,19}", word) or not least <= int(word) <= most:
+        upper = "" if most == 2**63 - 1 else f" and at most {most}"
+        raise refusal(option, text, f"a whole number of at least {least}{upper}")
+    return int(word)
+
+
+def number(option: str, text: str) -> float:
+    """A number above 0."""
+    word = text.strip()
+    if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", word) or float(word) <= 0:
+        raise refusal(option, text, "a number above 0, as in 500 or 0.5")
+    return float(word)
+
+
+def duration_ms(option: str, text: str) -> int:
+    """A time above 0 with its unit; without one it is in milliseconds, as elsewhere in Spark."""
+    match = _DURATION.match(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise refusal(option, text, "a time above 0, as in 500ms, 30s, 15m or 1h")
+    return int(match[1]) * _UNIT_MS[(match[2] or "ms").lower()]
+
+
+def size_bytes(option: str, text: str, *, least: int, most: int) -> int:
+    """A number of bytes, or with ``k``, ``m`` or ``g`` behind it of 1024 and so on."""
+    match = _SIZE.match(text.strip())
+    size = int(match[1]) * _UNIT_BYTES[(match[2] or "").lower()] if match else -1
+    if not least <= size <= most:
+        raise refusal(option, text, f"a size of {least} to {most} bytes, as in 512k or 4m")
+    return size
+
+
+def json_object(option: str, text: str, *, form: str) -> dict[str, Any]:
+    """A JSON object with something in it; *form* shows what it should look like."""
+    try:
+        found = json.loads(text, object_pairs_hook=_once)
+    except ValueError as error:
+        expected = f"JSON as in {form}"
+        raise OptionError(
+            f"{option} is {text!r}, which is no JSON ({error}): expected {expected}"
+        ) from None
+    if not isinstance(found, dict) or not found:
+        raise refusal(option, text, f"JSON as in {form}")
+    return found
+
+
+def names(texts: Iterable[str], *, most: int = 8) -> str:
+    """Several names as a sentence shows them."""
+    found = sorted(set(texts))
+    shown = ", ".join(repr(each) for each in found[:most])
+    return f"{shown} and {len(found) - most} more" if len(found) > most else shown or "none"
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a name that stands twice: silently, only its last value would count."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands in it twice")
+    return found
