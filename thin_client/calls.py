@@ -69,3 +69,26 @@ def send_batch(messages: list[producer.Message]) -> Call[producer.Result]:
     """Store several messages in their order."""
     arguments = producer_service.sendBatchSync_args(messages=messages)
     return Call("sendBatchSync", arguments, producer_service.sendBatchSync_result())
+
+
+def fetch(request: consumer.FetchRequest) -> Call[consumer.FetchResponse]:
+    """Read by offset."""
+    arguments = consumer_service.fetch_args(request=request)
+    return Call("fetch", arguments, consumer_service.fetch_result())
+
+
+def ack(result: consumer.AckResult) -> Call[bool]:
+    """Set the committed offsets of a bulk group."""
+    return Call("ack", consumer_service.ack_args(result=result), consumer_service.ack_result())
+
+
+def ranges(request: consumer.RangesRequest) -> Call[list[consumer.QueueRange]]:
+    """Ask for the offsets of queues."""
+    arguments = consumer_service.ranges_args(request=request)
+    return Call("ranges", arguments, consumer_service.ranges_result())
+
+
+def consume_stats(request: consumer.ConsumeStatsRequest) -> Call[list[consumer.ConsumeStats]]:
+    """Ask for the offsets of a group, by topic."""
+    arguments = consumer_service.getConsumeStats_args(request=request)
+    return Call("getConsumeStats", arguments, consumer_service.getConsumeStats_result())

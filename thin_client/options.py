@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -13,6 +14,9 @@ from importlib import metadata
 from thin_client.errors import ClientError
 from thin_client.message import Message
 from thin_client.session import SessionOptions
+from thin_client.wire import compiled_codec
+
+_log = logging.getLogger("orderlane")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,8 @@ def session_options(
         raise ValueError(f"prefetch is {prefetch}: expected 0 or more")
     if max_run < 1:
         raise ValueError(f"max_run is {max_run}: expected at least 1")
+    if not compiled_codec():
+        _log.warning("thrift came without its compiled codec: messages take 20 times the work")
     if prefetch is None:  # with runs: one at work, and room for the next
         prefetch = concurrency if max_run == 1 else max(concurrency, 2 * max_run)
     return SessionOptions(

@@ -7,9 +7,10 @@ are bound to blocking transports.
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
+from thrift.protocol.TCompactProtocol import TCompactProtocol, TCompactProtocolAccelerated
 from thrift.Thrift import TApplicationException, TMessageType
 from thrift.transport.TTransport import TMemoryBuffer
 
@@ -21,6 +22,20 @@ _LENGTH = struct.Struct(">i")
 MAX_FRAME_BYTES = 16_384_000
 #: Elements of one list or map of an answer; a hostile length would else cost memory.
 MAX_CONTAINER = 1_000_000
+
+
+@cache
+def compiled_codec() -> bool:
+    """Whether thrift's codec in C is there; the one in Python takes 20 times as long for structs.
+
+    It is missing where the package came as a zip of Python files, as to the executors of Spark.
+    There an answer is one field with megabytes, and the difference is small.
+    """
+    try:
+        from thrift.protocol import fastbinary  # noqa: F401  # compiled, or not there at all
+    except ImportError:
+        return False
+    return True
 
 
 class Struct(Protocol):
@@ -98,10 +113,6 @@ def decode_reply(frame: bytes, result: R, *, method: str, sequence_id: int) -> R
 
 
 def _protocol(buffer: TMemoryBuffer) -> Any:
-    # Without fallback=False a missing C codec would go unnoticed: 20 times slower, no depth limit.
-    return TCompactProtocolAccelerated(
-        buffer,
-        fallback=False,
-        string_length_limit=MAX_FRAME_BYTES,
-        container_length_limit=MAX_CONTAINER,
+    return (TCompactProtocolAccelerated if compiled_codec() else TCompactProtocol)(
+        buffer, string_length_limit=MAX_FRAME_BYTES, container_length_limit=MAX_CONTAINER
     )

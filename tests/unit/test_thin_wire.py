@@ -1,0 +1,40 @@
+"""The thin client's frames, by thrift's codec in C and by the one in Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from thin_client import wire
+from thin_client.calls import fetch
+from thin_client.errors import ProtocolError
+from thin_client.wire import compiled_codec, encode_call
+from thrift_idl import consumer, consumer_service
+
+
+def call_and_answer() -> tuple[bytes, bytes]:
+    """The frame of a fetch, and the fields of an answer as they are decoded."""
+    request = consumer.FetchRequest("r", "g", "", {"t": {"broker-a_0": 1 << 40}}, format=1)
+    records = bytes(range(256)) * 1000
+    response = consumer.FetchResponse(
+        results=[consumer.QidResponse("t", "broker-a_0", 7, [], records=records)]
+    )
+    answer = encode_call("fetch", consumer_service.fetch_result(response), sequence_id=3)
+    body = bytearray(answer[4:])
+    body[1] = (body[1] & 0x1F) | (2 << 5)  # a reply, where encode_call makes a call
+    decoded = fetch(request).decode(bytes(body), sequence_id=3, sender="here")
+    return fetch(request).encode(3), repr(decoded).encode()
+
+
+def test_both_codecs_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiled_codec()
+    by_c = call_and_answer()
+    monkeypatch.setattr(wire, "compiled_codec", lambda: False)
+    assert call_and_answer() == by_c
+
+
+def test_the_codec_in_python_bounds_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "compiled_codec", lambda: False)
+    request = consumer.FetchRequest("r", "g", "")
+    for frame in (b"\x82\x41\x03\x05fetch\x0d\x00\x19\xfc\xff\xff\xff\xff\x07", b"\x82" * 100):
+        with pytest.raises(ProtocolError, match="the answer to fetch cannot be read"):
+            fetch(request).decode(frame, sequence_id=3, sender="here")

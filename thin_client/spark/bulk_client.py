@@ -1,0 +1,276 @@
+"""What the bulk source asks of a proxy: blocking calls that bear a proxy's end.
+
+Nothing here takes a lease, and no proxy keeps anything for a bulk reader: so any proxy can be asked
+next, and a request can always be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from thin_client import calls
+from thin_client.backoff import backoff_ns, is_news, tries_elsewhere
+from thin_client.calls import Call
+from thin_client.connection import Connection
+from thin_client.errors import ClientError, ProtocolError, Refused
+from thin_client.options import client_version
+from thin_client.servers import Servers
+from thin_client.spark.offsets import QueueState, Slice
+from thin_client.spark.options import Connecting
+from thrift_idl import consumer
+
+T = TypeVar("T")
+_log = logging.getLogger("orderlane")
+
+#: How long requests may fail in a row: a proxy that restarts, or that a deployment replaces.
+PATIENCE_S = 60.0
+#: The same for an ack: the next one says more, and the query must not wait for it.
+ACK_PATIENCE_S = 5.0
+#: How long a queue that has the messages may give none: the proxy may be holding bulk reads back.
+STALL_S = 300.0
+#: The proxy answers a fetch at once if it has something, else after this.
+_LINGER_MS = 2_000
+
+#: What a message with little in its body takes in the log; the first answer tells better.
+_FIRST_GUESS_BYTES = 512
+_STORED_FORMAT = 1
+_UNAUTHORIZED = 401
+_QUEUE_OFFSET = struct.Struct(">q")
+_QUEUE_OFFSET_AT = 20
+_HEAD_BYTES = _QUEUE_OFFSET_AT + _QUEUE_OFFSET.size
+
+
+class DataLost(Exception):
+    """Messages of a slice are not in their queue any more, or never were.
+
+    ``first_there``: the first offset from which it can be read; the slice's end if none of it is.
+    """
+
+    def __init__(self, part: Slice, first_there: int, reason: str) -> None:
+        self.part = part
+        self.first_there = first_there
+        self.reason = reason
+        super().__init__(
+            f"offsets {part.start} to {first_there - 1} of queue {part.qid} of topic"
+            f" {part.topic!r} are lost: {reason}; set failOnDataLoss to false to pass over what is"
+            " lost, or begin the query anew"
+        )
+
+    def __reduce__(self) -> tuple[type[DataLost], tuple[Slice, int, str]]:
+        return DataLost, (self.part, self.first_there, self.reason)
+
+
+class BulkClient:
+    """One reader of a group. Not for several threads."""
+
+    def __init__(self, connecting: Connecting, *, patience_s: float = PATIENCE_S) -> None:
+        """Connects at the first request. Raises ValueError for no address or certificate."""
+        self._connecting = connecting
+        self._servers = Servers(connecting.servers, tls=connecting.tls)
+        self._patience_s = patience_s
+        self._connection: Connection | None = None
+
+    def topics(self) -> list[str]:
+        """The topics that the proxy's settings give the group. Raises ClientError."""
+        request = consumer.ConsumeStatsRequest(
+            group=self._connecting.group, version=client_version(), token=self._connecting.token
+        )
+        found = self._ask(lambda: calls.consume_stats(request))
+        return sorted({each.topic or "" for each in found})
+
+    def ranges(self, topics: Iterable[str], timestamp_ms: int | None = None) -> list[QueueState]:
+        """Every queue of *topics*; with *timestamp_ms* its ``at`` too, which costs brokers more.
+
+        Raises ClientError; Refused names a topic or group that does not exist.
+        """
+        request = consumer.RangesRequest(
+            groupId=self._connecting.group,
+            topics=sorted(topics),
+            timestampMs=timestamp_ms,
+            token=self._connecting.token,
+        )
+        found = self._ask(lambda: calls.ranges(request))
+        return sorted(_state(each, self._servers.address) for each in found)
+
+    def records(self, part: Slice, *, batch_bytes: int) -> Iterator[bytes]:
+        """Stored records from ``part.start`` on, until those up to ``part.end`` were given; the
+        last chunk may go beyond. A chunk has about *batch_bytes*, or what the proxy gives at most.
+
+        Raises DataLost where offsets are jumped over, and ClientError.
+        """
+        offset = part.start
+        record_bytes = float(_FIRST_GUESS_BYTES)
+        stalled = _Stall()
+        while offset < part.end:
+            wanted = max(1, min(int(batch_bytes / record_bytes), part.end - offset))
+            found = self._fetch(part, offset, wanted)
+            chunk, following = found.records or b"", found.nextRequestOffset
+            if chunk:
+                first = _first_offset(chunk, part)
+                if first > offset:
+                    raise self._lost(part, offset, first)
+                if following is None or following <= offset:
+                    raise ProtocolError(
+                        f"{self._servers.address} gave records of {part.topic}/{part.qid} from"
+                        f" {first} on, and {following} as the offset that follows"
+                    )
+                record_bytes = max(len(chunk) / (following - first), 1.0)
+                offset = following
+                stalled.ends()
+                yield chunk
+            elif following is not None and following > offset:
+                raise self._lost(part, offset, following)
+            else:
+                self._expect_more(part, offset, stalled)
+
+    def ack(self, offsets: Mapping[str, Mapping[str, int]]) -> bool:
+        """Set the group's committed offsets; False: the proxy refused. Raises ClientError."""
+        request = consumer.AckResult(
+            consumerId=self._connecting.consumer_id,
+            groupId=self._connecting.group,
+            cluster="",
+            offsets={topic: dict(queues) for topic, queues in offsets.items()},
+            token=self._connecting.token,
+        )
+        patience_s = min(ACK_PATIENCE_S, self._patience_s)
+        return self._ask(lambda: calls.ack(request), patience_s=patience_s)
+
+    def close(self) -> None:
+        """End the connection; a further request would open one again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _fetch(self, part: Slice, offset: int, wanted: int) -> consumer.QidResponse:
+        request = consumer.FetchRequest(
+            consumerId=self._connecting.consumer_id,
+            groupId=self._connecting.group,
+            cluster="",
+            fetchOffset={part.topic: {part.qid: offset}},
+            maxBatchSize=min(wanted, 2**31 - 1),
+            maxLingerTime=_LINGER_MS,
+            version=client_version(),
+            format=_STORED_FORMAT,
+            token=self._connecting.token,
+        )
+        answer = self._ask(lambda: calls.fetch(request))
+        address = self._servers.address
+        if answer.code == _UNAUTHORIZED:
+            raise Refused(
+                _UNAUTHORIZED,
+                f"{address} refused fetch: the token is missing or unknown: set the option token",
+            )
+        results = answer.results or []
+        if answer.code or len(results) != 1:
+            raise ProtocolError(
+                f"{address} answered a fetch of one queue with code {answer.code} and"
+                f" {len(results)} queues"
+            )
+        return results[0]
+
+    def _expect_more(self, part: Slice, offset: int, stalled: _Stall) -> None:
+        """After an answer without records: return if some may come, else raise."""
+        state = self._state(part)
+        if state is None or state.end <= offset:
+            raise self._lost(part, offset, part.end)
+        if state.begin > offset:
+            raise self._lost(part, offset, state.begin)
+        if stalled.lasts_s() > max(STALL_S, self._patience_s):
+            raise Refused(
+                500,
+                f"{self._servers.address} gave no records of {part.topic}/{part.qid} from"
+                f" {offset} on for {stalled.lasts_s():.0f} s, though the queue goes on to"
+                f" {state.end}: look into the proxy's log",
+            )
+        stalled.wait()
+
+    def _lost(self, part: Slice, offset: int, first_there: int) -> DataLost:
+        state = self._state(part)
+        if state is None:
+            reason, first_there = "the queue is not there any more", part.end
+        elif state.end <= offset:
+            reason, first_there = (
+                f"the queue ends at {state.end}: was the topic made anew?",
+                part.end,
+            )
+        else:
+            reason = f"the oldest message is {state.begin}: the broker deletes old ones"
+        rest = Slice(part.topic, part.qid, offset, part.end)
+        return DataLost(rest, min(max(first_there, offset + 1), part.end), reason)
+
+    def _state(self, part: Slice) -> QueueState | None:
+        found = self.ranges([part.topic])
+        return next((each for each in found if each.qid == part.qid), None)
+
+    def _ask(self, make: Callable[[], Call[T]], *, patience_s: float | None = None) -> T:
+        """The answer of the first proxy that gives one. Raises ClientError."""
+        until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
+        failures = 0
+        while True:
+            call = make()
+            try:
+                return self._connected().call(call, timeout_s=self._connecting.request_timeout_s)
+            except ClientError as error:
+                failures += 1
+                if not error.leaves_connection:
+                    self._connection = None
+                if not error.retriable or time.monotonic() >= until:
+                    raise
+                if is_news(failures):
+                    _log.warning("%s: %s; trying again", call.method, error)
+                if tries_elsewhere(error, failures):
+                    self.close()
+                    self._servers.go_on()
+            time.sleep(backoff_ns(failures, random.random()) / 1e9)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = Connection(
+                self._servers.destination, timeout_s=self._connecting.request_timeout_s
+            )
+        return self._connection
+
+
+class _Stall:
+    """Since when a queue gives nothing, though it should."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._waits = 0
+
+    def ends(self) -> None:
+        self._since = None
+        self._waits = 0
+
+    def lasts_s(self) -> float:
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        return now - self._since
+
+    def wait(self) -> None:
+        self._waits += 1
+        time.sleep(backoff_ns(self._waits, random.random()) / 1e9)
+
+
+def _state(found: consumer.QueueRange, sender: object) -> QueueState:
+    topic, qid, begin, end = found.topic, found.qid, found.beginOffset, found.endOffset
+    if topic is None or qid is None or begin is None or end is None:
+        raise ProtocolError(f"{sender} answered ranges with a queue half told: {found!r}")
+    return QueueState(topic, qid, begin, end, found.committedOffset, found.offsetAtTimestamp)
+
+
+def _first_offset(chunk: bytes, part: Slice) -> int:
+    """The queue offset of the first record."""
+    if len(chunk) < _HEAD_BYTES:
+        raise ProtocolError(
+            f"what the proxy gave of {part.topic}/{part.qid} is no stored record: {chunk!r}"
+        )
+    (offset,) = _QUEUE_OFFSET.unpack_from(chunk, _QUEUE_OFFSET_AT)
+    return int(offset)
