@@ -22,6 +22,13 @@ def refusal(option: str, text: str, expected: str) -> OptionError:
     return OptionError(f"{option} is {text!r}: expected {expected}")
 
 
+def text(option: str, given: str) -> str:
+    """Any text but an empty one."""
+    if not given.strip():
+        raise refusal(option, given, "a text that is not empty, or to leave it out")
+    return given.strip()
+
+
 def boolean(option: str, text: str) -> bool:
     """``true`` or ``false``, in letters of any size."""
     if (word := text.strip().lower()) not in ("true", "false"):
@@ -52,6 +59,19 @@ def duration_ms(option: str, text: str) -> int:
     if match is None or int(match[1]) == 0:
         raise refusal(option, text, "a time above 0, as in 500ms, 30s, 15m or 1h")
     return int(match[1]) * _UNIT_MS[(match[2] or "ms").lower()]
+
+
+def positive(option: str, text: str) -> int:
+    """A whole number above 0."""
+    return whole(option, text, least=1)
+
+
+def time_ms(option: str, text: str) -> int:
+    """A moment, in milliseconds since 1970."""
+    try:
+        return whole(option, text, least=0)
+    except OptionError:
+        raise refusal(option, text, "milliseconds since 1970, as in 1700000000000") from None
 
 
 def size_bytes(option: str, text: str, *, least: int, most: int) -> int:
