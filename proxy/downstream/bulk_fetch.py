@@ -16,6 +16,7 @@ from proxy.core.bulk_answer import BulkAnswer, Read
 from proxy.core.retry_policy import MS
 from proxy.downstream.bulk_places import BulkPlaces, Place
 from proxy.downstream.requests import MAX_LINGER_MS, MIN_LINGER_MS, user_properties
+from proxy.downstream.thrift_frames import Spliced
 from proxy.downstream.thrift_server import Reply
 from proxy.errors import Refused
 from proxy.settings import LimitSettings
@@ -51,16 +52,17 @@ class BulkFetch:
         until_ns = now_ns() + linger_ms * MS
         asked = await self._places.asked(request)
         give = self._records if request.format == _RECORDS else self._messages
-        answers, news = await give(request, asked, until_ns)
+        answer, news = await give(request, asked, until_ns)
         if not news:  # empty at once would make DDMQ's Java client spin
             await asyncio.sleep(max(0, until_ns - now_ns()) / 1e9)
-        return consumer_service.fetch_result(success=consumer.FetchResponse(results=answers))
+        return answer
 
     # ---- stored records -------------------------------------------------------------------------
 
     async def _records(
         self, request: Any, asked: list[Place], until_ns: int
-    ) -> tuple[list[Any], bool]:
+    ) -> tuple[Spliced, bool]:
+        """The answer, and whether it says something new."""
         queues = [each.queue for each in asked if each.queue is not None]
         wanted = request.maxBatchSize or 0
         answer = BulkAnswer(
@@ -72,20 +74,7 @@ class BulkFetch:
         await self._collect(answer, queues, group)
         if not answer.has_news and (wait_ms := (until_ns - now_ns()) // MS) > 0:
             await self._await_records(answer, queues, group, wait_ms=wait_ms)
-        parts = iter(answer.parts)
-        answers = []
-        for each in asked:
-            part = None if each.queue is None else next(parts)
-            answers.append(
-                consumer.QidResponse(
-                    topic=each.topic,
-                    qid=each.qid,
-                    nextRequestOffset=each.offset if part is None else part.next_offset,
-                    messages=[],
-                    records=b"" if part is None else b"".join(part.chunks),
-                )
-            )
-        return answers, answer.has_news
+        return _spliced(asked, answer), answer.has_news
 
     async def _collect(self, answer: BulkAnswer, queues: list[QueueName], group: Group) -> None:
         """Read into *answer* what is there already."""
@@ -152,14 +141,14 @@ class BulkFetch:
 
     # ---- messages -------------------------------------------------------------------------------
 
-    async def _messages(
-        self, request: Any, asked: list[Place], until_ns: int
-    ) -> tuple[list[Any], bool]:
+    async def _messages(self, request: Any, asked: list[Place], until_ns: int) -> tuple[Any, bool]:
+        """The answer, and whether it says something new."""
         results: dict[QueueName, PullResult] = {}
         await self._read(request, asked, results, wait_ms=0)
         if not _has_news(asked, results) and (wait_ms := (until_ns - now_ns()) // MS) > 0:
             await self._read(request, asked, results, wait_ms=wait_ms)
-        return self._answers(asked, results), _has_news(asked, results)
+        answer = consumer.FetchResponse(results=self._answers(asked, results))
+        return consumer_service.fetch_result(success=answer), _has_news(asked, results)
 
     async def _read(
         self,
@@ -231,6 +220,27 @@ class BulkFetch:
                 )
             )
         return answers
+
+
+def _spliced(asked: Iterable[Place], answer: BulkAnswer) -> Spliced:
+    """One QidResponse a place, with its records."""
+    parts = iter(answer.parts)
+    responses = []
+    blobs: list[list[bytes]] = []
+    for each in asked:
+        part = None if each.queue is None else next(parts)
+        responses.append(
+            consumer.QidResponse(
+                topic=each.topic,
+                qid=each.qid,
+                nextRequestOffset=each.offset if part is None else part.next_offset,
+                messages=[],
+                records=b"",
+            )
+        )
+        blobs.append([] if part is None else part.chunks)
+    result = consumer_service.fetch_result(success=consumer.FetchResponse(results=responses))
+    return Spliced(result, responses, blobs)
 
 
 def _has_news(asked: Iterable[Place], results: Mapping[QueueName, PullResult]) -> bool:

@@ -13,7 +13,7 @@ go back as they came.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,10 @@ _BINARY_HEAD = struct.Struct(">Ii")  # version and type, bytes of the name
 MAX_CONTAINER = 100_000
 #: Longest method name that is read; no real one has half of it.
 MAX_NAME_BYTES = 64
+
+
+#: Bytes behind the list at the end of a result: its struct ends, and the result.
+_STOPS = 2
 
 
 class FrameError(Exception):
@@ -83,6 +87,8 @@ class _Codec:
     type_at: int  # where a head has its message type
     type_byte: Callable[[int], int]
     after_name: int  # bytes of a head behind the name
+    empty: bytes  # the value of a binary field without bytes
+    blob_length: Callable[[int], bytes]  # what stands before the bytes of a binary field
 
 
 @dataclass(slots=True)
@@ -116,9 +122,25 @@ class Call:
 
     def answer_frame(self, kind: int, payload: bytes) -> bytes:
         """The frame with *payload* under this call's head, its message type now *kind*."""
+        return self.answer_head(kind, len(payload)) + payload
+
+    def answer_head(self, kind: int, payload_bytes: int) -> bytes:
+        """A frame up to its payload."""
         head = bytearray(self._frame[: self._head_bytes])
         head[self.codec.type_at] = self.codec.type_byte(kind)
-        return _LENGTH.pack(len(head) + len(payload)) + head + payload
+        return _LENGTH.pack(len(head) + payload_bytes) + head
+
+
+@dataclass(frozen=True, slots=True)
+class Spliced:
+    """A result that ends with the list *entries*, structs that end with an empty binary field.
+
+    In the field of each go the bytes of *blobs*, which may be megabytes: no codec copies them.
+    """
+
+    result: Any
+    entries: Sequence[Any]
+    blobs: Sequence[Sequence[bytes]]
 
 
 def decode_call(frame: bytes) -> Call:
@@ -149,6 +171,25 @@ def encode_answer(call: Call, result: Any) -> bytes:
     return call.answer_frame(TMessageType.REPLY, payload)
 
 
+def encode_spliced(call: Call, spliced: Spliced) -> list[bytes]:
+    """The frame that answers *call* with *spliced*, in pieces."""
+    codec = call.codec
+    result = spliced.result
+    around = codec.encode(result, [result.__class__, result.thrift_spec])
+    entries = [codec.encode(each, [each.__class__, each.thrift_spec]) for each in spliced.entries]
+    begin = len(around) - _STOPS - sum(map(len, entries))
+    own = bytearray(around[:begin])
+    pieces: list[bytes] = []
+    for entry, blobs in zip(entries, spliced.blobs, strict=True):
+        own += entry[: -len(codec.empty) - 1]
+        own += codec.blob_length(sum(map(len, blobs)))
+        pieces += (bytes(own), *blobs)
+        own = bytearray(entry[-1:])
+    pieces.append(bytes(own) + around[-_STOPS:])
+    head = call.answer_head(TMessageType.REPLY, sum(map(len, pieces)))
+    return [head + pieces[0], *pieces[1:]]
+
+
 def encode_failure(call: Call, kind: int, message: str) -> bytes:
     """The frame that answers *call* with a TApplicationException of that kind."""
     buffer = TMemoryBuffer()
@@ -176,6 +217,15 @@ def _varint(frame: bytes, at: int) -> tuple[int, int]:
     raise FrameError("a number in a call's head has more than 5 bytes")
 
 
+def _to_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
 def _binary_head(frame: bytes) -> tuple[int, int, int]:
     version, length = _BINARY_HEAD.unpack_from(frame)
     if version >> 8 != _BINARY_VERSION:
@@ -192,6 +242,8 @@ _CODECS = {
         type_at=1,
         type_byte=lambda kind: kind << 5 | _COMPACT_VERSION,
         after_name=0,
+        empty=b"\0",
+        blob_length=_to_varint,
     ),
     0x80: _Codec(
         decode=fastbinary.decode_binary,
@@ -201,5 +253,7 @@ _CODECS = {
         type_at=3,
         type_byte=lambda kind: kind,
         after_name=4,  # the sequence id
+        empty=bytes(4),
+        blob_length=_LENGTH.pack,
     ),
 }

@@ -22,9 +22,11 @@ from proxy.downstream.thrift_frames import (
     Call,
     FrameBuffer,
     FrameError,
+    Spliced,
     decode_call,
     encode_answer,
     encode_failure,
+    encode_spliced,
 )
 from proxy.errors import OrderlaneError
 from proxy.logs import NoisyLog
@@ -95,8 +97,11 @@ class Reply:
         return self._answered
 
     def __call__(self, result: Any) -> None:
-        """Answer with the generated ``*_result`` struct."""
-        self._send(encode_answer(self.call, result))
+        """Answer with the generated ``*_result`` struct, or what is to be spliced into one."""
+        if isinstance(result, Spliced):
+            self._send(encode_spliced(self.call, result))
+        else:
+            self._send(encode_answer(self.call, result))
 
     def fail(self, error: Exception) -> None:
         """Answer that the server failed; the client sees a TApplicationException."""
@@ -117,7 +122,7 @@ class Reply:
         if on_lost is not None:
             on_lost()
 
-    def _send(self, frame: bytes) -> None:
+    def _send(self, frame: bytes | list[bytes]) -> None:
         if self._answered:
             raise RuntimeError(f"{self.call.name} was answered twice")
         self._answered = True
@@ -182,13 +187,19 @@ class Connection(asyncio.Protocol):
 
     # ---- the server's side ----------------------------------------------------------------------
 
-    def answer(self, reply: Reply, frame: bytes) -> None:
-        """Write the answer to the current request; when it has left, take the next one."""
+    def answer(self, reply: Reply, frame: bytes | list[bytes]) -> None:
+        """Write the answer to the current request, whole or in pieces; when it has left, take the
+        next one.
+        """
         if self._transport is None or self._transport.is_closing() or self._current is not reply:
             reply.lost()
             return
         if not reply.call.one_way:
-            self._transport.write(frame)  # pauses writing if something stays, closes on an error
+            # Pauses writing if something stays, closes on an error.
+            if isinstance(frame, bytes):
+                self._transport.write(frame)
+            else:
+                self._transport.writelines(frame)
         if not (self._writing_paused or self._transport.is_closing()):
             self._done()
 

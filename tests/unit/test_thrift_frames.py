@@ -13,9 +13,11 @@ from proxy.downstream.thrift_frames import (
     MAX_NAME_BYTES,
     FrameBuffer,
     FrameError,
+    Spliced,
     decode_call,
     encode_answer,
     encode_failure,
+    encode_spliced,
 )
 from tests.support.thrift_client import (
     BINARY,
@@ -216,3 +218,36 @@ class WrongPull:
         out.writeFieldEnd()
         out.writeFieldStop()
         out.writeStructEnd()
+
+
+# ---- spliced answers ----------------------------------------------------------------------------
+
+
+@protocols
+@pytest.mark.parametrize(
+    ("entries", "size"),
+    [(0, 0), (1, 0), (3, 1), (14, 127), (15, 128), (20, 16_383), (3, 16_384), (2, 2_100_000)],
+)
+def test_what_is_spliced_in_is_what_the_codec_would_have_written(
+    protocol: Protocol, entries: int, size: int
+) -> None:
+    """Lengths of every width, lists on both sides of 15: the bytes are the library's own."""
+    blobs = [
+        [bytes([number]) * (size - size // 3), b"x" * (size // 3)] for number in range(entries)
+    ]
+
+    def result(*, filled: bool) -> Any:
+        responses = [
+            consumer.QidResponse("orders", f"q_{n}", n, [], b"".join(blobs[n]) if filled else b"")
+            for n in range(entries)
+        ]
+        success = consumer.FetchResponse(results=responses)
+        return consumer_service.fetch_result(success=success)
+
+    request = consumer.FetchRequest("r", "billing", "")
+    arguments = consumer_service.fetch_args(request=request)
+    call = decode_call(payload_of("fetch", arguments, protocol=protocol, sequence_id=77))
+    empty = result(filled=False)
+    pieces = encode_spliced(call, Spliced(empty, empty.success.results, blobs))
+    assert b"".join(pieces) == encode_answer(call, result(filled=True))
+    assert all(any(piece is blob for piece in pieces) for each in blobs for blob in each)
