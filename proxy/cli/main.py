@@ -18,6 +18,7 @@ from proxy.cli import (
     lag,
     processes,
     produce,
+    spark,
     token,
     topics,
     verify_history,
@@ -57,6 +58,7 @@ app.command("verify-history")(verify_history.verify_history)
 app.add_typer(bench.app, name="bench")
 app.add_typer(key.app, name="key")
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(spark.app, name="spark")
 
 
 def run() -> None:

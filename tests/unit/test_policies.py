@@ -26,7 +26,10 @@ SPARK_EXTRAS = ("pyspark", "pyarrow", "numpy", "pandas")
 #: What of it is pure, and importable without them.
 SPARKLESS = tuple(
     f"thin_client/spark/{name}.py"
-    for name in ("__init__", "jobs/__init__", "bulk_client", "offsets", "options")
+    for name in (
+        *("__init__", "jobs/__init__", "jobs/words", "bulk_client", "offsets", "options"),
+        "outgoing",
+    )
 )
 
 #: Files above 400 lines, each with the reason why it is one thing.

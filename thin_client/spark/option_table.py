@@ -78,6 +78,8 @@ OPTIONS: tuple[Option, ...] = (
            "nothing is held back.", _WRITES),
     Option("batchIdProperty", "`sparkBatchId`", "The property that tells which batch sent a "
            "message, so that a consumer can drop what a repeated batch sent again.", _WRITES),
+    Option("jobId", "a new one", "The name of a batch job, which begins the names of its messages: "
+           "rows written again under the same name can be told as repeats.", (WRITE,)),
     Option("token", "", "The token of whoever asks, where the proxy wants one.", _ALL),
     Option("tls", "`false`", "Connect with TLS; the four options below count with it only.", _ALL),
     Option("tlsCa", "the system's", "PEM file of the authorities to trust; it has to be on the "
@@ -88,7 +90,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("tlsServerName", "the host of `servers`", "The name that the proxy's certificate has to "
            "bear.", _ALL),
     Option("requestTimeout", "`10s`", "How long to wait for an answer before the next of `servers` "
-           "is asked; `500ms`, `30s`, or plain milliseconds.", _ALL),
+           "is asked; `500ms`, `30s`, or plain milliseconds.", _READS),
 )  # fmt: skip
 
 #: What Spark itself puts among the options of a sink.

@@ -115,6 +115,7 @@ class WriteOptions:
     batch_size: int = 500
     max_rows_per_second: float | None = None
     batch_id_property: str = "sparkBatchId"
+    job_id: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -126,6 +127,7 @@ class WriteOptions:
             batch_size=given.get("batchSize", _batch_size, 500),
             max_rows_per_second=given.take("maxRowsPerSecond", number),
             batch_id_property=given.get("batchIdProperty", text, "sparkBatchId"),
+            job_id=given.take("jobId", text),
         )
 
 

@@ -1,0 +1,171 @@
+"""``orderlane spark``: jobs on Spark. They need the extra ``spark``, and a Java runtime.
+
+Nothing of Spark is imported before a verb runs: the others start without it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proxy.cli.options import (
+    DEFAULT_PROXY,
+    CaOption,
+    CertificateOption,
+    KeyOption,
+    ProxyOption,
+    TokenOption,
+)
+from proxy.cli.output import print_json
+from proxy.errors import OrderlaneError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Jobs on Spark, through the proxy: archive, backfill.",
+)
+
+GroupOption = Annotated[str, typer.Option("--group", help="the consumer group to read as")]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Spark's master, as in local[4] or spark://host:7077; under spark-submit: ''"
+    ),
+]
+OptionsOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="any other option of the data source"),
+]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="a setting of Spark")
+]
+DEFAULT_MASTER = "local[*]"
+
+
+@app.command()
+def archive(
+    topics: Annotated[str, typer.Argument(help="the topic; several by commas")],
+    path: Annotated[str, typer.Argument(help="folder of the archive, as Spark names folders")],
+    group: GroupOption,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="go on with what comes, until SIGTERM")
+    ] = False,
+    every: Annotated[
+        str | None, typer.Option(help="of --continuous: how often to write, as in '1 minute'")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="folder of its progress (default: _checkpoint in PATH)")
+    ] = None,
+    proxy: ProxyOption = DEFAULT_PROXY,
+    token: TokenOption = None,
+    tls_ca: CaOption = None,
+    tls_certificate: CertificateOption = None,
+    tls_key: KeyOption = None,
+    option: OptionsOption = None,
+    master: MasterOption = DEFAULT_MASTER,
+    conf: ConfOption = None,
+) -> None:
+    """Write topics to Parquet by date, each message once, and end with what is there now.
+
+    Run again, it goes on where it was, also after a crash at any point.
+    """
+    options = _connection(proxy, token, ca=tls_ca, certificate=tls_certificate, key=tls_key)
+    options |= {"subscribe": topics, "group": group, **pairs(option, "--option")}
+    with running("archive", master=master, conf=conf) as session, _until_told() as ending:
+        from thin_client.spark.jobs import archive as job
+
+        done = job.archive(
+            session,
+            options,
+            path,
+            checkpoint=checkpoint,
+            continuous=continuous,
+            every=every,
+            ending=ending,
+        )
+    print_json({"archived": done.rows, "batches": done.batches})
+
+
+# ---- what the verbs share ------------------------------------------------------------------------
+
+
+@contextmanager
+def running(verb: str, *, master: str | None, conf: Sequence[str] | None) -> Iterator[Any]:
+    """A Spark session for *verb*. Raises OrderlaneError with one sentence for what is wrong with
+    the installation, the options or the job.
+    """
+    settings = pairs(conf, "--conf")
+    try:
+        from thin_client.spark.jobs.session import failing_in_words, job_session
+        from thin_client.spark.options import OptionError
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("pyspark", "py4j", "pyarrow", "numpy"):
+            raise
+        raise OrderlaneError(
+            f"spark {verb}: {missing} is not installed: jobs on Spark need the extra 'spark', as in"
+            " pip install 'orderlane[server,spark]'"
+        ) from None
+    try:
+        with (
+            failing_in_words(),
+            job_session(f"orderlane {verb}", master=master or None, settings=settings) as session,
+        ):
+            yield session
+    except OptionError as error:
+        raise OrderlaneError(f"spark {verb}: {error}") from None
+
+
+def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
+    """``NAME=VALUE`` texts as a mapping. Raises OrderlaneError."""
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise OrderlaneError(f"{flag} {text!r} is no NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _connection(
+    proxy: str,
+    token: str | None,
+    *,
+    ca: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+) -> dict[str, str]:
+    """The options of source and sink that say how to reach the proxy."""
+    files = {"tlsCa": ca, "tlsCertificate": certificate, "tlsKey": key}
+    named = {name: str(path) for name, path in files.items() if path is not None}
+    options = {"servers": proxy, **named}
+    if named:
+        options["tls"] = "true"
+    if token is not None:
+        options["token"] = token
+    return options
+
+
+@contextmanager
+def _until_told() -> Iterator[threading.Event]:
+    """Set by SIGTERM and SIGINT: a job ends in order. A second one ends the process."""
+    ending = threading.Event()
+    former: dict[signal.Signals, Any] = {}
+
+    def told(number: int, _frame: object) -> None:
+        if ending.is_set():
+            raise SystemExit(128 + number)
+        ending.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        former[each] = signal.signal(each, told)
+    try:
+        yield ending
+    finally:
+        for each, handler in former.items():
+            signal.signal(each, handler)

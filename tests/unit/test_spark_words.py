@@ -1,0 +1,63 @@
+"""The command line of jobs on Spark, as far as no Spark is needed, and what Spark's errors say."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from proxy.cli import main
+from proxy.cli.spark import pairs
+from proxy.errors import OrderlaneError
+from thin_client.spark.jobs.words import sentence, with_defaults
+
+_TRACE = """[STREAM_FAILED] Query [id = 610c, runId = 694e] terminated with exception: Traceback:
+  File "thin_client/spark/writing.py", line 34, in write
+    raise RowRefused("row 3 …")
+thin_client.spark.outgoing.RowRefused: row 3 of partition 0 has no value: a message needs a body
+ SQLSTATE: 38000
+=== Streaming Query ===
+"""
+
+
+def test_without_spark_a_verb_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "configure_logs", lambda **_: None)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for name in [
+        name for name in sys.modules if name.startswith(("pyspark.", "thin_client.spark.jobs."))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    words = "orderlane spark archive orders archive --group pipeline"
+    monkeypatch.setattr(sys, "argv", words.split())
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("orderlane: spark archive: pyspark is not installed")
+    assert "pip install 'orderlane[server,spark]'" in said
+
+
+def test_pairs_have_a_name_and_may_hold_more_of_the_equals_sign() -> None:
+    assert pairs(["a=1", "b=c=d", "e="], "--option") == {"a": "1", "b": "c=d", "e": ""}
+    for text in ("a", "=1"):
+        with pytest.raises(OrderlaneError, match="--option"):
+            pairs([text], "--option")
+
+
+def test_of_a_trace_in_two_languages_our_sentence_remains() -> None:
+    assert (
+        sentence(RuntimeError(_TRACE))
+        == "row 3 of partition 0 has no value: a message needs a body"
+    )
+
+
+def test_of_what_spark_says_itself_the_first_line_remains() -> None:
+    error = RuntimeError("[PATH_NOT_FOUND] Path does not exist: file:/nowhere.\n\tat org.apache…")
+    assert sentence(error) == "Spark says: [PATH_NOT_FOUND] Path does not exist: file:/nowhere."
+
+
+def test_a_default_gives_way_to_what_is_named_in_other_letters() -> None:
+    given = with_defaults({"STARTINGOFFSETS": "latest"}, startingOffsets="earliest", a="b")
+    assert given == {"STARTINGOFFSETS": "latest", "a": "b"}

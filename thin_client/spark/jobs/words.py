@@ -1,0 +1,30 @@
+"""What went wrong inside Spark, as a sentence; and options by name. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+#: The last line of a Python traceback inside Spark's own message: our error and its sentence.
+_OURS = re.compile(
+    r"^(?:thin_client\.[\w.]+\.)?"
+    r"(OptionError|DataLost|RowRefused|SendFailed|Refused|ConnectionLost|ProxyFault|ProtocolError)"
+    r": (.+)$",
+    re.MULTILINE,
+)
+
+
+def sentence(error: BaseException) -> str:
+    """What is wrong, without the traces of two languages around it."""
+    text = str(error)
+    found = _OURS.findall(text)
+    if found:
+        return str(found[-1][1]).strip()
+    return f"Spark says: {next(iter(text.strip().splitlines()), type(error).__name__)}"
+
+
+def with_defaults(options: Mapping[str, str], **defaults: str) -> dict[str, str]:
+    """*options* and those of *defaults* that they do not name, whatever the case of letters."""
+    given = {name.lower() for name in options}
+    more = {name: value for name, value in defaults.items() if name.lower() not in given}
+    return {**options, **more}
