@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import struct
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from broker_core.remoting.message import MAGIC_V1, MAGIC_V2, SYS_COMPRESSED
+from tests.support.stored_records import HOST_V6, Record, compressed, rows_owed
+from thin_client.spark import records
+from thin_client.spark.offsets import Slice
+from thin_client.spark.records import GarbledRecords, record_batches, schema_ddl
+
+PART = Slice("orders", "broker-a_3", 0, 1_000_000)
+
+
+def batches(*chunks: bytes, part: Slice = PART) -> list[pa.RecordBatch]:
+    return list(record_batches(chunks, part, include_headers=False))
+
+
+def column(name: str, *chunks: bytes) -> list[object]:
+    return pa.Table.from_batches(batches(*chunks)).column(name).to_pylist()
+
+
+def test_the_schema_is_told_in_spark_s_words() -> None:
+    assert schema_ddl(include_headers=False) == (
+        "key STRING, value BINARY, topic STRING, qid STRING, offset BIGINT, timestamp TIMESTAMP,"
+        " bornTimestamp TIMESTAMP, tag STRING, properties MAP<STRING, STRING>, messageId STRING"
+    )
+    assert schema_ddl(include_headers=True).endswith(
+        "messageId STRING, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    )
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record(5, b"\0" * 300, b"KEYS\x01k\x02TAGS\x01t\x02UNIQ_KEY\x01u\x02a\x01b\x02"),
+        Record(5, properties="KEYS\x01größe\x02UNIQ_KEY\x01u\x02".encode()),
+        Record(5, properties=b"KEYS\x01k\x02UNIQ_KEY\x01u"),  # Apache RocketMQ 4.9.1 to 5.1.4
+        Record(5, properties=b""),
+        Record(5, properties=b"KEYS\x01\x02\x01v\x02UNIQ_KEY\x01u\x02"),  # empty value, empty name
+        Record(5, magic=MAGIC_V2),
+        Record(5, magic=MAGIC_V2, body=b"", born_host=HOST_V6, store_host=HOST_V6),
+        Record(5, born_host=HOST_V6, properties=b"a\x01b\x02"),
+        Record(5, store_host=HOST_V6, properties=b"a\x01b\x02"),
+        Record(5, body=struct.pack(">I", MAGIC_V1) * 20),
+        Record(5, born_ms=-(2**63), store_ms=2**63 - 1),
+    ],
+    ids=str,
+)
+def test_usual_records_need_no_decoder_of_their_own(record: Record) -> None:
+    """What whole topics may consist of is decoded many at a time."""
+    other = Record(6, b"other").encode()
+    owed = rows_owed([record.encode(), other], PART, headers=False)
+    with mock.patch.object(records, "decode_message", side_effect=AssertionError):
+        table = pa.Table.from_batches(batches(record.encode() + other))
+    for name in ("timestamp", "bornTimestamp"):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, table.column(name).cast(pa.int64()))
+    assert table.to_pylist() == owed
+
+
+def test_rows_stay_in_order_where_some_are_decoded_apart() -> None:
+    chunk = b"".join(
+        Record(n, compressed(b"%d" % n), flags=SYS_COMPRESSED).encode()
+        if n % 3 == 1
+        else Record(n, b"%d" % n, b"KEYS\x01\xff\x02" if n % 5 == 2 else b"KEYS\x01k\x02").encode()
+        for n in range(40)
+    )
+    assert column("value", chunk) == [b"%d" % n for n in range(40)]
+    assert column("key", chunk)[:4] == ["k", "key", "\\xff", "k"]
+
+
+def test_only_the_part_s_own_rows_come() -> None:
+    chunks = [Record(n).encode() for n in (3, 4, 7, 8, 9)]
+    part = Slice("orders", "broker-a_3", 4, 9)
+    table = pa.Table.from_batches(batches(*chunks, part=part))
+    assert table.column("offset").to_pylist() == [4, 7, 8]
+    assert batches(*chunks, part=Slice("orders", "broker-a_3", 20, 30)) == []
+
+
+def test_small_chunks_become_one_batch() -> None:
+    assert [each.num_rows for each in batches(*(Record(n).encode() for n in range(100)))] == [100]
+
+
+def test_batches_are_bounded_in_rows_and_bytes() -> None:
+    chunk = b"".join(Record(n, bytes(1_000)).encode() for n in range(50))
+    with mock.patch.object(records, "MAX_BYTES", 10_000):
+        assert [each.num_rows for each in batches(chunk)] == [8] * 6 + [2]
+    with mock.patch.object(records, "MAX_ROWS", 20):
+        assert [each.num_rows for each in batches(chunk)] == [20, 20, 10]
+
+
+def test_bodies_count_as_what_they_are_inflated_to() -> None:
+    """Ten compressed megabytes in a row would be few bytes of one chunk."""
+    large = compressed(bytes(1_000_000))
+    chunk = b"".join(Record(n, large, flags=SYS_COMPRESSED).encode() for n in range(10))
+    with mock.patch.object(records, "MAX_BYTES", 3_000_000):
+        found = batches(chunk)
+    assert [each.num_rows for each in found] == [4, 4, 2]
+    assert {len(body) for body in column("value", chunk)} == {1_000_000}
+
+
+def test_times_beyond_spark_s_years_are_null() -> None:
+    chunk = Record(0, born_ms=253_402_300_800_000).encode() + Record(1, born_ms=0).encode()
+    assert [each is None for each in column("bornTimestamp", chunk)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "due", "why"),
+    [
+        (b"", Record(5).encode()[:-1], 0, "size"),
+        (Record(5).encode(), b"\0\0", 0, "cut short"),
+        (Record(5).encode(), Record(6, magic=0x1234).encode(), 6, "magic is 0x00001234"),
+        (Record(5).encode(), Record(6, topic="o?").encode().replace(b"?", b"\xff"), 6, "byte 0xff"),
+        (Record(5).encode(), Record(5).encode(), 6, "the record of offset 5 comes behind it"),
+        (Record(5).encode(), Record(-1).encode(), 6, "the record of offset -1 comes behind it"),
+    ],
+)
+def test_what_is_no_sequence_of_records_is_told_with_its_place(
+    first: bytes, second: bytes, due: int, why: str
+) -> None:
+    with pytest.raises(GarbledRecords, match=why) as raised:
+        batches(first + second)
+    assert f"topic 'orders', qid 'broker-a_3', at or after offset {due}: " in str(raised.value)
