@@ -105,7 +105,7 @@ def test_shares_add_up_to_the_limit_and_starve_nobody(whole: list[Slice], most: 
         total = max(sum(sizes), 1)
         for share, size in zip(shares, sizes, strict=True):
             exact = min(most, total) * size / total
-            assert abs(share - exact) <= busy + 1 + exact * 1e-9
+            assert exact - busy - exact * 1e-9 <= share <= exact + 1 + exact * 1e-9
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(1, 6))

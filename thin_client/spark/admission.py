@@ -93,11 +93,15 @@ def proportional(most: int | None, waiting: Sequence[Slice]) -> list[int]:
         for step in range(most):
             shares[busy[(turn + step) % len(busy)]] = 1
         return shares
-    spare, total = most - len(busy), sum(sizes) - len(busy)
+    total = sum(sizes)
     for index in busy:
-        shares[index] = 1 + spare * (sizes[index] - 1) // total
+        shares[index] = most * sizes[index] // total
     # What rounding down left over goes to those that lost most by it.
-    by_loss = sorted(busy, key=lambda index: -(spare * (sizes[index] - 1) % total))
+    by_loss = sorted(busy, key=lambda index: -(most * sizes[index] % total))
     for index in by_loss[: most - sum(shares)]:
         shares[index] += 1
+    for index in busy:
+        if shares[index] == 0:
+            shares[shares.index(max(shares))] -= 1
+            shares[index] = 1
     return shares

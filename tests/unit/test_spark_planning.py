@@ -1,0 +1,239 @@
+"""What a stream and a batch read of what waits, and what they tell as lost."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from thin_client.spark.admission import Admission, proportional
+from thin_client.spark.offsets import Offsets, QueueState, Slice
+from thin_client.spark.options import ReadOptions
+from thin_client.spark.planning import (
+    Loss,
+    MessagesGone,
+    Plan,
+    backlog,
+    moved_topics,
+    plan_batch,
+    plan_stream,
+    split,
+    told,
+)
+from thin_client.spark.selection import Selection
+
+A = Selection(subscribe=("a",))
+LIMITS = {"servers": "proxy", "group": "lake", "subscribe": "a"}
+
+
+def state(begin: int, end: int, qid: str = "x_0", topic: str = "a") -> QueueState:
+    return QueueState(topic, qid, begin, end)
+
+
+def admission(**given: str) -> Admission:
+    return Admission(ReadOptions.parse({**LIMITS, **given}, streaming=True))
+
+
+def target(which: Admission, start: Offsets, *states: QueueState, now_s: float = 0.0) -> Offsets:
+    return which.target(start, states, now_s=now_s).offsets
+
+
+# ---- what is lost -------------------------------------------------------------------------------
+
+
+def test_what_retention_took_is_lost_and_reading_goes_on_behind_it() -> None:
+    start, states = {"a": {"x_0": 5}}, [state(8, 20)]
+    found = backlog(start, states, A)
+    assert found.waiting == [Slice("a", "x_0", 8, 20)]
+    assert [str(loss) for loss in found.losses] == [
+        "queue 'x_0' of the topic 'a' begins at 8, so the broker deleted offsets 5 to 7"
+    ]
+    planned = plan_stream(start, {"a": {"x_0": 20}}, states, selection=A)
+    assert planned == Plan([Slice("a", "x_0", 8, 20)], found.losses)
+    gone = plan_stream(start, {"a": {"x_0": 7}}, states, selection=A)
+    assert (gone.slices, gone.losses) == ([], found.losses)
+
+
+def test_a_queue_that_was_made_anew_is_read_from_its_beginning() -> None:
+    start, states = {"a": {"x_0": 50}}, [state(0, 20)]
+    found = backlog(start, states, A)
+    assert found.waiting == [Slice("a", "x_0", 0, 20)]
+    assert [str(loss) for loss in found.losses] == [
+        "queue 'x_0' of the topic 'a' ends at 20, before 50, so it was made anew"
+    ]
+    end = target(admission(maxOffsetsPerTrigger="15"), start, *states)
+    assert end == {"a": {"x_0": 15}}
+    assert plan_stream(start, end, states, selection=A) == Plan(
+        [Slice("a", "x_0", 0, 15)], found.losses
+    )
+
+
+def test_a_queue_made_anew_after_its_batch_was_decided_on_waits_for_the_next_batch() -> None:
+    start, end, states = {"a": {"x_0": 10}}, {"a": {"x_0": 30}}, [state(0, 20)]
+    planned = plan_stream(start, end, states, selection=A)
+    assert planned.slices == []
+    assert [loss.reason for loss in planned.losses] == [
+        "ends at 20, before 30, so it was made anew"
+    ]
+    assert backlog(end, states, A).waiting == [Slice("a", "x_0", 0, 20)]
+
+
+def test_a_queue_that_vanished_keeps_its_position_until_it_comes_back() -> None:
+    start = {"a": {"x_0": 5, "x_1": 7}}
+    found = admission().target(start, [state(0, 9)], now_s=0)
+    assert found.offsets == {"a": {"x_0": 9, "x_1": 7}}
+    assert [str(loss) for loss in found.losses] == [
+        "queue 'x_1' of the topic 'a' is not there (deleted, or its broker is down), "
+        "and was read up to 7"
+    ]
+    back = admission().target(found.offsets, [state(0, 9), state(0, 8, "x_1")], now_s=0)
+    assert (back.offsets, back.losses) == ({"a": {"x_0": 9, "x_1": 8}}, [])
+
+
+def test_a_batch_whose_queue_vanished_tells_it() -> None:
+    planned = plan_stream({"a": {"x_0": 5}}, {"a": {"x_0": 9}}, [], selection=A)
+    assert planned.slices == []
+    assert "is not there" in planned.losses[0].reason
+    anew = plan_stream({}, {"a": {"x_0": 9}}, [], selection=A)
+    assert anew.losses[0].reason == "is not there (deleted, or its broker is down)"
+
+
+def test_a_topic_that_is_no_longer_asked_for_keeps_its_position_and_lost_nothing() -> None:
+    start = {"a": {"x_0": 5}, "b": {"x_0": 3}}
+    found = admission().target(start, [state(0, 9), state(0, 8, topic="b")], now_s=0)
+    assert found.offsets == {"a": {"x_0": 9}, "b": {"x_0": 3}}
+    assert found.losses == []
+
+
+def test_a_batch_that_was_decided_on_is_read_whatever_is_asked_for_now() -> None:
+    start, end = {"b": {"x_0": 3}}, {"b": {"x_0": 5}}
+    assert moved_topics(start, end) == ["b"]
+    planned = plan_stream(start, end, [state(0, 8, topic="b")], selection=A)
+    assert planned == Plan([Slice("b", "x_0", 3, 5)], [])
+
+
+def test_new_queues_are_read_from_their_beginning() -> None:
+    start, states = {"a": {"x_0": 5}}, [state(0, 5), state(0, 3, "x_1")]
+    end = target(admission(), start, *states)
+    assert end == {"a": {"x_0": 5, "x_1": 3}}
+    assert plan_stream(start, end, states, selection=A) == Plan([Slice("a", "x_1", 0, 3)], [])
+
+
+@pytest.mark.parametrize(
+    ("start", "selection", "loses"),
+    [
+        ({"a": {"x_1": 5}}, A, True),
+        ({"b": {"x_0": 5}}, A, False),
+        ({"b": {"x_0": 5}}, Selection(pattern="."), True),
+        ({"a": {"x_1": 5}}, Selection(assign={"a": ("x_0", "x_1")}), False),
+    ],
+    ids=["new queue", "new name", "new topic that fits", "newly assigned"],
+)
+def test_what_came_by_itself_lost_its_beginning_what_was_added_did_not(
+    start: Offsets, selection: Selection, loses: bool
+) -> None:
+    states = [
+        state(4, 9),
+        *(state(0, 5, qid, topic) for topic, qid in [("a", "x_1"), ("b", "x_0")]),
+    ]
+    found = backlog(start, states, selection)
+    assert Slice("a", "x_0", 4, 9) in found.waiting
+    assert ("a", "x_0") in {loss.queue for loss in found.losses} or not loses
+    assert found.losses == [] or loses
+    planned = plan_stream(start, {**start, "a": {"x_0": 9}}, states, selection=selection)
+    assert bool(planned.losses) == loses
+    assert planned.slices == [Slice("a", "x_0", 4, 9)]
+
+
+def test_a_batch_reads_between_its_offsets_as_far_as_it_is_there() -> None:
+    states = [state(8, 20), state(0, 9, "x_1"), state(0, 9, "x_2")]
+    start = {"a": {"x_0": 5, "x_1": 9, "x_2": 4}}
+    planned = plan_batch(start, {"a": {"x_0": 20, "x_1": 9, "x_2": 2}}, states)
+    assert planned.slices == [Slice("a", "x_0", 8, 20)]
+    assert [loss.queue for loss in planned.losses] == [("a", "x_0")]
+
+
+def test_losses_are_told_in_one_sentence_that_says_what_to_do() -> None:
+    losses = [Loss(("a", f"x_{index}"), "is gone") for index in range(7)]
+    error = MessagesGone(losses[:1])
+    assert str(error) == (
+        "messages that were still to be read are gone: queue 'x_0' of the topic 'a' is gone; "
+        "set failOnDataLoss to false to go on with what is there, or begin the query anew"
+    )
+    assert told(losses).endswith("'x_3' of the topic 'a' is gone; and 3 more")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+# ---- how much, and when -------------------------------------------------------------------------
+
+
+def test_a_limit_is_split_in_proportion_to_what_waits() -> None:
+    waiting = [Slice("a", f"x_{index}", 0, size) for index, size in enumerate((600, 300, 100, 0))]
+    assert proportional(100, waiting) == [60, 30, 10, 0]
+    assert proportional(None, waiting) == [600, 300, 100, 0]
+    assert proportional(5000, waiting) == [600, 300, 100, 0]
+
+
+def test_a_small_queue_is_not_left_waiting_beside_a_large_one() -> None:
+    waiting = [Slice("a", "x_0", 0, 10**12), Slice("a", "x_1", 0, 1)]
+    assert proportional(10, waiting) == [9, 1]
+
+
+def test_all_that_is_there_is_read_where_spark_asks_for_it() -> None:
+    limited = admission(maxOffsetsPerTrigger="3", minOffsetsPerTrigger="2")
+    start = {"a": {"x_0": 0}}
+    assert target(limited, start, state(0, 9)) == {"a": {"x_0": 3}}
+    found = limited.target(start, [state(0, 9)], now_s=0, limited=False)
+    assert found.offsets == {"a": {"x_0": 9}}
+    assert limited.target(start, [state(0, 1)], now_s=0, limited=False).offsets == {"a": {"x_0": 1}}
+
+
+def test_a_small_batch_waits_until_it_has_grown_or_its_time_has_come() -> None:
+    held = admission(minOffsetsPerTrigger="10", maxTriggerDelay="60s")
+    start = {"a": {"x_0": 0}}
+    assert target(held, start, state(0, 0), now_s=0) == start
+    assert target(held, start, state(0, 4), now_s=1000) == start
+    assert target(held, start, state(0, 9), now_s=1059) == start
+    assert target(held, start, state(0, 9), now_s=1060) == {"a": {"x_0": 9}}
+    start = {"a": {"x_0": 9}}
+    assert target(held, start, state(0, 10), now_s=1061) == start, "its time begins anew"
+    assert target(held, start, state(0, 19), now_s=1062) == {"a": {"x_0": 19}}
+
+
+def test_a_batch_that_is_held_back_tells_what_is_lost_all_the_same() -> None:
+    held = admission(minOffsetsPerTrigger="10")
+    found = held.target({"a": {"x_0": 0}}, [state(3, 4)], now_s=0)
+    assert found.offsets == {"a": {"x_0": 0}}
+    assert [loss.queue for loss in found.losses] == [("a", "x_0")]
+
+
+def test_available_now_ends_at_what_was_there_when_it_began() -> None:
+    now = admission(maxOffsetsPerTrigger="4", minOffsetsPerTrigger="3")
+    now.end_at([state(0, 5), state(0, 0, "x_1")])
+    later = [state(0, 99), state(0, 99, "x_1"), state(0, 99, "x_2")]
+    start = {"a": {"x_0": 0, "x_1": 0}}
+    first = target(now, start, *later)
+    assert first == {"a": {"x_0": 4, "x_1": 0}}
+    last = target(now, first, *later)
+    assert last == {"a": {"x_0": 5, "x_1": 0}}, "less than the minimum: it has to end"
+    assert target(now, last, *later) == last
+
+
+def test_available_now_ends_also_where_retention_takes_what_it_found() -> None:
+    now = admission()
+    now.end_at([state(0, 5)])
+    found = now.target({"a": {"x_0": 2}}, [state(8, 9)], now_s=0)
+    assert found.offsets == {"a": {"x_0": 5}}
+    assert len(found.losses) == 1
+
+
+def test_many_tasks_share_the_large_queues() -> None:
+    slices = [Slice("a", "x_0", 0, 10), Slice("a", "x_1", 0, 90), Slice("a", "x_2", 5, 5)]
+    assert split(slices, 4) == [
+        Slice("a", "x_0", 0, 10),
+        Slice("a", "x_1", 0, 30),
+        Slice("a", "x_1", 30, 60),
+        Slice("a", "x_1", 60, 90),
+    ]
+    assert split(slices, 1) == split(slices, None) == slices[:2]
+    assert split([Slice("a", "x_0", 7, 9)], 5) == [Slice("a", "x_0", 7, 8), Slice("a", "x_0", 8, 9)]
