@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -27,8 +28,8 @@ SPARK_EXTRAS = ("pyspark", "pyarrow", "numpy", "pandas")
 SPARKLESS = tuple(
     f"thin_client/spark/{name}.py"
     for name in (
-        *("__init__", "jobs/__init__", "jobs/words", "bulk_client", "offsets", "options"),
-        "outgoing",
+        *("__init__", "jobs/__init__", "jobs/words", "admission", "bulk_client", "filters"),
+        *("offsets", "options", "outgoing", "planning", "queues", "selection"),
     )
 )
 
@@ -191,3 +192,18 @@ def test_no_file_names(what: str) -> None:
             continue
         found += [f"{name_of(path)}: {match[0]}" for match in FOREIGN[what].finditer(text)]
     assert found == []
+
+
+def test_spark_can_find_the_data_source() -> None:
+    """It looks at the top-level modules in folders of the path, and not at import hooks."""
+    script = "import pkgutil; print(*(module.name for module in pkgutil.iter_modules()))"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        cwd=ROOT / "docs",
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "pyspark_orderlane" in done.stdout.split()

@@ -75,6 +75,10 @@ class BulkClient:
         self._patience_s = patience_s
         self._connection: Connection | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """What travels to another process is how to connect, never the connection."""
+        return _made, (self._connecting, self._patience_s)
+
     def topics(self) -> list[str]:
         """The topics that the proxy's settings give the group. Raises ClientError."""
         request = consumer.ConsumeStatsRequest(
@@ -236,6 +240,10 @@ class BulkClient:
                 self._servers.destination, timeout_s=self._connecting.request_timeout_s
             )
         return self._connection
+
+
+def _made(connecting: Connecting, patience_s: float) -> BulkClient:
+    return BulkClient(connecting, patience_s=patience_s)
 
 
 class _Stall:
