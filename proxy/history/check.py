@@ -14,12 +14,13 @@ from pathlib import Path
 from proxy.history.answers import Answers
 from proxy.history.calm import Calm
 from proxy.history.facts import LaneFacts
-from proxy.history.findings import Counts, Findings, Report
+from proxy.history.findings import Findings, Report
 from proxy.history.lanes import Lane
 from proxy.history.limits import Limits, ns
 from proxy.history.parking import is_twin, origin_of, twin_of
 from proxy.history.reader import Event, HistoryError, HistoryReader
 from proxy.history.sends import Sends
+from proxy.history.verdicts import Verdict, Whole, joined
 from proxy.history.waiting import Sites
 
 
@@ -39,12 +40,21 @@ def verify(files: Iterable[Path], *, limits: Limits | None = None) -> Report:
 class HistoryChecker:
     """Takes events in the order of time; ``report`` ends the check."""
 
-    def __init__(self, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        sites: Sites | None = None,
+        answers: Answers | None = None,
+    ) -> None:
+        """*sites* and *answers* know of all queues of a group, so that who judges some queues only
+        brings them.
+        """
         self._limits = limits or Limits()
         self._findings = Findings()
         self._sends = Sends(self._findings)
-        self._sites = Sites()
-        self._answers = Answers()
+        self._sites = Sites() if sites is None else sites
+        self._answers = Answers() if answers is None else answers
         self._calm = Calm(ns(self._limits.settle_s))
         self._lanes: dict[tuple[str, str, str], Lane] = {}
         self._events = self._deliveries = self._handled = 0
@@ -94,30 +104,29 @@ class HistoryChecker:
 
     def report(self, *, torn: int = 0) -> Report:
         """The verdict. Raises HistoryError if there was no send or no delivery."""
-        if not self._sends.sent:
-            raise HistoryError("these histories hold no send: there is nothing to judge")
-        if not self._deliveries + self._handled:
-            raise HistoryError("these histories hold no delivery: there is nothing to judge")
+        return joined([self.verdict()], Whole(events=self._events, torn=torn))
+
+    def verdict(self, whole: Whole | None = None) -> Verdict:
+        """What was found, at the end of the events; *whole*: these are a part of that."""
         lanes = self._lanes.values()
         for lane in lanes:
             lane.ownership.judge_end()
-        self._sends.judge(self._lanes)
-        side = "handlings" if self._handled else "deliveries"
-        counts = Counts(
-            events=self._events,
-            torn=torn,
+        strays = self._sends.judge(self._lanes, whole or Whole())
+        return Verdict(
             sends=self._sends.sent,
             acknowledged=self._sends.acknowledged,
             deliveries=self._deliveries,
             handled=self._handled,
             keys=sum(len(lane.deliveries.keys | lane.handlings.keys) for lane in lanes),
-            duplicates=sum(getattr(lane, side).duplicates for lane in lanes),
+            repeated_deliveries=sum(lane.deliveries.duplicates for lane in lanes),
+            repeated_handlings=sum(lane.handlings.duplicates for lane in lanes),
             late=sum(lane.handlings.late for lane in lanes),
             lost=self._sends.lost,
             void=sum(lane.ownership.void for lane in lanes),
             changed=sum(lane.deliveries.changed for lane in lanes),
+            violations=self._findings.by_id,
+            strays=strays,
         )
-        return Report(counts, self._findings.by_id)
 
     def _lane(self, event: Event) -> Lane:
         return self._lane_of(event["group"], event["topic"], event["queue"])

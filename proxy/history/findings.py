@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+#: Where a message stands: queue, offset.
+Place = tuple[str, int]
 
 #: Examples kept of each invariant; all are counted. One bug may break it a million times.
 EXAMPLES = 20
@@ -30,6 +33,30 @@ class Findings:
         violation.count += 1
         if violation.count <= EXAMPLES:
             violation.examples.append(text)
+
+    def several_places(
+        self, message: str, topic: str, places: Sequence[Place], *, allowed: bool
+    ) -> None:
+        """L1 if *message* stands in several, unless a retry of its send explains it."""
+        if len(places) > 1 and not allowed:
+            where = " and ".join(f"{queue} at {offset}" for queue, offset in places)
+            self.add("L1", f"message {message} of {topic} stands in {where}")
+
+    def never_sent(self, message: str, topic: str) -> None:
+        """L2: it came from nowhere."""
+        self.add("L2", f"message {message} of {topic} was never sent")
+
+    def no_end(self, group: str, message: str, topic: str, places: Sequence[Place]) -> None:
+        """D1: it was acknowledged, and *group* never came to an end with it."""
+        where = ", ".join(f"{queue} at {offset}" for queue, offset in places) or "a place unknown"
+        self.add("D1", f"group {group}: message {message} of {topic} ({where}) came to no end")
+
+    def join(self, others: Mapping[str, Violation]) -> None:
+        """Add what was found elsewhere."""
+        for invariant, other in others.items():
+            violation = self.by_id.setdefault(invariant, Violation())
+            violation.count += other.count
+            violation.examples += other.examples[: EXAMPLES - len(violation.examples)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from proxy.history.facts import SentTimes
-from proxy.history.findings import Findings
+from proxy.history.findings import Findings, Place, Violation
 from proxy.history.lanes import Lane
 from proxy.history.parking import is_twin
 from proxy.history.reader import Event
+from proxy.history.verdicts import Stray, Whole
 
-Place = tuple[str, int]  # queue, offset
 Lanes = Mapping[tuple[str, str, str], Lane]  # by group, topic, queue
 
 
@@ -45,17 +45,26 @@ class Sends:
         self._times: dict[tuple[str, str], SentTimes] = {}
         self._unanswered: dict[str, _Message] = {}
         self._names: dict[str, str] = {}  # one object for all messages of a topic or key
+        self._strays: set[str] = set()
         self.lost = 0
 
     @property
     def sent(self) -> int:
-        """Messages sent, whatever came of it."""
-        return sum(message.sent for message in self._messages.values())
+        """Messages sent, whatever came of it; strays are not counted here."""
+        return sum(each.sent for name, each in self._messages.items() if name not in self._strays)
 
     @property
     def acknowledged(self) -> int:
-        """Messages whose send was answered OK."""
-        return sum(message.acknowledged for message in self._messages.values())
+        """Messages whose send was answered OK, without strays."""
+        return sum(
+            each.acknowledged for name, each in self._messages.items() if name not in self._strays
+        )
+
+    def stray(self, event: Event) -> None:
+        """A message stands in queues that are judged elsewhere, too: what is known here of it is
+        put together with what is known there.
+        """
+        self._strays.add(event["msg"])
 
     def send(self, event: Event) -> None:
         """A send began."""
@@ -106,27 +115,70 @@ class Sends:
             self._place(message, event)
         return message.key
 
-    def judge(self, lanes: Lanes) -> None:
-        """At the end: L1, L2, D1 and what C2 cannot see while the history runs."""
-        groups: dict[str, list[str]] = {}
-        for group, topic in {(group, topic): None for group, topic, _ in lanes}:
-            groups.setdefault(topic, []).append(group)
+    def judge(self, lanes: Lanes, whole: Whole) -> list[Stray]:
+        """At the end: L1, L2, D1 and what C2 cannot see while the history runs. Returns what is
+        known of strays. Groups and topics of the *whole* history are added to those seen here.
+        """
+        groups = {topic: dict.fromkeys(names) for topic, names in whole.groups.items()}
+        for group, topic, _ in lanes:
+            groups.setdefault(topic, {})[group] = None
         topics_with_sends = {message.topic for message in self._messages.values() if message.sent}
+        topics_with_sends |= whole.sent_topics
         for name, message in self._messages.items():
+            if name in self._strays:
+                continue
             places = list(self._places(name, message))
-            if len(places) > 1 and not message.outcome_unknown:
-                where = " and ".join(f"{queue} at {offset}" for queue, offset in places)
-                self._findings.add("L1", f"message {name} of {message.topic} stands in {where}")
+            self._findings.several_places(
+                name, message.topic, places, allowed=message.outcome_unknown
+            )
             if not message.sent and message.topic in topics_with_sends:
-                self._findings.add("L2", f"message {name} of {message.topic} was never sent")
+                self._findings.never_sent(name, message.topic)
             if message.acknowledged:
                 for group in groups.get(message.topic, ()):
-                    known = [
-                        (lane, offset)
-                        for queue, offset in places
-                        if (lane := lanes.get((group, message.topic, queue))) is not None
-                    ]
-                    self._judge_end(name, message, group, known)
+                    self._judge_end(name, message, group, self._known(lanes, group, name, message))
+        return [
+            self._as_stray(name, self._messages[name], lanes)
+            for name in sorted(self._strays)
+            if name in self._messages
+        ]
+
+    def _known(
+        self, lanes: Lanes, group: str, name: str, message: _Message
+    ) -> list[tuple[Lane, int]]:
+        """Where *group* could get the message, as far as it is judged here."""
+        return [
+            (lane, offset)
+            for queue, offset in self._places(name, message)
+            if (lane := lanes.get((group, message.topic, queue))) is not None
+        ]
+
+    def _as_stray(self, name: str, message: _Message, lanes: Lanes) -> Stray:
+        done, if_lost = {}, {}
+        for group in {group for group, _, _ in lanes}:
+            if known := self._known(lanes, group, name, message):
+                done[group] = any(lane.done(offset) for lane, offset in known)
+                if not done[group]:
+                    if_lost[group] = self._aside(message, known)
+        return Stray(
+            name=name,
+            topic=message.topic,
+            sent=message.sent,
+            acknowledged=message.acknowledged,
+            outcome_unknown=message.outcome_unknown,
+            places=list(self._places(name, message)),
+            done=done,
+            if_lost=if_lost,
+        )
+
+    def _aside(self, message: _Message, known: list[tuple[Lane, int]]) -> dict[str, Violation]:
+        """What its queues would say if it came to no end elsewhere, too."""
+        found = Findings()
+        for lane, _ in known:
+            lane.facts.findings = found
+        _came_to_no_end(message, known)
+        for lane, _ in known:
+            lane.facts.findings = self._findings
+        return found.by_id
 
     def _judge_end(
         self, name: str, message: _Message, group: str, known: list[tuple[Lane, int]]
@@ -134,15 +186,8 @@ class Sends:
         if any(lane.done(offset) for lane, offset in known):
             return
         self.lost += 1
-        places = [f"{queue} at {offset}" for queue, offset in self._places(name, message)]
-        where = ", ".join(places) or "a place unknown"
-        self._findings.add(
-            "D1", f"group {group}: message {name} of {message.topic} ({where}) came to no end"
-        )
-        for lane, offset in known:
-            if offset < lane.facts.committed and not lane.facts.done(offset):
-                lane.facts.violation("C2", f"offset {offset} was committed and never finished")
-            lane.never_came(offset, message.key)
+        self._findings.no_end(group, name, message.topic, list(self._places(name, message)))
+        _came_to_no_end(message, known)
 
     def _of(self, event: Event) -> _Message:
         message = self._messages.get(event["msg"])
@@ -177,3 +222,10 @@ class Sends:
         if message.queue is not None:
             yield message.queue, message.offset
         yield from sorted(self._further_places.get(name, ()))
+
+
+def _came_to_no_end(message: _Message, known: list[tuple[Lane, int]]) -> None:
+    for lane, offset in known:
+        if offset < lane.facts.committed and not lane.facts.done(offset):
+            lane.facts.violation("C2", f"offset {offset} was committed and never finished")
+        lane.never_came(offset, message.key)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 #: Distance of two notes of the clock, ns: what a reading of the past may be wrong by.
@@ -51,6 +52,8 @@ class Site:
 
     leased: int = 0
     max_leased: int | None = None
+    on_clock: Callable[[str, bool, int], None] | None = None
+    """Told whenever the clock of a topic goes (True) or stands, and when."""
     _pulls: Counter[str | None] = field(default_factory=Counter)  # by topic; None: any
     _clocks: dict[str, WaitClock] = field(default_factory=dict)
 
@@ -59,7 +62,7 @@ class Site:
         clock = self._clocks.get(topic)
         if clock is None:
             clock = self._clocks[topic] = WaitClock()
-            clock.run(self._wanted(topic), t_ns)
+            self._run(topic, clock, t_ns)
         return clock
 
     def pulls(self, topics: list[str] | None, change: int, t_ns: int) -> None:
@@ -84,7 +87,13 @@ class Site:
 
     def _set(self, t_ns: int) -> None:
         for topic, clock in self._clocks.items():
-            clock.run(self._wanted(topic), t_ns)
+            self._run(topic, clock, t_ns)
+
+    def _run(self, topic: str, clock: WaitClock, t_ns: int) -> None:
+        running = self._wanted(topic)
+        if self.on_clock is not None and running is not clock.running:
+            self.on_clock(topic, running, t_ns)
+        clock.run(running, t_ns)
 
 
 @dataclass(slots=True)
@@ -106,5 +115,8 @@ class Sites:
         """The site of *group* at *node*."""
         site = self._sites.get((node, group))
         if site is None:
-            site = self._sites[node, group] = Site()
+            site = self._sites[node, group] = self._new(node, group)
         return site
+
+    def _new(self, node: str, group: str) -> Site:
+        return Site()

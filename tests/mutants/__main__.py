@@ -1,8 +1,9 @@
 """``make mutants``: is every invariant of the proxy judged, and nothing red without a bug?
 
 Each scenario runs once as it is, and has to be clean; then once with each bug, which has to be
-found under its invariant's id, whatever else it breaks. Prints a table; exit code 1 if a bug is not
-found, if a run without one is not clean, or if an invariant has no bug.
+found under its invariant's id, whatever else it breaks. The same history is judged in parts, too,
+which has to say the same. Prints a table; exit code 1 if a bug is not found, if a run without one
+is not clean, if parts say something else, or if an invariant has no bug.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from tests.mutants.bugs import MUTANTS
-from tests.mutants.scenarios import SCENARIOS, judge
+from tests.mutants.scenarios import LIMITS, SCENARIOS, judge
 from tests.mutants.virtual import StandsStill
 from tests.mutants.world import Events
+from tests.support.history_parts import counted, judge_in_parts
 
 INVARIANTS = (
     *("O1", "O2", "O3", "O3b", "O4", "W1", "W2", "W3", "C1", "C2", "C3"),
     *("D1", "D2", "D3", "D3b", "D4", "D5", "R1", "R2", "R3", "N1", "N2", "N3", "N4", "X1"),
 )
+#: In place of an invariant's id.
+_DIFFERENT = "(other verdict in parts)"
 
 
 def _silent(*_: object) -> None:
@@ -38,8 +42,13 @@ def _runs() -> Iterator[tuple[str, str, Callable[[], Events]]]:
 
 def _found(run: Callable[[], Events]) -> dict[str, int]:
     """How often each invariant was violated."""
-    violations = judge(run()).violations
-    return {name: violations[name].count for name in sorted(violations)}
+    history = run()
+    report = judge(history)
+    violations = report.violations
+    found = {name: violations[name].count for name in sorted(violations)}
+    if counted(judge_in_parts(history, limits=LIMITS)) != counted(report):
+        found[_DIFFERENT] = 1
+    return found
 
 
 def main() -> int:
@@ -52,10 +61,17 @@ def main() -> int:
         except StandsStill as error:
             found = {f"({error})": 1}
         right = invariant in found if invariant else not found
+        right = right and _DIFFERENT not in found
         wrong += not right
         seen.add(invariant)
         verdict = (
-            ("red" if invariant else "clean") if right else "NOT FOUND" if invariant else "RED"
+            ("red" if invariant else "clean")
+            if right
+            else "DIFFERENT"
+            if _DIFFERENT in found
+            else "NOT FOUND"
+            if invariant
+            else "RED"
         )
         others = " ".join(f"{name}:{count}" for name, count in found.items())
         print(f"{invariant:4} {verdict:9} {what:64} {others}")

@@ -1,0 +1,338 @@
+"""Splitting a history: which part an event belongs to, and how a part is judged. Pure.
+
+Three kinds of parts, each in the order of time:
+
+- ``queue``: a queue of a topic with all groups that read it, its twin, and the messages that were
+  sent to it. Nearly everything is judged there. Messages that stand nowhere have a part per topic.
+- ``site``: a group at one node. Judges nothing; says when pulls waited there and the group could
+  have been given more, by which the timed invariants of its queues are judged (``clock`` events).
+- ``client``: a consumer that repeated a pull, with all hand-outs of the keys that it got. X1 is
+  judged there, for an answer may hold messages of several queues.
+
+What a part has to know of the others stands in its stream, as events of its own: ``whole``, first;
+``stray`` for each message that stands in other queues as well; ``seen``, the last event of each
+node; ``clock``. Nemeses, starts and stops go to all parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from proxy.history.answers import Answers
+from proxy.history.check import HistoryChecker
+from proxy.history.facts import LaneFacts
+from proxy.history.findings import Violation
+from proxy.history.leases import Leases
+from proxy.history.limits import Limits
+from proxy.history.parking import is_twin, origin_of
+from proxy.history.reader import Event, HistoryError
+from proxy.history.verdicts import Stray, Verdict, Whole
+from proxy.history.waiting import Site, Sites
+
+QUEUE, SITE, CLIENT = "queue", "site", "client"
+
+#: Events that say where a message stands (a send's answer only if it tells the place).
+_PLACES = frozenset({"deliver", "handle_start", "send_ok"})
+_SENDS = frozenset({"send", "send_ok", "send_info", "send_fail"})
+_EVERYWHERE = frozenset({"start", "stop", "nemesis"})
+_PULLS = frozenset({"pull_wait", "pull_end"})
+#: Of these a lane is told.
+_LANES = frozenset(
+    {
+        *("own+", "own-", "drain", "record", "window", "deliver", "replay", "handle_start"),
+        *("handle_end", "finish", "commit", "park", "unpark", "redrive"),
+        *("ack_ok", "expire", "unsent", "extend"),
+    }
+)
+#: Of these it follows which leases are alive, at which node.
+_LEASES = frozenset({"own+", "own-", "drain", "deliver", "finish", "ack_ok", "expire", "unsent"})
+_NEVER_S = 1e8
+
+
+class Part(NamedTuple):
+    """Names a part: its kind, and a topic and queue, a node and group, or a group and consumer."""
+
+    kind: str
+    of: str
+    name: str
+
+    def text(self) -> str:
+        """One line."""
+        return orjson.dumps(list(self)).decode()
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """Inverse of ``text``."""
+        return cls(*orjson.loads(text))
+
+
+class Traits(NamedTuple):
+    """What decides to which parts an event goes."""
+
+    event: str
+    t_ns: int
+    node: str
+    everywhere: bool
+    """All parts are told."""
+    send: bool
+    """It goes to the queues where its message stands."""
+    placed: bool
+    """It says that its message stands in that queue."""
+    lane: bool
+    pull: bool
+    leases: bool
+    group: str | None
+    topic: str | None
+    queue: str | None
+    origin: str | None
+    """The queue, or that whose parked messages it holds."""
+    message: str | None
+    consumer: str | None
+    request: str | None
+    epoch: int | None
+    lease: int | None
+    offset: int | None
+    slot: str | None
+    """What a hand-out is kept in order by: a key, or for an unordered message its offset."""
+    decided_ns: int | None
+
+
+def traits_of(event: Event) -> Traits:
+    """Raises HistoryError if a field is missing without which nobody can say where it belongs."""
+    what = event["e"]
+    lane, pull = what in _LANES, what in _PULLS
+    needed = ["node"]
+    needed += ["group", "topic", "queue"] if lane else ["group", "topics"] if pull else []
+    needed += ["msg", "topic"] if what in _SENDS else []
+    for name in needed:
+        if name not in event:
+            raise HistoryError(
+                f"event {what} of node {event.get('node')} at t_ns {event['t_ns']} has no field"
+                f" {name!r}"
+            )
+    queue, message = _text(event.get("queue")), _text(event.get("msg"))
+    decided_ns = _number(event.get("at_ns"))
+    return Traits(
+        event=what,
+        t_ns=event["t_ns"],
+        node=str(event["node"]),
+        everywhere=what in _EVERYWHERE,
+        send=what in _SENDS,
+        placed=what in _PLACES
+        and message is not None
+        and queue is not None
+        and (what != "send_ok" or event.get("offset") is not None),
+        lane=lane,
+        pull=pull,
+        leases=what in _LEASES,
+        group=_text(event.get("group")),
+        topic=_text(event.get("topic")),
+        queue=queue,
+        origin=origin_of(queue) if queue is not None and is_twin(queue) else queue,
+        message=message,
+        consumer=_text(event.get("consumer")),
+        request=_text(event.get("req")),
+        epoch=_number(event.get("epoch")),
+        lease=_number(event.get("lease")),
+        offset=_number(event.get("offset")),
+        slot=_slot(event) if what == "deliver" else None,
+        decided_ns=event["t_ns"] if decided_ns is None else decided_ns,
+    )
+
+
+def whole_event(whole: Whole) -> Event:
+    """The first event of a part."""
+    return {
+        "e": "whole",
+        "t_ns": -1,
+        "node": "",
+        "groups": {topic: list(groups) for topic, groups in whole.groups.items()},
+        "sent_topics": sorted(whole.sent_topics),
+    }
+
+
+def stray_event(message: str) -> Event:
+    """The message stands in other queues, too; before all its events."""
+    return {"e": "stray", "t_ns": -1, "node": "", "msg": message}
+
+
+def seen_event(node: str, t_ns: int) -> Event:
+    """The last event of *node*."""
+    return {"e": "seen", "t_ns": t_ns, "node": node}
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """In a group at a node: whether time counts for what is ready in a topic, from *t_ns* on."""
+
+    node: str
+    group: str
+    topic: str
+    running: bool
+    t_ns: int
+
+    def event(self) -> Event:
+        """For the queues of that topic."""
+        return {
+            "e": "clock",
+            "t_ns": self.t_ns,
+            "node": self.node,
+            "group": self.group,
+            "topic": self.topic,
+            "running": self.running,
+        }
+
+
+def judged(
+    lines: Iterable[tuple[str, bytes]], *, limits: Limits | None = None
+) -> Iterator[tuple[str, Verdict]]:
+    """Verdicts on parts from their lines: name of the part and event, a part at a time, by time.
+
+    Memory is that of one part. Raises HistoryError as the checker does.
+    """
+    checker: PartChecker | None = None
+    name = ""
+    for part, line in lines:
+        if checker is None or part != name:
+            if checker is not None:
+                yield name, checker.found()
+            name, checker = part, PartChecker(Part.parse(part), limits=limits)
+        checker.on_event(orjson.loads(line))
+    if checker is not None:
+        yield name, checker.found()
+
+
+def clocks(lines: Iterable[tuple[str, bytes]]) -> Iterator[tuple[int, Clock]]:
+    """What sites have to tell, from their lines as above; beside it the number of the line that
+    each follows from.
+    """
+    name, checker, sites = "", HistoryChecker(), _TellingSites([])
+    for number, (part, line) in enumerate(lines):
+        if part != name:
+            name, sites = part, _TellingSites([])
+            checker = HistoryChecker(sites=sites)
+        checker.on_event(orjson.loads(line))
+        node = Part.parse(part).of
+        for clock in sites.told:
+            if clock.node == node:  # its own part tells of another one
+                yield number, clock
+        sites.told.clear()
+
+
+class PartChecker(HistoryChecker):
+    """Judges one part."""
+
+    def __init__(self, part: Part, *, limits: Limits | None = None) -> None:
+        self._part = part
+        self._whole = Whole()
+        if part.kind == CLIENT:
+            # A lease that ends too late is X1 as well, and a matter of its queue.
+            super().__init__(limits=Limits(lease_s=_NEVER_S), answers=_AnswersTo(part.name))
+            return
+        self._told = _ToldSites()
+        super().__init__(limits=limits, sites=self._told, answers=_NoAnswers())
+        self._actions["stray"] = self._sends.stray
+        self._actions["clock"] = self._told.tell
+        self._actions["whole"] = self._know
+
+    def found(self) -> Verdict:
+        """At the end of the part."""
+        verdict = self.verdict(self._whole)
+        if self._part.kind == CLIENT:
+            return Verdict(violations={k: v for k, v in verdict.violations.items() if k == "X1"})
+        return verdict
+
+    def _know(self, event: Event) -> None:
+        self._whole = Whole(groups=event["groups"], sent_topics=frozenset(event["sent_topics"]))
+
+
+def verdict_from(found: dict[str, Any]) -> Verdict:
+    """Inverse of ``dataclasses.asdict``, by way of JSON."""
+    strays = [
+        Stray(
+            **{
+                **each,
+                "places": [(queue, offset) for queue, offset in each["places"]],
+                "if_lost": {name: _violations(of) for name, of in each["if_lost"].items()},
+            }
+        )
+        for each in found["strays"]
+    ]
+    return Verdict(**{**found, "violations": _violations(found["violations"]), "strays": strays})
+
+
+def _violations(found: dict[str, Any]) -> dict[str, Violation]:
+    return {name: Violation(**each) for name, each in found.items()}
+
+
+class _NoAnswers(Answers):
+    """X1 is judged by client."""
+
+    def handed_out(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
+        """Nothing is judged here."""
+
+    def replayed(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
+        """Nothing is judged here."""
+
+
+class _AnswersTo(Answers):
+    """Those to one consumer; others are there as they may take its leases away."""
+
+    def __init__(self, consumer: str) -> None:
+        super().__init__()
+        self._consumer = consumer
+
+    def handed_out(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
+        """As its base."""
+        if event["consumer"] == self._consumer:
+            super().handed_out(event, facts, leases)
+
+
+class _ToldSite(Site):
+    """Its clocks go as they are told."""
+
+    def pulls(self, topics: list[str] | None, change: int, t_ns: int) -> None:
+        """That is known already."""
+
+    def leases(self, change: int, t_ns: int) -> None:
+        """That is known already."""
+
+
+class _ToldSites(Sites):
+    def tell(self, event: Event) -> None:
+        clock = self.of(event["node"], event["group"]).clock(event["topic"], event["t_ns"])
+        clock.run(event["running"], event["t_ns"])
+
+    def _new(self, node: str, group: str) -> Site:
+        return _ToldSite()
+
+
+class _TellingSites(Sites):
+    """*told* gets what its clocks do."""
+
+    def __init__(self, told: list[Clock]) -> None:
+        super().__init__()
+        self.told = told
+
+    def _new(self, node: str, group: str) -> Site:
+        def tell(topic: str, running: bool, t_ns: int) -> None:
+            self.told.append(Clock(node, group, topic, running, t_ns))
+
+        return Site(on_clock=tell)
+
+
+def _slot(event: Event) -> str:
+    order = event.get("order")
+    return f"offset {event.get('offset')}" if order is None else f"key {order}"
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
