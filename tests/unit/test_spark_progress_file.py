@@ -40,7 +40,7 @@ def test_another_job_cannot_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"about": 3}'])
 def test_a_file_that_holds_no_progress_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "notes.txt").write_text(text)
-    with pytest.raises(OptionError, match="notes.txt holds no progress"):
+    with pytest.raises(OptionError, match=r"notes\.txt holds no progress"):
         read(tmp_path / "notes.txt")
 
 

@@ -160,7 +160,8 @@ def _found_at(path: str) -> Column:
     def found(value: Any) -> str | None:
         return sharding_key(path, value)
 
-    return sf.udf(found, "string")("value")
+    # With Arrow it would want pandas, which nothing else here needs.
+    return sf.udf(found, "string", useArrow=False)("value")
 
 
 def _send(
