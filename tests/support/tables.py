@@ -1,4 +1,5 @@
-"""The tables in ``docs/`` that are made from code or results: settings, metrics, benchmarks.
+"""The tables in ``docs/`` that are made from code or results: settings, metrics, benchmarks,
+options of the Spark source.
 
 ``python -m tests.support.tables`` writes them anew; a test fails while they are stale.
 """
@@ -18,6 +19,7 @@ from pydantic_core import PydanticUndefined
 from bench import document
 from proxy.metrics import definitions
 from proxy.settings import GroupSettings, Settings, TlsSettings, TokenSettings, TopicSettings
+from thin_client.spark import option_table
 
 ROOT = Path(__file__).resolve().parents[2]
 METRIC_PREFIX = "orderlane_"
@@ -36,6 +38,7 @@ def tables() -> dict[Path, dict[str, str]]:
         ROOT / "docs/settings.md": {"settings": settings_table()},
         ROOT / "docs/operating.md": {"metrics": metrics_table()},
         ROOT / "docs/benchmarks.md": document.tables(),
+        ROOT / "docs/spark.md": {"spark-options": option_table.table()},
     }
 
 

@@ -26,8 +26,9 @@ class Option:
 OPTIONS: tuple[Option, ...] = (
     Option("servers", "required", "Addresses of proxies, `host:port` (port 9713 where it is left "
            "out), separated by commas; the next one is tried when one fails.", _ALL),
-    Option("group", "required", "The consumer group: it needs no members, and its settings at the "
-           "proxy have to name the topics.", _READS),
+    Option("group", "required", "The consumer group to read as: one that no thin client consumes "
+           "with. The proxy's settings give it its topics, unless they say `auto_create_groups`.",
+           _READS),
     Option("subscribe", "", "Topics to read, separated by commas. One of `subscribe`, "
            "`subscribePattern` and `assign` is required.", _READS),
     Option("subscribePattern", "", "A regular expression of Python that fits the whole name of a "
