@@ -92,7 +92,9 @@ class Proxy:
         self._ownerships: dict[Group, GroupOwnership] = {}
         self._lanes = Lanes(self._make_lane, auto_create=settings.auto_create_groups)
         self._consumers = ConsumerService(self._lanes, settings.limits)
-        self._bulk = BulkService(self._client, self._lanes, settings.limits)
+        self._bulk = BulkService(
+            self._client, self._lanes, settings.limits, served_ns=self._consumers.last_served_ns
+        )
         self._producers = ProducerService(
             self._client, self._history, max_body_bytes=settings.limits.max_answer_bytes
         )
@@ -220,9 +222,14 @@ class Proxy:
 
     def _make_http(self) -> AdminHttp:
         registry = CollectorRegistry()
-        redriven = self._dead_letter_desk.counts
         registry.register(
-            ProxyCollector(self._lanes, self._context.memory, self._figures, redriven)
+            ProxyCollector(
+                self._lanes,
+                self._context.memory,
+                self._figures,
+                redriven=self._dead_letter_desk.counts,
+                bulk=self._bulk_figures,
+            )
         )
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -244,6 +251,12 @@ class Proxy:
             "skipped_acks": self._consumers.skipped_acks,
             "refused_acks": self._bulk.refused_acks,
             "unknown_names": self._consumers.unknown_names,
+        }
+
+    def _bulk_figures(self) -> dict[str, dict[str, float]]:
+        return {
+            group: {"bulk_bytes": each.read_bytes, "bulk_held_back": each.held_back_ns / 1e9}
+            for group, each in self._bulk.counts.items()
         }
 
     async def _not_ready(self) -> str | None:

@@ -88,6 +88,19 @@ REDRIVEN = MetricDefinition(
     "dlq_redriven_total", "Dead letters sent back to the topic they came from", counter=True
 )
 
+#: Of the bulk readers of a group; by field.
+BULK: dict[str, MetricDefinition] = {
+    "bulk_bytes": MetricDefinition(
+        "bulk_bytes_total", "Bytes read for bulk readers", ("group",), counter=True
+    ),
+    "bulk_held_back": MetricDefinition(
+        "bulk_held_back_seconds_total",
+        "Time that fetches were held back by the limits of bulk readers",
+        ("group",),
+        counter=True,
+    ),
+}
+
 #: Of the process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Message bodies held", ()),
@@ -120,19 +133,27 @@ PROCESS: dict[str, MetricDefinition] = {
 
 def definitions() -> list[MetricDefinition]:
     """All of them, for the documentation and its test."""
-    return [*QUEUE_GAUGES.values(), *TOPIC_COUNTERS.values(), REDRIVEN, *PROCESS.values()]
+    return [
+        *QUEUE_GAUGES.values(),
+        *TOPIC_COUNTERS.values(),
+        REDRIVEN,
+        *BULK.values(),
+        *PROCESS.values(),
+    ]
 
 
 @dataclass(slots=True, eq=False)
 class ProxyCollector(Collector):
     """Turns statistics into metrics. ``process`` gives the process's own figures by field,
-    ``redriven`` counts dead letters by group and topic.
+    ``redriven`` counts dead letters by group and topic, ``bulk`` what bulk readers did by group
+    and field.
     """
 
     lanes: Iterable[GroupLane]
     memory: Budget
     process: Callable[[], dict[str, float]]
     redriven: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    bulk: Callable[[], Mapping[str, Mapping[str, float]]] = dict
 
     def collect(self) -> Iterator[Metric]:
         """All metrics now."""
@@ -152,6 +173,9 @@ class ProxyCollector(Collector):
                     put(definition, labels, _queue_value(figures, name))
         for place, count in self.redriven.items():
             put(REDRIVEN, [*place], count)
+        for group, values in self.bulk().items():
+            for name, value in values.items():
+                put(BULK[name], [group], value)
         put(PROCESS["memory"], [], self.memory.used)
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():

@@ -236,6 +236,11 @@ class LimitSettings(SettingsGroup):
     """Connections from one address, so that one faulty host cannot shut the others out."""
     memory_bytes: Bytes = 1_073_741_824
     """Bytes of message bodies held over all groups; reading from the brokers pauses above."""
+    bulk_bytes_per_s: Bytes | None = None
+    """Bytes a second that bulk readers of all groups may read; null: as fast as they can."""
+    bulk_bytes_per_s_beside_clients: Bytes | None = 16_777_216
+    """The same while thin clients of this proxy get messages, and for a second after. With it a
+    backfill slows them by less than a tenth, also where everything shares two cores; null: none."""
 
 
 class TokenSettings(SettingsGroup):

@@ -91,6 +91,66 @@ def archive(
     print_json({"archived": done.rows, "batches": done.batches})
 
 
+@app.command()
+def backfill(
+    path: Annotated[
+        str, typer.Argument(help="Parquet files or a folder of them, as Spark names it")
+    ],
+    topic: Annotated[str, typer.Argument(help="the topic to send to")],
+    rate: Annotated[float | None, typer.Option(help="rows a second at most")] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(help="SQL that makes a column of messages: 'to_json(struct(*)) AS value'"),
+    ] = None,
+    where: Annotated[str | None, typer.Option(help="SQL that says which rows")] = None,
+    order_by: Annotated[
+        str | None,
+        typer.Option(help="columns that order the rows of a key, by commas (archives need none)"),
+    ] = None,
+    sharding_path: Annotated[
+        str | None, typer.Option(help="JSON path into the value that finds the sharding key")
+    ] = None,
+    keep_ids: Annotated[
+        bool, typer.Option("--keep-ids", help="messages keep the ids that they had")
+    ] = False,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="tasks (default: as many as run at a time)")
+    ] = None,
+    progress: Annotated[
+        Path | None, typer.Option(help="file by which a job that failed goes on, day by day")
+    ] = None,
+    proxy: ProxyOption = DEFAULT_PROXY,
+    token: TokenOption = None,
+    tls_ca: CaOption = None,
+    tls_certificate: CertificateOption = None,
+    tls_key: KeyOption = None,
+    option: OptionsOption = None,
+    master: MasterOption = DEFAULT_MASTER,
+    conf: ConfOption = None,
+) -> None:
+    """Send the rows of Parquet files to a topic, those of a key in their order.
+
+    Messages are sent at least once; repeats have the same id.
+    """
+    options = _connection(proxy, token, ca=tls_ca, certificate=tls_certificate, key=tls_key)
+    options |= pairs(option, "--option")
+    with running("backfill", master=master, conf=conf) as session:
+        from thin_client.spark.jobs import backfill as job
+
+        plan = job.Plan(
+            select=tuple(select or ()),
+            where=where,
+            order_by=tuple(filter(None, (order_by or "").replace(" ", "").split(","))),
+            sharding_path=sharding_path,
+            rows_per_second=rate,
+            partitions=partitions,
+            keep_ids=keep_ids,
+            progress=progress,
+        )
+        sent = job.backfill(session, options, path, topic=topic, plan=plan)
+    print_json({"sent": sent})
+
+
 # ---- what the verbs share ------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from broker_core.client import BrokerClient, PullResult
@@ -15,6 +16,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.bulk_answer import BulkAnswer, Read
 from proxy.core.retry_policy import MS
 from proxy.downstream.bulk_places import BulkPlaces, Place
+from proxy.downstream.bulk_turns import BulkTurns, Turn
 from proxy.downstream.requests import MAX_LINGER_MS, MIN_LINGER_MS, user_properties
 from proxy.downstream.thrift_frames import Spliced
 from proxy.downstream.thrift_server import Reply
@@ -33,9 +35,12 @@ _MESSAGES, _RECORDS = 0, 1
 class BulkFetch:
     """The method ``fetch``, for the places of *places*."""
 
-    def __init__(self, client: BrokerClient, places: BulkPlaces, limits: LimitSettings) -> None:
+    def __init__(
+        self, client: BrokerClient, places: BulkPlaces, turns: BulkTurns, limits: LimitSettings
+    ) -> None:
         self._client = client
         self._places = places
+        self._turns = turns
         self._limits = limits
 
     async def fetch(self, arguments: Any, _reply: Reply) -> Any:
@@ -57,6 +62,14 @@ class BulkFetch:
             await asyncio.sleep(max(0, until_ns - now_ns()) / 1e9)
         return answer
 
+    def _turn(
+        self, group: Group, asked: Iterable[Place], until_ns: int
+    ) -> AbstractAsyncContextManager[Turn]:
+        """A turn to read; none is needed, nor counted, where there is nothing to read."""
+        if all(each.queue is None for each in asked):
+            return nullcontext(Turn(0))
+        return self._turns.turn(group, self._limits.max_answer_bytes, until_ns=until_ns)
+
     # ---- stored records -------------------------------------------------------------------------
 
     async def _records(
@@ -65,15 +78,19 @@ class BulkFetch:
         """The answer, and whether it says something new."""
         queues = [each.queue for each in asked if each.queue is not None]
         wanted = request.maxBatchSize or 0
-        answer = BulkAnswer(
-            [each.offset for each in asked if each.queue is not None],
-            max_bytes=self._limits.max_answer_bytes,
-            max_messages=wanted if wanted > 0 else None,
-        )
         group = Group(request.groupId)
-        await self._collect(answer, queues, group)
-        if not answer.has_news and (wait_ms := (until_ns - now_ns()) // MS) > 0:
+        async with self._turn(group, asked, until_ns) as turn:
+            answer = BulkAnswer(
+                [each.offset for each in asked if each.queue is not None],
+                max_bytes=turn.max_bytes,
+                max_messages=wanted if wanted > 0 else None,
+            )
+            await self._collect(answer, queues, group)
+            turn.read_bytes = answer.size_bytes
+        waits = turn.max_bytes and not answer.has_news
+        if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
             await self._await_records(answer, queues, group, wait_ms=wait_ms)
+            self._turns.read_later(group, answer.size_bytes)
         return _spliced(asked, answer), answer.has_news
 
     async def _collect(self, answer: BulkAnswer, queues: list[QueueName], group: Group) -> None:
@@ -144,9 +161,15 @@ class BulkFetch:
     async def _messages(self, request: Any, asked: list[Place], until_ns: int) -> tuple[Any, bool]:
         """The answer, and whether it says something new."""
         results: dict[QueueName, PullResult] = {}
-        await self._read(request, asked, results, wait_ms=0)
-        if not _has_news(asked, results) and (wait_ms := (until_ns - now_ns()) // MS) > 0:
+        group = Group(request.groupId)
+        async with self._turn(group, asked, until_ns) as turn:
+            if turn.max_bytes:
+                await self._read(request, asked, results, wait_ms=0)
+            turn.read_bytes = _size_bytes(results)
+        waits = turn.max_bytes and not _has_news(asked, results)
+        if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
             await self._read(request, asked, results, wait_ms=wait_ms)
+            self._turns.read_later(group, _size_bytes(results))
         answer = consumer.FetchResponse(results=self._answers(asked, results))
         return consumer_service.fetch_result(success=answer), _has_news(asked, results)
 
@@ -250,6 +273,10 @@ def _has_news(asked: Iterable[Place], results: Mapping[QueueName, PullResult]) -
         for each in asked
         if each.queue is not None and (result := results.get(each.queue)) is not None
     )
+
+
+def _size_bytes(results: Mapping[QueueName, PullResult]) -> int:
+    return sum(message.size for result in results.values() for message in result.messages)
 
 
 def _message(stored: StoredMessage) -> Any:

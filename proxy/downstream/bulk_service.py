@@ -6,14 +6,17 @@ A bulk reader holds its own positions; nothing here takes a lease or keeps order
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
+from proxy.core.bulk_pace import BulkPace
 from proxy.downstream.bulk_fetch import BulkFetch
 from proxy.downstream.bulk_places import BulkPlaces, reader_of
+from proxy.downstream.bulk_turns import BulkCounts, BulkTurns
 from proxy.downstream.gate import refuse_by
 from proxy.downstream.requests import (
     MAX_LINGER_MS,
@@ -31,12 +34,27 @@ from thrift_idl import consumer, consumer_service
 class BulkService:
     """Reads through *client* for the groups of *lanes*."""
 
-    def __init__(self, client: BrokerClient, lanes: Lanes, limits: LimitSettings) -> None:
+    def __init__(
+        self,
+        client: BrokerClient,
+        lanes: Lanes,
+        limits: LimitSettings,
+        *,
+        served_ns: Callable[[], int | None],
+    ) -> None:
+        """*served_ns* tells when a thin client last got messages: bulk readers give way."""
         self._client = client
         self._lanes = lanes
         self._places = BulkPlaces(client, lanes)
-        self._fetching = BulkFetch(client, self._places, limits)
+        pace = BulkPace(limits.bulk_bytes_per_s, limits.bulk_bytes_per_s_beside_clients)
+        self._turns = BulkTurns(pace, served_ns)
+        self._fetching = BulkFetch(client, self._places, self._turns, limits)
         self.refused_acks = 0
+
+    @property
+    def counts(self) -> Mapping[Group, BulkCounts]:
+        """By group what its bulk readers read."""
+        return self._turns.counts
 
     def entries(self) -> dict[str, Entry]:
         """The methods by name."""

@@ -69,9 +69,14 @@ class ConsumerService:
         self._waiting: dict[RequestName, Callable[[], None]] = {}  # ends the wait with nothing
         self._noisy = NoisyLog(_log)
         self._closing = False
+        self._served_ns: int | None = None
         self.unknown_names = 0
         self.replayed = 0  # answers given once more
         self.skipped_acks = 0  # links that name no group here, or are malformed
+
+    def last_served_ns(self) -> int | None:
+        """When messages were last handed out, None if never."""
+        return self._served_ns
 
     def entries(self) -> dict[str, Entry]:
         """The methods by name."""
@@ -249,6 +254,8 @@ class ConsumerService:
     def _send(self, asked: _Asked, batches: list[Batch]) -> None:
         lane, reply, connection = asked.lane, asked.reply, asked.reply.connection
         reply.on_lost = None
+        if batches:
+            self._served_ns = now_ns()
         if batches and asked.name is not None:  # if it is lost, its leases wait to be asked for
             number = connection.connection_id
             reply.on_lost = lambda: lane.await_replay(batches, connection=number)

@@ -220,6 +220,11 @@ async def bulk(
 ) -> AsyncIterator[tuple[Serving, BulkService]]:
     """A server whose bulk service reads from *client*."""
     async with serving(*groups, **options) as it:
-        service = BulkService(client, it.lanes, it.limits)  # type: ignore[arg-type]
+        service = BulkService(
+            client,  # type: ignore[arg-type]
+            it.lanes,
+            it.limits,
+            served_ns=it.consumers.last_served_ns,
+        )
         it.server.methods = {**it.server.methods, **service.entries()}
         yield it, service

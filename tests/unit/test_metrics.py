@@ -61,7 +61,8 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
     """The text of a scrape, and its values."""
     registry = CollectorRegistry()
     redriven = {(lane.name, "orders"): 6 for lane in lanes}
-    registry.register(ProxyCollector(lanes, memory, lambda: FIGURES, redriven))
+    bulk = {lane.name: {"bulk_bytes": 7.0, "bulk_held_back": 0.25} for lane in lanes}
+    registry.register(ProxyCollector(lanes, memory, lambda: FIGURES, redriven, lambda: bulk))
     text = generate_latest(registry).decode()
     values = {}
     for family in text_string_to_metric_families(text):
@@ -133,6 +134,13 @@ async def test_dead_letters_that_went_back_are_counted_by_group_and_topic() -> N
     lane, memory = await lane_with_work()
     _, values = scrape(lane, memory=memory)
     assert values[Sample("orderlane_dlq_redriven_total", (GROUP, "orders"))] == 6
+
+
+async def test_what_bulk_readers_do_is_counted_by_group() -> None:
+    lane, memory = await lane_with_work()
+    _, values = scrape(lane, memory=memory)
+    assert values[Sample("orderlane_bulk_bytes_total", (GROUP,))] == 7
+    assert values[Sample("orderlane_bulk_held_back_seconds_total", (GROUP,))] == 0.25
 
 
 async def test_no_key_stands_in_a_scrape() -> None:

@@ -9,7 +9,14 @@ import pytest
 
 from thin_client.delivery import UNIQUE_ID, Outgoing
 from thin_client.spark.option_values import OptionError
-from thin_client.spark.outgoing import Origin, Pace, RowRefused, check_columns, portions
+from thin_client.spark.outgoing import (
+    Origin,
+    Pace,
+    RowRefused,
+    check_columns,
+    portions,
+    sharding_key,
+)
 
 ORIGIN = Origin("query/7", 3, "orders", "batchId")
 VALUE = ("value", "binary")
@@ -167,3 +174,17 @@ def test_a_task_waits_until_its_rows_are_due() -> None:
     assert pace.wait_s(5, now_s=100.1) == pytest.approx(0.4)
     assert pace.wait_s(5, now_s=100.5) == pytest.approx(0.5)
     assert pace.wait_s(5, now_s=107.0) == 0.0
+
+
+# ---- sharding keys -------------------------------------------------------------------------------
+
+
+def test_a_sharding_key_is_found_as_producers_find_it() -> None:
+    assert sharding_key("$.order.id", b'{"order": {"id": 7.0}}') == "7"
+    assert sharding_key("$.order.id", '{"order": {}}') is None
+    assert sharding_key("$.order.id", None) is None
+
+
+def test_a_value_in_which_no_path_can_be_followed_is_refused() -> None:
+    with pytest.raises(RowRefused, match="no JSON"):
+        sharding_key("$.order.id", b"plain text")

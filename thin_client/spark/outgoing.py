@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thin_client.delivery import UNIQUE_ID, Outgoing
+from thin_client.delivery import UNIQUE_ID, Outgoing, json_path
 from thin_client.spark.option_values import OptionError
 
 #: The columns that a sink takes, and the types of each as Spark writes them.
@@ -94,6 +94,16 @@ class Origin:
 
 def _digest(text: str, size: int) -> str:
     return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
+
+
+def sharding_key(path: str, value: str | bytes | None) -> str | None:
+    """What the JSON path *path* finds in *value*; None: nothing. Raises RowRefused for no JSON."""
+    if not value:
+        return None
+    try:
+        return json_path(path).text_in(value)
+    except ValueError as error:
+        raise RowRefused(f"the value {value[:40]!r} … cannot be sent: {error}") from None
 
 
 def check_columns(found: Sequence[tuple[str, str]], *, topic: str | None) -> None:

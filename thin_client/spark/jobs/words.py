@@ -8,7 +8,8 @@ from collections.abc import Mapping
 #: The last line of a Python traceback inside Spark's own message: our error and its sentence.
 _OURS = re.compile(
     r"^(?:thin_client\.[\w.]+\.)?"
-    r"(OptionError|DataLost|RowRefused|SendFailed|Refused|ConnectionLost|ProxyFault|ProtocolError)"
+    r"(OptionError|DataLost|RowRefused|SendFailed|Refused|ConnectionLost|ProxyFault|ProtocolError"
+    r"|MessagesGone|GarbledRecords)"
     r": (.+)$",
     re.MULTILINE,
 )

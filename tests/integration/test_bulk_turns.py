@@ -1,0 +1,98 @@
+"""Bulk readers are held back: by their own limit, and beside thin clients; nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker_core.clock import now_ns
+from broker_core.names import Group
+from tests.support.fake_broker_client import FakeBrokerClient, bulk
+from tests.support.lanes import GROUP, TOPIC
+from tests.support.messages import keyed, message
+from tests.support.thrift_client import ThriftClient, connect, our_pull
+from thrift_idl import consumer
+
+SECOND = 1_000_000_000
+#: A portion is 64 KiB, the messages are about 1 MB: half a second for each portion.
+RATE, COUNT = 131_072, 1000
+both_formats = pytest.mark.parametrize("kind", [0, 1])
+
+
+def some_messages() -> FakeBrokerClient:
+    broker = FakeBrokerClient(orders=1)
+    broker.store(*(message(n, body=bytes(900)) for n in range(COUNT)))
+    return broker
+
+
+async def fetch(
+    client: ThriftClient, offset: int, *, kind: int, linger_ms: int, group: str = GROUP
+) -> int:
+    """Where to go on."""
+    request = consumer.FetchRequest(
+        consumerId="r1",
+        groupId=group,
+        cluster="",
+        fetchOffset={TOPIC: {"broker-a_0": offset}},
+        maxLingerTime=linger_ms,
+        format=kind,
+    )
+    (answer,) = (await client.call("fetch", request)).results
+    assert bool(answer.records) + bool(answer.messages) == (answer.nextRequestOffset > offset)
+    return int(answer.nextRequestOffset)
+
+
+async def use_up(client: ThriftClient, *, kind: int) -> int:
+    """Fetch until a reader that does not wait gets nothing; returns where to go on."""
+    offset = 0
+    while (following := await fetch(client, offset, kind=kind, linger_ms=20)) > offset:
+        offset = following
+    assert 0 < offset < COUNT
+    return offset
+
+
+@both_formats
+async def test_a_reader_above_the_limit_waits_and_then_goes_on(kind: int) -> None:
+    async with (
+        bulk(some_messages(), limits={"bulk_bytes_per_s": RATE}) as (it, service),
+        connect(it.port) as client,
+    ):
+        offset = await use_up(client, kind=kind)
+        before = now_ns()
+        following = await fetch(client, offset, kind=kind, linger_ms=20_000)
+        assert offset < following < COUNT
+        assert now_ns() - before < 10 * SECOND
+        counts = service.counts[Group(GROUP)]
+        assert counts.read_bytes >= following * 900
+        assert 0.02 * SECOND <= counts.held_back_ns < 12 * SECOND
+
+
+@pytest.mark.parametrize("beside", [RATE, None])
+async def test_beside_thin_clients_bulk_readers_give_way(beside: int | None) -> None:
+    limits: Any = {"bulk_bytes_per_s_beside_clients": beside}
+    async with (
+        bulk(some_messages(), limits=limits) as (it, _),
+        connect(it.port) as client,
+    ):
+        assert await fetch(client, 0, kind=1, linger_ms=20) == COUNT  # nobody else is there
+        pipeline = it.own()
+        it.feed(pipeline, keyed(0, "k"))
+        async with connect(it.port) as thin:
+            pulled = await thin.call("pull", our_pull(GROUP, maxBatchSize=1))
+            assert len(pulled.messages) == 1
+        if beside is None:
+            assert await fetch(client, 0, kind=1, linger_ms=20) == COUNT
+        else:
+            assert 0 < await fetch(client, 0, kind=1, linger_ms=20) < COUNT
+
+
+async def test_fetches_without_a_queue_are_not_counted() -> None:
+    """Groups are named by whoever asks."""
+    async with (
+        bulk(some_messages(), limits={"bulk_bytes_per_s": RATE}) as (it, service),
+        connect(it.port) as client,
+    ):
+        for kind in (0, 1):
+            assert await fetch(client, 3, kind=kind, linger_ms=20, group="nobody") == 3
+        assert dict(service.counts) == {}

@@ -1,0 +1,49 @@
+"""How far a job has come survives its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from thin_client.spark.jobs.progress_file import Progress
+from thin_client.spark.options import OptionError
+
+ABOUT = {"path": "archive", "topic": "orders"}
+
+
+def read(path: Path | None, *, about: dict[str, str] = ABOUT, job: str = "new") -> Progress:
+    return Progress.read(path, about, partitions=4, job=job)
+
+
+def test_a_job_goes_on_under_its_first_name_and_with_its_partitions(tmp_path: Path) -> None:
+    first = read(tmp_path / "progress.json", job="first")
+    first.keep()
+    first.add("2026-01-01")
+    again = Progress.read(tmp_path / "progress.json", ABOUT, partitions=9, job="again")
+    assert (again.job, again.partitions, again.done) == ("first", 4, ["2026-01-01"])
+    assert [each.name for each in tmp_path.iterdir()] == ["progress.json"]
+
+
+def test_without_a_file_nothing_is_kept(tmp_path: Path) -> None:
+    progress = read(None)
+    progress.add("2026-01-01")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_job_cannot_go_on(tmp_path: Path) -> None:
+    read(tmp_path / "progress.json").keep()
+    with pytest.raises(OptionError, match="topic orders, not of path archive, topic refunds"):
+        read(tmp_path / "progress.json", about=ABOUT | {"topic": "refunds"})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"about": 3}'])
+def test_a_file_that_holds_no_progress_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "notes.txt").write_text(text)
+    with pytest.raises(OptionError, match=r"notes\.txt holds no progress"):
+        read(tmp_path / "notes.txt")
+
+
+def test_progress_that_cannot_be_kept_ends_the_job(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="progress cannot be kept"):
+        read(tmp_path / "nowhere" / "progress.json").keep()
