@@ -236,7 +236,7 @@ class Proxy:
         return AdminHttp(
             registry=registry,
             not_ready=self._not_ready,
-            groups=lambda: groups_view(self._lanes),
+            groups=lambda: groups_view(self._lanes, self._bulk.reading()),
             keys=KeyDesk(self._context, self._ownerships),
             dead_letters=self._dead_letter_desk,
         )

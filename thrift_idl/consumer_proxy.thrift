@@ -305,7 +305,10 @@ service ConsumerService {
     list<ConsumeStats> getConsumeStats(1: ConsumeStatsRequest request) throws (1: PullException error),
     /** Reads by offset, for bulk readers. */
     FetchResponse fetch(1: FetchRequest request),
-    /** Sets a bulk group's committed offsets; false: another consumerId did so within the last 60 s. */
+    /**
+     * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
+     * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+     */
     bool ack(1: AckResult result),
     /** Applies verdicts by lease id at once. */
     AckAnswer settle(1: AckRequest request) throws (1: PullException error),

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from broker_core.names import Group
 from proxy.core.effects import PipelineStatistics
 from proxy.group_lane import GroupLane
 
 
-def groups_view(lanes: Iterable[GroupLane]) -> dict[str, Any]:
-    """Every group with its topics and the queues that this proxy owns of it."""
+def groups_view(
+    lanes: Iterable[GroupLane], bulk_readers: Mapping[Group, int] | None = None
+) -> dict[str, Any]:
+    """Every group with its topics and the queues that this proxy owns of it, and with how many
+    *bulk_readers* it has here.
+    """
+    reading = bulk_readers or {}
     return {
         lane.name: {
             "topics": [
@@ -19,6 +25,7 @@ def groups_view(lanes: Iterable[GroupLane]) -> dict[str, Any]:
             ],
             "taking_part": lane.joined,
             "waiting_pulls": lane.waiting_pulls,
+            "bulk_readers": reading.get(lane.name, 0),
             "queues": [_queue_view(figures) for figures in lane.statistics()],
         }
         for lane in lanes

@@ -10,12 +10,15 @@ from proxy.cli.output import Output, OutputFormat, print_rows
 
 _COLUMNS = (
     *("group", "topic", "order_key", "queues", "lag", "unfinished", "ready", "leased"),
-    *("blocked", "waiting_pulls"),
+    *("blocked", "waiting_pulls", "bulk_readers"),
 )
 
 
 def groups(http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> None:
-    """List the groups of the proxy with what it holds of each topic."""
+    """List the groups of the proxy with what it holds of each topic.
+
+    Lag is that of the queues which it owns; of others, and of bulk readers, orderlane lag tells.
+    """
     rows = [
         _row(name, group, topic)
         for name, group in sorted(proxy_groups(http).items())
@@ -31,10 +34,14 @@ def _row(name: str, group: dict[str, Any], topic: dict[str, Any]) -> dict[str, A
         "topic": topic["name"],
         "order_key": topic["order_key"],
         "queues": len(queues),
-        "lag": sum(max(0, queue["end"] - queue["committed"]) for queue in queues),
+        # Without queues it holds nothing that would tell.
+        "lag": sum(max(0, queue["end"] - queue["committed"]) for queue in queues)
+        if queues
+        else None,
         **{
             field: sum(queue[field] for queue in queues)
             for field in ("unfinished", "ready", "leased", "blocked")
         },
         "waiting_pulls": group["waiting_pulls"],
+        "bulk_readers": group["bulk_readers"],
     }

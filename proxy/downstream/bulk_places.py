@@ -52,6 +52,10 @@ class BulkPlaces:
         """Who reads in the group of *lane*."""
         return self._readers.setdefault(lane.name, BulkReaders())
 
+    def reading(self) -> dict[Group, int]:
+        """By group how many bulk readers were here of late."""
+        return {group: readers.count(now_ns()) for group, readers in self._readers.items()}
+
     def warn(self, event: str, reason: object) -> None:
         """Log what clients can cause at will, now and then."""
         self._noisy.warning(event, event, reason=str(reason)[:_MAX_REASON])

@@ -22,9 +22,16 @@ class BulkReaders:
         """*consumer_id* is here now; all that were of late, it among them. O(1) but for those."""
         self._seen_ns.pop(consumer_id, None)
         self._seen_ns[consumer_id] = now_ns
-        while now_ns - self._seen_ns[first := next(iter(self._seen_ns))] > SEEN_NS:
-            del self._seen_ns[first]
+        self.count(now_ns)
         return list(self._seen_ns)
+
+    def count(self, now_ns: int) -> int:
+        """How many were here of late; the others are forgotten."""
+        while (
+            self._seen_ns and now_ns - self._seen_ns[first := next(iter(self._seen_ns))] > SEEN_NS
+        ):
+            del self._seen_ns[first]
+        return len(self._seen_ns)
 
     def may_ack(self, consumer_id: str, now_ns: int) -> bool:
         """True, and the hold is *consumer_id*'s from now on, if no other reader acked of late."""

@@ -6,7 +6,7 @@ A bulk reader holds its own positions; nothing here takes a lease or keeps order
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from broker_core.client import BrokerClient
@@ -15,7 +15,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
 from proxy.core.bulk_pace import BulkPace
 from proxy.downstream.bulk_fetch import BulkFetch
-from proxy.downstream.bulk_places import BulkPlaces, reader_of
+from proxy.downstream.bulk_places import BulkPlaces, Place, reader_of
 from proxy.downstream.bulk_turns import BulkCounts, BulkTurns
 from proxy.downstream.gate import refuse_by
 from proxy.downstream.requests import (
@@ -56,6 +56,10 @@ class BulkService:
         """By group what its bulk readers read."""
         return self._turns.counts
 
+    def reading(self) -> Mapping[Group, int]:
+        """By group how many bulk readers were here of late."""
+        return self._places.reading()
+
     def entries(self) -> dict[str, Entry]:
         """The methods by name."""
         return {
@@ -86,10 +90,11 @@ class BulkService:
         lane = self._lanes.find(request.groupId)
         if lane is None or lane.joined:
             return False  # unknown, or a group whose positions its leases decide
-        readers = self._places.readers_of(lane)
-        if not readers.may_ack(reader_of(request), now_ns()):
-            return False
         places = await self._places.named(lane, request.offsets or {})
+        if not await self._are_positions(places):
+            return False
+        if not self._places.readers_of(lane).may_ack(reader_of(request), now_ns()):
+            return False
         outcomes = await asyncio.gather(
             *(
                 self._client.commit_offset(lane.name, each.queue, each.offset)
@@ -104,6 +109,29 @@ class BulkService:
                 raise failure
             self._places.warn("ack failed", failure)
         return not failures
+
+    async def _are_positions(self, places: Iterable[Place]) -> bool:
+        """Whether a group can be at each of *places* in queues that there are.
+
+        Beyond the end it would pass over messages that are still to come, and show no lag.
+        """
+        for each in places:
+            if each.offset < 0:
+                return False  # logged where it was found
+        there = [each for each in places if each.queue is not None]
+        try:
+            ends = await asyncio.gather(
+                *(self._client.max_offset(each.queue) for each in there if each.queue is not None)
+            )
+        except RemotingError as error:
+            self._places.warn("ack failed", error)
+            return False
+        for each, end in zip(there, ends, strict=True):
+            if each.offset > end:
+                place = f"topic {each.topic!r}, qid {each.qid!r}, offset {each.offset}"
+                self._places.warn("an ack is beyond its queue's end", f"{place}: it ends at {end}")
+                return False
+        return True
 
     # ---- questions ------------------------------------------------------------------------------
 

@@ -97,6 +97,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                 "topics": [{"name": "orders", "order_key": "KEY"}],
                 "taking_part": False,
                 "waiting_pulls": 0,
+                "bulk_readers": 0,
                 "queues": [
                     {
                         "queue": "broker-a_3",

@@ -59,6 +59,12 @@ async def ack(
     return bool(await client.call("ack", request))
 
 
+def fill(broker: FakeBrokerClient) -> None:
+    """A hundred messages in each queue of the topic."""
+    for each in broker.stored:
+        broker.store(*(message(n, queue_id=each.queue_id) for n in range(100)))
+
+
 # ---- fetch --------------------------------------------------------------------------------------
 
 
@@ -266,17 +272,32 @@ async def test_what_a_fetch_cannot_have_is_an_application_exception() -> None:
 
 async def test_an_ack_sets_the_groups_committed_offsets() -> None:
     broker = FakeBrokerClient(orders=2)
+    fill(broker)
     async with bulk(broker) as (it, service), connect(it.port) as client:
-        assert await ack(client, {TOPIC: {"broker-a_0": 7, "broker-a_1": 8, "nonsense": 9}})
+        assert await ack(client, {TOPIC: {"broker-a_0": 7, "broker-a_1": 100, "nonsense": 9}})
         assert await ack(client, {"nowhere": {"broker-a_0": 1}})
-        assert broker.committed == {(GROUP, queue(0)): 7, (GROUP, queue(1)): 8}
+        assert broker.committed == {(GROUP, queue(0)): 7, (GROUP, queue(1)): 100}
         assert service.refused_acks == 0
+
+
+@pytest.mark.parametrize("offset", [-1, 101])
+async def test_an_ack_of_what_is_no_position_of_its_queue_moves_nothing(offset: int) -> None:
+    """Beyond the end the group would never see what comes, and show no lag."""
+    broker = FakeBrokerClient(orders=2)
+    fill(broker)
+    async with bulk(broker) as (it, service), connect(it.port) as client:
+        with structlog.testing.capture_logs() as logs:
+            assert not await ack(client, {TOPIC: {"broker-a_0": 7, "broker-a_1": offset}})
+        assert (broker.committed, service.refused_acks) == ({}, 1)
+        assert [str(offset) in line["reason"] for line in logs] == [True]
+        assert await ack(client, {TOPIC: {"broker-a_0": 7}}, reader="r2"), "it holds nothing"
 
 
 async def test_an_ack_of_another_reader_within_60_s_is_false_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = FakeBrokerClient(orders=1)
+    fill(broker)
     now = now_ns()
     async with bulk(broker) as (it, service), connect(it.port) as client:
         for reader, after_s, taken in (
@@ -305,7 +326,11 @@ async def test_positions_that_leases_decide_are_not_for_bulk_readers() -> None:
 
 async def test_an_ack_that_a_broker_does_not_take_is_false() -> None:
     broker = FakeBrokerClient(orders=2)
+    fill(broker)
     broker.fails["commit_offset", queue(0)] = ConnectionLost("gone")
     async with bulk(broker) as (it, _), connect(it.port) as client:
         assert not await ack(client, {TOPIC: {"broker-a_0": 7, "broker-a_1": 8}})
+        assert broker.committed == {(GROUP, queue(1)): 8}
+        broker.fails["max_offset"] = ConnectionLost("gone")
+        assert not await ack(client, {TOPIC: {"broker-a_1": 9}})
         assert broker.committed == {(GROUP, queue(1)): 8}

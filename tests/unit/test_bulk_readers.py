@@ -16,6 +16,16 @@ def test_readers_are_present_for_30_s_after_they_were_seen_last() -> None:
     assert SEEN_NS == 30 * 10**9
 
 
+def test_readers_of_late_are_counted() -> None:
+    readers = BulkReaders()
+    assert readers.count(0) == 0
+    readers.present("a", 0)
+    readers.present("b", 10)
+    assert readers.count(SEEN_NS) == 2
+    assert readers.count(1 + SEEN_NS) == 1
+    assert readers.count(11 + SEEN_NS) == 0
+
+
 def test_who_acked_holds_the_positions_for_60_s_after_its_last_ack() -> None:
     readers = BulkReaders()
     assert readers.may_ack("a", 5)

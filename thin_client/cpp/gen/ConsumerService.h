@@ -46,7 +46,8 @@ class ConsumerServiceIf {
   virtual void fetch(FetchResponse& _return, const FetchRequest& request) = 0;
 
   /**
-   * Sets a bulk group's committed offsets; false: another consumerId did so within the last 60 s.
+   * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
+   * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
    *
    * @param result
    */
@@ -1090,7 +1091,8 @@ class ConsumerServiceClient : virtual public ConsumerServiceIf {
   void send_fetch(const FetchRequest& request);
   void recv_fetch(FetchResponse& _return);
   /**
-   * Sets a bulk group's committed offsets; false: another consumerId did so within the last 60 s.
+   * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
+   * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
    *
    * @param result
    */
@@ -1233,7 +1235,8 @@ class ConsumerServiceMultiface : virtual public ConsumerServiceIf {
   }
 
   /**
-   * Sets a bulk group's committed offsets; false: another consumerId did so within the last 60 s.
+   * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
+   * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
    *
    * @param result
    */
@@ -1346,7 +1349,8 @@ class ConsumerServiceConcurrentClient : virtual public ConsumerServiceIf {
   int32_t send_fetch(const FetchRequest& request);
   void recv_fetch(FetchResponse& _return, const int32_t seqid);
   /**
-   * Sets a bulk group's committed offsets; false: another consumerId did so within the last 60 s.
+   * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
+   * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
    *
    * @param result
    */

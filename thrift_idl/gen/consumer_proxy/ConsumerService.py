@@ -59,7 +59,8 @@ class Iface(object):
 
     def ack(self, result):
         """
-        Sets a bulk group's committed offsets; false: another consumerId did so within the last 60 s.
+        Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
+        the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
 
         Parameters:
          - result
@@ -245,7 +246,8 @@ class Client(Iface):
 
     def ack(self, result):
         """
-        Sets a bulk group's committed offsets; false: another consumerId did so within the last 60 s.
+        Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
+        the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
 
         Parameters:
          - result
