@@ -306,8 +306,8 @@ service ConsumerService {
     /** Reads by offset, for bulk readers. */
     FetchResponse fetch(1: FetchRequest request),
     /**
-     * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-     * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+     * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
      */
     bool ack(1: AckResult result),
     /** Applies verdicts by lease id at once. */

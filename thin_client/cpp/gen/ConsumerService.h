@@ -46,8 +46,8 @@ class ConsumerServiceIf {
   virtual void fetch(FetchResponse& _return, const FetchRequest& request) = 0;
 
   /**
-   * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-   * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+   * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
    *
    * @param result
    */
@@ -1091,8 +1091,8 @@ class ConsumerServiceClient : virtual public ConsumerServiceIf {
   void send_fetch(const FetchRequest& request);
   void recv_fetch(FetchResponse& _return);
   /**
-   * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-   * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+   * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
    *
    * @param result
    */
@@ -1235,8 +1235,8 @@ class ConsumerServiceMultiface : virtual public ConsumerServiceIf {
   }
 
   /**
-   * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-   * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+   * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
    *
    * @param result
    */
@@ -1349,8 +1349,8 @@ class ConsumerServiceConcurrentClient : virtual public ConsumerServiceIf {
   int32_t send_fetch(const FetchRequest& request);
   void recv_fetch(FetchResponse& _return, const int32_t seqid);
   /**
-   * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-   * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+   * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
    *
    * @param result
    */

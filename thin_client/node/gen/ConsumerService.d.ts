@@ -73,14 +73,14 @@ declare class Client {
     fetch(request: FetchRequest, callback?: (error: void, response: FetchResponse)=>void): void;
 
     /**
-     * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-     * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+     * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
      */
     ack(result: AckResult): Promise<boolean>;
 
     /**
-     * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-     * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+     * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
      */
     ack(result: AckResult, callback?: (error: void, response: boolean)=>void): void;
 

@@ -59,8 +59,8 @@ class Iface(object):
 
     def ack(self, result):
         """
-        Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-        the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+        Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+        offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
 
         Parameters:
          - result
@@ -246,8 +246,8 @@ class Client(Iface):
 
     def ack(self, result):
         """
-        Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-        the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+        Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+        offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
 
         Parameters:
          - result

@@ -6381,8 +6381,8 @@ type ConsumerService interface {
   // Parameters:
   //  - Request
   Fetch(ctx context.Context, request *FetchRequest) (_r *FetchResponse, _err error)
-  // Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-  // the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+  // Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+  // offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
   //
   // Parameters:
   //  - Result_
@@ -6524,8 +6524,8 @@ func (p *ConsumerServiceClient) Fetch(ctx context.Context, request *FetchRequest
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "fetch failed: unknown result")
 }
 
-// Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-// the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+// Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+// offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
 //
 // Parameters:
 //  - Result_

@@ -35,8 +35,8 @@ public class ConsumerService {
     public FetchResponse fetch(FetchRequest request) throws org.apache.thrift.TException;
 
     /**
-     * Sets a bulk group's committed offsets. False, and nothing is set: another consumerId did so within
-     * the last 60 s, or an offset is below 0 or beyond the end of its queue; or a broker failed.
+     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
+     * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
      *
      * @param result
      */
