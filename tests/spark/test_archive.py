@@ -1,0 +1,78 @@
+"""Topics in Parquet: every message once, whatever happens to the job."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.support.spark_site import SparkGateway
+from thin_client.spark.jobs.archive import archive
+
+
+def options(gateway: SparkGateway, topic: str, group: str, **more: str) -> dict[str, str]:
+    return {"servers": gateway.servers, "group": group, "subscribe": topic, **more}
+
+
+def places(spark: Any, path: Path) -> list[tuple[str, int]]:
+    """The places of archived messages, as any reader of Parquet finds them."""
+    rows = spark.read.parquet(str(path)).select("qid", "offset").collect()
+    return sorted((row.qid, row.offset) for row in rows)
+
+
+def expected(*ends: int) -> list[tuple[str, int]]:
+    return [(f"broker-a_{n}", offset) for n, end in enumerate(ends) for offset in range(end)]
+
+
+def test_an_archive_has_each_message_once_and_goes_on_where_it_was(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    topic, group = gateway.a_topic(), gateway.a_group()
+    given = options(gateway, topic, group, maxOffsetsPerTrigger="8")
+    gateway.send(topic, [b"%d" % n for n in range(20)], key="k", tag="t", properties={"a": "1"})
+    done = archive(spark, given, str(tmp_path / "archive"))
+    assert (done.rows, done.batches) == (20, 3)
+    assert places(spark, tmp_path / "archive") == expected(10, 10)
+    assert gateway.committed(group, topic) == {"broker-a_0": 10, "broker-a_1": 10}
+
+    gateway.send(topic, [b"x", b"y"])
+    assert archive(spark, given, str(tmp_path / "archive")).rows == 2
+    assert places(spark, tmp_path / "archive") == expected(11, 11)
+    assert gateway.committed(group, topic) == {"broker-a_0": 11, "broker-a_1": 11}
+
+    row = spark.read.parquet(str(tmp_path / "archive")).where("value = '0'").first()
+    assert (row.key, row.tag, row.properties, row.topic) == ("k", "t", {"a": "1"}, topic)
+    assert row.date == datetime.now(UTC).date() or row.date == row.timestamp.date()
+
+
+def test_a_batch_that_runs_again_replaces_what_it_wrote(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    """The crash between a batch and Spark's note of it, which makes Spark run it again."""
+    topic, path = gateway.a_topic(), tmp_path / "archive"
+    given = options(gateway, topic, gateway.a_group(), maxOffsetsPerTrigger="6")
+    gateway.send(topic, [b"%d" % n for n in range(12)])
+    archive(spark, given, str(path))
+    before = {each.name for each in path.rglob("*.parquet")}
+    (path / "_checkpoint" / "commits" / "1").unlink()
+    (path / "_checkpoint" / "commits" / ".1.crc").unlink(missing_ok=True)
+    gateway.send(topic, [b"z"], queue=0)
+    archive(spark, given, str(path))
+    assert places(spark, path) == expected(7, 6)
+    after = {each.name for each in path.rglob("*.parquet")}
+    assert before - after, "the batch was not written again"
+
+
+def test_an_archive_that_begins_anew_loses_nothing_of_the_old_one(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    topic, path = gateway.a_topic(), tmp_path / "archive"
+    given = options(gateway, topic, gateway.a_group())
+    gateway.send(topic, [b"a", b"b"])
+    archive(spark, given, str(path))
+    shutil.rmtree(path / "_checkpoint")
+    archive(spark, given | {"startingOffsets": "latest"}, str(path))
+    gateway.send(topic, [b"c", b"d"])
+    archive(spark, given | {"startingOffsets": "latest"}, str(path))
+    assert places(spark, path) == expected(2, 2)

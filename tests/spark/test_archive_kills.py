@@ -1,0 +1,71 @@
+"""The archive's driver is killed at random points; the archive has every message once."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.process_tree import kill_tree
+from tests.support.processes import wait_until
+from tests.support.spark_site import SparkGateway, spark_settings
+
+KILLS, KILLS_IN_FULL = 3, 10
+MESSAGES = 900
+BATCH = 60  # so many batches that the next one is never far
+MOMENT_S = 1.5  # less than they take
+
+
+def command(gateway: SparkGateway, topic: str, group: str, path: Path) -> list[object]:
+    settings = spark_settings(path.parent / "spark")
+    return [
+        *("spark", "archive", topic, path, "--group", group, "--proxy", gateway.servers),
+        *("--master", "local[2]"),
+        *(word for name, text in settings.items() for word in ("--conf", f"{name}={text}")),
+    ]
+
+
+def places(spark: Any, path: Path) -> list[tuple[str, int]]:
+    rows = spark.read.parquet(str(path)).select("qid", "offset").collect()
+    return [(row.qid, row.offset) for row in rows]
+
+
+@pytest.mark.timeout(900)
+def test_an_archive_bears_its_driver_killed(
+    spark: Any, gateway: SparkGateway, tmp_path: Path, full: bool
+) -> None:
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    topic, group, path = gateway.a_topic(queues=4), gateway.a_group(), tmp_path / "archive"
+    planned = path / "_checkpoint" / "offsets"
+    words, sent = command(gateway, topic, group, path), []
+
+    def plans() -> int:
+        return len([each for each in planned.glob("*") if each.name.isdigit()])
+
+    for _ in range(KILLS_IN_FULL if full else KILLS):
+        sent += gateway.send(topic, [b"%d" % n for n in range(MESSAGES)])
+        before = plans()
+        driver = gateway.children.start(*words, "--option", f"maxOffsetsPerTrigger={BATCH}")
+        wait_until(
+            lambda: plans() > before or not driver.running,  # noqa: B023  # called at once
+            within_s=120,
+            what="a batch",
+        )
+        time.sleep(chance.uniform(0, MOMENT_S))  # any point of this batch, or of one of the next
+        assert driver.running, driver.err
+        kill_tree(driver.process.pid)
+        driver.kill()
+        found = places(spark, path) if any(path.glob("date=*")) else []
+        assert len(found) == len(set(found)), f"repeats after a kill; seed {seed}"
+
+    done = gateway.children.run(*words, within_s=300)
+    assert done.code == 0, done.err
+    assert 0 < done.json["archived"] <= len(sent)
+    found = places(spark, path)
+    assert sorted(found) == sorted((each.queue.qid, each.offset) for each in sent), f"seed {seed}"
+    ends = {qid: 1 + max(offset for each, offset in found if each == qid) for qid, _ in found}
+    assert gateway.committed(group, topic) == ends

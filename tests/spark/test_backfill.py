@@ -1,0 +1,136 @@
+"""Parquet to a topic: each key in its order, at a rate, and on after an end."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.spark_site import SparkGateway
+from thin_client.spark.jobs.backfill import Plan, backfill
+from thin_client.spark.options import OptionError
+
+DAY = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)
+ARCHIVED = "key string, value binary, topic string, qid string, offset long, timestamp timestamp"
+
+
+def values(spark: Any, gateway: SparkGateway, topic: str) -> dict[str | None, list[str]]:
+    """What stands in *topic*: the values of each key, in the order of its queue."""
+    options = {"servers": gateway.servers, "group": "look", "subscribe": topic}
+    found: dict[str | None, list[str]] = {}
+    for row in (
+        spark.read.format("orderlane").options(**options).load().sort("qid", "offset").collect()
+    ):
+        found.setdefault(row.key, []).append(row.value.decode())
+    return found
+
+
+def send(spark: Any, gateway: SparkGateway, path: Path, topic: str, **plan: Any) -> int:
+    options = {"servers": gateway.servers}
+    return backfill(spark, options, str(path), topic=topic, plan=Plan(**plan))
+
+
+def test_a_key_keeps_its_order_over_queues_and_a_clock_that_steps_back(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    def row(key: str | None, value: str, qid: str, offset: int, second: float) -> tuple[Any, ...]:
+        return key, value.encode(), "old", qid, offset, DAY + timedelta(seconds=second)
+
+    rows = [
+        # k was in queue 1 first, then in queue 0, whose offsets are lower.
+        row("k", "k1", "broker-a_1", 900, 0),
+        row("k", "k2", "broker-a_1", 901, 1),
+        row("k", "k3", "broker-a_0", 5, 2),
+        row("k", "k4", "broker-a_0", 6, 2),
+        # Between l1 and l2 the broker's clock stepped back.
+        row("l", "l1", "broker-a_0", 7, 9),
+        row("l", "l2", "broker-a_0", 8, 3),
+        row("l", "l3", "broker-a_0", 9, 4),
+        row(None, "n", "broker-a_0", 10, 5),
+    ]
+    frame = spark.createDataFrame(list(reversed(rows)), ARCHIVED).repartition(3)
+    frame.write.parquet(str(tmp_path / "files"))
+    topic = gateway.a_topic(queues=2)
+    assert send(spark, gateway, tmp_path / "files", topic) == 8
+    assert values(spark, gateway, topic) == {
+        "k": ["k1", "k2", "k3", "k4"],
+        "l": ["l1", "l2", "l3"],
+        None: ["n"],
+    }
+
+
+def test_a_table_becomes_messages_by_sql_ordered_by_a_column(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    rows = [(n, n % 3, -n) for n in range(30)]
+    spark.createDataFrame(rows, "id int, customer int, at int").write.parquet(str(tmp_path / "t"))
+    topic = gateway.a_topic(queues=4)
+    sent = send(
+        spark,
+        gateway,
+        tmp_path / "t",
+        topic,
+        select=("to_json(struct(id, customer)) AS value",),
+        where="id < 27",
+        order_by=("at",),
+        sharding_path="$.customer",
+    )
+    assert sent == 27
+    (bodies,) = values(spark, gateway, topic).values()
+    orders = [json.loads(body) for body in bodies]
+    for customer in range(3):
+        ids = [each["id"] for each in orders if each["customer"] == customer]
+        assert ids == sorted(ids, reverse=True)
+        assert len(ids) == 9
+
+
+def test_a_job_that_failed_goes_on_with_the_day_that_was_not_whole(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    rows = [
+        (f"k{n % 2}", b"" if n == 15 else b"%d" % n, n, f"2026-01-{1 + n // 10:02}")
+        for n in range(30)
+    ]
+    frame = spark.createDataFrame(rows, "key string, value binary, n int, date string")
+    frame.write.partitionBy("date").parquet(str(tmp_path / "bad"))
+    frame.where("n <> 15").write.partitionBy("date").parquet(str(tmp_path / "good"))
+    source, topic = tmp_path / "files", gateway.a_topic()
+    source.symlink_to(tmp_path / "bad")
+    plan: dict[str, Any] = {"order_by": ("n",), "progress": tmp_path / "progress.json"}
+    with pytest.raises(OptionError, match="has an empty value"):
+        send(spark, gateway, source, topic, **plan)
+    assert json.loads((tmp_path / "progress.json").read_text())["done"] == ["2026-01-01"]
+    source.unlink()
+    source.symlink_to(tmp_path / "good")
+    assert send(spark, gateway, source, topic, **plan) == 19
+    found = values(spark, gateway, topic)
+    for which in range(2):
+        once = list(dict.fromkeys(found[f"k{which}"]))
+        assert once == [str(n) for n in range(30) if n % 2 == which and n != 15]
+    assert send(spark, gateway, source, topic, **plan) == 0
+
+
+def test_a_rate_holds_for_all_tasks_together(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    rows = [(f"{n}", n) for n in range(100)]
+    spark.createDataFrame(rows, "value string, n int").write.parquet(str(tmp_path / "t"))
+    began = time.monotonic()
+    send(
+        *(spark, gateway, tmp_path / "t", gateway.a_topic()),
+        order_by=("n",),
+        rows_per_second=50.0,
+    )
+    assert time.monotonic() - began >= 1.8
+
+
+def test_rows_without_an_order_are_refused(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    spark.createDataFrame([("x",)], "value string").write.parquet(str(tmp_path / "t"))
+    with pytest.raises(OptionError, match="nothing says in which order the rows of a key go"):
+        send(spark, gateway, tmp_path / "t", "orders")
