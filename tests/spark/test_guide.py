@@ -1,0 +1,45 @@
+"""docs/spark.md works as it is printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.processes import ROOT
+from tests.support.spark_site import SparkGateway
+
+
+def code_of(section: str) -> list[str]:
+    text = (ROOT / "docs/spark.md").read_text()
+    (body,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", text, flags=re.S | re.M)
+    return re.findall(r"```python\n(.*?)```", body, flags=re.S)
+
+
+def test_the_guide_works_as_printed(
+    spark: Any, gateway: SparkGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Against this gateway instead of one at the usual port, in a session that is there."""
+    for topic in ("orders", "payments"):
+        gateway.create_topic(topic)
+    sections = [code_of(name) for name in ("Quick start", "What holds", "Writing")]
+    assert [len(codes) for codes in sections] >= [3, 1, 1]
+    printed = []
+    for code in (code for codes in sections for code in codes):
+        for usual, here in (
+            ("127.0.0.1:9713", gateway.servers),
+            ("/tmp/lake", str(tmp_path)),
+            ("spark.stop()", ""),
+        ):
+            code = code.replace(usual, here)
+        exec(compile(code, "docs/spark.md", "exec"), {"__name__": "__guide__"})
+        printed.append(capsys.readouterr().out)
+    assert re.search(r"\|customer-9\|\s+100\|", printed[1])
+    assert printed[2] == "1000 orders in the lake\n"
+    committed = gateway.committed("lake", "orders")
+    assert sum(offset or 0 for offset in committed.values()) == 1000
+    read = spark.read.format("orderlane").option("servers", gateway.servers)
+    (paid,) = read.option("group", "books").option("subscribe", "payments").load().collect()
+    assert (paid.key, bytes(paid.value)) == ("customer-1", b'{"paid": 12}')

@@ -1,0 +1,102 @@
+"""How much a micro-batch takes: limits that Spark itself keeps to, and the end of AvailableNow."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from tests.support.processes import wait_until
+from tests.support.spark_site import SparkGateway
+from thin_client.spark.data_source import StreamReader
+from thin_client.spark.options import ReadOptions
+
+
+def options_of(gateway: SparkGateway, topic: str, **more: str) -> dict[str, str]:
+    basic = {"servers": gateway.servers, "group": gateway.a_group(), "subscribe": topic}
+    return {**basic, "startingOffsets": "earliest", **more}
+
+
+def stream(spark: Any, options: dict[str, str]) -> Any:
+    return spark.readStream.format("orderlane").options(**options).load().select("qid", "offset")
+
+
+def test_available_now_takes_its_snapshot_once_in_batches_of_the_limit(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    """Messages that come while it runs are for the next run, which finds them."""
+    topic = gateway.a_topic(queues=2)
+    options = options_of(gateway, topic, maxOffsetsPerTrigger="10")
+    gateway.send(topic, [b"x"] * 30, queue=0)
+    gateway.send(topic, [b"x"] * 6, queue=1)
+    batches: list[Counter[str]] = []
+    places: list[tuple[str, int]] = []
+
+    def take(rows: Any, number: int) -> None:
+        found = [(row.qid, row.offset) for row in rows.collect()]
+        batches.append(Counter(qid for qid, _ in found))
+        places.extend(found)
+        gateway.send(topic, [b"later"] * 2, queue=number % 2)
+
+    def run() -> None:
+        writer = stream(spark, options).writeStream.foreachBatch(take)
+        writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        query = writer.start()
+        assert query.awaitTermination(120), "it should have ended by itself"
+
+    run()
+    assert [each.total() for each in batches] == [10, 10, 10, 6]
+    assert all(len(each) == 2 for each in batches), "the small queue has a part in each"
+    assert Counter(qid for qid, _ in places) == {"broker-a_0": 30, "broker-a_1": 6}
+    run()
+    assert [each.total() for each in batches[4:]] == [8]
+    assert len(set(places)) == len(places) == 44
+
+
+def test_a_micro_batch_waits_for_its_minimum(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    topic = gateway.a_topic(queues=1)
+    options = options_of(gateway, topic, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6")
+    gateway.send(topic, [b"x"] * 4)
+    sizes: list[int] = []
+
+    def take(rows: Any, _number: int) -> None:
+        if size := rows.count():  # a new query begins with a batch of its own, of nothing
+            sizes.append(size)
+
+    writer = stream(spark, options).writeStream.foreachBatch(take)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        wait_until(
+            lambda: query.status["message"] == "Waiting for data to arrive",
+            within_s=60,
+            what="the query looks, and finds too little",
+        )
+        gateway.send(topic, [b"x"] * 3)
+        wait_until(lambda: sizes, within_s=60, what="a micro-batch")
+        assert sizes == [6], "not the four that were there first"
+    finally:
+        query.stop()
+
+
+def test_spark_is_told_the_limit_and_may_ask_for_all(gateway: SparkGateway) -> None:
+    topic = gateway.a_topic(queues=1)
+    gateway.send(topic, [b"x"] * 9)
+    for given, limit in (
+        ({"maxOffsetsPerTrigger": "4", "minOffsetsPerTrigger": "2"}, ReadMaxRows(4)),
+        ({"minOffsetsPerTrigger": "12"}, ReadMinRows(12)),
+        ({}, ReadAllAvailable()),
+    ):
+        options = options_of(gateway, topic, **given)
+        reader = StreamReader(ReadOptions.parse(options, streaming=True))
+        start = reader.initialOffset()
+        assert reader.getDefaultReadLimit() == limit
+        taken = reader.latestOffset(start, limit)[topic]["broker-a_0"]
+        assert taken == {ReadMaxRows: 4, ReadMinRows: 0, ReadAllAvailable: 9}[type(limit)]
+        assert reader.latestOffset(start, ReadAllAvailable())[topic] == {"broker-a_0": 9}
+        assert json.dumps(reader.reportLatestOffset()) == json.dumps({topic: {"broker-a_0": 9}})
+        reader.stop()

@@ -1,0 +1,165 @@
+"""Messages that retention deletes before they are read: told, or passed over, as was asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+from tests.support.short_memory import ShortMemory, short_memory
+from thin_client.spark.bulk_client import DataLost
+from thin_client.spark.data_source import BatchReader, StreamReader
+from thin_client.spark.options import ReadOptions
+from thin_client.spark.planning import MessagesGone
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShortMemory]:
+    with short_memory(tmp_path_factory.mktemp("forgetful")) as site:
+        yield site
+
+
+class Lake:
+    """A stream into files, run by run, as far as there is something."""
+
+    def __init__(self, spark: Any, folder: Path, options: dict[str, str]) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._options = {**options, "startingOffsets": "earliest"}
+
+    def run(self, **more: str) -> list[int]:
+        """The offsets that are there after one more run."""
+        rows = self._spark.readStream.format("orderlane").options(**self._options, **more).load()
+        query = (
+            rows.select("offset")
+            .writeStream.option("path", str(self._folder / "rows"))
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        found = self._spark.read.parquet(str(self._folder / "rows")).collect()
+        return sorted(row.offset for row in found)
+
+    def move(self, position: int) -> None:
+        """Pretend that the last run came to *position*."""
+        last = max(
+            (self._folder / "checkpoint/offsets").glob("[0-9]*"), key=lambda it: int(it.name)
+        )
+        *head, offsets = last.read_text().split("\n")
+        moved = {
+            topic: dict.fromkeys(queues, position) for topic, queues in json.loads(offsets).items()
+        }
+        last.write_text("\n".join([*head, json.dumps(moved)]))
+        last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def options_of(site: ShortMemory, **more: str) -> dict[str, str]:
+    topic = site.a_topic(queues=1)
+    return {"servers": site.servers, "group": site.a_group(), "subscribe": topic, **more}
+
+
+def oldest_of(site: ShortMemory, topic: str) -> int:
+    return site.ask(lambda client: _oldest(client, topic))
+
+
+async def _oldest(client: Any, topic: str) -> int:
+    (queue,) = await client.queues(topic)
+    return int(await client.min_offset(queue))
+
+
+def test_a_stream_ends_where_messages_are_gone_or_goes_on_with_what_is_there(
+    spark: Any, forgetful: ShortMemory, tmp_path: Path
+) -> None:
+    options = options_of(forgetful)
+    lake = Lake(spark, tmp_path, options)
+    forgetful.fill(options["subscribe"], 3)
+    assert lake.run() == [0, 1, 2]
+    forgetful.fill(options["subscribe"], 20)
+    forgetful.forget()
+    oldest = oldest_of(forgetful, options["subscribe"])
+    assert 3 < oldest < 23
+
+    with pytest.raises(StreamingQueryException) as caught:
+        lake.run()
+    assert (
+        "messages that were still to be read are gone: queue 'broker-a_0' of the topic "
+        f"'{options['subscribe']}' begins at {oldest}, so the broker deleted offsets 3 to "
+        f"{oldest - 1}; set failOnDataLoss to false to go on with what is there"
+    ) in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+    assert lake.run(failOnDataLoss="false") == [0, 1, 2, *range(oldest, 23)]
+    assert lake.run() == [0, 1, 2, *range(oldest, 23)], "what is told once is over"
+
+
+def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
+    spark: Any, forgetful: ShortMemory, tmp_path: Path
+) -> None:
+    options = options_of(forgetful)
+    lake = Lake(spark, tmp_path, options)
+    forgetful.send(options["subscribe"], [b"a", b"b"])
+    assert lake.run() == [0, 1]
+    lake.move(500)
+    with pytest.raises(StreamingQueryException, match="ends at 2, before 500, so it was made anew"):
+        lake.run()
+    assert lake.run(failOnDataLoss="false") == [0, 0, 1, 1]
+
+
+def test_a_batch_says_what_of_its_range_is_gone(spark: Any, forgetful: ShortMemory) -> None:
+    options = options_of(forgetful)
+    topic = options["subscribe"]
+    forgetful.fill(topic, 20)
+    forgetful.forget()
+    oldest = oldest_of(forgetful, topic)
+    options["startingOffsets"] = json.dumps({topic: {"broker-a_0": 1}})
+    with pytest.raises(AnalysisException, match=f"deleted offsets 1 to {oldest - 1}"):
+        spark.read.format("orderlane").options(**options).load().collect()
+    options["failOnDataLoss"] = "false"
+    rows = spark.read.format("orderlane").options(**options).load().select("offset").collect()
+    assert sorted(row.offset for row in rows) == list(range(oldest, 20))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_is_deleted_between_planning_and_reading_is_told_by_the_task(
+    forgetful: ShortMemory, fails: bool
+) -> None:
+    given = options_of(forgetful, failOnDataLoss=str(fails))
+    topic = given["subscribe"]
+    reader = BatchReader(ReadOptions.parse(given, streaming=False))
+    forgetful.fill(topic, 20)
+    (task,) = reader.partitions()
+    forgetful.fill(topic, 5)
+    forgetful.forget()
+    oldest = oldest_of(forgetful, topic)
+    if fails:
+        with pytest.raises(DataLost, match=f"offsets 0 to {oldest - 1} of queue broker-a_0"):
+            list(reader.read(task))
+        return
+    found = [offset for batch in reader.read(task) for offset in batch.to_pydict()["offset"]]
+    assert found == list(range(oldest, 20))
+
+
+def test_a_micro_batch_that_is_planned_again_tells_what_was_deleted_meanwhile(
+    forgetful: ShortMemory,
+) -> None:
+    given = options_of(forgetful, startingOffsets="earliest")
+    topic = given["subscribe"]
+    forgetful.fill(topic, 20)
+    start, end = {topic: {"broker-a_0": 0}}, {topic: {"broker-a_0": 20}}
+    strict = StreamReader(ReadOptions.parse(given, streaming=True))
+    assert [each.value.size for each in strict.partitions(start, end)] == [20]
+    forgetful.fill(topic, 5)
+    forgetful.forget()
+    oldest = oldest_of(forgetful, topic)
+    with pytest.raises(MessagesGone, match=f"deleted offsets 0 to {oldest - 1}"):
+        strict.partitions(start, end)
+    lenient = StreamReader(ReadOptions.parse({**given, "failOnDataLoss": "false"}, streaming=True))
+    (task,) = lenient.partitions(start, end)
+    assert (task.value.start, task.value.end) == (oldest, 20)
+    for reader in (strict, lenient):
+        reader.stop()
