@@ -11,6 +11,7 @@ from typing import Any
 
 import uvloop
 
+from proxy.cli.allocator import keep_freed_memory
 from proxy.cli.output import print_json
 from proxy.history.record import History, HistoryWriter, NullHistory
 
@@ -23,6 +24,7 @@ def serve(running: AbstractAsyncContextManager[dict[str, Any]]) -> None:
 
     Leaving drains; a second signal stops at once.
     """
+    keep_freed_memory()
     uvloop.run(_serve(running))
 
 

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+_FAULTS = """
+import resource
+from proxy.cli.allocator import keep_freed_memory
+
+kept = keep_freed_memory()
+def answer():
+    pieces = [bytes([1]) * 400_000 for _ in range(3)]
+    return b"".join(pieces) + b"end"
+for _ in range(3):
+    answer()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    answer()
+print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(**environment: str) -> tuple[str, int]:
+    done = subprocess.run(
+        [sys.executable, "-c", _FAULTS],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    kept, count = done.stdout.split()
+    return kept, int(count)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: others do not trim so")
+def test_answers_reuse_freed_memory() -> None:
+    """Megabytes that come and go cost no page faults, unless an operator wants them given back."""
+    kept, count = faults()
+    assert kept == "True"
+    assert count < 500
+    trimmed, more = faults(MALLOC_TRIM_THRESHOLD_="131072")
+    assert trimmed == "False"
+    assert more > 10_000
