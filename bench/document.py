@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from bench import bench_clients, blackout, takeover
+from bench import bench_clients, blackout, bulk, takeover
 from bench.report import ROOT
 
 RESULTS = ROOT / "bench" / "results"
@@ -16,6 +16,7 @@ Rows = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 _CASES: dict[str, tuple[Sequence[str], Rows]] = {
     "takeover": (takeover.COLUMNS, takeover.rows),
     "blackout": (blackout.COLUMNS, blackout.rows),
+    "bulk": (bulk.COLUMNS, bulk.rows),
     "clients": (bench_clients.COLUMNS, bench_clients.rows),
 }
 

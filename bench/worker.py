@@ -3,7 +3,8 @@
 Its handlers are quick, but for keys that are to be stuck: until the first SIGUSR1 those hang, or
 fail again and again (``--fail``). Five times a second it prints one line of JSON with what it has
 handled so far: ``others`` and ``stuck`` messages, ``repeated`` ones, and ``faults``, messages that
-came before one of their key.
+came before one of their key. With ``--delays`` each line also has ``delays_us``: of the messages
+since the line before, the time from their ``sent_ns`` on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 import typer
@@ -34,12 +35,13 @@ _SAY_S = 0.2
 class _Handler:
     """*exact*: this consumer gets all messages of a key, so it may judge their numbers."""
 
-    def __init__(self, *, work_ms: float, exact: bool, fail: bool) -> None:
+    def __init__(self, *, work_ms: float, exact: bool, fail: bool, delays: bool = False) -> None:
         self.free = asyncio.Event()  # stuck keys are stuck no longer, or all ends
         self.ending = False
         self._fail = fail
         self._work_s = work_ms / 1000
         self._exact = exact
+        self._delays_us: list[int] | None = [] if delays else None
         self._next: dict[str, int] = {}
         self._counts = {"others": 0, "stuck": 0, "repeated": 0, "faults": 0}
 
@@ -54,6 +56,8 @@ class _Handler:
                 raise Defer
         elif self._work_s:
             await asyncio.sleep(self._work_s)
+        if self._delays_us is not None:
+            self._delays_us.append((now_ns() - orjson.loads(message.body)["sent_ns"]) // 1000)
         if self._exact:
             self._judge(key, orjson.loads(message.body)["n"])
         self._counts["stuck" if stuck else "others"] += 1
@@ -74,7 +78,10 @@ class _Handler:
 
     def say_now(self) -> None:
         """Print the counts."""
-        print_json({"t_s": round(now_ns() / 1e9, 3), **self._counts})
+        line: dict[str, Any] = {"t_s": round(now_ns() / 1e9, 3), **self._counts}
+        if self._delays_us is not None:
+            line["delays_us"], self._delays_us = self._delays_us, []
+        print_json(line)
 
 
 def main(
@@ -84,6 +91,7 @@ def main(
     work_ms: Annotated[float, typer.Option()] = 0.0,
     exact: Annotated[bool, typer.Option("--exact")] = False,
     fail: Annotated[bool, typer.Option("--fail")] = False,
+    delays: Annotated[bool, typer.Option("--delays")] = False,
     released: Annotated[bool, typer.Option("--released")] = False,
     history: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
@@ -94,7 +102,7 @@ def main(
         observer = HistoryObserver(writer, group=group, consumer=name)
 
         async def run() -> None:
-            handler = _Handler(work_ms=work_ms, exact=exact, fail=fail)
+            handler = _Handler(work_ms=work_ms, exact=exact, fail=fail, delays=delays)
             if released:
                 handler.free.set()
             consumer = AsyncConsumer(

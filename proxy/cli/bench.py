@@ -102,6 +102,49 @@ def blackout(
     print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
 
 
+@app.command()
+def bulk(
+    broker: Broker = "embedded",
+    load: Annotated[
+        list[str] | None, typer.Option(help="full or paced (default: both, one after the other)")
+    ] = None,
+    rounds: Rounds = 5,
+    messages: Annotated[int, typer.Option(min=1000, help="backlog; 1000000 in full")] = 300_000,
+    rate: Annotated[float, typer.Option(min=1, help="messages a second of the paced load")] = 1e3,
+    stretch_s: Annotated[float, typer.Option(min=0.4, help="seconds of an arm in a round")] = 2.0,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="bytes a second of bulk readers beside clients, 0: none (default: the proxy's)",
+        ),
+    ] = None,
+    seed: Seed = 7,
+    out: Out = None,
+) -> None:
+    """What a bulk backfill costs the thin clients of another group: throughput and delay."""
+    _find_cases(broker)
+    from bench import bulk as case
+
+    loads = tuple(load or case.LOADS)
+    if unknown := [each for each in loads if each not in case.LOADS]:
+        raise OrderlaneError(f"--load {unknown[0]!r} is none of {', '.join(case.LOADS)}")
+    plan = case.Plan(
+        broker,
+        loads,
+        rounds,
+        messages=messages,
+        rate=rate,
+        stretch_s=stretch_s,
+        limit=limit,
+        seed=seed,
+    )
+    name = f"bulk-{broker}{'' if limit is None else f'-limit-{limit}'}.json"
+    with _failing_in_words("bulk"):
+        rows = case.measure(plan, out or RESULTS / name, command=_command(), say=say)
+    print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
+
+
 @contextmanager
 def _failing_in_words(case: str) -> Iterator[None]:
     """What did not come true in time is one sentence."""

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from bench import blackout, takeover
+from bench import blackout, bulk, takeover
 from bench.site import EMBEDDED
 from proxy.cli import bench as command
 from tests.support.command_line import CommandLine, command_line
@@ -61,10 +61,24 @@ def test_blackout(tmp_path: Path) -> None:
     assert set(row) == set(blackout.COLUMNS)
 
 
+@pytest.mark.slow
+def test_bulk(tmp_path: Path) -> None:
+    """One round: the clients get what arrives, and beside them the reader reads."""
+    plan = bulk.Plan(EMBEDDED, ("paced",), 1, messages=2000, rate=200, stretch_s=0.3, settle_s=0)
+    path = tmp_path / "bulk.json"
+    rows = bulk.measure(plan, path, command="orderlane bench", say=silent)
+    runs = {run["arm"]: run for run in result_at(path)["runs"]}
+
+    assert runs["alone"]["bulk_per_s"] == 0 < runs["beside"]["bulk_per_s"]
+    assert all(run["per_s"] > 0 < run["delay_ms"] for run in runs.values())
+    assert [set(row) for row in rows] == [set(bulk.COLUMNS)] * 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         (("takeover", "--end", "SIGHUP"), "--end 'SIGHUP' is none of SIGTERM, SIGKILL, SIGSTOP"),
+        (("bulk", "--load", "none"), "--load 'none' is none of full, paced"),
         (("blackout", "--broker", "3.2"), "--broker '3.2' is none of embedded, 5.3.3, 4.9.7"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench import blackout, takeover
+from bench import blackout, bulk, takeover
 from bench.preload import Backlog
 from bench.report import shown, spread
 from bench.site import Usage
@@ -85,6 +85,30 @@ def test_a_blackout_that_did_not_end_is_no_number() -> None:
     assert blackout._blackout(summary) == "for good"
     assert blackout._blackout({**summary, "finished": True}) == "none"
     assert blackout._blackout({"finished": True, "blackout_s": spread([0.2, 1.5])}) == "1.5"
+
+
+def test_a_bulk_reader_is_judged_by_the_stretch_without_it_in_the_same_round() -> None:
+    def run(load: str, arm: str, number: int, per_s: float, delay_ms: float | None) -> bulk.Run:
+        return bulk.Run(load, arm, number, per_s, delay_ms, 16.0, 40_000, 0.5)
+
+    runs = [
+        run("full", "beside", 0, 90, None),
+        run("full", "alone", 0, 100, None),
+        run("full", "alone", 1, 10, None),
+        run("full", "beside", 1, 10, None),
+        run("paced", "alone", 0, 10, 2.0),
+        run("paced", "beside", 0, 10, 3.0),
+    ]
+    found = bulk.summaries(bulk.Plan("embedded"), runs)
+    assert [(each["load"], each["arm"]) for each in found] == [
+        ("full", "alone"),
+        ("full", "beside"),
+        ("paced", "alone"),
+        ("paced", "beside"),
+    ]
+    assert [each["per_s_ratio"] for each in found] == [None, spread([0.9, 1.0]), None, spread([1])]
+    assert [each["delay_ratio"] for each in found] == [None, None, None, spread([1.5])]
+    assert [row["delay of alone"] for row in bulk.rows(found)] == ["", "", "", "1.50"]
 
 
 def test_a_spread_is_shown_with_its_ends_if_it_has_some() -> None:
