@@ -73,9 +73,8 @@ def test_a_stream_goes_on_with_a_proxy_that_comes_back_and_with_new_queues(
         assert seen.places == places(first, second, third)
     finally:
         query.stop()
-    # Spark tells of a batch while it plans the next one.
     assert gateway.committed(group, topic) == {
-        qid: max(offset for of, offset in places(first, second) if of == qid) + 1
+        qid: max(offset for of, offset in seen.places if of == qid) + 1
         for qid in ("broker-a_0", "broker-a_1")
     }
 
@@ -98,7 +97,37 @@ def test_a_query_goes_on_from_its_checkpoint_and_reads_a_lost_batch_again(
     options["servers"] = f"127.0.0.1:1,{gateway.servers}"  # nobody listens at the first
     run(spark, after, tmp_path / "checkpoint", **options)
     assert after.batches == {2: before.batches[2], 3: places(second)}
-    assert gateway.committed(group, topic) == {"broker-a_0": 10, "broker-a_1": 10}
+    assert gateway.committed(group, topic) == {"broker-a_0": 13, "broker-a_1": 12}
+
+
+def test_progress_is_reported_after_the_last_batch_and_by_a_run_that_finds_nothing_new(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    """Of those batches Spark itself tells a source nothing."""
+    topic, group = gateway.a_topic(queues=1), gateway.a_group()
+    options = {"servers": gateway.servers, "group": group, "subscribe": topic}
+    gateway.send(topic, [b"x"] * 6)
+    run(spark, Seen(), tmp_path, **options, maxOffsetsPerTrigger=4)
+    assert gateway.committed(group, topic) == {"broker-a_0": 6}
+
+    # As after a crash between the last batch and its report.
+    client = BulkClient(Connecting(servers=(gateway.servers,), group=group))
+    assert client.ack({topic: {"broker-a_0": 4}})
+    client.close()
+    assert gateway.committed(group, topic) == {"broker-a_0": 4}
+    nothing = Seen()
+    run(spark, nothing, tmp_path, **options)
+    assert (nothing.places, gateway.committed(group, topic)) == ([], {"broker-a_0": 6})
+
+
+def test_a_query_that_has_read_nothing_reports_nothing(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    topic, group = gateway.a_topic(queues=1), gateway.a_group()
+    gateway.send(topic, [b"x"] * 3)
+    options = {"servers": gateway.servers, "group": group, "subscribe": topic}
+    run(spark, Seen(), tmp_path, **options, startingOffsets="latest")
+    assert gateway.committed(group, topic) == {"broker-a_0": None}
 
 
 def test_a_refused_report_of_progress_harms_nothing(

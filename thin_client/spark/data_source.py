@@ -4,8 +4,10 @@ A batch is planned and read as a stream is: positions of queues first, then slic
 each task. Spark pickles readers and sends them about, and keeps one for the life of a stream in a
 process beside the driver; so a reader connects when it is asked something, not before.
 
-Progress is kept by Spark, in its checkpoint. What ``commit`` tells the proxy is for people who look
-at the group's lag; Spark calls it one batch late, and never for the last one (see ``progress.py``).
+Progress is kept by Spark, in its checkpoint; what the proxy is told is for people who look at the
+group's lag. Spark calls ``commit`` one batch late, and never for the last one. But each trigger
+asks what there is behind the batches that have ended, also the one that finds nothing more: so the
+question itself tells how far the query is. ``progress.py`` tells it without waiting for a trigger.
 ``stop`` may not be called either; nothing depends on it, since a proxy keeps nothing of a reader.
 """
 
@@ -162,17 +164,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._told: set[Loss] = set()
         self._asked_s = float("-inf")
+        self._initial: Offsets | None = None
+        self._reported: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802
-        """Where a query without a checkpoint begins."""
+        """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
         options = self._options
-        with sentences():
-            return starting(
-                options.starting,
-                self._queues.states(),
-                at_time=self._queues.at_time,
-                strategy=options.strategy,
-            )
+        if self._initial is None:
+            with sentences():
+                self._initial = starting(
+                    options.starting,
+                    self._queues.states(),
+                    at_time=self._queues.at_time,
+                    strategy=options.strategy,
+                )
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What the options say. Spark knows one limit at a time; where there are two, this is the
@@ -191,9 +197,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._admission.end_at(self._queues.states())
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        """Where the next batch ends; *start* if there is nothing to read, or too little."""
+        """Where the next batch ends; *start* if there is nothing to read, or too little. All before
+        *start* was read in batches that have ended.
+        """
         with sentences():
             self._pause()
+            if start != self._initial:
+                self._report(start)
             states = self._queues.states(known=flat(start))
             self._latest = ends(states)
             limited = not isinstance(limit, ReadAllAvailable)
@@ -223,12 +233,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _rows(partition.value, self._options)
 
     def commit(self, end: Offsets) -> None:
-        """Tell the proxy how far the query is. It is told more with the next batch."""
-        report(self._client, end)
+        """A batch has ended: mostly told by then, when Spark asked for the next one."""
+        self._report(end)
 
     def stop(self) -> None:
         """End the connection."""
         self._client.close()
+
+    def _report(self, offsets: Offsets) -> None:
+        """Tell the proxy how far the query is; once: if that fails, the next batch tells more."""
+        if offsets != self._reported:
+            self._reported = offsets
+            report(self._client, offsets)
 
     def _judge(self, losses: Iterable[Loss]) -> None:
         """As ``_judge`` below, but what was said of a loss is not said with every batch."""

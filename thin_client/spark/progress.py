@@ -1,7 +1,7 @@
-"""A group's progress reported when a micro-batch ends, not when the next one begins.
+"""A group's progress reported when a micro-batch ends, not when the next one is looked for.
 
-Spark tells a source of a batch's end only while it plans the next one, and of a query's last batch
-never. This listener sets the group's committed offsets at once, so that lag is what it says::
+The source reports with each trigger what ended before it. Where triggers are minutes apart, this
+listener makes the group's lag true at once::
 
     listener = ProgressListener(options, query="orders")  # the options of the source
     spark.streams.addListener(listener)
