@@ -28,6 +28,9 @@ from broker_core.store.files import OpenFiles, sync_folder, write_at
 
 FILLER = struct.Struct(">iI")
 _PLACE = struct.Struct(">q")
+#: Copying so much from the page cache takes as long as another read; and how much goes at once.
+_NEAR_BYTES = 4096
+_READ_AT_ONCE_BYTES = 1024 * 1024
 #: No room: of the disk, of a quota, or up to the largest size a process may give a file.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -172,9 +175,38 @@ class CommitLog:
             raise StoreError(f"commit log holds no {size} bytes at offset {offset}")
         return os.pread(self._files.descriptor(segment.path), size, offset - segment.start)
 
+    def read_pieces(self, pieces: Sequence[tuple[int, int]]) -> bytes:
+        """Return (offset, size) *pieces*, which ascend, one behind the other.
+
+        What is near each other is read at once: that costs less than a further read, even if most
+        of it is not wanted. Raises StoreError as ``read``.
+        """
+        parts: list[bytes] = []
+        at = 0
+        while at < len(pieces):
+            start, size = pieces[at]
+            first, end = at, start + size
+            limit = min(start + _READ_AT_ONCE_BYTES, self._end_of_segment_at(start))
+            at += 1
+            for place, size in pieces[at:]:
+                if place - end > _NEAR_BYTES or place + size > limit:
+                    break
+                end = place + size
+                at += 1
+            data = self.read(start, end - start)
+            if at == first + 1:
+                parts.append(data)
+            else:
+                parts += [data[p - start : p - start + n] for p, n in pieces[first:at]]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
     def read_segment(self, segment: Segment, offset: int, size: int) -> bytes:
         """Return up to *size* bytes of a segment, whatever they are: for recovery."""
         return os.pread(self._files.descriptor(segment.path), size, offset - segment.start)
+
+    def _end_of_segment_at(self, offset: int) -> int:
+        at = bisect_right(self.segments, offset, key=_start) - 1
+        return self.segments[at].end if at >= 0 else offset
 
     def start_sync(self) -> Sync:
         """What must be synced for all that was appended up to now."""

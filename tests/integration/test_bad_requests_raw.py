@@ -166,7 +166,7 @@ async def test_a_hundred_thousand_topics_can_be_registered(asker: Asker) -> None
 
 
 async def test_a_pull_takes_no_more_than_its_limits_whatever_it_asks_for(asker: Asker) -> None:
-    batch = encode_batch([OutgoingMessage(TOPIC, b"x") for _ in range(1500)])
+    batch = encode_batch([OutgoingMessage(TOPIC, b"x") for _ in range(5000)])
     send = RemotingCommand(
         RequestCode.SEND_BATCH_MESSAGE,
         ext=AT_BROKER[RequestCode.SEND_BATCH_MESSAGE].ext(),
@@ -176,7 +176,7 @@ async def test_a_pull_takes_no_more_than_its_limits_whatever_it_asks_for(asker: 
     ext = AT_BROKER[RequestCode.PULL_MESSAGE].ext()
     absurd = ext | {"maxMsgNums": "2147483647", "maxMsgBytes": "2147483647"}
     (answer,) = await asker.ask(asker.cluster.broker_address, _with_ext(11, absurd))
-    assert answer.ext["nextBeginOffset"] == "1024"
+    assert answer.ext["nextBeginOffset"] == "4096"
     absurd = ext | {"maxMsgNums": "2147483647", "maxMsgBytes": "-5"}
     (answer,) = await asker.ask(asker.cluster.broker_address, _with_ext(11, absurd))
     assert answer.ext["nextBeginOffset"] == "1"

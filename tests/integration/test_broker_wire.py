@@ -158,10 +158,10 @@ async def test_a_pull_may_commit_by_the_way(raw: Raw) -> None:
 
 
 async def test_a_pull_is_limited_in_messages_and_bytes(raw: Raw) -> None:
-    batch = encode_batch([OutgoingMessage(TOPIC, b"x" * 100) for _ in range(1500)])
+    batch = encode_batch([OutgoingMessage(TOPIC, b"x" * 100) for _ in range(5000)])
     await raw.ask(RequestCode.SEND_BATCH_MESSAGE, send_header().to_v2(), batch)
     found = await raw.pull(max_msg_nums=100_000)
-    assert found.ext["nextBeginOffset"] == "1024"
+    assert found.ext["nextBeginOffset"] == "4096"
     few = await raw.pull(max_msg_nums=100_000, max_msg_bytes=1)
     assert few.ext["nextBeginOffset"] == "1"
 

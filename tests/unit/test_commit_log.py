@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from broker_core.errors import StoreError
 from broker_core.remoting.message import MAGIC_BLANK, decode_message
+from broker_core.store import commit_log
 from broker_core.store.commit_log import CommitLog
 from tests.support.store_messages import stored
 
@@ -233,4 +235,25 @@ def test_a_log_opened_without_room_is_read_and_filled_up_later(
             log = opened(tmp_path, end=SEGMENT + 4 * SIZE)
             assert log.segments[0].capacity == (tmp_path / ("0" * 20)).stat().st_size == SEGMENT
     assert log.append([message()])[0] in (SIZE, 2 * SEGMENT)
+    log.close()
+
+
+@pytest.mark.parametrize("segment_bytes", [20_000, 10**6])
+def test_pieces_are_what_single_reads_give_wherever_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+) -> None:
+    """Neighbours, near and far ones, in one segment and in several, and more than goes at once."""
+    monkeypatch.setattr(commit_log, "_READ_AT_ONCE_BYTES", 9_000)
+    log = CommitLog(tmp_path, segment_bytes=segment_bytes)
+    log.open_at(0)
+    sizes = random.Random(7)
+    pieces = []
+    for number in range(120):
+        each = stored(b"%d" % number * sizes.choice([1, 50, 500, 4_000]))
+        pieces.append((log.append([each])[0], len(each)))
+    for step in (1, 2, 3, 7):
+        for few in (pieces[::step], pieces[5:6], pieces[step : step + 2]):
+            assert log.read_pieces(few) == b"".join(log.read(*piece) for piece in few)
+    with pytest.raises(StoreError, match="holds no"):
+        log.read_pieces([(log.end_offset - 5, 10)])
     log.close()

@@ -17,7 +17,7 @@ from broker_core.remoting.headers import PullFlag, PullMessageHeader, PullMessag
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.reader import MAX_READ_BYTES, ReadResult, ReadStatus, StoreReader
 
-MAX_MESSAGES = 1024
+MAX_MESSAGES = 4096
 _MAX_SUSPEND_MS = 60_000  # a pull held for a client long gone costs memory
 
 #: Code and remark of each finding. NO_MESSAGE is a wrong offset unless 0 was asked for.
@@ -32,7 +32,7 @@ _ANSWERS = {
 
 
 class PullProcessor:
-    """Answers with slices of the log, about 1 MiB of it and 1,024 messages at most."""
+    """Answers with slices of the log, about 1 MiB of it and 4,096 messages at most."""
 
     def __init__(
         self,
