@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,14 @@ class Seen:
         return sorted(place for batch in self.batches.values() for place in batch)
 
 
-def start(spark: Any, seen: Seen, checkpoint: Path, *, now: bool = False, **options: Any) -> Any:
+def start(
+    spark: Any,
+    seen: Callable[[Any, int], None],
+    checkpoint: Path,
+    *,
+    now: bool = False,
+    **options: Any,
+) -> Any:
     given = {"startingOffsets": "earliest", **options}
     given = {name: value for name, value in given.items() if value is not None}
     stream = spark.readStream.format("orderlane").options(**given).load()
@@ -39,7 +47,7 @@ def start(spark: Any, seen: Seen, checkpoint: Path, *, now: bool = False, **opti
     return (writer.trigger(availableNow=True) if now else writer).start()
 
 
-def run(spark: Any, seen: Seen, checkpoint: Path, **options: Any) -> None:
+def run(spark: Any, seen: Callable[[Any, int], None], checkpoint: Path, **options: Any) -> None:
     """To the end of what is there."""
     query = start(spark, seen, checkpoint, now=True, **options)
     assert query.awaitTermination(90), "the query did not end"
@@ -118,6 +126,26 @@ def test_progress_is_reported_after_the_last_batch_and_by_a_run_that_finds_nothi
     nothing = Seen()
     run(spark, nothing, tmp_path, **options)
     assert (nothing.places, gateway.committed(group, topic)) == ([], {"broker-a_0": 6})
+
+
+def test_a_query_that_failed_in_its_first_batch_begins_where_it_first_began(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    """The end of the topic was then elsewhere: what came meanwhile is read."""
+    topic = gateway.a_topic(queues=2)
+    options = {"servers": gateway.servers, "group": gateway.a_group(), "subscribe": topic}
+    options["startingOffsets"] = "latest"
+
+    def fail(rows: Any, batch: int) -> None:
+        raise RuntimeError("a mistake in the application")
+
+    gateway.send(topic, [b"before"] * 5)
+    with pytest.raises(StreamingQueryException, match="a mistake in the application"):
+        run(spark, fail, tmp_path, **options)
+    meanwhile = gateway.send(topic, [b"meanwhile"] * 5)
+    seen = Seen()
+    run(spark, seen, tmp_path, **options)
+    assert seen.places == places(meanwhile)
 
 
 def test_a_query_that_has_read_nothing_reports_nothing(

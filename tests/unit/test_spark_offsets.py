@@ -8,6 +8,7 @@ from thin_client.spark.offsets import (
     Position,
     QueueState,
     Slice,
+    Strategy,
     ending,
     ends,
     from_json,
@@ -180,3 +181,20 @@ def test_single_queues_are_read_by_assignment() -> None:
     selection.check_queues(STATES, known={("b", "x_3")})
     with pytest.raises(OptionError, match="assign names the topic 'b', which the group does not"):
         selection.check_topics(["a"])
+
+
+@pytest.mark.parametrize(
+    ("position", "strategy", "moves"),
+    [
+        (Position(EARLIEST), "error", False),
+        (Position(LATEST), "error", True),
+        (Position({"a": {"x_0": 3, "x_1": EARLIEST}}), "error", False),
+        (Position(ALL), "error", True),
+        (Position(1_700_000_000_000, by_time=True), "error", False),
+        (Position(1_700_000_000_000, by_time=True), "latest", True),
+    ],
+)
+def test_only_an_end_moves_while_nothing_is_read(
+    position: Position, strategy: Strategy, moves: bool
+) -> None:
+    assert position.moves(strategy) is moves

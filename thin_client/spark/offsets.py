@@ -100,6 +100,14 @@ class Position:
                 + ("" if self.by_time else " (-2 for earliest, -1 for latest)")
             ) from None
 
+    def moves(self, strategy: Strategy) -> bool:
+        """Whether it may be elsewhere when it is asked for again: at what is then a queue's end."""
+        if self.by_time:
+            return strategy == "latest"
+        if isinstance(self.value, int):
+            return self.value == LATEST
+        return any(LATEST in queues.values() for queues in self.value.values())
+
     def check_names(self, queues: Iterable[Queue]) -> None:
         """Raises OptionError if it names what is not among *queues*."""
         if isinstance(self.value, int):
