@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from enum import Enum
-from itertools import accumulate
+from itertools import accumulate, compress, count, pairwise
+from operator import ne, sub
 from typing import NamedTuple
 
 from broker_core.names import Topic
@@ -75,8 +76,8 @@ class StoreReader:
         if offset >= high:
             status = ReadStatus.END if offset == high else ReadStatus.TOO_BIG
             return ReadResult(status, high, low, high)
-        count = max_messages if tag_hashes is None else max(max_messages, _SCAN_ENTRIES)
-        entries = queue.read(offset, count)
+        wanted = max_messages if tag_hashes is None else max(max_messages, _SCAN_ENTRIES)
+        entries = queue.read(offset, wanted)
         if tag_hashes is None:
             pieces, messages = _select_all(entries, max_bytes)
             scanned = messages
@@ -147,7 +148,11 @@ def _select_all(entries: bytes, max_bytes: int) -> tuple[list[tuple[int, int]], 
     last = messages - 1
     if places[last] + sizes[last] - places[0] == ends[last]:  # nothing between them
         return [(places[0], ends[last])], messages
-    return list(zip(places[:messages], sizes[:messages], strict=True)), messages
+    apart = map(ne, map(sub, places[1:messages], places), sizes)
+    runs = pairwise((0, *compress(count(1), apart), messages))
+    return [
+        (places[first], places[end - 1] + sizes[end - 1] - places[first]) for first, end in runs
+    ], messages
 
 
 def _select(
