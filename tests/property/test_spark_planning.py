@@ -84,6 +84,11 @@ def test_split_covers_the_same_offsets_in_as_many_even_parts(
     assert all(each.size > 0 for each in parts)
     wanted = min(min_partitions, sum(each.size for each in whole))
     assert len(parts) == max(wanted, len(filled))
+    if parts:
+        # No way to part them into as many has a smaller largest part.
+        smaller = max(each.size for each in parts) - 1
+        needed = [-(-each.size // smaller) if smaller else each.size + 1 for each in filled]
+        assert sum(needed) > len(parts)
     for each in filled:
         mine = [part for part in parts if part.queue == each.queue]
         assert (mine[0].start, mine[-1].end) == (each.start, each.end)

@@ -70,6 +70,11 @@ def test_an_offset_before_the_oldest_message_stays_for_planning_to_judge() -> No
     assert starting(position, STATES, at_time=nothing_at)["b"] == {"x_0": 1}
 
 
+def test_a_query_may_begin_at_the_end_by_its_number() -> None:
+    position = Position({**ALL, "b": {"x_0": 9}})
+    assert starting(position, STATES, at_time=nothing_at)["b"] == {"x_0": 9}
+
+
 def test_every_queue_has_to_be_named() -> None:
     position = Position({"a": ALL["a"]}, option="startingOffsets")
     with pytest.raises(OptionError) as caught:

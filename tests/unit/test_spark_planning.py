@@ -54,6 +54,16 @@ def test_what_retention_took_is_lost_and_reading_goes_on_behind_it() -> None:
     assert (gone.slices, gone.losses) == ([], found.losses)
 
 
+def test_what_starts_with_the_oldest_message_or_ends_with_the_last_one_lost_nothing() -> None:
+    start, end, states = {"a": {"x_0": 8}}, {"a": {"x_0": 20}}, [state(8, 20)]
+    assert backlog(start, states, A).losses == []
+    assert plan_stream(start, end, states, selection=A) == Plan([Slice("a", "x_0", 8, 20)], [])
+    assert backlog(end, states, A).losses == []
+    short = plan_stream(start, end, [state(8, 19)], selection=A)
+    assert short.slices == []
+    assert len(short.losses) == 1
+
+
 def test_a_queue_that_was_made_anew_is_read_from_its_beginning() -> None:
     start, states = {"a": {"x_0": 50}}, [state(0, 20)]
     found = backlog(start, states, A)
@@ -66,6 +76,8 @@ def test_a_queue_that_was_made_anew_is_read_from_its_beginning() -> None:
     assert plan_stream(start, end, states, selection=A) == Plan(
         [Slice("a", "x_0", 0, 15)], found.losses
     )
+    grown = plan_stream(start, end, [state(0, 60)], selection=A)
+    assert grown.slices == [Slice("a", "x_0", 0, 15)], "also when it has outgrown the old one"
 
 
 def test_a_queue_made_anew_after_its_batch_was_decided_on_waits_for_the_next_batch() -> None:
@@ -172,6 +184,8 @@ def test_a_limit_is_split_in_proportion_to_what_waits() -> None:
     assert proportional(100, waiting) == [60, 30, 10, 0]
     assert proportional(None, waiting) == [600, 300, 100, 0]
     assert proportional(5000, waiting) == [600, 300, 100, 0]
+    rounded = [Slice("a", f"x_{index}", 0, size) for index, size in enumerate((66, 17, 17))]
+    assert proportional(10, rounded) == [6, 2, 2], "what is left goes to those that lost most"
 
 
 def test_a_small_queue_is_not_left_waiting_beside_a_large_one() -> None:
