@@ -18,7 +18,7 @@ from proxy.cli import (
     lag,
     processes,
     produce,
-    spark,
+    spark_judging,
     token,
     topics,
     verify_history,
@@ -58,7 +58,7 @@ app.command("verify-history")(verify_history.verify_history)
 app.add_typer(bench.app, name="bench")
 app.add_typer(key.app, name="key")
 app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(spark.app, name="spark")
+app.add_typer(spark_judging.app, name="spark")
 
 
 def run() -> None:

@@ -27,7 +27,7 @@ from proxy.errors import OrderlaneError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Jobs on Spark, through the proxy: archive, backfill.",
+    help="Jobs on Spark: archive, backfill, key-profile, audit.",
 )
 
 GroupOption = Annotated[str, typer.Option("--group", help="the consumer group to read as")]
@@ -74,7 +74,7 @@ def archive(
 
     Run again, it goes on where it was, also after a crash at any point.
     """
-    options = _connection(proxy, token, ca=tls_ca, certificate=tls_certificate, key=tls_key)
+    options = connection(proxy, token, ca=tls_ca, certificate=tls_certificate, key=tls_key)
     options |= {"subscribe": topics, "group": group, **pairs(option, "--option")}
     with running("archive", master=master, conf=conf) as session, _until_told() as ending:
         from thin_client.spark.jobs import archive as job
@@ -132,7 +132,7 @@ def backfill(
 
     Messages are sent at least once; repeats have the same id.
     """
-    options = _connection(proxy, token, ca=tls_ca, certificate=tls_certificate, key=tls_key)
+    options = connection(proxy, token, ca=tls_ca, certificate=tls_certificate, key=tls_key)
     options |= pairs(option, "--option")
     with running("backfill", master=master, conf=conf) as session:
         from thin_client.spark.jobs import backfill as job
@@ -192,7 +192,7 @@ def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
     return found
 
 
-def _connection(
+def connection(
     proxy: str,
     token: str | None,
     *,

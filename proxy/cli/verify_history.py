@@ -27,7 +27,7 @@ def verify_history(files: Files, output: Output = OutputFormat.TABLE) -> None:
     if output is OutputFormat.JSON:
         print_json(report.as_dict())
     else:
-        _print_report(report)
+        print_report(report)
     if not report.clean:
         raise typer.Exit(1)
 
@@ -43,7 +43,8 @@ def _expand(files: list[Path]) -> Iterator[Path]:
         yield from inside
 
 
-def _print_report(report: Report) -> None:
+def print_report(report: Report) -> None:
+    """The verdict as tables, with examples of each violation."""
     counts = report.as_dict()
     names = [name for name in counts if name not in ("violations", "by_id")]
     rows = [{"what": name, "count": counts[name]} for name in [*names, "violations"]]

@@ -41,7 +41,7 @@ class HistoryReader:
         try:
             with path.open("rb") as lines:
                 for number, line in enumerate(lines, start=1):
-                    event = _parse(line)
+                    event = event_of(line)
                     if doubtful and (event is None or event["e"] != "start"):
                         raise HistoryError(f"{path}, line {doubtful}: is no event of a history")
                     if event is None:
@@ -54,7 +54,8 @@ class HistoryReader:
             raise HistoryError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _parse(line: bytes) -> Event | None:
+def event_of(line: bytes | str) -> Event | None:
+    """The event in *line*; None if it is no event: torn, or no line of a history."""
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:

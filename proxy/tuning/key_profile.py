@@ -14,6 +14,17 @@ from typing import NamedTuple
 
 from proxy.core.order_key import Keyed, MissingKey, ValueKind, compile_order_key
 
+__all__ = [
+    "Cell",
+    "Histogram",
+    "HotKey",
+    "KeyProfile",
+    "MissingKey",
+    "Tally",
+    "ValueKind",
+    "Windows",
+]
+
 #: How many messages a key has → how many keys have so many; likewise for chains.
 Histogram = Mapping[int, int]
 

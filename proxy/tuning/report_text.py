@@ -1,8 +1,10 @@
-"""The report on candidate order keys as Markdown, for people. Pure."""
+"""The report on candidate order keys as Markdown for people, and as JSON. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+
+import orjson
 
 from proxy.tuning.report import Figures, TuningReport
 
@@ -16,6 +18,11 @@ _COLUMNS = (
 def markdown(report: TuningReport) -> str:
     """The whole report."""
     return "\n".join(_lines(report)) + "\n"
+
+
+def as_json(report: TuningReport) -> str:
+    """The report for programs, indented for those who look at it."""
+    return orjson.dumps(report.as_dict(), option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
 def _lines(report: TuningReport) -> Iterator[str]:

@@ -57,16 +57,21 @@ def flight_events(which: str) -> list[FlightEvent]:
 
     Raises OrderlaneError if *which* is none of these, or the data is not installed.
     """
+    return in_order_of_time(flight_rows(which))
+
+
+def flight_rows(which: str) -> Iterator[dict[str, str]]:
+    """The same flights as rows of the CSV file; an absent value is an empty string."""
     rows = _read_rows()
     if which == "january":
-        rows = (row for row in rows if row["month"] == "1")
-    elif which.isascii() and which.isdigit() and int(which) > 0:
-        rows = islice(rows, int(which))
-    elif which != "all":
-        raise OrderlaneError(
-            f"--flights {which!r} is none of january, all or a number of flights above 0"
-        )
-    return in_order_of_time(rows)
+        return (row for row in rows if row["month"] == "1")
+    if which.isascii() and which.isdigit() and int(which) > 0:
+        return islice(rows, int(which))
+    if which == "all":
+        return rows
+    raise OrderlaneError(
+        f"--flights {which!r} is none of january, all or a number of flights above 0"
+    )
 
 
 def in_order_of_time(rows: Iterable[dict[str, str]]) -> list[FlightEvent]:

@@ -1,0 +1,125 @@
+"""``orderlane spark key-profile`` and ``audit``: what a topic, or a recorded run, says of order."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from proxy.cli.options import (
+    DEFAULT_PROXY,
+    CaOption,
+    CertificateOption,
+    KeyOption,
+    ProxyOption,
+    TokenOption,
+)
+from proxy.cli.output import Output, OutputFormat, print_json
+from proxy.cli.spark import (
+    DEFAULT_MASTER,
+    ConfOption,
+    GroupOption,
+    MasterOption,
+    OptionsOption,
+    app,
+    connection,
+    pairs,
+    running,
+)
+from proxy.cli.verify_history import print_report
+from proxy.core.order_key import MissingKey
+from proxy.errors import OrderlaneError
+from proxy.tuning.key_profile import Windows
+from proxy.tuning.report_text import markdown
+
+__all__ = ["app"]
+
+OutOption = Annotated[str, typer.Option(help="folder of the results, as Spark names folders")]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="replace the results that the folder holds")
+]
+
+
+@app.command("key-profile")
+def key_profile(
+    topic: Annotated[str, typer.Option(help="the topic")],
+    candidate: Annotated[
+        list[str], typer.Option(help="an order key: KEY, QID or a JSON path; as often as you like")
+    ],
+    out: OutOption,
+    group: GroupOption = "key-profile",
+    window: Annotated[
+        float, typer.Option(help="seconds for which a key is taken to be stuck")
+    ] = 60.0,
+    window_messages: Annotated[
+        int, typer.Option(help="messages of a queue that are taken to be in hand at a time")
+    ] = 10_000,
+    workers: Annotated[int, typer.Option(min=1, help="handlers that are to be busy")] = 64,
+    missing: Annotated[
+        MissingKey, typer.Option(help="what becomes of messages without the key")
+    ] = MissingKey.BY_QUEUE,
+    overwrite: OverwriteOption = False,
+    output: Output = OutputFormat.TABLE,
+    proxy: ProxyOption = DEFAULT_PROXY,
+    token: TokenOption = None,
+    tls_ca: CaOption = None,
+    tls_certificate: CertificateOption = None,
+    tls_key: KeyOption = None,
+    option: OptionsOption = None,
+    master: MasterOption = DEFAULT_MASTER,
+    conf: ConfOption = None,
+) -> None:
+    """Say of candidate order keys how they would do, counted over all that a topic holds.
+
+    Prints the report. OUT gets it too, and tables of all keys and candidates.
+    """
+    try:
+        windows = Windows(time_ms=round(window * 1000), offsets=window_messages)
+    except ValueError as error:
+        raise OrderlaneError(f"spark key-profile: {error}") from None
+    options = connection(proxy, token, ca=tls_ca, certificate=tls_certificate, key=tls_key)
+    options |= {"group": group, **pairs(option, "--option")}
+    with running("key-profile", master=master, conf=conf) as session:
+        from thin_client.spark.jobs import key_profile as job
+
+        plan = job.Plan(
+            candidates=candidate,
+            windows=windows,
+            missing=missing,
+            workers=workers,
+            overwrite=overwrite,
+        )
+        report = job.key_profile(session, options, topic, plan=plan, out=out)
+    if output is OutputFormat.JSON:
+        print_json(report.as_dict())
+    else:
+        sys.stdout.write(markdown(report))
+
+
+@app.command()
+def audit(
+    histories: Annotated[
+        list[str], typer.Argument(help="History files, or folders of them.", metavar="HISTORY...")
+    ],
+    out: OutOption,
+    overwrite: OverwriteOption = False,
+    output: Output = OutputFormat.TABLE,
+    master: MasterOption = DEFAULT_MASTER,
+    conf: ConfOption = None,
+) -> None:
+    """As verify-history, for histories that are too long for one process.
+
+    Exit code 0: clean; 1: violations; 2: unreadable, or no send or no delivery in them.
+    """
+    with running("audit", master=master, conf=conf) as session:
+        from thin_client.spark.jobs import audit as job
+
+        report, verdicts = job.audit(session, histories)
+        job.write_audit(session, report, verdicts, out=out, overwrite=overwrite)
+    if output is OutputFormat.JSON:
+        print_json(report.as_dict())
+    else:
+        print_report(report)
+    if not report.clean:
+        raise typer.Exit(1)

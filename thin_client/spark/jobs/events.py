@@ -1,0 +1,164 @@
+"""Histories as a table of events, and what is to be known of all of them first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+
+from proxy.history.parts import Traits, traits_of
+from proxy.history.reader import HistoryError, event_of
+from proxy.history.verdicts import Whole
+from thin_client.spark.options import OptionError
+
+#: Where an event stands in the order of all: its time, its file, its place there; and whether it
+#: follows from the event of that place. ``line`` numbers rise within a block of a file only.
+ORDER = ("t_ns", "file", "block", "line_id", "after")
+
+_SCHEMA = (
+    "t_ns bigint, file bigint, block bigint, line_id bigint, after bigint, line string, e string,"
+    " wrong string, node string, everywhere boolean, send boolean, placed boolean, lane boolean,"
+    " pull boolean, leases boolean, reading string, topic string, queue string, origin string,"
+    " message string, consumer string, request string, epoch bigint, lease bigint, offset bigint,"
+    " slot string, decided_ns bigint"
+)
+_NO_TRAITS = (None,) * (len(Traits._fields) - 2)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All events of some files; names as in ``Traits``, but *reading* for the group."""
+
+    events: DataFrame
+    whole: Whole
+    last_ns: dict[str, int]
+    """The last event of each node."""
+    lanes: set[tuple[str, str, str]]
+    """Group, topic and queue."""
+    pullers: set[tuple[str, str]]
+    """Nodes and groups of pulls that waited."""
+
+
+@contextmanager
+def read_history(spark: SparkSession, files: Sequence[str]) -> Iterator[History]:
+    """The events in *files*. Raises HistoryError if a line is no event, and not torn."""
+    text = spark.read.option("lineSep", "\n").text(_expanded(files))
+    ranks = {name: rank for rank, name in enumerate(sorted(map(_bare, text.inputFiles())))}
+    place = ("_metadata.file_path", "_metadata.file_block_start")
+    lines = text.select("value", *place, sf.monotonically_increasing_id())
+
+    def parse(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+        for value, path, block, number in rows:
+            yield _parsed(value, (ranks[_bare(path)], block, number))
+
+    parsed = spark.createDataFrame(lines.rdd.mapPartitions(parse), _SCHEMA, verifySchema=False)
+    parsed.persist()
+    try:
+        torn = _torn(parsed, {rank: name for name, rank in ranks.items()})
+        yield _overview(parsed.where("e is not null"), torn)
+    finally:
+        parsed.unpersist()
+
+
+def _bare(url: str) -> str:
+    """Spark spells a file of this machine in two ways; as people write it."""
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme in ("", "file") else url
+
+
+def _parsed(line: str, place: tuple[int, int, int]) -> tuple[Any, ...]:
+    event = event_of(line)
+    if event is None:
+        return (-1, *place, 0, line, None, None, *_NO_TRAITS)
+    try:
+        what, t_ns, *traits = traits_of(event)
+    except HistoryError as error:
+        return (event["t_ns"], *place, 0, line, event["e"], str(error), *_NO_TRAITS)
+    return (t_ns, *place, 0, line, what, None, *traits)
+
+
+def _expanded(files: Sequence[str]) -> list[str]:
+    """Folders of this machine as their histories; Spark would read their logs, too."""
+    found = []
+    for name in files:
+        url = urlsplit(name)
+        path = Path(url.path)
+        if url.scheme not in ("", "file") or not path.is_dir():
+            found.append(name)
+            continue
+        inside = sorted(str(each) for each in path.glob("*.jsonl"))
+        if not inside:
+            raise OptionError(f"{name}: holds no history (no *.jsonl file)")
+        found += inside
+    return found
+
+
+def _torn(parsed: DataFrame, names: dict[int, str]) -> int:
+    """How many lines are torn: the last ones of killed processes. Raises HistoryError if one that
+    is no event is followed by anything but a new start.
+    """
+    place = sf.struct("block", "line_id")
+    bad = parsed.where("e is null").select("file", place.alias("bad"))
+    found = bad.collect()
+    if not found:
+        return 0
+    following = (
+        parsed.join(sf.broadcast(bad), "file")
+        .where(place > sf.col("bad"))
+        .groupBy("file", "bad")
+        .agg(sf.min_by(sf.struct("e"), place).alias("next"))
+        .where("next.e is null or next.e != 'start'")
+        .orderBy("file", "bad")
+        .limit(1)
+        .collect()
+    )
+    for row in following:
+        before = parsed.where(sf.col("file") == row["file"])
+        bad_block, bad_line = row["bad"]
+        before = before.where(
+            (sf.col("block") < bad_block)
+            | ((sf.col("block") == bad_block) & (sf.col("line_id") <= bad_line))
+        )
+        raise HistoryError(f"{names[row['file']]}, line {before.count()}: is no event of a history")
+    return len(found)
+
+
+@dataclass(slots=True)
+class _Seen:
+    events: int = 0
+    last_ns: dict[str, int] = field(default_factory=dict)
+    lanes: set[tuple[str, str, str]] = field(default_factory=set)
+    pullers: set[tuple[str, str]] = field(default_factory=set)
+    sent_topics: set[str] = field(default_factory=set)
+
+
+def _overview(events: DataFrame, torn: int) -> History:
+    """One job, for what has few values."""
+    wrong = events.where("wrong is not null").orderBy("t_ns").select("wrong").limit(1)
+    seen = _Seen()
+    sent = sf.col("e").isin("send", "send_ok").alias("sent")
+    kinds = ("wrong is not null AS wrong", "lane", "pull", "node", "reading", "topic", "origin")
+    few = events.selectExpr("*").groupBy(sent, *(sf.expr(each) for each in kinds))
+    for row in few.agg(sf.count("*").alias("n"), sf.max("t_ns").alias("t_ns")).collect():
+        if row["wrong"]:
+            raise HistoryError(wrong.collect()[0][0])
+        seen.events += row["n"]
+        seen.last_ns[row["node"]] = max(row["t_ns"], seen.last_ns.get(row["node"], -1))
+        if row["lane"]:
+            seen.lanes.add((row["reading"], row["topic"], row["origin"]))
+        if row["pull"]:
+            seen.pullers.add((row["node"], row["reading"]))
+        if row["sent"]:
+            seen.sent_topics.add(row["topic"])
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for group, topic in sorted({(group, topic) for group, topic, _ in seen.lanes}):
+        groups[topic].append(group)
+    whole = Whole(seen.events, torn, groups=groups, sent_topics=seen.sent_topics)
+    return History(events, whole, seen.last_ns, seen.lanes, seen.pullers)

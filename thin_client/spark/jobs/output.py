@@ -1,0 +1,40 @@
+"""Texts beside a job's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from thin_client.spark.options import OptionError
+
+
+@contextmanager
+def refusing_existing(out: str, what: str) -> Iterator[None]:
+    """OptionError where Spark says that a folder inside *out* exists: it holds *what*."""
+    try:
+        yield
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_ALREADY_EXISTS":
+            raise
+        raise OptionError(
+            f"{out} holds {what}: name another folder, or say that it is to be overwritten"
+        ) from None
+
+
+def write_text(spark: SparkSession, path: str, text: str) -> None:
+    """Write *text* to *path*: a file where that is a folder of this machine; elsewhere Spark writes
+    a folder of that name, with one text file in it, as it writes everything.
+    """
+    scheme = urlsplit(path).scheme
+    if scheme in ("", "file"):
+        file = Path(urlsplit(path).path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return
+    rows = spark.createDataFrame([(text,)], "value string").coalesce(1)
+    rows.write.mode("overwrite").option("lineSep", "").text(path)
