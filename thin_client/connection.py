@@ -13,7 +13,6 @@ from thin_client.servers import Destination
 from thin_client.wire import FrameBuffer
 
 T = TypeVar("T")
-_READ_BYTES = 262_144
 
 
 class Connection:
@@ -56,11 +55,9 @@ class Connection:
             self._socket.sendall(call.encode(self._sequence_id))
             while (frame := self._frames.next_frame()) is None:
                 self._socket.settimeout(max(deadline - time.monotonic(), 1e-6))
-                data = self._socket.recv(_READ_BYTES)
-                if not data:
+                if not self._frames.receive_into(self._socket.recv_into):
                     text = f"{self.address} closed the connection during {call.method}"
                     raise ConnectionLost(text, broke=True)
-                self._frames.receive_data(data)
         except TimeoutError as error:
             text = f"{self.address} did not answer {call.method} within {timeout_s:g} s"
             raise ConnectionLost(text) from error

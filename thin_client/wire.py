@@ -7,6 +7,7 @@ are bound to blocking transports.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +21,8 @@ _LENGTH = struct.Struct(">i")
 
 #: Longest answer taken: bodies of 4 MiB, one message more, and some room (the Thrift default).
 MAX_FRAME_BYTES = 16_384_000
+#: What is read at once, where it is not known how much comes.
+_ROOM_BYTES = 65_536
 #: Elements of one list or map of an answer; a hostile length would else cost memory.
 MAX_CONTAINER = 1_000_000
 
@@ -55,27 +58,61 @@ class FrameBuffer:
     """Cuts what was received into frames; holds at most one frame and what came after it."""
 
     def __init__(self) -> None:
-        self._bytes = bytearray()
+        self._bytes = bytearray(_ROOM_BYTES)
+        self._begin = self._end = 0  # of what was received and not taken
 
     def receive_data(self, data: bytes) -> None:
         """Take what was read."""
-        self._bytes += data
+        self._make_room(len(data))
+        with memoryview(self._bytes) as view:
+            view[self._end : self._end + len(data)] = data
+        self._end += len(data)
+
+    def receive_into(self, read_into: Callable[[memoryview], int]) -> int:
+        """Let *read_into* put what it reads here; returns how many bytes it read.
+
+        Large frames come without a copy, and into memory that has been used before.
+        """
+        self._make_room(self._missing() or _ROOM_BYTES)
+        with memoryview(self._bytes) as view, view[self._end :] as room:
+            count = read_into(room)
+        self._end += count
+        return count
 
     def next_frame(self) -> bytes | None:
         """The next whole frame, or None. Raises ProtocolError for a length out of bounds."""
-        if len(self._bytes) < 4:
+        missing = self._missing()
+        if missing is None or missing > 0:
             return None
-        (length,) = _LENGTH.unpack_from(self._bytes)
+        (length,) = _LENGTH.unpack_from(self._bytes, self._begin)
+        begin = self._begin + 4
+        with memoryview(self._bytes) as view:
+            frame = bytes(view[begin : begin + length])
+        self._begin = begin + length
+        return frame
+
+    def _missing(self) -> int | None:
+        """Bytes that the frame lacks; None while its length is unknown."""
+        held = self._end - self._begin
+        if held < 4:
+            return None
+        length: int = _LENGTH.unpack_from(self._bytes, self._begin)[0]
         if not 0 < length <= MAX_FRAME_BYTES:
+            start = bytes(self._bytes[self._begin : self._begin + 4])
             raise ProtocolError(
-                f"the answer begins with {bytes(self._bytes[:4])!r}, which is no length of a Thrift"
+                f"the answer begins with {start!r}, which is no length of a Thrift"
                 " frame: is this the Thrift port of an orderlane proxy?"
             )
-        if len(self._bytes) < 4 + length:
-            return None
-        frame = bytes(self._bytes[4 : 4 + length])
-        del self._bytes[: 4 + length]
-        return frame
+        return max(0, 4 + length - held)
+
+    def _make_room(self, count: int) -> None:
+        """For *count* bytes more."""
+        if self._begin:
+            held = self._bytes[self._begin : self._end]
+            self._bytes[: len(held)] = held
+            self._begin, self._end = 0, len(held)
+        if (lacking := self._end + count - len(self._bytes)) > 0:
+            self._bytes += bytes(lacking)
 
 
 def encode_call(method: str, arguments: Struct, *, sequence_id: int) -> bytes:

@@ -85,6 +85,33 @@ def test_frames_survive_any_cut(payloads: list[bytes], data: st.DataObject) -> N
     assert found == payloads
 
 
+@given(
+    lengths=st.lists(st.integers(1, 200_000), max_size=4),
+    sizes=st.lists(st.integers(500, 150_000), min_size=1),
+)
+def test_frames_survive_any_cut_also_where_they_are_received_in_place(
+    lengths: list[int], sizes: list[int]
+) -> None:
+    """Small frames and large ones, in reads of any size, as large as the room that is offered."""
+    payloads = [bytes([number]) * length for number, length in enumerate(lengths)]
+    stream = b"".join(len(each).to_bytes(4, "big") + each for each in payloads)
+    buffer, found = FrameBuffer(), []
+    at = 0
+
+    def read_into(room: memoryview) -> int:
+        assert len(room) > 0
+        part = stream[at : at + min(sizes[len(found) % len(sizes)], len(room))]
+        room[: len(part)] = part
+        return len(part)
+
+    while at < len(stream):
+        at += buffer.receive_into(read_into)
+        while (frame := buffer.next_frame()) is not None:
+            found.append(frame)
+    assert found == payloads
+    assert buffer.receive_into(read_into) == 0, "the other end closed"
+
+
 @given(st.binary(max_size=80))
 @example(bytes.fromhex("82210104") + b"pull" + b"\x1c" * 20)
 def test_any_answer_decodes_or_is_a_client_error(frame: bytes) -> None:
