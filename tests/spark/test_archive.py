@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.spark_site import SparkGateway
 from thin_client.spark.jobs.archive import archive
+from thin_client.spark.options import OptionError
 
 
 def options(gateway: SparkGateway, topic: str, group: str, **more: str) -> dict[str, str]:
@@ -62,6 +67,43 @@ def test_a_batch_that_runs_again_replaces_what_it_wrote(
     assert places(spark, path) == expected(7, 6)
     after = {each.name for each in path.rglob("*.parquet")}
     assert before - after, "the batch was not written again"
+
+
+def test_what_killed_jobs_left_unfinished_is_swept_after_a_day(
+    spark: Any, gateway: SparkGateway, tmp_path: Path
+) -> None:
+    old, new = (tmp_path / "archive" / f".spark-staging-{age}" for age in ("old", "new"))
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+        (folder / "part.parquet").write_bytes(b"half a fi")
+    two_days_ago = time.time_ns() - 2 * 86_400 * 10**9
+    os.utime(old, ns=(two_days_ago, two_days_ago))
+    given = options(gateway, gateway.a_topic(), gateway.a_group())
+    assert archive(spark, given, str(tmp_path / "archive")).rows == 0
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "given", "sentence"),
+    [
+        ({"endingOffsets": "latest"}, {}, "endingOffsets does not count in readStream"),
+        ({}, {"every": "1 second"}, "set continuous too"),
+        ({}, {"continuous": True, "every": "soon"}, "soon"),
+        ({"servers": "127.0.0.1:1", "requestTimeout": "nonsense"}, {}, "requestTimeout"),
+    ],
+)
+def test_an_archive_that_cannot_be_is_refused_in_a_sentence(
+    spark: Any,
+    gateway: SparkGateway,
+    tmp_path: Path,
+    more: dict[str, str],
+    given: dict[str, Any],
+    sentence: str,
+) -> None:
+    read = options(gateway, "orders", "pipeline") | more
+    with pytest.raises(OptionError, match=sentence) as refused:
+        archive(spark, read, str(tmp_path), **given)
+    assert "\n" not in str(refused.value)
 
 
 def test_an_archive_that_begins_anew_loses_nothing_of_the_old_one(

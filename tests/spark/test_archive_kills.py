@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker_core.client import SendReceipt
 from tests.support.process_tree import kill_tree
 from tests.support.processes import wait_until
 from tests.support.spark_site import SparkGateway, spark_settings
@@ -33,6 +35,10 @@ def places(spark: Any, path: Path) -> list[tuple[str, int]]:
     return [(row.qid, row.offset) for row in rows]
 
 
+def offsets(receipts: Sequence[SendReceipt]) -> list[tuple[str, int]]:
+    return [(each.queue.qid, each.offset) for each in receipts]
+
+
 @pytest.mark.timeout(900)
 def test_an_archive_bears_its_driver_killed(
     spark: Any, gateway: SparkGateway, tmp_path: Path, full: bool
@@ -41,7 +47,8 @@ def test_an_archive_bears_its_driver_killed(
     chance = random.Random(seed)
     topic, group, path = gateway.a_topic(queues=4), gateway.a_group(), tmp_path / "archive"
     planned = path / "_checkpoint" / "offsets"
-    words, sent = command(gateway, topic, group, path), []
+    words = command(gateway, topic, group, path)
+    sent: list[SendReceipt] = []
 
     def plans() -> int:
         return len([each for each in planned.glob("*") if each.name.isdigit()])
@@ -62,10 +69,13 @@ def test_an_archive_bears_its_driver_killed(
         found = places(spark, path) if any(path.glob("date=*")) else []
         assert len(found) == len(set(found)), f"repeats after a kill; seed {seed}"
 
-    done = gateway.children.run(*words, within_s=300)
-    assert done.code == 0, done.err
-    assert 0 < done.json["archived"] <= len(sent)
-    found = places(spark, path)
-    assert sorted(found) == sorted((each.queue.qid, each.offset) for each in sent), f"seed {seed}"
-    ends = {qid: 1 + max(offset for each, offset in found if each == qid) for qid, _ in found}
-    assert gateway.committed(group, topic) == ends
+    ends = {qid: max(n for each, n in offsets(sent) if each == qid) + 1 for qid, _ in offsets(sent)}
+    last = gateway.children.start(*words, "--continuous", "--every", "1 second")
+    wait_until(
+        lambda: gateway.committed(group, topic) == ends or not last.running,
+        within_s=300,
+        what="the group at the ends of its queues",
+    )
+    assert last.terminate(within_s=60) == 0, last.err
+    assert 0 < last.ended_with["archived"] <= len(sent)
+    assert sorted(places(spark, path)) == sorted(offsets(sent)), f"seed {seed}"

@@ -14,6 +14,7 @@ with another checkpoint replaces nothing: it adds what it reads.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,8 @@ _DAY_MS = 86_400_000
 #: How often to look whether the job was told to end.
 _LOOK_S = 0.5
 _QUERY = "sql.streaming.queryId"
+#: Where Spark makes files that it moves in one step.
+_UNFINISHED = ".spark-staging-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ def _run(
         query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY)
         _replace(batch, path, f"{query}-{number:09d}")
 
+    _sweep(spark, path)
     rows = spark.readStream.format("orderlane").options(**options).load()
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     with ProgressListener(options).listening(spark) as listener:
@@ -109,6 +113,19 @@ def _replace(batch: DataFrame, path: str, name: str) -> None:
     rows.sortWithinPartitions(DATE, BATCH, "topic", "qid", "offset").write.mode("overwrite").option(
         "partitionOverwriteMode", "dynamic"
     ).partitionBy(DATE, BATCH).parquet(path)
+
+
+def _sweep(spark: SparkSession, path: str) -> None:
+    """Delete what jobs that were killed more than a day ago left unfinished."""
+    context = spark.sparkContext
+    # Spark's own file systems, whatever *path* is on; PySpark has no public way to them.
+    folder = context._jvm.org.apache.hadoop.fs.Path(path)  # noqa: SLF001
+    files = folder.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
+    oldest_ms = time.time_ns() // 1_000_000 - _DAY_MS
+    for found in files.listStatus(folder) if files.exists(folder) else ():
+        unfinished = found.getPath().getName().startswith(_UNFINISHED)
+        if unfinished and found.getModificationTime() < oldest_ms:
+            files.delete(found.getPath(), True)
 
 
 def _trigger(every: str | None, *, continuous: bool) -> dict[str, Any]:
