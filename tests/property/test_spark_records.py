@@ -21,7 +21,7 @@ from tests.support.stored_records import (
     compressed,
     rows_owed,
 )
-from thin_client.spark import records
+from thin_client.spark import columns, records
 from thin_client.spark.offsets import Slice
 
 _NAMES = ("KEYS", "TAGS", "UNIQ_KEY", "WAIT", "color", "größe", "n")
@@ -112,15 +112,23 @@ parts = st.builds(
     st.booleans(),
     st.sampled_from([1, 100, 1 << 20]),
     st.sampled_from([1, 3, 100]),
+    st.sampled_from([1, 2, 100]),
 )
 def test_vectors_give_what_the_decoder_gives(
-    some: list[bytes], cuts: list[int], part: Slice, headers: bool, most_bytes: int, most_rows: int
+    some: list[bytes],
+    cuts: list[int],
+    part: Slice,
+    headers: bool,
+    most_bytes: int,
+    most_rows: int,
+    lane_records: int,
 ) -> None:
     owed = rows_owed(some, part, headers=headers)
     with (
         mock.patch.object(records, "MAX_BYTES", most_bytes),
         mock.patch.object(records, "MAX_ROWS", most_rows),
         mock.patch.object(records, "_WORTH_BYTES", most_bytes),
+        mock.patch.object(columns, "_LANE_RECORDS", lane_records),
     ):
         assert rows_of(chunked(some, cuts), part, headers=headers) == owed
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import random
 import struct
+from itertools import accumulate
 from unittest import mock
 
 import pyarrow as pa
@@ -8,7 +10,7 @@ import pytest
 
 from broker_core.remoting.message import MAGIC_V1, MAGIC_V2, SYS_COMPRESSED
 from tests.support.stored_records import HOST_V6, Record, compressed, rows_owed
-from thin_client.spark import records
+from thin_client.spark import columns, records
 from thin_client.spark.offsets import Slice
 from thin_client.spark.records import GarbledRecords, record_batches, schema_ddl
 
@@ -125,3 +127,25 @@ def test_what_is_no_sequence_of_records_is_told_with_its_place(
     with pytest.raises(GarbledRecords, match=why) as raised:
         batches(first + second)
     assert f"topic 'orders', qid 'broker-a_3', at or after offset {due}: " in str(raised.value)
+
+
+def many_records(body: bytes) -> list[bytes]:
+    """Of sizes from 100 bytes to 8 kB, as random as they are the same each time."""
+    chooser = random.Random(5)
+    return [Record(n, body * chooser.choice([1, 2, 3, 700])).encode() for n in range(2_000)]
+
+
+def starts_of(some: list[bytes]) -> list[int]:
+    return [0, *accumulate(map(len, some))][:-1]
+
+
+def test_records_are_found_in_lanes_whatever_their_sizes() -> None:
+    some = many_records(b"0123456789")
+    with mock.patch.object(columns, "_one_by_one", side_effect=AssertionError):
+        assert columns.find_starts(b"".join(some)).tolist() == starts_of(some)
+
+
+def test_bodies_that_look_like_records_mislead_nobody() -> None:
+    """Such as records that were parked: a lane that begins in one ends beside the next."""
+    some = many_records(Record(1).encode() + b"between")
+    assert columns.find_starts(b"".join(some)).tolist() == starts_of(some)

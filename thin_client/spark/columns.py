@@ -22,49 +22,77 @@ from broker_core.remoting.message import (
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET_AT,
-    RESERVED_PROPERTIES,
     SYS_COMPRESSED,
     Bytes,
     decode_message,
     offset_message_id,
 )
+from thin_client.spark.gathering import cut, gather
 
-# Where fields stand in a record; behind the hosts it is so with hosts of IPv4.
-_MAGIC_AT, _OFFSET_AT, _FLAGS_AT, _BORN_AT, _BORN_HOST_AT = 4, 20, 36, 40, 48
-_STORED_AT, _STORE_HOST_AT, _BODY_BYTES_AT, _BODY_AT = 56, 64, 84, 88
+#: A record up to its topic, if both hosts are of IPv4; what stands before them, in any case.
+_HEAD = np.dtype(
+    {
+        "names": ["magic", "offset", "flags", "born", "stored", "body_bytes"],
+        "formats": [">u4", ">i8", ">i4", ">i8", ">i8", ">i4"],
+        "offsets": [4, 20, 36, 40, 56, 84],
+        "itemsize": 88,
+    }
+)
+_STORED_AT, _STORE_HOST_AT, _BODY_BYTES_AT = 56, 64, 84  # later, if the born host is of IPv6
 _V4_BYTES, _WIDER = 8, 12  # of a host; how much wider one of IPv6 is
 _BORN_V6_SHIFT, _STORE_V6_SHIFT = 4, 5  # the bits of the flags that tell
 
-#: Records of more bytes than this are found by following their sizes, smaller ones by their marks.
-_LARGE_BYTES = 1_500
-_MARK = MAGIC_V1 >> 24  # both magics begin with this byte
 _SIZE = Struct(">i")
-
-_NAME_ENDS, _VALUE_ENDS = 1, 2  # the separators of properties
+_MAGIC_AT = 4
+#: With fewer records in a lane than this, finding where lanes begin takes longer than it saves.
+_LANE_RECORDS = 24
 
 
 def find_starts(data: bytes) -> np.ndarray:
-    """Where each record of *data* begins. Raises RemoteProtocolError unless it is whole records."""
+    """Where each record of *data* begins. Raises RemoteProtocolError unless it is whole records.
+
+    A size leads from each record to the next. Several lanes are followed side by side, each from
+    what looks like the begin of a record; that it was one is sure if the lane before ends there.
+    """
     starts = None
-    if len(data) >= FIXED_BYTES and _SIZE.unpack_from(data)[0] < _LARGE_BYTES:
-        starts = _marked(data)
-    return _followed(data) if starts is None else starts
+    if len(data) >= FIXED_BYTES:
+        records = len(data) // max(_SIZE.unpack_from(data)[0], FIXED_BYTES)
+        lanes = int(min((16 * records) ** 0.5, records / _LANE_RECORDS))
+        if lanes > 1:
+            starts = _in_lanes(data, _lane_begins(data, lanes))
+    return _one_by_one(data) if starts is None else starts
 
 
-def _marked(data: bytes) -> np.ndarray | None:
-    """The starts, if each record ends where the next magic stands; None if bodies hold magics."""
-    marks = np.flatnonzero(np.frombuffer(data, np.uint8) == _MARK) - _MAGIC_AT
-    marks = marks[(marks >= 0) & (marks <= len(data) - FIXED_BYTES)]
-    magics = _gather(data, ">u4", marks + _MAGIC_AT)
-    starts = marks[(magics == MAGIC_V1) | (magics == MAGIC_V2)]
-    if not len(starts) or starts[0] != 0:
-        return None
-    ends = starts + _gather(data, ">i4", starts)
-    joined = ends[-1] == len(data) and np.array_equal(ends[:-1], starts[1:])
-    return starts if joined else None
+def _lane_begins(data: bytes, lanes: int) -> np.ndarray:
+    """Places before which the magic of the first record stands again, about evenly spread."""
+    magic, width = data[_MAGIC_AT : _MAGIC_AT + 4], len(data) // lanes
+    begins = [0]
+    for near in range(width, len(data), width):
+        found = data.find(magic, max(near, begins[-1] + FIXED_BYTES), near + 2 * width)
+        if found >= 0:
+            begins.append(found - _MAGIC_AT)
+    return np.array(begins)
 
 
-def _followed(data: bytes) -> np.ndarray:
+def _in_lanes(data: bytes, begins: np.ndarray) -> np.ndarray | None:
+    """The starts, if each lane ends where the next one begins, else None."""
+    ends = np.append(begins[1:], len(data))
+    last = len(data) - FIXED_BYTES
+    at, steps = begins, []
+    while True:
+        steps.append(at)
+        sizes = gather(data, ">i4", np.minimum(at, last))
+        under_way = at < ends
+        at = np.where(under_way, at + sizes, at)
+        if (at > ends).any() or (sizes[under_way] < FIXED_BYTES).any():
+            return None
+        if (at == ends).all():
+            break
+    places = np.stack(steps, axis=1)
+    return places[places < ends[:, None]]
+
+
+def _one_by_one(data: bytes) -> np.ndarray:
     starts: list[int] = []
     at, end, size_at = 0, len(data), _SIZE.unpack_from
     while at < end:
@@ -83,6 +111,9 @@ class Rows:
     data: memoryview
     starts: np.ndarray
     offsets: np.ndarray
+    #: By the producer's clock, and by the broker's.
+    born_ms: np.ndarray
+    stored_ms: np.ndarray
     #: No row of these can be decoded here.
     odd: np.ndarray
     _flags: np.ndarray
@@ -95,21 +126,29 @@ class Rows:
     def of(cls, data: memoryview, starts: np.ndarray, topic: str) -> Rows:
         """The records of *data* at *starts*, one behind the other from 0 to its end."""
         end = np.append(starts[1:], len(data))
-        magics = _gather(data, ">u4", starts + _MAGIC_AT)
-        flags = _gather(data, ">i4", starts + _FLAGS_AT)
-        wider = ((flags >> _BORN_V6_SHIFT & 1) + (flags >> _STORE_V6_SHIFT & 1)) * _WIDER
-        body_at = starts + _BODY_AT + wider
-        body_end = body_at + _gather(data, ">i4", starts + _BODY_BYTES_AT + wider)
-        named_at = body_end + np.where(magics == MAGIC_V1, 1, 2)
+        heads = gather(data, f"V{_HEAD.itemsize}", starts).view(_HEAD)
+        flags = heads["flags"].astype(np.int32)
+        stored_ms, body_bytes = heads["stored"].astype(np.int64), heads["body_bytes"]
+        body_at = starts + _HEAD.itemsize
+        born_wide = (flags >> _BORN_V6_SHIFT & 1) * _WIDER
+        wide = born_wide + (flags >> _STORE_V6_SHIFT & 1) * _WIDER
+        if wide.any():
+            stored_ms = gather(data, ">i8", starts + born_wide + _STORED_AT).astype(np.int64)
+            body_bytes = gather(data, ">i4", starts + wide + _BODY_BYTES_AT)
+            body_at += wide
+        body_end = body_at + body_bytes
+        is_v2 = heads["magic"] == MAGIC_V2
+        named_at = body_end + 1 + is_v2
         properties_at = named_at + len(topic.encode()) + 2
-        inside = (body_at <= body_end) & (properties_at <= end)
-        odd = ~inside
-        odd |= (magics != MAGIC_V1) & (magics != MAGIC_V2)
+        odd = (body_at > body_end) | (properties_at > end)
+        odd |= ~is_v2 & (heads["magic"] != MAGIC_V1)
         odd |= flags & SYS_COMPRESSED != 0
-        odd |= ~_names_topic(data, body_end, named_at, topic)
-        odd |= properties_at + _gather(data, ">i2", properties_at - 2) != end
-        offsets = _gather(data, ">i8", starts + _OFFSET_AT).astype(np.int64)
-        return cls(data, starts, offsets, odd, flags, body_at, body_end, properties_at, end)
+        odd |= ~_names_topic(data, named_at, is_v2, topic)
+        odd |= properties_at + gather(data, ">i2", properties_at - 2) != end
+        return cls(
+            *(data, starts, heads["offset"].astype(np.int64), heads["born"].astype(np.int64)),
+            *(stored_ms, odd, flags, body_at, body_end, properties_at, end),
+        )
 
     def only(self, chosen: np.ndarray) -> Rows:
         """Those that *chosen*, a mask or places, names."""
@@ -117,6 +156,8 @@ class Rows:
             self.data,
             self.starts[chosen],
             self.offsets[chosen],
+            self.born_ms[chosen],
+            self.stored_ms[chosen],
             self.odd[chosen],
             self._flags[chosen],
             self._body_at[chosen],
@@ -134,20 +175,11 @@ class Rows:
 
     def bodies(self) -> pa.Array:
         """As binary."""
-        return _cut(self.data, self._body_at, self._body_end)
+        return cut(self.data, self._body_at, self._body_end)
 
     def properties(self) -> pa.Array:
         """All properties of each row as stored, as binary."""
-        return _cut(self.data, self._properties_at, self._end)
-
-    def born_ms(self) -> np.ndarray:
-        """By the producer's clock."""
-        return _gather(self.data, ">i8", self.starts + _BORN_AT).astype(np.int64)
-
-    def stored_ms(self) -> np.ndarray:
-        """By the broker's clock."""
-        wider = (self._flags >> _BORN_V6_SHIFT & 1) * _WIDER
-        return _gather(self.data, ">i8", self.starts + wider + _STORED_AT).astype(np.int64)
+        return cut(self.data, self._properties_at, self._end)
 
     def place_ids(self, chosen: np.ndarray) -> list[str]:
         """The ids that name the places of *chosen* rows in the broker's log."""
@@ -162,190 +194,13 @@ class Rows:
         return ids
 
 
-def _names_topic(data: Bytes, at: np.ndarray, named_at: np.ndarray, topic: str) -> np.ndarray:
-    """Whether *topic* stands in each row, its length before it."""
+def _names_topic(data: Bytes, at: np.ndarray, is_v2: np.ndarray, topic: str) -> np.ndarray:
+    """Whether *topic* stands at each place, its length before it."""
     name = topic.encode()
-    lengths = _gather(data, "u1", named_at - 1)
-    names = _gather(data, f"V{len(name)}", named_at)
-    same = lengths == len(name)
-    same &= (named_at - at == 1) | (_gather(data, "u1", named_at - 2) == 0)
+    same = gather(data, "u1", at - 1) == len(name)
+    if is_v2.any():  # their length has two bytes
+        same &= ~is_v2 | (gather(data, "u1", at - 2) == 0)
+    names = gather(data, f"V{len(name)}", at)
     if names.tobytes() != name * len(names):
         same &= np.fromiter((each.tobytes() == name for each in names), bool, len(names))
     return same
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """The properties of some rows, as pairs of name and value in one array of parts."""
-
-    #: Names and values, with what stands between them; ``name_at`` is the place of each name.
-    parts: pa.Array
-    name_at: np.ndarray
-    row: np.ndarray
-    #: Which entry of ``names`` each pair has.
-    kind: np.ndarray
-    names: list[str]
-    rows: int
-
-    def last(self, name: str) -> tuple[pa.Array, np.ndarray]:
-        """The value of *name* in each row, null without one, and the mask of these nulls."""
-        if name not in self.names:
-            return pa.nulls(self.rows, pa.string()), np.ones(self.rows, bool)
-        mine = np.flatnonzero(self.kind == self.names.index(name))
-        places = np.full(self.rows, -1, np.int64)
-        places[self.row[mine]] = self.name_at[mine] + 2
-        missing = places < 0
-        return self.parts.take(_places(places, missing if missing.any() else None)), missing
-
-    def maps(self) -> pa.Array:
-        """The application's own properties of each row, as a map."""
-        own = np.array([name not in RESERVED_PROPERTIES for name in self.names], bool)
-        chosen = np.flatnonzero(own[self.kind]) if own.any() else np.zeros(0, np.int64)
-        keys = self.parts.take(_places(self.name_at[chosen]))
-        values = self.parts.take(_places(self.name_at[chosen] + 2))
-        return pa.MapArray.from_arrays(self._offsets(chosen), keys, values)
-
-    def headers(self, kind: pa.DataType) -> pa.Array:
-        """All properties of each row, as a list of structs of the type *kind*."""
-        keys = self.parts.take(_places(self.name_at))
-        values = self.parts.take(_places(self.name_at + 2)).cast(pa.binary())
-        fields = list(kind.value_type)
-        structs = pa.StructArray.from_arrays([keys, values], fields=fields)
-        offsets = self._offsets(np.arange(len(self.row)))
-        return pa.ListArray.from_arrays(offsets, structs, type=kind)
-
-    def _offsets(self, chosen: np.ndarray) -> pa.Array:
-        offsets = np.zeros(self.rows + 1, np.int32)
-        np.cumsum(np.bincount(self.row[chosen], minlength=self.rows), out=offsets[1:])
-        return pa.array(offsets)
-
-
-def pairs_of(properties: pa.Array) -> Pairs | np.ndarray:
-    """The pairs in *properties*, or the mask of odd rows: the others have to be asked for again."""
-    raw, ends = _flat(_ended(properties))
-    odd = _odd_text(raw, ends)
-    if odd is not None:
-        return odd
-    separators = np.flatnonzero(raw <= _VALUE_ENDS)
-    odd = _odd_separators(raw, ends, separators)
-    if odd is not None:
-        return odd
-    bounds = np.zeros(2 * len(separators) + 1, np.int32)
-    bounds[1::2] = separators
-    bounds[2::2] = separators + 1
-    parts = _strings(bounds, raw)
-    name_at = np.arange(0, 2 * len(separators), 4)
-    sizes = np.diff(bounds)
-    row = np.searchsorted(ends, separators[::2], side="right")
-    full = (sizes[name_at] > 0) & (sizes[name_at + 2] > 0)  # readers drop the others
-    if not full.all():
-        name_at, row = name_at[full], row[full]
-    encoded = parts.take(_places(name_at)).dictionary_encode()
-    kind = encoded.indices.to_numpy()
-    repeated = _repeated(row, kind, len(ends))
-    if repeated is not None:
-        return repeated
-    return Pairs(parts, name_at, row, kind, encoded.dictionary.to_pylist(), len(ends))
-
-
-def _ended(properties: pa.Array) -> pa.Array:
-    """With the last separator, which some brokers do not write, where one is missing."""
-    raw, ends = _flat(properties)
-    starts = np.concatenate(([0], ends[:-1]))
-    filled = ends > starts
-    open_ = filled.copy()
-    open_[filled] = raw[ends[filled] - 1] != _VALUE_ENDS
-    if not open_.any():
-        return properties
-    offsets = np.concatenate(([0], np.cumsum(ends - starts + open_))).astype(np.int32)
-    joined = np.full(offsets[-1], _VALUE_ENDS, np.uint8)
-    joined[np.arange(len(raw)) + np.repeat(np.cumsum(open_) - open_, ends - starts)] = raw
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
-    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
-
-
-def _odd_text(raw: np.ndarray, ends: np.ndarray) -> np.ndarray | None:
-    """Rows that are no UTF-8; None without any."""
-    if not len(raw) or raw.max() < 0x80:
-        return None
-    text = raw.tobytes()
-    if _is_text(text):
-        return None
-    bounds = zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
-    return np.fromiter((not _is_text(text[at:end]) for at, end in bounds), bool, len(ends))
-
-
-def _is_text(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _odd_separators(raw: np.ndarray, ends: np.ndarray, places: np.ndarray) -> np.ndarray | None:
-    """Rows in which name, 0x01, value, 0x02 do not take turns; None without any."""
-    kinds = raw[places]
-    if (
-        len(kinds) % 2 == 0
-        and (kinds[::2] == _NAME_ENDS).all()
-        and (kinds[1::2] == _VALUE_ENDS).all()
-    ):
-        return None  # each row ends with 0x02, so each begins with a name
-    row = np.searchsorted(ends, places, side="right")
-    counts = np.bincount(row, minlength=len(ends))
-    nth = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-    odd = counts % 2 == 1
-    odd[row[kinds != _NAME_ENDS + nth % 2]] = True
-    return odd
-
-
-def _repeated(row: np.ndarray, kind: np.ndarray, rows: int) -> np.ndarray | None:
-    """Rows with a name twice, of which the last one counts; None without any."""
-    counts = np.bincount(row, minlength=rows)
-    most = int(counts.max(initial=0))
-    odd = np.zeros(rows, bool)
-    if most <= 8:
-        for lag in range(1, most):
-            odd[row[lag:][(row[lag:] == row[:-lag]) & (kind[lag:] == kind[:-lag])]] = True
-    else:
-        named = np.sort(row.astype(np.int64) * (int(kind.max()) + 1) + kind)
-        odd[named[1:][named[1:] == named[:-1]] // (int(kind.max()) + 1)] = True
-    return odd if odd.any() else None
-
-
-def _gather(data: Bytes, kind: str, at: np.ndarray) -> np.ndarray:
-    """The field of *kind* at each place; at a place outside *data* any other one."""
-    last = len(data) - np.dtype(kind).itemsize
-    if last < 0:
-        return np.zeros(len(at), kind)
-    everywhere = np.ndarray((last + 1,), kind, buffer=data, strides=(1,))
-    return everywhere[np.clip(at, 0, last)]
-
-
-def _cut(data: Bytes, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
-    """The bytes from each start to its end, as binary; they rise and do not overlap."""
-    bounds = np.zeros(2 * len(starts) + 1, np.int32)
-    bounds[1::2] = starts
-    bounds[2::2] = ends
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    parts = pa.Array.from_buffers(pa.binary(), 2 * len(starts), buffers)
-    return parts.take(_places(np.arange(1, 2 * len(starts), 2)))
-
-
-def _strings(bounds: np.ndarray, raw: np.ndarray) -> pa.Array:
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(raw)]
-    return pa.Array.from_buffers(pa.string(), len(bounds) - 1, buffers)
-
-
-def _places(at: np.ndarray, missing: np.ndarray | None = None) -> pa.Array:
-    return pa.array(at, pa.int64(), mask=missing)
-
-
-def _flat(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """All bytes of an array behind each other, and where each entry ends."""
-    _, offsets, values = texts.buffers()
-    ends = np.frombuffer(offsets, np.int32, len(texts) + 1)[1:]
-    size = int(ends[-1]) if len(ends) else 0
-    raw = np.frombuffer(values, np.uint8, size) if size else np.zeros(0, np.uint8)
-    return raw, ends

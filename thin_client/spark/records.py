@@ -22,8 +22,9 @@ from broker_core.remoting.message import (
     StoredMessage,
     decode_message,
 )
-from thin_client.spark.columns import Pairs, Rows, find_starts, pairs_of
+from thin_client.spark.columns import Rows, find_starts
 from thin_client.spark.offsets import Slice
+from thin_client.spark.pairs import Pairs, pairs_of
 
 _TEXT, _TIME = pa.string(), pa.timestamp("us", tz="UTC")
 _HEADERS = pa.list_(
@@ -197,8 +198,8 @@ class _Decoder:
             pa.repeat(self._part.topic, len(rows)),
             pa.repeat(self._part.qid, len(rows)),
             pa.array(rows.offsets),
-            _times(rows.stored_ms()),
-            _times(rows.born_ms()),
+            _times(rows.stored_ms),
+            _times(rows.born_ms),
             pairs.last(TAGS)[0],
             pairs.maps(),
             ids,

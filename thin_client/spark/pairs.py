@@ -1,0 +1,170 @@
+"""The properties of many rows at once, as pairs of name and value. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from broker_core.remoting.message import RESERVED_PROPERTIES
+from thin_client.spark.gathering import flat, gather, indices, strings
+
+_NAME_ENDS, _VALUE_ENDS = 1, 2  # the separators of properties
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The properties of some rows, as pairs of name and value in one array of parts."""
+
+    #: Names and values, with what stands between them; ``name_at`` is the place of each name.
+    parts: pa.Array
+    name_at: np.ndarray
+    row: np.ndarray
+    #: Which entry of ``names`` each pair has.
+    kind: np.ndarray
+    names: list[str]
+    rows: int
+
+    def last(self, name: str) -> tuple[pa.Array, np.ndarray]:
+        """The value of *name* in each row, null without one, and the mask of these nulls."""
+        if name not in self.names:
+            return pa.nulls(self.rows, pa.string()), np.ones(self.rows, bool)
+        mine = np.flatnonzero(self.kind == self.names.index(name))
+        places = np.full(self.rows, -1, np.int64)
+        places[self.row[mine]] = self.name_at[mine] + 2
+        missing = places < 0
+        return self.parts.take(indices(places, missing if missing.any() else None)), missing
+
+    def maps(self) -> pa.Array:
+        """The application's own properties of each row, as a map."""
+        own = np.array([name not in RESERVED_PROPERTIES for name in self.names], bool)
+        chosen = np.flatnonzero(own[self.kind]) if own.any() else np.zeros(0, np.int64)
+        keys = self.parts.take(indices(self.name_at[chosen]))
+        values = self.parts.take(indices(self.name_at[chosen] + 2))
+        return pa.MapArray.from_arrays(self._offsets(chosen), keys, values)
+
+    def headers(self, kind: pa.DataType) -> pa.Array:
+        """All properties of each row, as a list of structs of the type *kind*."""
+        keys = self.parts.take(indices(self.name_at))
+        values = self.parts.take(indices(self.name_at + 2)).cast(pa.binary())
+        fields = list(kind.value_type)
+        structs = pa.StructArray.from_arrays([keys, values], fields=fields)
+        offsets = self._offsets(np.arange(len(self.row)))
+        return pa.ListArray.from_arrays(offsets, structs, type=kind)
+
+    def _offsets(self, chosen: np.ndarray) -> pa.Array:
+        offsets = np.zeros(self.rows + 1, np.int32)
+        np.cumsum(np.bincount(self.row[chosen], minlength=self.rows), out=offsets[1:])
+        return pa.array(offsets)
+
+
+def pairs_of(properties: pa.Array) -> Pairs | np.ndarray:
+    """The pairs in *properties*, or the mask of odd rows: the others have to be asked for again."""
+    raw, ends = flat(_ended(properties))
+    odd = _odd_text(raw, ends)
+    if odd is not None:
+        return odd
+    separators = np.flatnonzero(raw <= _VALUE_ENDS)
+    odd = _odd_separators(raw, ends, separators)
+    if odd is not None:
+        return odd
+    bounds = np.zeros(2 * len(separators) + 1, np.int32)
+    bounds[1::2] = separators
+    bounds[2::2] = separators + 1
+    parts = strings(bounds, raw)
+    rows, name_at, sizes = len(ends), np.arange(0, 2 * len(separators), 4), np.diff(bounds)
+    full = (sizes[name_at] > 0) & (sizes[name_at + 2] > 0)  # readers drop the others
+    names = _same_names(raw, ends, bounds) if full.all() else None
+    if names is not None:
+        row, kind = np.repeat(np.arange(rows), len(names)), np.tile(np.arange(len(names)), rows)
+        return Pairs(parts, name_at, row, kind, names, rows)
+    row, name_at = np.searchsorted(ends, separators[::2], side="right")[full], name_at[full]
+    encoded = parts.take(indices(name_at)).dictionary_encode()
+    kind = encoded.indices.to_numpy()
+    repeated = _repeated(row, kind, rows)
+    if repeated is not None:
+        return repeated
+    return Pairs(parts, name_at, row, kind, encoded.dictionary.to_pylist(), rows)
+
+
+def _same_names(raw: np.ndarray, ends: np.ndarray, bounds: np.ndarray) -> list[str] | None:
+    """The names of each row if all rows have the same ones in the same order, none twice."""
+    each, rest = divmod(len(bounds) // 4, max(1, len(ends)))
+    if rest or not each or not np.array_equal(bounds[4 * each :: 4 * each], ends):
+        return None
+    names = []
+    for at in range(each):
+        begins, stops = bounds[4 * at : -1 : 4 * each], bounds[4 * at + 1 :: 4 * each]
+        name = raw[begins[0] : stops[0]].tobytes()
+        alike = (stops - begins == len(name)).all()
+        if not alike or gather(raw, f"V{len(name)}", begins).tobytes() != name * len(ends):
+            return None
+        names.append(name.decode())
+    return names if len(set(names)) == each else None
+
+
+def _ended(properties: pa.Array) -> pa.Array:
+    """With the last separator, which some brokers do not write, where one is missing."""
+    raw, ends = flat(properties)
+    starts = np.concatenate(([0], ends[:-1]))
+    filled = ends > starts
+    open_ = filled.copy()
+    open_[filled] = raw[ends[filled] - 1] != _VALUE_ENDS
+    if not open_.any():
+        return properties
+    offsets = np.concatenate(([0], np.cumsum(ends - starts + open_))).astype(np.int32)
+    joined = np.full(offsets[-1], _VALUE_ENDS, np.uint8)
+    joined[np.arange(len(raw)) + np.repeat(np.cumsum(open_) - open_, ends - starts)] = raw
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
+    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
+
+
+def _odd_text(raw: np.ndarray, ends: np.ndarray) -> np.ndarray | None:
+    """Rows that are no UTF-8; None without any."""
+    if not len(raw) or raw.max() < 0x80:
+        return None
+    text = raw.tobytes()
+    if _is_text(text):
+        return None
+    bounds = zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    return np.fromiter((not _is_text(text[at:end]) for at, end in bounds), bool, len(ends))
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _odd_separators(raw: np.ndarray, ends: np.ndarray, places: np.ndarray) -> np.ndarray | None:
+    """Rows in which name, 0x01, value, 0x02 do not take turns; None without any."""
+    kinds = raw[places]
+    if (
+        len(kinds) % 2 == 0
+        and (kinds[::2] == _NAME_ENDS).all()
+        and (kinds[1::2] == _VALUE_ENDS).all()
+    ):
+        return None  # each row ends with 0x02, so each begins with a name
+    row = np.searchsorted(ends, places, side="right")
+    counts = np.bincount(row, minlength=len(ends))
+    nth = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    odd = counts % 2 == 1
+    odd[row[kinds != _NAME_ENDS + nth % 2]] = True
+    return odd
+
+
+def _repeated(row: np.ndarray, kind: np.ndarray, rows: int) -> np.ndarray | None:
+    """Rows with a name twice, of which the last one counts; None without any."""
+    counts = np.bincount(row, minlength=rows)
+    most = int(counts.max(initial=0))
+    odd = np.zeros(rows, bool)
+    if most <= 8:
+        for lag in range(1, most):
+            odd[row[lag:][(row[lag:] == row[:-lag]) & (kind[lag:] == kind[:-lag])]] = True
+    else:
+        named = np.sort(row.astype(np.int64) * (int(kind.max()) + 1) + kind)
+        odd[named[1:][named[1:] == named[:-1]] // (int(kind.max()) + 1)] = True
+    return odd if odd.any() else None
