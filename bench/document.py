@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from bench import bench_clients, blackout, bulk, takeover
+from bench import bench_clients, blackout, bulk, spark, takeover
 from bench.report import ROOT
 
 RESULTS = ROOT / "bench" / "results"
@@ -17,6 +17,7 @@ _CASES: dict[str, tuple[Sequence[str], Rows]] = {
     "takeover": (takeover.COLUMNS, takeover.rows),
     "blackout": (blackout.COLUMNS, blackout.rows),
     "bulk": (bulk.COLUMNS, bulk.rows),
+    "spark": (spark.COLUMNS, spark.rows),
     "clients": (bench_clients.COLUMNS, bench_clients.rows),
 }
 

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -143,6 +144,35 @@ def bulk(
     with _failing_in_words("bulk"):
         rows = case.measure(plan, out or RESULTS / name, command=_command(), say=say)
     print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
+
+
+@app.command()
+def spark(
+    broker: Broker = "embedded",
+    rows: Annotated[int, typer.Option(min=1, help="messages in the topic")] = 1_000_000,
+    body_bytes: Annotated[int, typer.Option(min=64, help="of each message")] = 256,
+    queues: Annotated[int, typer.Option(min=1, help="of the topic; each is a task")] = 2,
+    rounds: Rounds = 5,
+    seed: Seed = 7,
+    out: Out = None,
+) -> None:
+    """How fast Spark reads a topic, beside plain sources with the same rows in memory."""
+    _find_cases(broker)
+    if missing := [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]:
+        raise OrderlaneError(
+            f"orderlane bench spark needs {' and '.join(missing)}: install the extra spark with"
+            " .venv/bin/pip install --editable '.[spark]'"
+        )
+    from bench import spark as case
+
+    plan = case.Plan(
+        broker, rows=rows, body_bytes=body_bytes, queues=queues, rounds=rounds, seed=seed
+    )
+    with _failing_in_words("spark"):
+        table = case.measure(
+            plan, out or RESULTS / f"spark-{broker}.json", command=_command(), say=say
+        )
+    print_rows(table, columns=case.COLUMNS, output=OutputFormat.TABLE)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench import blackout, bulk, takeover
+from bench import blackout, bulk, spark, takeover
 from bench.preload import Backlog
 from bench.report import shown, spread
 from bench.site import Usage
@@ -124,3 +124,18 @@ def test_each_queue_has_one_stuck_key_and_others_of_its_own() -> None:
     assert not set(keys[0]) & set(keys[1])
     assert 5 < sum(map(backlog.is_stuck, keys[1][3:])) < 45
     assert keys == [list(backlog._keys(queue_id, 2)) for queue_id in (0, 1)], "seeded"
+
+
+def test_sources_are_compared_within_a_round() -> None:
+    """What else the machine does in a round slows all arms of it."""
+    per_s = {"orderlane": (300, 100), "tuples": (200, 100), "arrow": (600, 400)}
+    runs = [
+        spark.Run(arm, number, per_s=each, proxy_us=0.5)
+        for arm, rounds in per_s.items()
+        for number, each in enumerate(rounds)
+    ]
+    ours, tuples, arrow = spark.rows(spark.summaries(runs))
+    assert ours["source"] == "orderlane"
+    assert (ours["of tuples"], ours["of arrow"]) == ("1.25 (1.00 to 1.50)", "0.38 (0.25 to 0.50)")
+    assert (tuples["of tuples"], arrow["of arrow"]) == ("1.00", "1.00")
+    assert (ours["proxy CPU µs each"], arrow["proxy CPU µs each"]) == ("0.50", "")
