@@ -73,6 +73,20 @@ def test_equal_positions_have_one_text_and_come_back(offsets: Offsets) -> None:
         assert json.dumps(found) == json.dumps(offsets)
 
 
+@given(SLICES, st.integers(1, 40), st.integers(1, 2**40), st.integers(2, 40))
+def test_split_keeps_to_a_largest_size(
+    whole: list[Slice], min_partitions: int, wish: int, most_parts: int
+) -> None:
+    longest = max((each.size for each in whole), default=0)
+    max_records = max(wish, longest // most_parts, 1)  # not millions of parts
+    parts = split(whole, min_partitions, max_records)
+    assert all(0 < each.size <= max_records for each in parts)
+    total = sum(each.size for each in whole)
+    fewest = sum(-(-each.size // max_records) for each in whole)
+    assert len(parts) == max(min(min_partitions, total), fewest)
+    assert sum(each.size for each in parts) == total
+
+
 @given(SLICES, st.integers(1, 40))
 def test_split_covers_the_same_offsets_in_as_many_even_parts(
     whole: list[Slice], min_partitions: int

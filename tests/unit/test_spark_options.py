@@ -47,6 +47,7 @@ def test_every_option_of_reading_is_taken(tmp_path: Path) -> None:
         minOffsetsPerTrigger="10",
         maxTriggerDelay="2m",
         minPartitions="8",
+        maxRecordsPerPartition="100000",
         includeHeaders="true",
         batchBytes="1m",
         consumerId="lake-1",
@@ -74,6 +75,7 @@ def test_every_option_of_reading_is_taken(tmp_path: Path) -> None:
         min_offsets_per_trigger=10,
         max_trigger_delay_ms=120_000,
         min_partitions=8,
+        max_records_per_partition=100_000,
         include_headers=True,
         batch_bytes=1 << 20,
     )

@@ -251,3 +251,9 @@ def test_many_tasks_share_the_large_queues() -> None:
     ]
     assert split(slices, 1) == split(slices, None) == slices[:2]
     assert split([Slice("a", "x_0", 7, 9)], 5) == [Slice("a", "x_0", 7, 8), Slice("a", "x_0", 8, 9)]
+    assert split(slices, 2, 50) == [
+        Slice("a", "x_0", 0, 10),
+        Slice("a", "x_1", 0, 45),
+        Slice("a", "x_1", 45, 90),
+    ]
+    assert len(split(slices, 4, 50)) == 4

@@ -139,6 +139,7 @@ class BatchReader(DataSourceReader):
             prune.ends(last, _offsets_at(queues, prune.until_ms)),
             states,
             min_partitions=options.min_partitions,
+            max_records=options.max_records_per_partition,
         )
 
 
@@ -233,6 +234,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._queues.of(moved_topics(start, end)),
                 selection=self._options.selection,
                 min_partitions=self._options.min_partitions,
+                max_records=self._options.max_records_per_partition,
             )
             self._judge(plan.losses)
         return list(map(InputPartition, plan.slices))

@@ -62,6 +62,8 @@ OPTIONS: tuple[Option, ...] = (
            "back.", (STREAM,)),
     Option("minPartitions", "", "Split the largest queues so that there are at least so many "
            "tasks; without it there is one for each queue with something to read.", _READS),
+    Option("maxRecordsPerPartition", "", "At most so many messages for a task: larger slices of a "
+           "queue are split.", _READS),
     Option("includeHeaders", "`false`", "Add a column `headers`, the properties as "
            "`array<struct<key:string,value:binary>>`.", _READS),
     Option("filterPushdown", "`false`", "Let filters on topic, qid, offset and timestamp decide "
@@ -111,7 +113,6 @@ _ELSEWHERE = {
     "kafka.max.partition.fetch.bytes": "use batchBytes",
     "kafka.fetch.max.bytes": "use batchBytes",
     "kafka.": "properties of Kafka's client mean nothing here: take it away",
-    "maxrecordsperpartition": "split the work with minPartitions",
     "fetchoffset.": "a failed request is tried again by itself: see servers and requestTimeout",
     "kafkaconsumer.polltimeoutms": "use requestTimeout",
     "path": "what to read is named by subscribe, where to write by topic",

@@ -61,6 +61,7 @@ class ReadOptions:
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 15 * 60_000
     min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     include_headers: bool = False
     filter_pushdown: bool = False
     batch_bytes: int = 4 << 20
@@ -100,6 +101,7 @@ class ReadOptions:
             min_offsets_per_trigger=least,
             max_trigger_delay_ms=15 * 60_000 if delay_ms is None else delay_ms,
             min_partitions=given.take("minPartitions", _partitions),
+            max_records_per_partition=given.take("maxRecordsPerPartition", positive),
             include_headers=given.get("includeHeaders", boolean, False),
             filter_pushdown=given.get("filterPushdown", boolean, False),
             batch_bytes=given.get("batchBytes", _batch_bytes, 4 << 20),

@@ -102,6 +102,7 @@ def plan_stream(
     *,
     selection: Selection,
     min_partitions: int | None = None,
+    max_records: int | None = None,
 ) -> Plan:
     """The batch between two offsets of a stream; *states* are those of ``moved_topics`` now."""
     positions, there = flat(start), by_queue(states)
@@ -122,7 +123,7 @@ def plan_stream(
             first, lost = _first(queue, position, state, start, selection)
             losses += lost
             slices.append(Slice(*queue, first, last))
-    return Plan(split(slices, min_partitions), sorted(losses))
+    return Plan(split(slices, min_partitions, max_records), sorted(losses))
 
 
 def plan_batch(
@@ -131,6 +132,7 @@ def plan_batch(
     states: Iterable[QueueState],
     *,
     min_partitions: int | None = None,
+    max_records: int | None = None,
 ) -> Plan:
     """The tasks of a batch query; a queue that ends before it begins has nothing to read."""
     lasts, there = flat(end), by_queue(states)
@@ -141,7 +143,7 @@ def plan_batch(
         if first < min(last, state.begin):
             losses.append(_deleted(queue, first, state))
         slices.append(Slice(*queue, max(first, state.begin), min(last, state.end)))
-    return Plan(split(slices, min_partitions), sorted(losses))
+    return Plan(split(slices, min_partitions, max_records), sorted(losses))
 
 
 def moved_topics(
@@ -152,17 +154,20 @@ def moved_topics(
     return sorted({queue[0] for queue, last in flat(end).items() if before.get(queue) != last})
 
 
-def split(slices: Iterable[Slice], min_partitions: int | None) -> list[Slice]:
-    """The same offsets in at least *min_partitions* slices, if there are as many.
+def split(
+    slices: Iterable[Slice], min_partitions: int | None, max_records: int | None = None
+) -> list[Slice]:
+    """The same offsets in slices of *max_records* at most, and at least *min_partitions* of them,
+    if there are as many offsets.
 
     The slice whose parts are largest is parted once more, until there are enough: so the largest
     part is as small as it can be.
     """
     found = sorted(each for each in slices if each.size > 0)
-    parts = [1] * len(found)
-    missing = min(min_partitions or 0, sum(each.size for each in found)) - len(found)
+    parts = [1 if max_records is None else -(-each.size // max_records) for each in found]
+    missing = min(min_partitions or 0, sum(each.size for each in found)) - sum(parts)
     # heapq gives the least first.
-    largest = [(-float(each.size), index) for index, each in enumerate(found)]
+    largest = [(-each.size / parts[index], index) for index, each in enumerate(found)]
     heapq.heapify(largest)
     for _ in range(missing):
         index = largest[0][1]
