@@ -100,3 +100,33 @@ def test_spark_is_told_the_limit_and_may_ask_for_all(gateway: SparkGateway) -> N
         assert reader.latestOffset(start, ReadAllAvailable())[topic] == {"broker-a_0": 9}
         assert json.dumps(reader.reportLatestOffset()) == json.dumps({topic: {"broker-a_0": 9}})
         reader.stop()
+
+
+def test_topics_are_put_on_the_list_and_taken_off_between_runs(gateway: SparkGateway) -> None:
+    """As Spark asks after a restart: with the checkpoint's offsets, and options of today."""
+    old, new = gateway.a_topic(queues=1), gateway.a_topic(queues=1)
+    group = gateway.a_group()
+
+    def latest(subscribe: str, start: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        options = {**options_of(gateway, subscribe), "group": group}
+        reader = StreamReader(ReadOptions.parse(options, streaming=True))
+        found = reader.latestOffset(start, ReadAllAvailable())
+        tasks = [str(each.value) for each in reader.partitions(start, found)]
+        reader.stop()
+        return found, tasks
+
+    gateway.send(old, [b"x"] * 3)
+    gateway.send(new, [b"x"] * 4)
+    first, _ = latest(old, {old: {"broker-a_0": 0}})
+    assert first == {old: {"broker-a_0": 3}}
+    both, tasks = latest(f"{old},{new}", first)
+    assert both == {old: {"broker-a_0": 3}, new: {"broker-a_0": 4}}
+    assert tasks == [f"{new}/broker-a_0 [0, 4)"]
+    gateway.send(old, [b"x"] * 2)
+    gateway.send(new, [b"x"] * 2)
+    without, tasks = latest(new, both)
+    assert without == {old: {"broker-a_0": 3}, new: {"broker-a_0": 6}}
+    assert tasks == [f"{new}/broker-a_0 [4, 6)"]
+    again, tasks = latest(f"{old},{new}", without)
+    assert tasks == [f"{old}/broker-a_0 [3, 5)"]
+    assert again == {old: {"broker-a_0": 5}, new: {"broker-a_0": 6}}
