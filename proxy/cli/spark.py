@@ -27,7 +27,7 @@ from proxy.errors import OrderlaneError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Jobs on Spark: archive, backfill, key-profile, audit.",
+    help="Jobs on Spark: archive, backfill, key-profile, audit; package, for clusters.",
 )
 
 GroupOption = Annotated[str, typer.Option("--group", help="the consumer group to read as")]
@@ -149,6 +149,23 @@ def backfill(
         )
         sent = job.backfill(session, options, path, topic=topic, plan=plan)
     print_json({"sent": sent})
+
+
+@app.command()
+def package(
+    path: Annotated[Path, typer.Argument(help="the zip to write, as orderlane.zip")],
+) -> None:
+    """Write the zip that Spark carries to executors where orderlane is not installed.
+
+    Name it with --py-files of spark-submit, or --conf spark.submit.pyFiles=PATH of these verbs.
+    """
+    from thin_client.spark.package import write_package
+
+    try:
+        files = write_package(path)
+    except (ValueError, OSError) as error:
+        raise OrderlaneError(f"spark package: {error}") from None
+    print_json({"package": str(path), "files": files})
 
 
 # ---- what the verbs share ------------------------------------------------------------------------

@@ -29,7 +29,7 @@ SPARKLESS = tuple(
     f"thin_client/spark/{name}.py"
     for name in (
         *("__init__", "jobs/__init__", "jobs/words", "admission", "bulk_client", "filters"),
-        *("offsets", "options", "outgoing", "planning", "queues", "selection"),
+        *("offsets", "options", "outgoing", "package", "planning", "queues", "selection"),
     )
 )
 

@@ -1,0 +1,52 @@
+"""What the tests submit to a cluster: as a user's program, it imports nothing of the tests.
+
+Its first argument is the file for what it finds, its second what it is told, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def where(_: Iterator[Any]) -> Iterator[tuple[str, str, bool]]:
+    """In an executor: which process it is, where our package came from, and with which codec."""
+    import os
+
+    import thin_client
+    from thin_client.wire import compiled_codec
+
+    yield str(os.getppid()), str(thin_client.__file__), compiled_codec()
+
+
+def main() -> None:
+    said, told = Path(sys.argv[1]), json.loads(sys.argv[2])
+    spark = SparkSession.builder.getOrCreate()
+    options, archive = told["options"], told["archive"]
+    rows = spark.read.format("orderlane").options(**options).load()
+    counted = rows.groupBy("qid").count().orderBy("qid").collect()
+    stream = spark.readStream.format("orderlane").options(**options).load()
+    writer = stream.writeStream.format("parquet").option("path", archive)
+    writer = writer.option("checkpointLocation", f"{archive}/checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+    places = spark.sparkContext.parallelize(range(8), 8).mapPartitions(where).distinct().collect()
+    said.write_text(
+        json.dumps(
+            {
+                "counted": {row["qid"]: row["count"] for row in counted},
+                "archived": spark.read.parquet(archive).select("qid", "offset").distinct().count(),
+                "rows": spark.read.parquet(archive).count(),
+                "places": places,
+            }
+        )
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

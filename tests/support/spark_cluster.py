@@ -1,0 +1,157 @@
+"""Spark clusters on this machine, whose executors have nothing of ours installed.
+
+Programs run there by ``spark-submit``, as those of users do. All processes are in sessions of their
+own, and are killed with all that they started, however a test ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.processes import wait_until
+from tests.support.spark_site import spark_environment, spark_settings
+
+_PROGRAM = Path(__file__).with_name("cluster_program.py")
+_MASTER = "org.apache.spark.deploy.master.Master"
+_WORKER = "org.apache.spark.deploy.worker.Worker"
+#: What executors have beside PySpark, which comes with Spark itself.
+_INSTALLED = ("numpy", "numpy.libs", "pyarrow", "pyarrow.libs")
+_START_S, _RUN_S = 90, 180
+
+
+@dataclass(slots=True)
+class Processes:
+    """What runs for one test."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, name: str, *command: object) -> tuple[subprocess.Popen[bytes], Path]:
+        """A process, and the file that gets its output."""
+        output = self.folder / f"{len(self._started)}-{name}.out"
+        with output.open("wb") as out:
+            process = subprocess.Popen(
+                list(map(str, command)),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=dict(self.environment),
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process, output
+
+    def kill(self) -> None:
+        """All, with their children."""
+        for process in reversed(self._started):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextmanager
+def processes(folder: Path) -> Iterator[Processes]:
+    """They end with the context."""
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **spark_environment(),
+        "SPARK_HOME": str(_spark_home()),
+        "SPARK_DAEMON_MEMORY": "128m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_WORKER_DIR": str(folder / "work"),
+        "SPARK_NO_DAEMONIZE": "1",
+        # What executors see comes from bare_python alone.
+        "PYTHONPATH": "",
+    }
+    running = Processes(folder, environment)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+def start_standalone(running: Processes, *, workers: int) -> str:
+    """A master and its workers on the loopback; the master's address, once all are there."""
+    spark_class = _spark_home() / "bin/spark-class"
+    here = ("--host", "127.0.0.1", "--port", 0, "--webui-port", 0)
+    _, output = running.start("master", spark_class, _MASTER, *here)
+    found = _wait_for(output, r"Starting Spark master at (spark://\S+)")
+    for _ in range(workers):
+        with_memory = ("--cores", 1, "--memory", "700m", *here, found[0])
+        running.start("worker", spark_class, _WORKER, *with_memory)
+    wait_until(
+        lambda: len(re.findall("Registering worker", output.read_text())) >= workers,
+        within_s=_START_S,
+        what=f"{workers} workers at {found[0]}",
+    )
+    return found[0]
+
+
+def bare_python(folder: Path) -> Path:
+    """An interpreter that finds what Spark gives it, numpy and PyArrow, and nothing of ours."""
+    installed = Path(sysconfig.get_paths()["purelib"])
+    libraries = folder / "libraries"
+    libraries.mkdir(parents=True)
+    for name in _INSTALLED:
+        if (installed / name).exists():
+            (libraries / name).symlink_to(installed / name)
+    python = folder / "python3"
+    python.write_text(
+        "#!/bin/sh\n"
+        f'PYTHONPATH="$PYTHONPATH:{libraries}" exec "{Path(sys.executable).resolve()}" -s "$@"\n'
+    )
+    python.chmod(0o755)
+    return python
+
+
+def submit(
+    running: Processes, *, master: str, python: Path, package: Path, told: Mapping[str, str]
+) -> dict[str, Any]:
+    """Run ``cluster_program.py`` with what it is *told*; what it has to say."""
+    said = running.folder / "said.json"
+    settings = {
+        **spark_settings(running.folder),
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.python.worker.reuse": "true",
+        "spark.pyspark.python": str(python),
+        "spark.pyspark.driver.python": str(python),
+    }
+    options = [text for pair in settings.items() for text in ("--conf", "=".join(pair))]
+    process, output = running.start(
+        "submit",
+        *(_spark_home() / "bin/spark-submit", "--master", master, "--py-files", package),
+        *(*options, _PROGRAM, said, json.dumps(dict(told))),
+    )
+    code = process.wait(timeout=_RUN_S)
+    assert code == 0, output.read_text(errors="replace")[-6000:]
+    found: dict[str, Any] = json.loads(said.read_text())
+    return found
+
+
+def _spark_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _wait_for(output: Path, pattern: str) -> list[str]:
+    wait_until(
+        lambda: re.search(pattern, output.read_text()), within_s=_START_S, what=f"{pattern!r}"
+    )
+    return re.findall(pattern, output.read_text())
