@@ -27,7 +27,7 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 #: What executors have beside PySpark, which comes with Spark itself.
 _INSTALLED = ("numpy", "numpy.libs", "pyarrow", "pyarrow.libs")
-_START_S, _RUN_S = 90, 180
+_START_S, _RUN_S = 90, 300
 
 
 @dataclass(slots=True)
@@ -118,20 +118,24 @@ def bare_python(folder: Path) -> Path:
     return python
 
 
+def cluster_settings(folder: Path, python: Path) -> dict[str, str]:
+    """Spark's, for a small driver and small executors that run *python*."""
+    return {
+        **spark_settings(folder),
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.pyspark.python": str(python),
+        "spark.pyspark.driver.python": str(python),
+    }
+
+
 def submit(
     running: Processes, *, master: str, python: Path, package: Path, told: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run ``cluster_program.py`` with what it is *told*; what it has to say."""
     said = running.folder / "said.json"
-    settings = {
-        **spark_settings(running.folder),
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "1",
-        "spark.python.worker.reuse": "true",
-        "spark.pyspark.python": str(python),
-        "spark.pyspark.driver.python": str(python),
-    }
+    settings = cluster_settings(running.folder, python)
     options = [text for pair in settings.items() for text in ("--conf", "=".join(pair))]
     process, output = running.start(
         "submit",

@@ -38,6 +38,7 @@ def job_session(
         _check_java()
         # Spark looks for python3 on the path, which need not be where this package is installed.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _show_helpers(settings.get("spark.submit.pyFiles", ""))
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
@@ -57,6 +58,16 @@ def failing_in_words() -> Iterator[None]:
         yield
     except PySparkException as error:
         raise OptionError(sentence(error)) from error
+
+
+def _show_helpers(files: str) -> None:
+    """Put what goes to executors on the path of the processes that Spark runs beside the driver,
+    as spark-submit does; by itself a session forgets those of streams.
+    """
+    paths = [str(Path(file).absolute()) for file in filter(None, files.split(","))]
+    if paths:
+        there = filter(None, [os.environ.get("PYTHONPATH")])
+        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *there])
 
 
 def _check_java() -> None:
