@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from thin_client.calls import Call
@@ -13,6 +14,8 @@ from thin_client.servers import Destination
 from thin_client.wire import FrameBuffer
 
 T = TypeVar("T")
+#: A socket that is given no time at all would not block, instead of timing out.
+_LEAST_S = 1e-6
 
 
 class Connection:
@@ -33,14 +36,29 @@ class Connection:
 
         Raises ConnectionLost, Refused, ProxyFault or ProtocolError.
         """
+        deadline = time.monotonic() + timeout_s
+        self.start(call, timeout_s=timeout_s)
+        return self.finish(call, timeout_s=max(deadline - time.monotonic(), _LEAST_S))
+
+    def start(self, call: Call[T], *, timeout_s: float) -> None:
+        """Send *call*; ``finish`` has to follow before anything else. Raises ConnectionLost."""
         self._sequence_id += 1
-        try:
-            frame = self._exchange(call, timeout_s)
+        with self._in_words(call, timeout_s):
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(call.encode(self._sequence_id))
+
+    def finish(self, call: Call[T], *, timeout_s: float) -> T:
+        """Wait for the answer to *call*, which was started, *timeout_s* from now at most. Raises as
+        ``call``.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._in_words(call, timeout_s):
+            while (frame := self._frames.next_frame()) is None:
+                self._socket.settimeout(max(deadline - time.monotonic(), _LEAST_S))
+                if not self._frames.receive_into(self._socket.recv_into):
+                    text = f"{self.address} closed the connection during {call.method}"
+                    raise ConnectionLost(text, broke=True)
             return call.decode(frame, sequence_id=self._sequence_id, sender=self.address)
-        except ClientError as error:
-            if not error.leaves_connection:
-                self.close()
-            raise
 
     def close(self) -> None:
         """End the connection; a call that waits in another thread fails with ConnectionLost."""
@@ -48,23 +66,22 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def _exchange(self, call: Call[T], timeout_s: float) -> bytes:
-        deadline = time.monotonic() + timeout_s
+    @contextlib.contextmanager
+    def _in_words(self, call: Call[T], timeout_s: float) -> Iterator[None]:
+        """What a socket raises becomes a ClientError; those that say so end the connection."""
         try:
-            self._socket.settimeout(timeout_s)
-            self._socket.sendall(call.encode(self._sequence_id))
-            while (frame := self._frames.next_frame()) is None:
-                self._socket.settimeout(max(deadline - time.monotonic(), 1e-6))
-                if not self._frames.receive_into(self._socket.recv_into):
-                    text = f"{self.address} closed the connection during {call.method}"
-                    raise ConnectionLost(text, broke=True)
-        except TimeoutError as error:
-            text = f"{self.address} did not answer {call.method} within {timeout_s:g} s"
-            raise ConnectionLost(text) from error
-        except OSError as error:
-            text = f"the connection to {self.address} broke during {call.method}: {error}"
-            raise ConnectionLost(text, broke=True) from error
-        return frame
+            try:
+                yield
+            except TimeoutError as error:
+                text = f"{self.address} did not answer {call.method} within {timeout_s:g} s"
+                raise ConnectionLost(text) from error
+            except OSError as error:
+                text = f"the connection to {self.address} broke during {call.method}: {error}"
+                raise ConnectionLost(text, broke=True) from error
+        except ClientError as error:
+            if not error.leaves_connection:
+                self.close()
+            raise
 
 
 def _connected(destination: Destination, timeout_s: float) -> socket.socket:

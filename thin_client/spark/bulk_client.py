@@ -11,7 +11,8 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from thin_client import calls
 from thin_client.backoff import backoff_ns, is_news, tries_elsewhere
@@ -74,6 +75,7 @@ class BulkClient:
         self._servers = Servers(connecting.servers, tls=connecting.tls)
         self._patience_s = patience_s
         self._connection: Connection | None = None
+        self._ahead: _Ahead | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """What travels to another process is how to connect, never the connection."""
@@ -104,6 +106,7 @@ class BulkClient:
     def records(self, part: Slice, *, batch_bytes: int) -> Iterator[bytes]:
         """Stored records from ``part.start`` on, until those up to ``part.end`` were given; the
         last chunk may go beyond. A chunk has about *batch_bytes*, or what the proxy gives at most.
+        While one is looked at, the proxy gets the next one ready.
 
         Raises DataLost where offsets are jumped over, and ClientError.
         """
@@ -111,8 +114,8 @@ class BulkClient:
         record_bytes = float(_FIRST_GUESS_BYTES)
         stalled = _Stall()
         while offset < part.end:
-            wanted = max(1, min(int(batch_bytes / record_bytes), part.end - offset))
-            found = self._fetch(part, offset, wanted)
+            place = _Place(part, offset, wanted=int(batch_bytes / record_bytes))
+            found = self._fetch(place)
             chunk, following = found.records or b"", found.nextRequestOffset
             if chunk:
                 first = _first_offset(chunk, part)
@@ -126,6 +129,7 @@ class BulkClient:
                 record_bytes = max(len(chunk) / (following - first), 1.0)
                 offset = following
                 stalled.ends()
+                self._fetch_ahead(_Place(part, offset, wanted=int(batch_bytes / record_bytes)))
                 yield chunk
             elif following is not None and following > offset:
                 raise self._lost(part, offset, following)
@@ -149,22 +153,12 @@ class BulkClient:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        self._ahead = None
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _fetch(self, part: Slice, offset: int, wanted: int) -> consumer.QidResponse:
-        request = consumer.FetchRequest(
-            consumerId=self._connecting.consumer_id,
-            groupId=self._connecting.group,
-            cluster="",
-            fetchOffset={part.topic: {part.qid: offset}},
-            maxBatchSize=min(wanted, 2**31 - 1),
-            maxLingerTime=_LINGER_MS,
-            version=client_version(),
-            format=_STORED_FORMAT,
-            token=self._connecting.token,
-        )
-        answer = self._ask(lambda: calls.fetch(request))
+    def _fetch(self, place: _Place) -> consumer.QidResponse:
+        answer = self._ask(lambda: self._fetch_call(place), ahead_of=place)
         address = self._servers.address
         if answer.code == _UNAUTHORIZED:
             raise Refused(
@@ -178,6 +172,35 @@ class BulkClient:
                 f" {len(results)} queues"
             )
         return results[0]
+
+    def _fetch_ahead(self, place: _Place) -> None:
+        """Send the request for *place* and go on. If that fails, the request for it will tell."""
+        if self._connection is None or place.offset >= place.part.end:
+            return
+        call = self._fetch_call(place)
+        try:
+            self._connection.start(call, timeout_s=self._connecting.request_timeout_s)
+        except ClientError:
+            self.close()
+        else:
+            self._ahead = _Ahead(place, call)
+
+    def _fetch_call(self, place: _Place) -> Call[consumer.FetchResponse]:
+        part = place.part
+        most = max(1, min(place.wanted, part.end - place.offset, 2**31 - 1))
+        return calls.fetch(
+            consumer.FetchRequest(
+                consumerId=self._connecting.consumer_id,
+                groupId=self._connecting.group,
+                cluster="",
+                fetchOffset={part.topic: {part.qid: place.offset}},
+                maxBatchSize=most,
+                maxLingerTime=_LINGER_MS,
+                version=client_version(),
+                format=_STORED_FORMAT,
+                token=self._connecting.token,
+            )
+        )
 
     def _expect_more(self, part: Slice, offset: int, stalled: _Stall) -> None:
         """After an answer without records: return if some may come, else raise."""
@@ -213,14 +236,20 @@ class BulkClient:
         found = self.ranges([part.topic])
         return next((each for each in found if each.qid == part.qid), None)
 
-    def _ask(self, make: Callable[[], Call[T]], *, patience_s: float | None = None) -> T:
+    def _ask(
+        self,
+        make: Callable[[], Call[T]],
+        *,
+        patience_s: float | None = None,
+        ahead_of: _Place | None = None,
+    ) -> T:
         """The answer of the first proxy that gives one. Raises ClientError."""
         until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         failures = 0
         while True:
             call = make()
             try:
-                return self._connected().call(call, timeout_s=self._connecting.request_timeout_s)
+                return self._answer(call, ahead_of)
             except ClientError as error:
                 failures += 1
                 if not error.leaves_connection:
@@ -234,12 +263,40 @@ class BulkClient:
                     self._servers.go_on()
             time.sleep(backoff_ns(failures, random.random()) / 1e9)
 
+    def _answer(self, call: Call[T], ahead_of: _Place | None) -> T:
+        """The answer to *call*; it may be under way, if it was asked *ahead_of* now."""
+        timeout_s = self._connecting.request_timeout_s
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and self._connection is not None:
+            if ahead.place == ahead_of:
+                found: T = self._connection.finish(ahead.call, timeout_s=timeout_s)
+                return found
+            self.close()  # the answer that comes first is to something else
+        return self._connected().call(call, timeout_s=timeout_s)
+
     def _connected(self) -> Connection:
         if self._connection is None:
             self._connection = Connection(
                 self._servers.destination, timeout_s=self._connecting.request_timeout_s
             )
         return self._connection
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a fetch is about: *wanted* messages of the part's queue from *offset* on."""
+
+    part: Slice
+    offset: int
+    wanted: int = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A call that was sent, and whose answer was not looked at yet."""
+
+    place: _Place
+    call: Call[Any]
 
 
 def _made(connecting: Connecting, patience_s: float) -> BulkClient:
