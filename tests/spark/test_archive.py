@@ -89,7 +89,8 @@ def test_what_killed_jobs_left_unfinished_is_swept_after_a_day(
         ({"endingOffsets": "latest"}, {}, "endingOffsets does not count in readStream"),
         ({}, {"every": "1 second"}, "set continuous too"),
         ({}, {"continuous": True, "every": "soon"}, "soon"),
-        ({"servers": "127.0.0.1:1", "requestTimeout": "nonsense"}, {}, "requestTimeout"),
+        ({"servers": "127.0.0.1:1", "requestTimeout": "nonsense"}, {}, "^requestTimeout"),
+        ({"subscribe": "nothing-here"}, {}, r"^127\.0\.0\.1:\d+ refused ranges: "),
     ],
 )
 def test_an_archive_that_cannot_be_is_refused_in_a_sentence(

@@ -39,7 +39,7 @@ def offsets(receipts: Sequence[SendReceipt]) -> list[tuple[str, int]]:
     return [(each.queue.qid, each.offset) for each in receipts]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_an_archive_bears_its_driver_killed(
     spark: Any, gateway: SparkGateway, tmp_path: Path, full: bool
 ) -> None:

@@ -53,6 +53,11 @@ def test_of_a_trace_in_two_languages_our_sentence_remains() -> None:
     )
 
 
+def test_the_sentence_may_stand_behind_what_spark_says() -> None:
+    error = RuntimeError("[PYTHON_DATA_SOURCE_ERROR] Failed: thin_client.errors.Refused: no topic")
+    assert sentence(error) == "no topic"
+
+
 def test_of_what_spark_says_itself_the_first_line_remains() -> None:
     error = RuntimeError("[PATH_NOT_FOUND] Path does not exist: file:/nowhere.\n\tat org.apache…")
     assert sentence(error) == "Spark says: [PATH_NOT_FOUND] Path does not exist: file:/nowhere."

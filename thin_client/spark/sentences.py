@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from thin_client.errors import ClientError
 from thin_client.spark.bulk_client import DataLost
 from thin_client.spark.options import OptionError
+from thin_client.spark.outgoing import RowRefused
 from thin_client.spark.planning import MessagesGone
 from thin_client.spark.records import GarbledRecords
 
 #: Spark's workers leave the traceback away if it is set. One that fails ends, and this with it.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-_MENDABLE = (OptionError, ClientError, DataLost, MessagesGone, GarbledRecords)
+_MENDABLE = (OptionError, ClientError, DataLost, MessagesGone, GarbledRecords, RowRefused)
 
 
 @contextmanager

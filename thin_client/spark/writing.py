@@ -22,6 +22,7 @@ from thin_client.delivery import new_message_id
 from thin_client.producer import Producer
 from thin_client.spark.options import OptionError, WriteOptions
 from thin_client.spark.outgoing import Origin, Pace, check_columns, portions
+from thin_client.spark.sentences import sentences
 
 #: How long one request may be tried before its task fails, which Spark then runs again: longer than
 #: a broker or proxy takes to start anew.
@@ -50,7 +51,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Send the rows of a task."""
-        return _send_all(iterator, self._options, _origin(self._options, self._job))
+        with sentences():
+            return _send_all(iterator, self._options, _origin(self._options, self._job))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -69,7 +71,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Send the rows of a task."""
         context = TaskContext.get()
         batch = f"{context.getLocalProperty(_QUERY)}/{context.getLocalProperty(_BATCH)}"
-        return _send_all(iterator, self._options, _origin(self._options, batch))
+        with sentences():
+            return _send_all(iterator, self._options, _origin(self._options, batch))
 
 
 def _check(schema: Any, options: WriteOptions) -> None:

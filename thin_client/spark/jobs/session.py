@@ -34,8 +34,9 @@ def job_session(
     """A session that ends with the context. *master*: None leaves it to *settings*, or to what
     spark-submit said. Raises OptionError where Spark cannot run.
     """
-    if master is None or master.startswith("local"):
+    if master is not None:
         _check_java()
+    if master is not None and master.startswith("local"):
         # Spark looks for python3 on the path, which need not be where this package is installed.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _show_helpers(settings.get("spark.submit.pyFiles", ""))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-#: The last line of a Python traceback inside Spark's own message: our error and its sentence.
+#: What Spark's own message ends with, after a Python traceback or not: our error and its sentence.
 _OURS = re.compile(
-    r"^(?:thin_client\.[\w.]+\.)?"
-    r"(OptionError|DataLost|RowRefused|SendFailed|Refused|ConnectionLost|ProxyFault|ProtocolError"
-    r"|MessagesGone|GarbledRecords)"
-    r": (.+)$",
+    r"(?:^|[\s.])(?:OptionError|DataLost|MessagesGone|GarbledRecords|RowRefused|SendFailed|Refused"
+    r"|ConnectionLost|ProxyFault|ProtocolError): (.+)$",
     re.MULTILINE,
 )
 
@@ -20,7 +18,7 @@ def sentence(error: BaseException) -> str:
     text = str(error)
     found = _OURS.findall(text)
     if found:
-        return str(found[-1][1]).strip()
+        return str(found[-1]).strip()
     return f"Spark says: {next(iter(text.strip().splitlines()), type(error).__name__)}"
 
 
