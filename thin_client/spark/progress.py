@@ -14,7 +14,6 @@ So an error is logged, and the next batch reports again.
 from __future__ import annotations
 
 import json
-import logging
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
@@ -24,14 +23,12 @@ from typing import Any, Self
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 
-from thin_client.errors import ClientError
 from thin_client.spark.bulk_client import BulkClient
+from thin_client.spark.data_source import report
+from thin_client.spark.offsets import Offsets
 from thin_client.spark.options import ReadOptions
 from thin_client.spark.selection import Selection
 
-_log = logging.getLogger("orderlane")
-
-Offsets = dict[str, dict[str, int]]
 #: How long a job waits for Spark to tell its listeners of the end.
 _END_S = 30.0
 
@@ -82,7 +79,7 @@ class ProgressListener(StreamingQueryListener):
         self.rows += progress.numInputRows
         found = (ended_at(each.endOffset, self._selection) for each in progress.sources)
         for offsets in filter(None, found):
-            self._ack(offsets)
+            report(self._client, offsets)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Nothing was read."""
@@ -92,17 +89,6 @@ class ProgressListener(StreamingQueryListener):
         with self._news:
             self._ended.add(str(event.runId))
             self._news.notify_all()
-
-    def _ack(self, offsets: Offsets) -> None:
-        try:
-            if not self._client.ack(offsets):
-                _log.warning(
-                    "progress of query %s was not taken: another consumerId reported for its group"
-                    " in the last minute",
-                    self.query,
-                )
-        except ClientError as error:
-            _log.warning("progress of query %s was not reported: %s", self.query, error)
 
 
 def ended_at(text: str | None, selection: Selection) -> Offsets | None:
