@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import main
-from proxy.cli.spark import _connection, pairs
+from proxy.cli.spark import connection, pairs
 from proxy.errors import OrderlaneError
 from thin_client.spark.jobs.words import sentence, with_defaults
 
@@ -48,9 +48,9 @@ def test_pairs_have_a_name_and_may_hold_more_of_the_equals_sign() -> None:
 
 
 def test_a_file_for_tls_means_tls() -> None:
-    plain = _connection("proxy:9713", None, ca=None, certificate=None, key=None)
+    plain = connection("proxy:9713", None, ca=None, certificate=None, key=None)
     assert plain == {"servers": "proxy:9713"}
-    secret = _connection("proxy:9713", "word", ca=Path("ca.pem"), certificate=None, key=None)
+    secret = connection("proxy:9713", "word", ca=Path("ca.pem"), certificate=None, key=None)
     assert secret == plain | {"token": "word", "tls": "true", "tlsCa": "ca.pem"}
 
 
