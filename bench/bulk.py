@@ -5,8 +5,8 @@ again and again, as fast as the proxy lets it, and drops what it gets; the proxy
 clients is what keeps it back. Two loads:
 
 - ``full``: the consumer works through a backlog as fast as it can: what counts is its throughput;
-- ``paced``: messages arrive at a fixed rate, far below that: what counts is the time from the
-  producer's call to the handler.
+- ``paced``: messages arrive at a fixed rate, far below that: what counts is the time from when a
+  message was due to its handler.
 
 A round is a stretch without the reader (``alone``) and one with it (``beside``), in random order,
 one right after the other in the same processes: a slow minute of the machine meets both alike.

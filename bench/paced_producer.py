@@ -1,8 +1,8 @@
 """A producer as a process of its own: ``python -m bench.paced_producer``.
 
-It sends small batches at a steady rate until SIGTERM, through the proxy, whatever becomes of them:
-a slow answer does not slow the arrivals down, as far as a few requests under way go. Bodies say
-when they were sent.
+Messages are due at a steady rate, whatever becomes of those before: what is due goes in one request
+once the one before is answered. Bodies say when their message was due, as ``sent_ns``, so that a
+slow answer counts for all that waited for it. Ends with SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import uvloop
 
 from bench.bulk import BODY_BYTES, KEYS
 from broker_core.clock import now_ns
-from broker_core.tasks import spawn
 from thin_client import AsyncProducer, Outgoing
 
-_EVERY_S = 0.01
+_EVERY_S, _MOST = 0.005, 1_000
 _PAD = "x" * (BODY_BYTES - 60)
 
 
@@ -38,20 +37,19 @@ async def _send(proxy: str, topic: str, rate: float) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     began_ns, sent = now_ns(), 0
     async with AsyncProducer(proxy) as producer:
-        under_way: set[asyncio.Task[list[str]]] = set()
         while not ended.is_set():
-            due = int((now_ns() - began_ns) / 1e9 * rate) - sent
-            if due > 0:
-                batch = [_message(topic, sent + number) for number in range(due)]
-                sent += due
-                under_way.add(task := spawn(producer.send_batch(batch), name="send"))
-                task.add_done_callback(under_way.discard)
+            due = int((now_ns() - began_ns) / 1e9 * rate)
+            if due > sent:
+                numbers = range(sent, min(due, sent + _MOST))
+                due_ns = [began_ns + int(number / rate * 1e9) for number in numbers]
+                batch = [_message(topic, *each) for each in zip(numbers, due_ns, strict=True)]
+                await producer.send_batch(batch)
+                sent = numbers.stop
             await asyncio.sleep(_EVERY_S)
-        await asyncio.gather(*under_way)
 
 
-def _message(topic: str, number: int) -> Outgoing:
-    body = orjson.dumps({"n": number, "sent_ns": now_ns(), "pad": _PAD})
+def _message(topic: str, number: int, due_ns: int) -> Outgoing:
+    body = orjson.dumps({"n": number, "sent_ns": due_ns, "pad": _PAD})
     return Outgoing(topic, body, key=f"key-{number % KEYS}")
 
 
