@@ -141,9 +141,14 @@ def _select_all(entries: bytes, max_bytes: int) -> tuple[list[tuple[int, int]], 
 
     All entries at a time: one by one they would take longer than the reading.
     """
-    fields = struct.unpack(f">{'qiq' * (len(entries) // ENTRY.size)}", entries)
-    places, sizes = fields[0::3], fields[1::3]
-    ends = list(accumulate(sizes))
+    first_size = max(1, ENTRY.unpack_from(entries)[1])
+    likely = 2 * (max_bytes // first_size + 1)
+    for some in (entries[: likely * ENTRY.size], entries):
+        fields = struct.unpack(f">{'qiq' * (len(some) // ENTRY.size)}", some)
+        places, sizes = fields[0::3], fields[1::3]
+        ends = list(accumulate(sizes))
+        if ends[-1] > max_bytes or len(some) == len(entries):
+            break
     messages = max(1, bisect_right(ends, max_bytes))
     last = messages - 1
     if places[last] + sizes[last] - places[0] == ends[last]:  # nothing between them

@@ -20,6 +20,8 @@ MAX_READ_BYTES = 1024 * 1024
 MAX_READ_MESSAGES = 4096
 #: An even share of the answer is read at once, but not less than this.
 _MIN_READ_BYTES = 64 * 1024
+#: An answer is full once less than this part of it is free.
+_LEAST_PART = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class BulkAnswer:
         self._share = min(MAX_READ_BYTES, max(_MIN_READ_BYTES, max_bytes // max(1, len(offsets))))
         self._turns = deque(range(len(offsets)))
         self._free = max_bytes  # neither held nor promised to a read under way
+        self._least = max_bytes // _LEAST_PART  # what is left of a full answer is no read worth
         self._overshot = False
 
     @property
@@ -67,8 +70,8 @@ class BulkAnswer:
         return sum(len(chunk) for part in self.parts for chunk in part.chunks)
 
     def next_read(self) -> Read | None:
-        """What to read now; None if nothing is left to read, or room for nothing."""
-        if not self._turns or self._free <= 0:
+        """What to read now; None if nothing is left to read, or room for next to nothing."""
+        if not self._turns or self._free <= self._least:
             return None
         return self._read(self._turns.popleft())
 

@@ -15,7 +15,7 @@ SECOND = 1_000_000_000
 #: Thin clients are being served if one got messages so short a time ago.
 BESIDE_NS = SECOND
 #: A portion, as a time at the rate, and at least in bytes. The bucket holds one.
-_PORTION_NS = 20_000_000
+_PORTION_NS = 50_000_000
 _MIN_PORTION_BYTES = 65_536
 
 

@@ -62,6 +62,16 @@ def test_b2_reads_stop_at_the_limit_of_bytes_and_one_may_overshoot() -> None:
     assert answer.size_bytes == 300_000
 
 
+def test_b2_an_answer_that_is_nearly_full_is_full() -> None:
+    """A read of what is left would bring too little, or a message that does not fit."""
+    for left, more in ((MIB // 16, False), (MIB // 16 + 1, True)):
+        answer = BulkAnswer([0], max_bytes=MIB)
+        read = answer.next_read()
+        assert read is not None
+        give(answer, read, MIB - left, count=9)
+        assert (answer.next_read() is not None) is more
+
+
 def test_b2_what_a_read_does_not_use_is_there_for_others() -> None:
     answer = BulkAnswer([0, 0], max_bytes=70_000)
     one, two = answer.next_read(), answer.next_read()

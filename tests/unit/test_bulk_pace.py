@@ -59,8 +59,8 @@ def test_the_rate_holds_over_a_while_whatever_single_reads_bring(overshoot: floa
     )
 
 
-def test_a_portion_is_a_fiftieth_of_a_second_but_not_tiny() -> None:
-    assert BulkPace(20 * MB, None).take(WANTED, 0, served_ns=None) == 400_000
+def test_a_portion_is_a_twentieth_of_a_second_but_not_tiny() -> None:
+    assert BulkPace(20 * MB, None).take(WANTED, 0, served_ns=None) == 1_000_000
     assert BulkPace(1000, None).take(WANTED, 0, served_ns=None) == 65_536
     assert BulkPace(20 * MB, None).take(3, 0, served_ns=None) == 3
 
@@ -80,7 +80,7 @@ def test_idleness_saves_one_portion_at_most() -> None:
     pace = BulkPace(20 * MB, None)
     pace.take(WANTED, 0, served_ns=None)
     hour = 3600 * SECOND
-    assert pace.take(WANTED, hour, served_ns=None) == 400_000
+    assert pace.take(WANTED, hour, served_ns=None) == 1_000_000
     assert pace.take(WANTED, hour, served_ns=None) == 0
 
 
@@ -92,7 +92,7 @@ def test_beside_clients_the_lower_rate_holds_and_a_second_after_the_other_one() 
     assert reading.go_on(5 * SECOND, served=True) == pytest.approx(50 * MB, rel=0.05)
 
     pace = BulkPace(None, 10 * MB)
-    assert pace.take(WANTED, 5 * SECOND, served_ns=5 * SECOND - BESIDE_NS + 1) == 200_000
+    assert pace.take(WANTED, 5 * SECOND, served_ns=5 * SECOND - BESIDE_NS + 1) == 500_000
     assert pace.take(WANTED, 5 * SECOND, served_ns=5 * SECOND) == 0
     assert pace.take(WANTED, 5 * SECOND, served_ns=5 * SECOND - BESIDE_NS) == WANTED
 
@@ -101,7 +101,7 @@ def test_what_was_read_without_a_limit_is_no_debt_when_clients_come() -> None:
     pace = BulkPace(None, 10 * MB)
     assert pace.take(WANTED, SECOND, served_ns=None) == WANTED
     pace.settle(WANTED, WANTED)
-    assert pace.take(WANTED, 2 * SECOND, served_ns=2 * SECOND) == 200_000
+    assert pace.take(WANTED, 2 * SECOND, served_ns=2 * SECOND) == 500_000
 
 
 @given(
