@@ -94,9 +94,9 @@ def _row(message: StoredMessage, part: Slice, *, headers: bool) -> dict[str, Any
         "messageId": properties.get(UNIQ_KEY) or message.offset_message_id,
     }
     if headers:
-        row["headers"] = [
-            {"key": name, "value": text.encode()} for name, text in properties.items()
-        ]
+        own = user_properties(properties) or {}
+        row["headers"] = [{"key": name, "value": text.encode()} for name, text in own.items()]
+        row["headers"] = row["headers"] or None
     return row
 
 

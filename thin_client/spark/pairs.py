@@ -38,25 +38,33 @@ class Pairs:
 
     def maps(self) -> pa.Array:
         """The application's own properties of each row, as a map."""
-        own = np.array([name not in RESERVED_PROPERTIES for name in self.names], bool)
-        chosen = np.flatnonzero(own[self.kind]) if own.any() else np.zeros(0, np.int64)
-        keys = self.parts.take(indices(self.name_at[chosen]))
-        values = self.parts.take(indices(self.name_at[chosen] + 2))
-        return pa.MapArray.from_arrays(self._offsets(chosen), keys, values)
+        own = self._own()
+        keys, values = self._texts(own)
+        return pa.MapArray.from_arrays(pa.array(self._offsets(own)), keys, values)
 
     def headers(self, kind: pa.DataType) -> pa.Array:
-        """All properties of each row, as a list of structs of the type *kind*."""
-        keys = self.parts.take(indices(self.name_at))
-        values = self.parts.take(indices(self.name_at + 2)).cast(pa.binary())
-        fields = list(kind.value_type)
-        structs = pa.StructArray.from_arrays([keys, values], fields=fields)
-        offsets = self._offsets(np.arange(len(self.row)))
-        return pa.ListArray.from_arrays(offsets, structs, type=kind)
+        """The same as a list of structs of the type *kind*; null where there are none."""
+        own = self._own()
+        keys, values = self._texts(own)
+        structs = pa.StructArray.from_arrays(
+            [keys, values.cast(pa.binary())], fields=list(kind.value_type)
+        )
+        offsets = self._offsets(own)
+        none = pa.array(offsets[1:] == offsets[:-1])
+        return pa.ListArray.from_arrays(pa.array(offsets), structs, type=kind, mask=none)
 
-    def _offsets(self, chosen: np.ndarray) -> pa.Array:
+    def _own(self) -> np.ndarray:
+        own = np.array([name not in RESERVED_PROPERTIES for name in self.names], bool)
+        return np.flatnonzero(own[self.kind]) if own.any() else np.zeros(0, np.int64)
+
+    def _texts(self, chosen: np.ndarray) -> tuple[pa.Array, pa.Array]:
+        names = self.name_at[chosen]
+        return self.parts.take(indices(names)), self.parts.take(indices(names + 2))
+
+    def _offsets(self, chosen: np.ndarray) -> np.ndarray:
         offsets = np.zeros(self.rows + 1, np.int32)
         np.cumsum(np.bincount(self.row[chosen], minlength=self.rows), out=offsets[1:])
-        return pa.array(offsets)
+        return offsets
 
 
 def pairs_of(properties: pa.Array) -> Pairs | np.ndarray:

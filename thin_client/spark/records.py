@@ -217,7 +217,7 @@ class _Decoder:
         return pa.record_batch(columns, schema=self._schema)
 
     def _row(self, message: StoredMessage) -> tuple[Any, ...]:
-        properties = message.properties
+        own = [pair for pair in message.properties.items() if pair[0] not in RESERVED_PROPERTIES]
         return (
             message.key,
             message.body,
@@ -227,9 +227,9 @@ class _Decoder:
             message.store_ms,
             message.born_ms,
             message.tag,
-            [pair for pair in properties.items() if pair[0] not in RESERVED_PROPERTIES],
+            own,
             message.message_id,
-            [{"key": name, "value": text.encode()} for name, text in properties.items()],
+            [{"key": name, "value": text.encode()} for name, text in own] or None,
         )
 
 
