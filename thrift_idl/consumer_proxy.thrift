@@ -180,7 +180,10 @@ struct FetchRequest {
      * as an answer holds.
      */
     10: optional i32 maxBatchSize,
-    /** Milliseconds to wait when no queue has a message; 20 at least, 30,000 at most. */
+    /**
+     * Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
+     * least, 30,000 at most.
+     */
     11: optional i32 maxLingerTime,
     /** Name and version of the client library; for statistics only. */
     60: optional string version,

@@ -60,12 +60,12 @@ async def test_a_reader_above_the_limit_waits_and_then_goes_on(kind: int) -> Non
     ):
         offset = await use_up(client, kind=kind)
         before = now_ns()
-        following = await fetch(client, offset, kind=kind, linger_ms=20_000)
+        following = await fetch(client, offset, kind=kind, linger_ms=30_000)
         assert offset < following < COUNT
-        assert now_ns() - before < 10 * SECOND
+        assert now_ns() - before < 25 * SECOND, "it waits for its turn, not for its linger"
         counts = service.counts[Group(GROUP)]
         assert counts.read_bytes >= following * 900
-        assert 0.02 * SECOND <= counts.held_back_ns < 12 * SECOND
+        assert 0.02 * SECOND <= counts.held_back_ns < 27 * SECOND
 
 
 @pytest.mark.parametrize("beside", [RATE, None])
@@ -76,15 +76,17 @@ async def test_beside_thin_clients_bulk_readers_give_way(beside: int | None) -> 
         connect(it.port) as client,
     ):
         assert await fetch(client, 0, kind=1, linger_ms=20) == COUNT  # nobody else is there
-        pipeline = it.own()
-        it.feed(pipeline, keyed(0, "k"))
+        it.feed(it.own(), *(keyed(n, f"k{n}") for n in range(10)))
+        came = []
         async with connect(it.port) as thin:
-            pulled = await thin.call("pull", our_pull(GROUP, maxBatchSize=1))
-            assert len(pulled.messages) == 1
-        if beside is None:
-            assert await fetch(client, 0, kind=1, linger_ms=20) == COUNT
-        else:
-            assert 0 < await fetch(client, 0, kind=1, linger_ms=20) < COUNT
+            for _ in range(10):  # on a slow machine the clients of a second ago are gone by now
+                pulled = await thin.call("pull", our_pull(GROUP, maxBatchSize=1))
+                assert len(pulled.messages) == 1
+                came.append(await fetch(client, 0, kind=1, linger_ms=1000))
+                if came[-1] < COUNT:
+                    break
+        assert min(came) > 0
+        assert (min(came) < COUNT) is (beside is not None)
 
 
 async def test_fetches_without_a_queue_are_not_counted() -> None:

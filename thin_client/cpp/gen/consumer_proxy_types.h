@@ -1035,7 +1035,8 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
    */
   int32_t maxBatchSize;
   /**
-   * Milliseconds to wait when no queue has a message; 20 at least, 30,000 at most.
+   * Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
+   * least, 30,000 at most.
    */
   int32_t maxLingerTime;
   /**

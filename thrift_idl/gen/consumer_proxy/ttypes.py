@@ -1300,7 +1300,8 @@ class FetchRequest(object):
     consumerId, from the committed offset.
      - maxBatchSize: Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
     as an answer holds.
-     - maxLingerTime: Milliseconds to wait when no queue has a message; 20 at least, 30,000 at most.
+     - maxLingerTime: Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
+    least, 30,000 at most.
      - version: Name and version of the client library; for statistics only.
      - format: 0 (default): messages; 1: stored records.
      - token: Who is asking.

@@ -3307,7 +3307,8 @@ func (p *ConsumeStats) String() string {
 // consumerId, from the committed offset.
 //  - MaxBatchSize: Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
 // as an answer holds.
-//  - MaxLingerTime: Milliseconds to wait when no queue has a message; 20 at least, 30,000 at most.
+//  - MaxLingerTime: Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
+// least, 30,000 at most.
 //  - Version: Name and version of the client library; for statistics only.
 //  - Format: 0 (default): messages; 1: stored records.
 //  - Token: Who is asking.

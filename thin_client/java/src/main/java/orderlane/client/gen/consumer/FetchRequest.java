@@ -58,7 +58,8 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
      */
     MAX_BATCH_SIZE((short)10, "maxBatchSize"),
     /**
-     * Milliseconds to wait when no queue has a message; 20 at least, 30,000 at most.
+     * Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
+     * least, 30,000 at most.
      */
     MAX_LINGER_TIME((short)11, "maxLingerTime"),
     /**
@@ -421,14 +422,16 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * Milliseconds to wait when no queue has a message; 20 at least, 30,000 at most.
+   * Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
+   * least, 30,000 at most.
    */
   public int getMaxLingerTime() {
     return this.maxLingerTime;
   }
 
   /**
-   * Milliseconds to wait when no queue has a message; 20 at least, 30,000 at most.
+   * Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
+   * least, 30,000 at most.
    */
   public FetchRequest setMaxLingerTime(int maxLingerTime) {
     this.maxLingerTime = maxLingerTime;
