@@ -173,9 +173,9 @@ async def test_a_missing_token_is_named() -> None:
 # ---- data that is not there ---------------------------------------------------------------------
 
 
-async def lost(proxy: ScriptedProxy, part: Slice) -> DataLost:
+async def lost(proxy: ScriptedProxy, part: Slice, *, patience_s: float = 10.0) -> DataLost:
     with pytest.raises(DataLost) as caught:
-        await read(client_of(proxy), part)
+        await read(client_of(proxy, patience_s=patience_s), part)
     return caught.value
 
 
@@ -214,9 +214,16 @@ async def test_a_queue_that_is_gone_has_lost_all() -> None:
     async with ScriptedProxy() as proxy:
         proxy.script("fetch", answers(2))
         proxy.script("ranges", has(0, 9, qid="broker-a_1"), has(0, 9, qid="broker-a_1"))
-        error = await lost(proxy, Slice(TOPIC, QID, 2, 10))
+        error = await lost(proxy, Slice(TOPIC, QID, 2, 10), patience_s=0)
     assert error.first_there == 10
     assert "not there any more" in str(error)
+
+
+async def test_a_queue_whose_broker_starts_anew_is_waited_for() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(2), answers(2), answers(3, 2))
+        proxy.script("ranges", has(0, 9, qid="broker-a_1"), refuses)
+        assert await read(client_of(proxy), Slice(TOPIC, QID, 2, 3)) == [stored(2)]
 
 
 async def test_an_empty_answer_is_no_loss_while_the_queue_goes_on() -> None:

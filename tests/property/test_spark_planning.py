@@ -23,7 +23,7 @@ from thin_client.spark.offsets import (
     to_json,
 )
 from thin_client.spark.options import ReadOptions
-from thin_client.spark.planning import moved_topics, plan_batch, plan_stream, split
+from thin_client.spark.planning import moved, plan_batch, plan_stream, split
 
 QUEUES: list[Queue] = [
     (topic, f"broker-{each}") for topic in ("a", "b") for each in "a_0 b_1".split()
@@ -169,7 +169,7 @@ def test_batch_by_batch_a_stream_reads_what_is_there_once(
         plan = plan_stream(
             offsets,
             target.offsets,
-            [each for each in found if each.topic in moved_topics(offsets, target.offsets)],
+            [each for each in found if each.queue in moved(offsets, target.offsets)],
             selection=read.selection,
             min_partitions=min_partitions,
         )

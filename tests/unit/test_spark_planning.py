@@ -14,7 +14,7 @@ from thin_client.spark.planning import (
     MessagesGone,
     Plan,
     backlog,
-    moved_topics,
+    moved,
     plan_batch,
     plan_stream,
     split,
@@ -119,7 +119,7 @@ def test_a_topic_that_is_no_longer_asked_for_keeps_its_position_and_lost_nothing
 
 def test_a_batch_that_was_decided_on_is_read_whatever_is_asked_for_now() -> None:
     start, end = {"b": {"x_0": 3}}, {"b": {"x_0": 5}}
-    assert moved_topics(start, end) == ["b"]
+    assert moved(start, end) == [("b", "x_0")]
     planned = plan_stream(start, end, [state(0, 8, topic="b")], selection=A)
     assert planned == Plan([Slice("b", "x_0", 3, 5)], [])
 
@@ -231,6 +231,14 @@ def test_available_now_ends_at_what_was_there_when_it_began() -> None:
     last = target(now, first, *later)
     assert last == {"a": {"x_0": 5, "x_1": 0}}, "less than the minimum: it has to end"
     assert target(now, last, *later) == last
+
+
+def test_available_now_leaves_a_queue_that_was_away_to_the_next_run() -> None:
+    now = admission()
+    now.end_at([state(0, 5)])
+    start = {"a": {"x_0": 5, "x_1": 3}}
+    back = now.target(start, [state(0, 5), state(0, 9, "x_1")], now_s=0)
+    assert (back.offsets, back.losses) == (start, [])
 
 
 def test_available_now_ends_also_where_retention_takes_what_it_found() -> None:

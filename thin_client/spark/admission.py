@@ -42,7 +42,7 @@ class Admission:
 
         Caller: ``latestOffset``. Affects: since when a small batch waits.
         """
-        found = backlog(start, self._within(states), self._options.selection)
+        found = backlog(start, self._within(states, start), self._options.selection)
         total = sum(each.size for each in found.waiting)
         if limited and self._is_held(total, now_s):
             return Target(sorted_offsets(flat(start).items()), found.losses)
@@ -55,11 +55,15 @@ class Admission:
         ]
         return Target(sorted_offsets([*found.kept.items(), *ends]), found.losses)
 
-    def _within(self, states: Iterable[QueueState]) -> Iterable[QueueState]:
-        """The states as the snapshot lets them be seen: queues that came later are not there."""
+    def _within(
+        self, states: Iterable[QueueState], start: Mapping[str, Mapping[str, int]]
+    ) -> Iterable[QueueState]:
+        """The states as the snapshot lets them be seen. Queues that came later are not there; one
+        that was away when it was taken, and is back, waits for the next query.
+        """
         if self._snapshot is None:
             return states
-        caps = self._snapshot
+        caps = {**flat(start), **self._snapshot}
         return [
             replace(state, begin=min(state.begin, end), end=end)
             for state in states

@@ -40,7 +40,7 @@ _LINGER_MS = 2_000
 #: What a message with little in its body takes in the log; the first answer tells better.
 _FIRST_GUESS_BYTES = 512
 _STORED_FORMAT = 1
-_UNAUTHORIZED = 401
+_UNAUTHORIZED, _NOT_FOUND = 401, 404
 _QUEUE_OFFSET = struct.Struct(">q")
 _QUEUE_OFFSET_AT = 20
 _HEAD_BYTES = _QUEUE_OFFSET_AT + _QUEUE_OFFSET.size
@@ -205,6 +205,9 @@ class BulkClient:
     def _expect_more(self, part: Slice, offset: int, stalled: _Stall) -> None:
         """After an answer without records: return if some may come, else raise."""
         state = self._state(part)
+        if state is None and stalled.lasts_s() < self._patience_s:
+            stalled.wait()  # its broker may be starting anew
+            return
         if state is None or state.end <= offset:
             raise self._lost(part, offset, part.end)
         if state.begin > offset:
@@ -233,7 +236,12 @@ class BulkClient:
         return DataLost(rest, min(max(first_there, offset + 1), part.end), reason)
 
     def _state(self, part: Slice) -> QueueState | None:
-        found = self.ranges([part.topic])
+        try:
+            found = self.ranges([part.topic])
+        except Refused as error:
+            if error.code != _NOT_FOUND:
+                raise
+            return None
         return next((each for each in found if each.qid == part.qid), None)
 
     def _ask(

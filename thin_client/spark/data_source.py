@@ -53,7 +53,7 @@ from thin_client.spark.planning import (
     Loss,
     MessagesGone,
     Plan,
-    moved_topics,
+    moved,
     plan_batch,
     plan_stream,
     told,
@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             plan = plan_stream(
                 start,
                 end,
-                self._queues.of(moved_topics(start, end)),
+                self._queues.of(moved(start, end)),
                 selection=self._options.selection,
                 min_partitions=self._options.min_partitions,
                 max_records=self._options.max_records_per_partition,

@@ -104,7 +104,7 @@ def plan_stream(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> Plan:
-    """The batch between two offsets of a stream; *states* are those of ``moved_topics`` now."""
+    """The batch between two offsets of a stream; *states* are those of ``moved`` now."""
     positions, there = flat(start), by_queue(states)
     slices: list[Slice] = []
     losses: list[Loss] = []
@@ -146,12 +146,12 @@ def plan_batch(
     return Plan(split(slices, min_partitions, max_records), sorted(losses))
 
 
-def moved_topics(
+def moved(
     start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
-) -> list[str]:
-    """The topics of which a batch between two offsets has to know the queues."""
+) -> list[Queue]:
+    """The queues of which a batch between two offsets has to know the states."""
     before = flat(start)
-    return sorted({queue[0] for queue, last in flat(end).items() if before.get(queue) != last})
+    return sorted(queue for queue, last in flat(end).items() if before.get(queue) != last)
 
 
 def split(

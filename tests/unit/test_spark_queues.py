@@ -1,0 +1,92 @@
+"""Which queues a query finds, and which it waits for: the proxy is a list of answers here."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from thin_client.errors import Refused
+from thin_client.spark import queues
+from thin_client.spark.bulk_client import BulkClient
+from thin_client.spark.offsets import QueueState
+from thin_client.spark.queues import Queues
+from thin_client.spark.selection import Selection
+
+A0, A1, B0 = (QueueState(*name, 0, 9) for name in (("a", "x_0"), ("a", "x_1"), ("b", "x_0")))
+BOTH = Selection(subscribe=("a", "b"))
+
+
+class Proxy:
+    """Has one list of queues after the other, and then the last; a topic without any is unknown."""
+
+    def __init__(self, *there: list[QueueState]) -> None:
+        self.there = list(there)
+        self.asked = 0
+
+    def topics(self) -> list[str]:
+        raise Refused(404, "a topic of the group is gone")
+
+    def ranges(self, topics: list[str], timestamp_ms: int | None = None) -> list[QueueState]:
+        now = self.there[0]
+        if missing := set(topics) - {state.topic for state in now}:
+            raise Refused(404, f"there is no topic {missing.pop()}")
+        self.asked += 1
+        if len(self.there) > 1:
+            del self.there[0]
+        return [state for state in now if state.topic in topics]
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "LOOK_S", 0.0)
+
+
+def of(proxy: Any, selection: Selection, *, patience_s: float = 60.0) -> Queues:
+    return Queues(cast(BulkClient, proxy), selection, patience_s=patience_s)
+
+
+def test_a_queue_that_was_read_before_is_waited_for() -> None:
+    proxy = Proxy([A0], [A0], [A0, A1])
+    assert of(proxy, Selection(subscribe=("a",))).states(known=[A0.queue, A1.queue]) == [A0, A1]
+    assert proxy.asked == 3
+
+
+def test_a_queue_that_stays_away_is_waited_for_once() -> None:
+    proxy = Proxy([A0])
+    found = of(proxy, Selection(subscribe=("a",)), patience_s=0)
+    for times in (1, 2):
+        assert found.states(known=[A0.queue, A1.queue]) == [A0]
+        assert proxy.asked == times
+    proxy.there = [[A0, A1], [A0]]
+    found._patience_s = 60.0
+    assert found.states(known=[A0.queue, A1.queue]) == [A0, A1]
+    proxy.there = [[A0], [A0, A1]]
+    assert found.states(known=[A0.queue, A1.queue]) == [A0, A1], "back, it is waited for again"
+
+
+def test_what_is_no_longer_asked_for_is_not_waited_for() -> None:
+    proxy = Proxy([A0])
+    assert of(proxy, Selection(subscribe=("a",))).states(known=[A0.queue, B0.queue]) == [A0]
+    assert proxy.asked == 1
+
+
+def test_a_topic_that_vanished_keeps_no_other_from_being_read() -> None:
+    proxy = Proxy([A0, A1])
+    assert of(proxy, BOTH, patience_s=0).states(known=[A0.queue, B0.queue]) == [A0, A1]
+    pattern = Selection(pattern="a|b")
+    assert of(proxy, pattern, patience_s=0).states(known=[A0.queue, B0.queue]) == [A0, A1]
+
+
+def test_a_topic_that_never_was_there_is_refused() -> None:
+    for known in ([], [A0.queue]):
+        with pytest.raises(Refused, match="there is no topic b"):
+            of(Proxy([A0]), BOTH).states(known=known)
+
+
+def test_a_planned_batch_waits_for_its_own_queues() -> None:
+    proxy = Proxy([A0, B0], [A0, A1, B0])
+    found = of(proxy, Selection(subscribe=("b",)))
+    assert found.of([A1.queue]) == [A1]
+    assert of(Proxy([B0]), BOTH, patience_s=0).of([A1.queue, B0.queue]) == [B0]
+    assert found.of([]) == []
