@@ -75,9 +75,11 @@ def _judge(figures: Figures, *, workers: int) -> Judgement:
             f"{figures.mistyped:,} values are of another type than most{joined}: as a key 1 and"
             ' "1" are the same'
         )
-    if figures.max_speedup < workers and figures.busiest_chain:
+    if figures.max_speedup < workers and figures.heaviest:
+        keyless = figures.heaviest > max((hot.messages for hot in figures.hottest), default=0)
+        which = "what lacks the key in one queue is" if keyless else "one key holds"
         cautions.append(
-            f"one chain holds {_percent(figures.busiest_chain / figures.messages)} of all messages,"
+            f"{which} {_percent(figures.heaviest / figures.messages)} of all messages,"
             f" so at most {figures.max_speedup:.1f} of {workers} handlers can be busy on average"
         )
     return Judgement(figures.candidate, not (no_order or too_few), cautions)

@@ -83,6 +83,9 @@ class Figures:
     scattered_messages: int
     busiest_chain: int
     """Messages of the longest chain over the whole history: one key in one queue."""
+    heaviest: int
+    """Messages that are handled one at a time: those of the hottest key, if they all stood in one
+    queue, or of the longest chain without a key."""
     max_speedup: float
     """At most so many handlers are busy, whatever their number up to that of the report."""
     in_time: ChainLengths
@@ -136,6 +139,7 @@ def figures_of(tally: Tally, *, workers: int) -> Figures:
     keys = tally.keys
     messages, keyed = sum(tally.kinds.values()), measures.total(keys)
     missing = sum(tally.kinds.get(kind, 0) for kind in _KEYLESS)
+    heaviest = max(tally.busiest, max(keys, default=0))
     usual = max((n for kind, n in tally.kinds.items() if kind not in _KEYLESS), default=0)
     return Figures(
         candidate=tally.candidate,
@@ -158,16 +162,17 @@ def figures_of(tally: Tally, *, workers: int) -> Figures:
         scattered_keys=tally.scattered_keys,
         scattered_messages=tally.scattered_messages,
         busiest_chain=tally.busiest,
-        max_speedup=_speedup(messages, tally.busiest, workers),
+        heaviest=heaviest,
+        max_speedup=_speedup(messages, heaviest, workers),
         in_time=ChainLengths.of(tally.in_time),
         in_offsets=ChainLengths.of(tally.in_offsets),
         hottest=[_as_read(hot, keyed) for hot in tally.hottest],
     )
 
 
-def _speedup(messages: int, busiest: int, workers: int) -> float:
+def _speedup(messages: int, heaviest: int, workers: int) -> float:
     """What is in no order at all keeps everyone busy."""
-    return min(float(workers), messages / busiest) if busiest else float(workers)
+    return min(float(workers), messages / heaviest) if heaviest else float(workers)
 
 
 def _as_read(hot: HotKey, keyed: int) -> HottestKey:

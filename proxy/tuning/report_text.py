@@ -39,7 +39,7 @@ def _lines(report: TuningReport) -> Iterator[str]:
     yield from _table(_COLUMNS, map(_row, report.candidates))
     yield ""
     yield (
-        f"*speed-up*: how many of {report.workers} handlers can be busy on average, as a chain is"
+        f"*speed-up*: how many of {report.workers} handlers can be busy on average, as a key is"
         " handled one message at a time. *wait*: messages behind another of their key among"
         f" {windows.offsets:,} of a queue. *evenness*: normalised entropy, 1 if all keys are alike."
         f" Messages without the key: `{report.missing_key}`."

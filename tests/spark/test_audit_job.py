@@ -24,6 +24,9 @@ from tests.support.spark_verbs import run_verb
 from thin_client.spark.jobs.audit import audit
 from thin_client.spark.options import OptionError
 
+#: Whoever comes first waits for the session as well.
+pytestmark = pytest.mark.timeout(600)
+
 _BUG = "the next of a key is pushed before the one before has finished"
 
 

@@ -18,10 +18,12 @@ from tests.support.spark_verbs import run_verb
 from thin_client.spark.jobs.key_profile import Plan, key_profile, profile_rows
 from thin_client.spark.options import OptionError
 
+#: Whoever comes first waits for the session as well.
+pytestmark = pytest.mark.timeout(600)
+
 _QUEUES = 4
 
 
-@pytest.mark.timeout(600)
 def test_flights_are_profiled_as_the_file_counts(
     spark: Any, gateway: SparkGateway, tmp_path: Path, full: bool
 ) -> None:

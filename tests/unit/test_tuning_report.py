@@ -39,9 +39,10 @@ def test_the_finest_key_that_keeps_order_is_advised() -> None:
     carrier, aircraft = made.advice.judgements
     assert not carrier.keeps_order
     assert "1 of 1 keys stand in several queues (100 % of" in carrier.cautions[0]
+    assert "at most 1.0 of 64 handlers" in carrier.cautions[1]
     assert aircraft.keeps_order
     assert aircraft.cautions == [
-        "one chain holds 5 % of all messages, so at most 20.0 of 64 handlers can be busy on average"
+        "one key holds 5 % of all messages, so at most 20.0 of 64 handlers can be busy on average"
     ]
 
 
@@ -54,6 +55,10 @@ def test_a_key_that_many_messages_lack_is_not_advised() -> None:
     assert made.advice.judgements[0].cautions[0] == (
         "6 messages (11.8 %) have no such key, 1 of them because their body is no JSON;"
         " the setting missing_key says what becomes of them"
+    )
+    assert made.advice.judgements[0].cautions[1] == (
+        "what lacks the key in one queue is 11.8 % of all messages, so at most 8.5 of 64 handlers"
+        " can be busy on average"
     )
     assert made.candidates[0].kinds == {"number": 45, "null": 5, "unreadable": 1}
 
