@@ -128,6 +128,7 @@ def test_filters_decide_what_is_read_if_they_are_asked_to(
         pushed = frame(spark, gateway, topic, filterPushdown="true").where(condition)
         assert offsets(pushed) == offsets(plain) == [("broker-a_1", n) for n in range(3, 7)]
         plan = pushed._jdf.queryExecution().optimizedPlan().toString()
+        assert offsets(frame(spark, gateway, topic).where(condition)) == offsets(plain)
         nothing = frame(spark, gateway, topic, filterPushdown="true").where("offset > 100")
         assert nothing.count() == 0
     finally:

@@ -34,13 +34,13 @@ def main() -> None:
     writer = stream.writeStream.format("parquet").option("path", archive)
     writer = writer.option("checkpointLocation", f"{archive}/checkpoint")
     writer.trigger(availableNow=True).start().awaitTermination()
+    archived = spark.read.parquet(archive)
     places = spark.sparkContext.parallelize(range(8), 8).mapPartitions(where).distinct().collect()
     said.write_text(
         json.dumps(
             {
                 "counted": {row["qid"]: row["count"] for row in counted},
-                "archived": spark.read.parquet(archive).select("qid", "offset").distinct().count(),
-                "rows": spark.read.parquet(archive).count(),
+                "archived": [tuple(row) for row in archived.select("qid", "offset").collect()],
                 "places": places,
             }
         )

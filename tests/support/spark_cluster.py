@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.processes import wait_until
-from tests.support.spark_site import spark_environment, spark_settings
+from tests.support.spark_site import SHORT_LIVED, spark_environment, spark_settings
 
 _PROGRAM = Path(__file__).with_name("cluster_program.py")
 _MASTER = "org.apache.spark.deploy.master.Master"
@@ -70,7 +70,7 @@ def processes(folder: Path) -> Iterator[Processes]:
         **spark_environment(),
         "SPARK_HOME": str(_spark_home()),
         "SPARK_DAEMON_MEMORY": "128m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_NO_DAEMONIZE": "1",
@@ -125,6 +125,7 @@ def cluster_settings(folder: Path, python: Path) -> dict[str, str]:
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
+        "spark.executor.extraJavaOptions": SHORT_LIVED,
         "spark.pyspark.python": str(python),
         "spark.pyspark.driver.python": str(python),
     }

@@ -27,7 +27,7 @@ lock: {renewal_s: 0.5, trust_s: 2, broker_lock_expiry_s: 4}
 """
 _HEAP = "1g"
 #: A Java process of some seconds is done before its best compiler would be: a quarter less time.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ def spark_settings(folder: Path) -> Mapping[str, str]:
         "spark.driver.memory": _HEAP,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder / 'derby'} {_SHORT_LIVED}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder / 'derby'} {SHORT_LIVED}",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
