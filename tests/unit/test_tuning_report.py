@@ -12,6 +12,7 @@ import pytest
 from proxy.tuning.key_profile import KeyProfile, Windows
 from proxy.tuning.report import TuningReport, report_of
 from proxy.tuning.report_text import markdown
+from tests.support.command_line import command_line
 
 
 def report(bodies: Iterable[tuple[int, Any]], *candidates: str, workers: int = 64) -> TuningReport:
@@ -144,3 +145,12 @@ def test_windows_and_profiles_that_do_not_fit_are_refused() -> None:
         Windows(offsets=0)
     with pytest.raises(ValueError, match="other candidates or windows"):
         KeyProfile(["KEY"]).merge(KeyProfile(["QID"]))
+
+
+def test_a_window_of_nothing_is_refused_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--topic", "orders", "--candidate", "KEY", "--out", "nowhere", "--window", "0")
+    with command_line(monkeypatch, capsys) as orderlane:
+        said = orderlane.problem("spark", "key-profile", *asked)
+    assert "spark key-profile: a window of time is 0 ms: at least 1 is needed" in said
