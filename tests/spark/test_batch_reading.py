@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from pyspark.errors import AnalysisException
 
 from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
+from tests.support.certificates import make_certificates
 from tests.support.spark_site import SparkGateway
 from thin_client.spark.data_source import BatchReader
 from thin_client.spark.options import ReadOptions
@@ -201,3 +204,18 @@ def test_columns_of_ones_own_are_refused(spark: Any, gateway: SparkGateway) -> N
 def test_a_topic_that_is_not_there_is_named(spark: Any, gateway: SparkGateway) -> None:
     with pytest.raises(AnalysisException, match=r"refused ranges: .*nothing-here"):
         frame(spark, gateway, "nothing-here").collect()
+
+
+def test_tls_and_a_token_reach_the_tasks(spark: Any, gateway: SparkGateway, tmp_path: Path) -> None:
+    """Tasks connect in processes of their own; without the token the query ends with a sentence."""
+    topic, files = gateway.a_topic(), make_certificates(tmp_path)
+    gateway.send(topic, [b"x"] * 4)
+    known = hashlib.sha256(b"let-me-in").hexdigest()
+    _, ready = gateway.start_proxy(
+        settings=f"listen: {{tls: {{certificate: {files.server}, key: {files.server_key}}}}}\n"
+        f"tokens: [{{name: spark, sha256: {known}}}]\n"
+    )
+    safe = {"servers": ready["thrift"], "tls": "true", "tlsCa": files.ca}
+    assert frame(spark, gateway, topic, **safe, token="let-me-in").count() == 4
+    with pytest.raises(AnalysisException, match=r"refused ranges: .*set the client's option token"):
+        frame(spark, gateway, topic, **safe).count()
