@@ -249,6 +249,17 @@ def test_available_now_ends_also_where_retention_takes_what_it_found() -> None:
     assert len(found.losses) == 1
 
 
+def test_available_now_is_at_its_end_where_it_begins_behind_what_it_found() -> None:
+    """Messages came after the snapshot, and before Spark asked where the latest ones are."""
+    now = admission(startingOffsets="latest")
+    now.end_at([state(0, 100), state(0, 5, "x_1")])
+    start = {"a": {"x_0": 103, "x_1": 5, "x_2": 1}}
+    found = now.target(start, [state(0, 105), state(0, 9, "x_1"), state(0, 2, "x_2")], now_s=0)
+    assert (found.offsets, found.losses) == (start, [])
+    anew = now.target(start, [state(0, 50), state(0, 9, "x_1"), state(0, 2, "x_2")], now_s=0)
+    assert [loss.queue for loss in anew.losses] == [("a", "x_0")], "this one is a new queue"
+
+
 def test_many_tasks_share_the_large_queues() -> None:
     slices = [Slice("a", "x_0", 0, 10), Slice("a", "x_1", 0, 90), Slice("a", "x_2", 5, 5)]
     assert split(slices, 4) == [

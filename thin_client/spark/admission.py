@@ -59,15 +59,17 @@ class Admission:
         self, states: Iterable[QueueState], start: Mapping[str, Mapping[str, int]]
     ) -> Iterable[QueueState]:
         """The states as the snapshot lets them be seen. Queues that came later are not there; one
-        that was away when it was taken, and is back, waits for the next query.
+        that was away when it was taken, and is back, waits for the next query. A query that begins
+        at the latest messages asks for them after the snapshot, so it may be at its end already.
         """
         if self._snapshot is None:
             return states
-        caps = {**flat(start), **self._snapshot}
+        caps, positions = self._snapshot, flat(start)
         return [
             replace(state, begin=min(state.begin, end), end=end)
             for state in states
-            if (end := min(state.end, caps.get(state.queue, -1))) >= 0
+            if (end := min(state.end, max(caps.get(at := state.queue, -1), positions.get(at, -1))))
+            >= 0
         ]
 
     def _is_held(self, waiting: int, now_s: float) -> bool:
