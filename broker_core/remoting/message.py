@@ -24,6 +24,7 @@ MAGIC_BLANK = 0xCBD43194
 
 #: Bytes of a V1 message with IPv4 hosts beside its body, topic and properties.
 FIXED_BYTES = 91
+_QUEUE_OFFSET_AT = 20
 #: Where the commit log writes the message's own place in it.
 PHYSICAL_OFFSET_AT = 28
 MAX_PROPERTIES_BYTES = 32767
@@ -248,6 +249,12 @@ def encode_stored(
     message += body
     message += tail
     return message
+
+
+def queue_offset_of(record: bytes) -> int:
+    """The queue offset of a stored message. Raises struct.error if it is cut short before."""
+    (offset,) = _LONG.unpack_from(record, _QUEUE_OFFSET_AT)
+    return int(offset)
 
 
 def store_ms_of(head: bytes) -> int:

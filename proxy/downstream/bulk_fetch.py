@@ -11,7 +11,7 @@ from broker_core.client import BrokerClient, PullResult
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName
-from broker_core.remoting.message import StoredMessage
+from broker_core.remoting.message import StoredMessage, queue_offset_of
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.bulk_answer import BulkAnswer, Read
 from proxy.core.retry_policy import MS
@@ -149,12 +149,11 @@ class BulkFetch:
             self._places.warn("fetch failed", error)
             answer.on_failure(read)
         else:
-            answer.on_read(
-                read,
-                pulled.records,
-                next_offset=pulled.next_offset,
-                end_offset=pulled.max_offset,
-            )
+            records, next_offset = pulled.records, pulled.next_offset
+            # Apache's brokers pass over what they are just deleting: B1 wants that told.
+            if records and (first := queue_offset_of(records)) > read.offset:
+                records, next_offset = b"", first
+            answer.on_read(read, records, next_offset=next_offset, end_offset=pulled.max_offset)
 
     # ---- messages -------------------------------------------------------------------------------
 

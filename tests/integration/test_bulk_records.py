@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from broker_core.client import PulledRecords
 from broker_core.clock import now_ns
 from broker_core.errors import ConnectionLost
+from broker_core.names import QueueName
 from broker_core.remoting.message import decode_messages
 from broker_core.tasks import spawn
 from tests.support.eventually import eventually
@@ -172,3 +176,29 @@ async def test_without_offsets_a_reader_has_its_share() -> None:
     async with bulk(broker) as (it, _), connect(it.port) as client:
         answer = await fetch(client, None)
         assert offsets_of(answer) == {"broker-a_0": (0, []), "broker-a_1": (3, [0, 1, 2])}
+
+
+class _DeletingBroker(FakeBrokerClient):
+    """As Apache's while it deletes a file of its log: what was in it is passed over."""
+
+    gone: range = range(0)
+
+    async def pull_records(
+        self, queue: QueueName, *, offset: int, max_messages: int, **given: Any
+    ) -> PulledRecords:
+        at = self.gone.stop if offset in self.gone else offset
+        most = max_messages - (at - offset)
+        return await super().pull_records(queue, offset=at, max_messages=most, **given)
+
+
+async def test_what_a_broker_passes_over_without_a_word_is_a_jump_as_well() -> None:
+    broker = _DeletingBroker(orders=1)
+    broker.store(*(message(n) for n in range(9)))
+    broker.most_pulled = 3
+    broker.gone = range(3, 5)
+    async with bulk(broker) as (it, _), connect(it.port) as client:
+        first = await fetch(client, {"broker-a_0": 0})
+        assert offsets_of(first) == {"broker-a_0": (3, [0, 1, 2])}
+        assert await fetch(client, {"broker-a_0": 3}) == {"broker-a_0": (5, b"")}
+        rest = await fetch(client, {"broker-a_0": 5})
+        assert offsets_of(rest) == {"broker-a_0": (9, [5, 6, 7, 8])}
