@@ -193,6 +193,15 @@ async def test_offsets_that_are_jumped_over_are_lost() -> None:
         assert "the oldest message is 7" in str(error)
 
 
+async def test_offsets_that_a_broker_says_it_has_and_does_not_give_are_lost_too() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(7))
+        proxy.script("ranges", has(0, 20))
+        error = await lost(proxy, Slice(TOPIC, QID, 3, 10))
+    assert error.first_there == 7
+    assert "passes over them, though its oldest message is 0" in str(error)
+
+
 async def test_a_loss_beyond_the_slice_ends_with_it() -> None:
     async with ScriptedProxy() as proxy:
         proxy.script("fetch", answers(70))

@@ -37,7 +37,7 @@ def test_an_archive_has_each_message_once_and_goes_on_where_it_was(
     given = options(gateway, topic, group, maxOffsetsPerTrigger="8")
     gateway.send(topic, [b"%d" % n for n in range(20)], key="k", tag="t", properties={"a": "1"})
     done = archive(spark, given, str(tmp_path / "archive"))
-    assert (done.rows, done.batches) == (20, 3)
+    assert (done.rows, done.batches) == (20, 4)  # the first one notes where it began
     assert places(spark, tmp_path / "archive") == expected(10, 10)
     assert gateway.committed(group, topic) == {"broker-a_0": 10, "broker-a_1": 10}
 
@@ -60,8 +60,8 @@ def test_a_batch_that_runs_again_replaces_what_it_wrote(
     gateway.send(topic, [b"%d" % n for n in range(12)])
     archive(spark, given, str(path))
     before = {each.name for each in path.rglob("*.parquet")}
-    (path / "_checkpoint" / "commits" / "1").unlink()
-    (path / "_checkpoint" / "commits" / ".1.crc").unlink(missing_ok=True)
+    (path / "_checkpoint" / "commits" / "2").unlink()
+    (path / "_checkpoint" / "commits" / ".2.crc").unlink(missing_ok=True)
     gateway.send(topic, [b"z"], queue=0)
     archive(spark, given, str(path))
     assert places(spark, path) == expected(7, 6)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tests.support.short_memory import ShortMemory, short_memory
 from thin_client.spark.bulk_client import DataLost
@@ -163,3 +164,26 @@ def test_a_micro_batch_that_is_planned_again_tells_what_was_deleted_meanwhile(
     assert (task.value.start, task.value.end) == (oldest, 20)
     for reader in (strict, lenient):
         reader.stop()
+
+
+def test_what_is_deleted_while_a_first_batch_is_tried_again_is_told(
+    forgetful: ShortMemory,
+) -> None:
+    """Spark asks then where the query begins, and notes only where its batches end."""
+    given = options_of(forgetful, startingOffsets="earliest")
+    topic = given["subscribe"]
+    forgetful.fill(topic, 20)
+    killed, again = (StreamReader(ReadOptions.parse(given, streaming=True)) for _ in range(2))
+    start = killed.initialOffset()
+    end = killed.latestOffset(start, ReadAllAvailable())
+    killed.partitions(start, end)
+    killed.stop()
+
+    forgetful.fill(topic, 5)
+    forgetful.forget()
+    oldest = oldest_of(forgetful, topic)
+    assert oldest < 20
+    assert again.partitions(again.initialOffset(), end) == []
+    with pytest.raises(MessagesGone, match=f"deleted offsets 0 to {oldest - 1}"):
+        again.latestOffset(end, ReadAllAvailable())
+    again.stop()

@@ -97,14 +97,14 @@ def test_a_query_goes_on_from_its_checkpoint_and_reads_a_lost_batch_again(
     before, after = Seen(), Seen()
     run(spark, before, tmp_path / "checkpoint", **options, maxOffsetsPerTrigger=8)
     assert before.places == places(first)
-    assert [len(batch) for batch in before.batches.values()] == [8, 8, 4]
+    assert [len(batch) for batch in before.batches.values()] == [0, 8, 8, 4]
 
-    (tmp_path / "checkpoint/commits/2").unlink()
-    (tmp_path / "checkpoint/commits/.2.crc").unlink(missing_ok=True)
+    (tmp_path / "checkpoint/commits/3").unlink()
+    (tmp_path / "checkpoint/commits/.3.crc").unlink(missing_ok=True)
     second = gateway.send(topic, [b"y"] * 5)
     options["servers"] = f"127.0.0.1:1,{gateway.servers}"  # nobody listens at the first
     run(spark, after, tmp_path / "checkpoint", **options)
-    assert after.batches == {2: before.batches[2], 3: places(second)}
+    assert after.batches == {3: before.batches[3], 4: places(second)}
     assert gateway.committed(group, topic) == {"broker-a_0": 13, "broker-a_1": 12}
 
 

@@ -78,7 +78,7 @@ def test_a_stream_that_runs_a_batch_again_gives_its_messages_their_names_again(
     found = stored(spark, gateway, there)
     names = {row.properties["sparkBatchId"] for row in found}
     assert (len(found), len({row.messageId for row in found}), len(names)) == (20, 10, 10)
-    assert all(name.startswith(f"{query}/0/") for name in names)
+    assert all(name.startswith(f"{query}/1/") for name in names)
 
 
 @pytest.mark.parametrize(

@@ -230,8 +230,10 @@ class BulkClient:
                 f"the queue ends at {state.end}: was the topic made anew?",
                 part.end,
             )
-        else:
+        elif state.begin > offset:
             reason = f"the oldest message is {state.begin}: the broker deletes old ones"
+        else:
+            reason = f"the broker passes over them, though its oldest message is {state.begin}"
         rest = Slice(part.topic, part.qid, offset, part.end)
         return DataLost(rest, min(max(first_there, offset + 1), part.end), reason)
 

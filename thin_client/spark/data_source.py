@@ -159,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._moves = options.starting.moves(options.strategy)
+        self._moves = options.starting.moves()
         self._admission = Admission(options)
         self._client = BulkClient(options.connecting)
         self._queues = Queues(self._client, options.selection)
@@ -201,14 +201,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
         """Where the next batch ends; *start* if there is nothing to read, or too little. All before
-        *start* was read in batches that have ended.
+        *start* was read in batches that have ended. The first batch of a query is empty, if it
+        would begin elsewhere when it is run again.
         """
         with sentences():
             self._pause()
             if start != self._initial:
                 self._report(start)
             elif not self._begun and self._moves:
-                # Spark notes where batches end, not where the first one begins: an empty one it is.
+                # Spark notes where batches end, not where the first one begins. An empty one it is,
+                # or what retention takes before that is run again would be missed by nobody.
                 self._begun = True
                 return start
             states = self._queues.states(known=flat(start))

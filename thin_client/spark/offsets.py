@@ -100,13 +100,13 @@ class Position:
                 + ("" if self.by_time else " (-2 for earliest, -1 for latest)")
             ) from None
 
-    def moves(self, strategy: Strategy) -> bool:
-        """Whether it may be elsewhere when it is asked for again: at what is then a queue's end."""
-        if self.by_time:
-            return strategy == "latest"
-        if isinstance(self.value, int):
-            return self.value == LATEST
-        return any(LATEST in queues.values() for queues in self.value.values())
+    def moves(self) -> bool:
+        """Whether it may be elsewhere when it is asked for again: retention moves a queue's
+        beginning, and what a time stands for; new messages move its end.
+        """
+        if self.by_time or isinstance(self.value, int):
+            return True
+        return any(each < 0 for queues in self.value.values() for each in queues.values())
 
     def check_names(self, queues: Iterable[Queue]) -> None:
         """Raises OptionError if it names what is not among *queues*."""
