@@ -18,7 +18,8 @@ from thin_client.spark.options import OptionError
 
 #: What a job sets unless it is told otherwise: a terminal, not a server, looks at what it writes.
 _DEFAULTS = {
-    "spark.log.level": "ERROR",
+    # What goes wrong is told as a sentence; --conf spark.log.level=WARN shows what led to it.
+    "spark.log.level": "OFF",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
