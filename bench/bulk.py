@@ -151,7 +151,7 @@ def _summary(load: str, arm: str, runs: Sequence[Run]) -> dict[str, Any]:
         "load": load,
         "arm": arm,
         "per_s": spread([run.per_s for run in of_arm], digits=0),
-        "per_s_ratio": spread([run.per_s / alone[run.round].per_s for run in of_arm])
+        "per_s_ratio": spread([run.per_s / max(alone[run.round].per_s, 1) for run in of_arm])
         if beside
         else None,
         "delay_ms": spread(delays) if delays else None,

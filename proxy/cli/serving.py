@@ -11,7 +11,9 @@ from typing import Any
 
 import uvloop
 
+from broker_core.tasks import cancel_and_wait, spawn
 from proxy.cli.allocator import keep_freed_memory
+from proxy.cli.garbage import look_at_young_objects_only, look_now_and_then
 from proxy.cli.output import print_json
 from proxy.history.record import History, HistoryWriter, NullHistory
 
@@ -25,6 +27,7 @@ def serve(running: AbstractAsyncContextManager[dict[str, Any]]) -> None:
     Leaving drains; a second signal stops at once.
     """
     keep_freed_memory()
+    look_at_young_objects_only()
     uvloop.run(_serve(running))
 
 
@@ -40,8 +43,10 @@ async def _serve(running: AbstractAsyncContextManager[dict[str, Any]]) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
+        looking = spawn(look_now_and_then(), name="look for garbage")
         print_json({"ready": True, **addresses})
         await stop.wait()
+        await cancel_and_wait(looking)
 
 
 def open_history(directory: Path | None, kind: str, *, parts: tuple[str, ...] = ()) -> History:
