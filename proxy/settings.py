@@ -238,7 +238,7 @@ class LimitSettings(SettingsGroup):
     """Bytes of message bodies held over all groups; reading from the brokers pauses above."""
     bulk_bytes_per_s: Bytes | None = None
     """Bytes a second that bulk readers of all groups may read; null: as fast as they can."""
-    bulk_bytes_per_s_beside_clients: Bytes | None = 16_777_216
+    bulk_bytes_per_s_beside_clients: Bytes | None = 8_388_608
     """The same while thin clients of this proxy get messages, and for a second after. With it a
     backfill slows them by less than a tenth, also where everything shares two cores; null: none."""
 
