@@ -142,7 +142,7 @@ def _select_all(entries: bytes, max_bytes: int) -> tuple[list[tuple[int, int]], 
     All entries at a time: one by one they would take longer than the reading.
     """
     first_size = max(1, ENTRY.unpack_from(entries)[1])
-    likely = 2 * (max_bytes // first_size + 1)
+    likely = 2 * (max(max_bytes, 0) // first_size + 1)
     for some in (entries[: likely * ENTRY.size], entries):
         fields = struct.unpack(f">{'qiq' * (len(some) // ENTRY.size)}", some)
         places, sizes = fields[0::3], fields[1::3]

@@ -77,7 +77,7 @@ async def test_every_status_of_a_read(tmp_path: Path) -> None:
 async def test_a_read_is_limited_in_bytes_but_gives_one_message(tmp_path: Path) -> None:
     store = opened(tmp_path)
     await put(store, b"a" * 500, b"b" * 500, b"c" * 500)
-    for limit, messages in ((1, 1), (1300, 2), (9999, 3)):
+    for limit, messages in ((-5, 1), (0, 1), (1, 1), (1300, 2), (9999, 3)):
         found = store.reader.read(TOPIC, 0, 0, max_messages=9, max_bytes=limit)
         assert (found.messages, found.next_offset) == (messages, messages)
     await store.close()
