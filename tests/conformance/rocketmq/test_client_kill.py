@@ -84,10 +84,15 @@ class BrokerHistory:
         self.renewed[queue.queue_id] = at
 
     def owner(self, queue_id: int, at: int) -> str | None:
-        """Whom the broker had given the queue at that time."""
+        """Whom the broker had given the queue last at that time.
+
+        One that gave it back counts until another has it: 4.9's client may begin with a message
+        in the moment in which its own unlock is on its way.
+        """
         changes = self.owners[queue_id]
         place = bisect_right(changes, at, key=lambda change: change.at)
-        return changes[place - 1].client_id if place else None
+        given = (change.client_id for change in reversed(changes[:place]))
+        return next((client_id for client_id in given if client_id is not None), None)
 
     def committed(self, queue_id: int, at: int) -> int:
         """The offset that the broker had of the group then."""
