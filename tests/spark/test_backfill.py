@@ -112,6 +112,8 @@ def test_a_job_that_failed_goes_on_with_the_day_that_was_not_whole(
         once = list(dict.fromkeys(found[f"k{which}"]))
         assert once == [str(n) for n in range(30) if n % 2 == which and n != 15]
     assert send(spark, gateway, source, topic, **plan) == 0
+    with pytest.raises(OptionError, match=r"holds the progress of .* order_by n, not of"):
+        send(spark, gateway, source, topic, **{**plan, "order_by": ("value",)})
 
 
 def test_a_rate_holds_for_all_tasks_together(

@@ -53,6 +53,19 @@ class Plan:
     keep_ids: bool = False
     progress: Path | None = None
 
+    def about(self) -> dict[str, str]:
+        """What of it decides which messages are sent, and in which order: a job that goes on has to
+        be told the same.
+        """
+        said = {
+            "select": ", ".join(self.select),
+            "where": self.where,
+            "order_by": ", ".join(self.order_by),
+            "sharding_path": self.sharding_path,
+            "keep_ids": "yes" if self.keep_ids else None,
+        }
+        return {name: text for name, text in said.items() if text}
+
 
 def backfill(
     spark: SparkSession, options: Mapping[str, str], path: str, *, topic: str, plan: Plan
@@ -64,10 +77,9 @@ def backfill(
     given = {**options, "topic": topic}
     WriteOptions.parse(given, streaming=False)  # before Spark reads anything
     _check(plan)
-    where = {} if plan.where is None else {"where": plan.where}
     progress = Progress.read(
         plan.progress,
-        {"path": path, "topic": topic, **where},
+        {"path": path, "topic": topic, **plan.about()},
         partitions=plan.partitions or spark.sparkContext.defaultParallelism,
         job=new_message_id(),
     )
