@@ -30,10 +30,12 @@ from proxy.downstream.producer_service import ProducerService
 from proxy.downstream.thrift_server import ThriftServer
 from proxy.errors import OrderlaneError
 from proxy.group_lane import GroupLane
+from proxy.group_settings import GroupSettings
 from proxy.history.record import History, NullHistory
 from proxy.lanes import Lanes
 from proxy.metrics import ProxyCollector
-from proxy.settings import GroupSettings, Settings, at_port, host_port
+from proxy.setting_types import at_port, host_port
+from proxy.settings import Settings
 from proxy.tls import server_context
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
 from broker_core.remoting.message import StoredMessage
-from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
+from proxy.core.effects import Effects, Nack, PipelineStatistics
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.ids import LeaseId
@@ -23,69 +22,11 @@ from proxy.core.job_chains import Job
 from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.starvation import READ_AHEAD, Starvation
+from proxy.group_settings import GroupSettings
 from proxy.history.record import History
+from proxy.lane_counts import TopicCounts
 from proxy.lane_history import LaneHistory
-from proxy.settings import GroupSettings
-
-
-@dataclass(slots=True)
-class TopicCounts:
-    """What happened to one topic of one group since the proxy started; all in messages."""
-
-    delivered: int = 0
-    acked: int = 0
-    nacked: int = 0
-    released: int = 0
-    expired: int = 0
-    fenced: int = 0
-    filtered: int = 0
-    dead_lettered: int = 0
-    parked: int = 0
-    near_retention: int = 0
-    missing_keys: int = 0
-    deleted_unread: int = 0
-    damaged_records: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """What a client says of one queue's leases. ``success`` and ``failed`` are offsets (DDMQ)."""
-
-    topic: str
-    qid: str
-    acked: Sequence[LeaseId] = ()
-    nacked: Sequence[Nack] = ()
-    released: Sequence[LeaseId] = ()
-    success: Sequence[int] = ()
-    failed: Sequence[int] = ()
-
-    @property
-    def named(self) -> list[int]:
-        """All lease ids and offsets in it."""
-        nacked = (nack.lease_id for nack in self.nacked)
-        return [*self.acked, *nacked, *self.released, *self.success, *self.failed]
-
-
-class LaneListener(Protocol):
-    """Who wants to know: upstream for dead letters and room, downstream for ready jobs."""
-
-    def on_ready(self, lane: GroupLane) -> None:
-        """Jobs may have become ready."""
-
-    def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
-        """*job* is given up: store its copy, then call ``lane.dead_lettered``."""
-
-    def on_refill(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
-        """Read the spilled messages of *refill*, then call ``lane.refilled``."""
-
-    def on_parking(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
-        """Keys of *pipeline*, or of that of its queue, are parked: something may be to do."""
-
-    def on_wanted(self, lane: GroupLane) -> None:
-        """A client came while this proxy takes no part in the group."""
-
-    def on_settled(self) -> None:
-        """Memory was freed, or a lease ended: paused readers and hand-overs look again."""
+from proxy.lane_listener import LaneListener, Verdicts
 
 
 @dataclass(slots=True, eq=False)
@@ -330,19 +271,7 @@ class GroupLane:
         at_ns: int = 0,
     ) -> None:
         """*nacks* are the verdicts that led to *effects*, *at_ns* is when they were applied."""
-        counts = self._count(pipeline)
-        counts.acked += len(effects.acked)
-        counts.nacked += len(effects.nacked)
-        counts.released += len(effects.released)
-        counts.expired += len(effects.expired)
-        counts.fenced += len(effects.fenced)
-        counts.missing_keys += effects.missing_keys
-        if len(effects.finished) > len(effects.acked):  # not all finished by an ack
-            for _, outcome in effects.finished:
-                counts.filtered += outcome is Outcome.FILTERED
-                counts.dead_lettered += outcome is Outcome.DEAD_LETTERED
-                counts.parked += outcome is Outcome.PARKED
-                counts.deleted_unread += outcome is Outcome.DELETED
+        self._count(pipeline).add(effects)
         self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
         for job in effects.dead_letters:
             self.listener.on_dead_letter(self, pipeline, job)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from broker_core.names import MAX_NAME_CHARS, Group, Topic, check_name
 from proxy.errors import UnknownName
 from proxy.group_lane import GroupLane
-from proxy.settings import GroupSettings, TopicSettings
+from proxy.group_settings import GroupSettings, TopicSettings
 
 #: Order key of groups that are created on the fly: a message's own key, the safe choice.
 AUTO_ORDER_KEY = "KEY"

@@ -1,69 +1,40 @@
 """Every setting of a proxy: its name, unit, default, and why that default.
 
 One YAML file a process, environment variables over it (``ORDERLANE_LISTEN__THRIFT=…``), options of
-the command line over both. The docstring below a field is what ``docs/settings.md`` shows.
+the command line over both. The docstring below a field is what ``docs/settings.md`` shows. Those of
+the consumer groups are in ``group_settings``.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, Self
 
-import jsonpath_rfc9535
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictBool,
     ValidationError,
     model_validator,
 )
 
-from broker_core.names import check_name
 from proxy.errors import SettingsError
+from proxy.group_settings import GroupSettings
+from proxy.setting_types import (
+    Address,
+    Bytes,
+    Count,
+    FrameBytes,
+    Seconds,
+    ServerAddress,
+    SettingsGroup,
+    named_once,
+    some,
+)
 from proxy.settings_source import Layers, explain
-
-Items = TypeVar("Items", bound=tuple[Any, ...])
-
-
-def host_port(address: str) -> tuple[str, int]:
-    """Split ``127.0.0.1:9713`` or ``[::1]:9713``; raises ValueError if it is neither."""
-    host, _, port = address.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""  # an IPv6 address without brackets: its last group is no port
-    if not host or host != host.strip() or not (port.isascii() and port.isdigit()):
-        raise ValueError("should be host:port, such as 127.0.0.1:9713")
-    if int(port) > 65535:
-        raise ValueError("should have a port from 0 to 65535")
-    return host, int(port)
-
-
-def at_port(address: str, port: int | None) -> str:
-    """*address* with its port replaced, if *port* is given; raises ValueError as ``host_port``."""
-    if port is None:
-        return address
-    host, _ = host_port(address)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _address(value: str) -> str:
-    host_port(value)
-    return value
-
-
-def _server_address(value: str) -> str:
-    if host_port(value)[1] == 0:
-        raise ValueError("should name the port that the server listens on, not 0")
-    return value
 
 
 def _sha256(value: str) -> str:
@@ -74,80 +45,6 @@ def _sha256(value: str) -> str:
 
 def _comma_separated(value: object) -> object:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-
-
-def _order_key(value: str) -> str:
-    if value in ("QID", "KEY"):
-        return value
-    expected = "should be QID, KEY or a JSON path such as $.order.id"
-    if not value.startswith("$"):
-        raise ValueError(expected)
-    try:
-        jsonpath_rfc9535.compile(value)
-    except (jsonpath_rfc9535.JSONPathError, RecursionError) as error:
-        reason = str(error).partition("\n")[0] or "nested too deeply"
-        raise ValueError(f"{expected}; this is no JSON path: {reason}") from None
-    return value
-
-
-def _start(value: object) -> object:
-    if value in ("earliest", "latest"):
-        return value
-    try:
-        at = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
-        at = None
-    if isinstance(at, datetime) and at.tzinfo is not None:
-        return at
-    raise ValueError(
-        "should be earliest, latest or a time with its zone, such as 2026-01-31T12:00:00Z"
-    )
-
-
-def _not_yet(neutral: object, what: str) -> BeforeValidator:
-    def check(value: object) -> object:
-        if value != neutral:
-            raise ValueError(f"{what} come in a later version: leave it out")
-        return value
-
-    return BeforeValidator(check)
-
-
-def _some(items: Items) -> Items:
-    if not items:
-        raise ValueError("should not be empty")
-    return items
-
-
-def _named_once(items: Items) -> Items:
-    repeated = [name for name, n in Counter(item.name for item in items).items() if n > 1]
-    if repeated:
-        names = ", ".join(repr(name) for name in repeated)
-        raise ValueError(f"{names} stands here more than once: each name should stand once")
-    return items
-
-
-#: A place to listen on; port 0 takes any free one.
-Address = Annotated[str, AfterValidator(_address)]
-#: Where a server is.
-ServerAddress = Annotated[str, AfterValidator(_server_address)]
-Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)]
-Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
-Bytes = Annotated[int, Field(strict=True, ge=1024, le=2**40)]
-FrameBytes = Annotated[int, Field(strict=True, ge=1024, le=2**30)]
-Milliseconds = Annotated[int, Field(strict=True, ge=0, le=86_400_000)]
-GroupName = Annotated[str, AfterValidator(lambda name: check_name("group", name))]
-TopicName = Annotated[str, AfterValidator(lambda name: check_name("topic", name))]
-
-
-class SettingsGroup(BaseModel):
-    """Base of all groups of settings: frozen, closed against unknown names."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True
-    )
-    #: Names that the design has and this version does not serve yet.
-    later: ClassVar[frozenset[str]] = frozenset()
 
 
 class TlsSettings(SettingsGroup):
@@ -252,94 +149,11 @@ class TokenSettings(SettingsGroup):
     """SHA-256 of the token, 64 hexadecimal digits; `orderlane token` makes both."""
 
 
-class TopicSettings(SettingsGroup):
-    """How one group consumes one topic."""
-
-    name: TopicName
-    """The topic."""
-    order_key: Annotated[str, AfterValidator(_order_key)] | None = None
-    """What keeps its order: QID (the whole queue), KEY (the message's key), a JSON path into the
-    body such as $.order.id, or null: no order."""
-    missing_key: Literal["by_queue", "unordered", "dead_letter"] = "by_queue"
-    """What happens to a message without its order key. by_queue: all such messages of a queue stay
-    in order among themselves, which is the safe choice."""
-    tags: Annotated[str, Field(min_length=1)] = "*"
-    """Tags wanted, such as "paid || refunded"; * wants all. The broker passes over the others."""
-    visibility_timeout_s: Seconds = 5.0
-    """Seconds of a lease: after so long without an ack a message is handed out again. Clients
-    extend it as they work, so it may be short; it also bounds the wait after a client's crash."""
-    retry_intervals_ms: Annotated[tuple[Milliseconds, ...], AfterValidator(_some)] = (
-        100,
-        150,
-        300,
-        1_000,
-        5_000,
-        30_000,
-    )
-    """Milliseconds between a nack and the next hand-out: after the first, the second, …; the last
-    repeats. Short at first, since most failures pass at once; the key waits meanwhile."""
-    max_deliveries: Count = 16
-    """Hand-outs of one message until on_exhausted applies; those given back unhandled are not
-    counted."""
-    on_exhausted: Literal["park", "dead_letter", "block"] = "park"
-    """What follows the last hand-out, or a reject. park: the message goes to the parked topic, and
-    all later ones of its key behind it, in order, until the key is redriven; one without an order
-    key goes to %DLQ%group, since it has nothing to wait behind. dead_letter: the message goes to
-    %DLQ%group and its key goes on, which gives up the key's order. block: it is retried for ever
-    and its key waits."""
-    max_pull_batch: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 256
-    """Messages in one answer, where the client asks for no fewer."""
-    max_jobs_in_memory: Count = 20_000
-    """Unfinished messages held of one queue. Half of them are read ahead for whoever comes; past
-    that a queue is read on only while clients wait for something that they can have."""
-    max_jobs_per_key_in_memory: Count = 64
-    """Unfinished messages held of one key once a queue is read past half of its limit. Of the rest
-    of a chain only the places are kept, and the messages are read again when their turn comes."""
-    retention_margin_s: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 21_600.0
-    """Seconds: a key that fails, and whose first message is so near to the oldest one that the
-    broker keeps, is parked before retention deletes it; under on_exhausted: block the log and
-    orderlane_near_retention_total say so each minute. At most a quarter of what is kept."""
-    max_rate: Annotated[None, _not_yet(None, "rate limits")] = None
-    """Messages a second. Rate limits come in a later version: only null is taken."""
-    actions: Annotated[tuple[()], _not_yet([], "actions")] = ()
-    """Filters and transforms. They come in a later version: only an empty list is taken."""
-
-
-class GroupSettings(SettingsGroup):
-    """One consumer group: clients that share one committed position."""
-
-    name: GroupName
-    """The group."""
-    start_from: Annotated[
-        Literal["earliest", "latest"] | AwareDatetime, BeforeValidator(_start)
-    ] = "earliest"
-    """Where a group without a committed position begins in the queues that it finds: earliest,
-    latest or a time with its zone, such as 2026-01-31T12:00:00Z. Earliest loses nothing. Queues
-    added later are always read from their first message."""
-    mode: Annotated[Literal["clustering"], _not_yet("clustering", "other modes")] = "clustering"
-    """clustering: each message goes to one client of the group. Other modes come in a later
-    version."""
-    max_leased_jobs: Count = 4_096
-    """Messages in the hands of this group's clients, over all its topics, at one proxy."""
-    topics: Annotated[tuple[TopicSettings, ...], AfterValidator(_some), AfterValidator(_named_once)]
-    """The topics that the group consumes."""
-
-    def topic(self, name: str) -> TopicSettings | None:
-        """Settings of the topic *name*, None if the group does not consume it."""
-        return next((topic for topic in self.topics if topic.name == name), None)
-
-    @property
-    def start_ms(self) -> int | None:
-        """``start_from`` in milliseconds since 1970 if it is a time, else None."""
-        at = self.start_from
-        return int(at.timestamp() * 1000) if isinstance(at, datetime) else None
-
-
 class Settings(SettingsGroup):
     """All settings of one proxy."""
 
     nameserver: Annotated[
-        tuple[ServerAddress, ...], BeforeValidator(_comma_separated), AfterValidator(_some)
+        tuple[ServerAddress, ...], BeforeValidator(_comma_separated), AfterValidator(some)
     ] = ("127.0.0.1:9876",)
     """host:port of the nameservers, comma separated or a list. RocketMQ's own default port."""
     listen: ListenSettings = ListenSettings()
@@ -356,10 +170,10 @@ class Settings(SettingsGroup):
     auto_create_groups: StrictBool = False
     """true: an unknown group is created with the topic that it asks for, as `orderlane up` and the
     demo do. Off, a typing error in a group's name is an error and not a second reader."""
-    tokens: Annotated[tuple[TokenSettings, ...], AfterValidator(_named_once)] = ()
+    tokens: Annotated[tuple[TokenSettings, ...], AfterValidator(named_once)] = ()
     """Tokens of which each call on the Thrift port has to show one. Two at a time let clients
     change from one to the next. Empty: nobody is asked."""
-    groups: Annotated[tuple[GroupSettings, ...], AfterValidator(_named_once)] = ()
+    groups: Annotated[tuple[GroupSettings, ...], AfterValidator(named_once)] = ()
     """The consumer groups."""
 
     def group(self, name: str) -> GroupSettings | None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from proxy.core.order_key import MissingKey, compile_order_key
 from proxy.core.retry_policy import MS, OnExhausted, RetryPolicy
 from proxy.core.rules import TopicRules, parse_tags
-from proxy.settings import TopicSettings
+from proxy.group_settings import TopicSettings
 
 
 @lru_cache(maxsize=1024)

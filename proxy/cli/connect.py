@@ -16,7 +16,7 @@ from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
 from broker_core.errors import ConnectionLost, RemotingError
 from proxy.errors import OrderlaneError, OwnedElsewhere
-from proxy.settings import host_port
+from proxy.setting_types import host_port
 
 _TIMEOUT_S = 3.0
 

@@ -13,7 +13,8 @@ import typer
 
 from proxy.cli.options import DEFAULT_NAMESERVER, DataOption, HistoryOption, SettingsOption
 from proxy.cli.serving import open_history, serve
-from proxy.settings import Settings, at_port, load_settings
+from proxy.setting_types import at_port
+from proxy.settings import Settings, load_settings
 
 DEFAULT_DATA = Path("orderlane-data")
 

@@ -18,9 +18,9 @@ from proxy.downstream.bulk_readers import BulkReaders
 from proxy.downstream.requests import MAX_TEXT
 from proxy.errors import UnknownName
 from proxy.group_lane import GroupLane
+from proxy.group_settings import GroupSettings
 from proxy.lanes import Lanes
 from proxy.logs import NoisyLog
-from proxy.settings import GroupSettings
 
 _log = structlog.get_logger("bulk")
 

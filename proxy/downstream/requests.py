@@ -16,8 +16,8 @@ from proxy.core.job_chains import Job
 from proxy.core.pull_buffer import Holder
 from proxy.downstream.replays import ClientName, RequestName
 from proxy.errors import NotAllowed, Refused, UnknownName
-from proxy.group_lane import Verdicts
-from proxy.settings import GroupSettings
+from proxy.group_settings import GroupSettings
+from proxy.lane_listener import Verdicts
 from thrift_idl import consumer
 
 #: Batch size of a pull that names none and uses none of our fields: DDMQ's own default.

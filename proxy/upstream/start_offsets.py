@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_core.client import BrokerClient
 from broker_core.names import Group, QueueName
-from proxy.settings import GroupSettings
+from proxy.group_settings import GroupSettings
 from proxy.upstream.ownership_log import OwnershipLog
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from proxy.errors import OrderlaneError
-from proxy.settings import host_port
+from proxy.setting_types import host_port
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
 from tests.support.thrift_client import COMPACT, ThriftClient, ddmq_pull, link, our_pull

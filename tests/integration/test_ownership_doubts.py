@@ -14,7 +14,7 @@ from broker_core.clock import now_ns
 from broker_core.names import QueueName
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Clean, Own, Snapshot, parts
-from proxy.group_lane import Verdicts
+from proxy.lane_listener import Verdicts
 from proxy.upstream.owned_queue import QueueState
 from tests.support.eventually import eventually
 from tests.support.upstreams import (

@@ -7,7 +7,7 @@ import pytest
 from broker_core import clock
 from broker_core.tasks import spawn
 from proxy.core.ids import LeaseId
-from proxy.group_lane import Verdicts
+from proxy.lane_listener import Verdicts
 from proxy.upstream import ownership as ownership_module
 from tests.support.eventually import eventually
 from tests.support.lanes import TOPIC

@@ -11,8 +11,8 @@ from proxy.core.job_chains import Job
 from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
+from proxy.group_settings import GroupSettings
 from proxy.history.record import History, NullHistory
-from proxy.settings import GroupSettings
 
 GROUP, TOPIC = "billing", "orders"
 

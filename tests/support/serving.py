@@ -15,9 +15,10 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.downstream.consumer_service import ConsumerService
 from proxy.downstream.thrift_server import ThriftServer
 from proxy.group_lane import GroupLane
+from proxy.group_settings import GroupSettings
 from proxy.history.record import History, NullHistory
 from proxy.lanes import Lanes
-from proxy.settings import GroupSettings, LimitSettings
+from proxy.settings import LimitSettings
 from proxy.topic_rules import rules_of
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, TOPIC, Listener, group_settings, make_lane

@@ -17,8 +17,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from bench import document
+from proxy.group_settings import GroupSettings, TopicSettings
 from proxy.metrics import definitions
-from proxy.settings import GroupSettings, Settings, TlsSettings, TokenSettings, TopicSettings
+from proxy.settings import Settings, TlsSettings, TokenSettings
 from thin_client.spark import option_table
 
 ROOT = Path(__file__).resolve().parents[2]

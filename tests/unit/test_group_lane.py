@@ -17,7 +17,8 @@ from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
 from proxy.core.pull_buffer import Holder
 from proxy.core.queue_pipeline import QueuePipeline
-from proxy.group_lane import TopicCounts, Verdicts
+from proxy.lane_counts import TopicCounts
+from proxy.lane_listener import Verdicts
 from proxy.topic_rules import rules_of
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, Listener, Notes, group_settings, make_lane

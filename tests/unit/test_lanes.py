@@ -6,8 +6,8 @@ import pytest
 
 from proxy.errors import UnknownName
 from proxy.group_lane import GroupLane
+from proxy.group_settings import GroupSettings
 from proxy.lanes import Lanes
-from proxy.settings import GroupSettings
 from tests.support.lanes import Listener, group_settings, make_lane
 
 

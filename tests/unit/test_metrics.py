@@ -14,7 +14,9 @@ from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.pull_buffer import Holder
-from proxy.group_lane import GroupLane, TopicCounts, Verdicts
+from proxy.group_lane import GroupLane
+from proxy.lane_counts import TopicCounts
+from proxy.lane_listener import Verdicts
 from proxy.metrics import PROCESS, TOPIC_COUNTERS, ProxyCollector, definitions
 from proxy.topic_rules import rules_of
 from tests.support.lanes import GROUP, make_lane

@@ -22,7 +22,7 @@ from proxy.downstream.requests import (
     wish_of,
 )
 from proxy.errors import OrderlaneError, Refused, UnknownName
-from proxy.group_lane import Verdicts
+from proxy.lane_listener import Verdicts
 from tests.support.lanes import group_settings
 from tests.support.messages import keyed
 from tests.support.pipelines import lease, pipeline, rules

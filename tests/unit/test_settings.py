@@ -7,7 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from proxy.errors import SettingsError
-from proxy.settings import Settings, host_port, load_settings
+from proxy.setting_types import host_port
+from proxy.settings import Settings, load_settings
 
 # The settings file of the design, without what comes in later versions.
 WHOLE = """

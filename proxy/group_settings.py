@@ -1,0 +1,135 @@
+"""Settings of the consumer groups: the part that may change while a proxy runs.
+
+The docstring below a field is what ``docs/settings.md`` shows.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import jsonpath_rfc9535
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
+
+from proxy.setting_types import (
+    Count,
+    GroupName,
+    Milliseconds,
+    Seconds,
+    SettingsGroup,
+    TopicName,
+    named_once,
+    not_yet,
+    some,
+)
+
+
+def _order_key(value: str) -> str:
+    if value in ("QID", "KEY"):
+        return value
+    expected = "should be QID, KEY or a JSON path such as $.order.id"
+    if not value.startswith("$"):
+        raise ValueError(expected)
+    try:
+        jsonpath_rfc9535.compile(value)
+    except (jsonpath_rfc9535.JSONPathError, RecursionError) as error:
+        reason = str(error).partition("\n")[0] or "nested too deeply"
+        raise ValueError(f"{expected}; this is no JSON path: {reason}") from None
+    return value
+
+
+def _start(value: object) -> object:
+    if value in ("earliest", "latest"):
+        return value
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        at = None
+    if isinstance(at, datetime) and at.tzinfo is not None:
+        return at
+    raise ValueError(
+        "should be earliest, latest or a time with its zone, such as 2026-01-31T12:00:00Z"
+    )
+
+
+class TopicSettings(SettingsGroup):
+    """How one group consumes one topic."""
+
+    name: TopicName
+    """The topic."""
+    order_key: Annotated[str, AfterValidator(_order_key)] | None = None
+    """What keeps its order: QID (the whole queue), KEY (the message's key), a JSON path into the
+    body such as $.order.id, or null: no order."""
+    missing_key: Literal["by_queue", "unordered", "dead_letter"] = "by_queue"
+    """What happens to a message without its order key. by_queue: all such messages of a queue stay
+    in order among themselves, which is the safe choice."""
+    tags: Annotated[str, Field(min_length=1)] = "*"
+    """Tags wanted, such as "paid || refunded"; * wants all. The broker passes over the others."""
+    visibility_timeout_s: Seconds = 5.0
+    """Seconds of a lease: after so long without an ack a message is handed out again. Clients
+    extend it as they work, so it may be short; it also bounds the wait after a client's crash."""
+    retry_intervals_ms: Annotated[tuple[Milliseconds, ...], AfterValidator(some)] = (
+        100,
+        150,
+        300,
+        1_000,
+        5_000,
+        30_000,
+    )
+    """Milliseconds between a nack and the next hand-out: after the first, the second, …; the last
+    repeats. Short at first, since most failures pass at once; the key waits meanwhile."""
+    max_deliveries: Count = 16
+    """Hand-outs of one message until on_exhausted applies; those given back unhandled are not
+    counted."""
+    on_exhausted: Literal["park", "dead_letter", "block"] = "park"
+    """What follows the last hand-out, or a reject. park: the message goes to the parked topic, and
+    all later ones of its key behind it, in order, until the key is redriven; one without an order
+    key goes to %DLQ%group, since it has nothing to wait behind. dead_letter: the message goes to
+    %DLQ%group and its key goes on, which gives up the key's order. block: it is retried for ever
+    and its key waits."""
+    max_pull_batch: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 256
+    """Messages in one answer, where the client asks for no fewer."""
+    max_jobs_in_memory: Count = 20_000
+    """Unfinished messages held of one queue. Half of them are read ahead for whoever comes; past
+    that a queue is read on only while clients wait for something that they can have."""
+    max_jobs_per_key_in_memory: Count = 64
+    """Unfinished messages held of one key once a queue is read past half of its limit. Of the rest
+    of a chain only the places are kept, and the messages are read again when their turn comes."""
+    retention_margin_s: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 21_600.0
+    """Seconds: a key that fails, and whose first message is so near to the oldest one that the
+    broker keeps, is parked before retention deletes it; under on_exhausted: block the log and
+    orderlane_near_retention_total say so each minute. At most a quarter of what is kept."""
+    max_rate: Annotated[None, not_yet(None, "rate limits")] = None
+    """Messages a second. Rate limits come in a later version: only null is taken."""
+    actions: Annotated[tuple[()], not_yet([], "actions")] = ()
+    """Filters and transforms. They come in a later version: only an empty list is taken."""
+
+
+class GroupSettings(SettingsGroup):
+    """One consumer group: clients that share one committed position."""
+
+    name: GroupName
+    """The group."""
+    start_from: Annotated[
+        Literal["earliest", "latest"] | AwareDatetime, BeforeValidator(_start)
+    ] = "earliest"
+    """Where a group without a committed position begins in the queues that it finds: earliest,
+    latest or a time with its zone, such as 2026-01-31T12:00:00Z. Earliest loses nothing. Queues
+    added later are always read from their first message."""
+    mode: Annotated[Literal["clustering"], not_yet("clustering", "other modes")] = "clustering"
+    """clustering: each message goes to one client of the group. Other modes come in a later
+    version."""
+    max_leased_jobs: Count = 4_096
+    """Messages in the hands of this group's clients, over all its topics, at one proxy."""
+    topics: Annotated[tuple[TopicSettings, ...], AfterValidator(some), AfterValidator(named_once)]
+    """The topics that the group consumes."""
+
+    def topic(self, name: str) -> TopicSettings | None:
+        """Settings of the topic *name*, None if the group does not consume it."""
+        return next((topic for topic in self.topics if topic.name == name), None)
+
+    @property
+    def start_ms(self) -> int | None:
+        """``start_from`` in milliseconds since 1970 if it is a time, else None."""
+        at = self.start_from
+        return int(at.timestamp() * 1000) if isinstance(at, datetime) else None

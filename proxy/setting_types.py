@@ -1,0 +1,95 @@
+"""What settings are made of: their base class, and the kinds of values that many have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from broker_core.names import check_name
+
+Items = TypeVar("Items", bound=tuple[Any, ...])
+
+
+def host_port(address: str) -> tuple[str, int]:
+    """Split ``127.0.0.1:9713`` or ``[::1]:9713``; raises ValueError if it is neither."""
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""  # an IPv6 address without brackets: its last group is no port
+    if not host or host != host.strip() or not (port.isascii() and port.isdigit()):
+        raise ValueError("should be host:port, such as 127.0.0.1:9713")
+    if int(port) > 65535:
+        raise ValueError("should have a port from 0 to 65535")
+    return host, int(port)
+
+
+def at_port(address: str, port: int | None) -> str:
+    """*address* with its port replaced, if *port* is given; raises ValueError as ``host_port``."""
+    if port is None:
+        return address
+    host, _ = host_port(address)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _address(value: str) -> str:
+    host_port(value)
+    return value
+
+
+def _server_address(value: str) -> str:
+    if host_port(value)[1] == 0:
+        raise ValueError("should name the port that the server listens on, not 0")
+    return value
+
+
+def not_yet(neutral: object, what: str) -> BeforeValidator:
+    """Refuses every value but *neutral*: *what* (a plural) this version does not serve."""
+
+    def check(value: object) -> object:
+        if value != neutral:
+            raise ValueError(f"{what} come in a later version: leave it out")
+        return value
+
+    return BeforeValidator(check)
+
+
+def some(items: Items) -> Items:
+    """Refuses an empty list."""
+    if not items:
+        raise ValueError("should not be empty")
+    return items
+
+
+def named_once(items: Items) -> Items:
+    """Refuses a list in which a name stands twice."""
+    repeated = [name for name, n in Counter(item.name for item in items).items() if n > 1]
+    if repeated:
+        names = ", ".join(repr(name) for name in repeated)
+        raise ValueError(f"{names} stands here more than once: each name should stand once")
+    return items
+
+
+#: A place to listen on; port 0 takes any free one.
+Address = Annotated[str, AfterValidator(_address)]
+#: Where a server is.
+ServerAddress = Annotated[str, AfterValidator(_server_address)]
+Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
+Bytes = Annotated[int, Field(strict=True, ge=1024, le=2**40)]
+FrameBytes = Annotated[int, Field(strict=True, ge=1024, le=2**30)]
+Milliseconds = Annotated[int, Field(strict=True, ge=0, le=86_400_000)]
+GroupName = Annotated[str, AfterValidator(lambda name: check_name("group", name))]
+TopicName = Annotated[str, AfterValidator(lambda name: check_name("topic", name))]
+
+
+class SettingsGroup(BaseModel):
+    """Base of all groups of settings: frozen, closed against unknown names."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+    #: Names that the design has and this version does not serve yet.
+    later: ClassVar[frozenset[str]] = frozenset()
