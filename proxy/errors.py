@@ -27,6 +27,10 @@ class NotAllowed(OrderlaneError):
     """A request of someone who has not shown a valid token."""
 
 
+class Unavailable(OrderlaneError):
+    """What it takes does not answer now, so nothing was changed; the same may be asked again."""
+
+
 class OwnedElsewhere(OrderlaneError):
     """Other proxies own what was asked for; *addresses* are those of their HTTP ports."""
 

@@ -8,6 +8,7 @@ from broker_core.client import BrokerClient, Membership
 from proxy.core.flow_window import Budget
 from proxy.history.record import History
 from proxy.settings import Settings
+from proxy.upstream.audit import Audit
 from proxy.upstream.ownership_log import OwnershipLog
 from proxy.upstream.recorder import Recorder
 from proxy.wakeup import Signal
@@ -27,3 +28,7 @@ class UpstreamContext:
     #: Where this proxy's HTTP port can be asked, as host:port; empty until it listens.
     http: str = ""
     settled: Signal = field(default_factory=Signal)
+    audit: Audit = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.audit = Audit(self.client, self.history)

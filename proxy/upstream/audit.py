@@ -1,0 +1,188 @@
+"""The audit topic: what people changed through this proxy, and why; stored before it is done.
+
+It has a queue at each broker. A group's records go to one of them, so they stand there in order;
+while that broker is away, to another. A change that cannot be written down is not made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from broker_core.client import BrokerClient
+from broker_core.client.message_ids import MessageIds
+from broker_core.clock import wall_ms
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import Group, QueueName
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
+from proxy.core.audit_record import (
+    AUDIT_TOPIC,
+    AuditRecord,
+    AuditWish,
+    Change,
+    Merged,
+    Phase,
+    audit_text,
+    decode,
+    encode,
+)
+from proxy.errors import Refused, Unavailable
+from proxy.history.record import History
+from proxy.upstream.durable import check_on_disk
+from proxy.upstream.queue_range import read_range
+
+_log = structlog.get_logger("audit")
+
+#: Names the reader to brokers; nothing is committed for it.
+_READER = Group("orderlane-audit")
+#: Records of a queue that one question looks at, the newest.
+_MOST_READ = 10_000
+
+
+@dataclass(slots=True)
+class Entry:
+    """A change under way. ``id`` names its record; set ``after`` if it is not what was meant."""
+
+    id: str
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Records, the oldest first, and where the next question goes on: offset by queue."""
+
+    records: list[AuditRecord]
+    position: dict[str, int]
+
+
+class Audit:
+    """One per process."""
+
+    def __init__(self, client: BrokerClient, history: History) -> None:
+        self._client = client
+        self._history = history
+        self._ids = MessageIds()
+
+    @asynccontextmanager
+    async def change(self, change: Change) -> AsyncIterator[Entry]:
+        """Write *change* down, then let the caller do it. If that raises, or leaves another
+        ``after`` than was meant, a second record says so.
+
+        Raises Refused without a reason, Unavailable if no broker takes the record: then nothing
+        was changed.
+        """
+        change = replace(
+            change,
+            actor=audit_text(change.actor) or "unknown",
+            reason=audit_text(change.reason).strip(),
+            target=audit_text(change.target),
+        )
+        if not change.reason:
+            raise Refused(f"{change.verb} needs a reason, for the audit: say why it is done")
+        begun = AuditRecord(self._ids.new(), wall_ms(), self._client.client_id, change)
+        try:
+            await self._store(begun)
+        except RemotingError as error:
+            raise Unavailable(
+                f"{change.verb} was not done, for no broker takes its audit record: {error}"
+            ) from None
+        self._note(begun)
+        entry = Entry(begun.id, change.after)
+        try:
+            yield entry
+        except BaseException as error:
+            await self._end(begun, after=None, failed=str(error) or type(error).__name__)
+            raise
+        if entry.after != change.after:
+            await self._end(begun, after=entry.after)
+
+    async def read(self, wish: AuditWish, *, position: dict[str, int] | None = None) -> AuditPage:
+        """The newest records that are wanted, of those from *position* on. Raises RemotingError."""
+        merged = Merged()
+        ends: dict[str, int] = {}
+        for queue in await self._queues():
+            low = await self._client.min_offset(queue)
+            end = ends[queue.qid] = await self._client.max_offset(queue)
+            start = max(low, end - _MOST_READ, (position or {}).get(queue.qid, 0))
+            merged.add([each async for each in self._read(queue, wish, start=start, end=end)])
+        return AuditPage(merged.newest(wish.limit), ends)
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    async def _read(
+        self, queue: QueueName, wish: AuditWish, *, start: int, end: int
+    ) -> AsyncIterator[AuditRecord]:
+        if start >= end:
+            return
+        async for message in read_range(self._client, queue, group=_READER, start=start, end=end):
+            try:
+                record = decode(message.body)
+            except ValueError as error:
+                _log.warning("passed over", queue=str(queue), reason=str(error))
+                continue
+            if wish.takes(record):
+                yield record
+
+    async def _end(self, begun: AuditRecord, *, after: Any, failed: str = "") -> None:
+        """What became of it otherwise; it has a record anyhow, so this one may fail."""
+        change = replace(begun.change, after=after)
+        ended = AuditRecord(begun.id, wall_ms(), begun.proxy, change, Phase.END, audit_text(failed))
+        try:
+            await asyncio.shield(self._store(ended))
+        except RemotingError as error:
+            _log.error("what became of a change is not on record", id=begun.id, reason=str(error))
+        self._note(ended)
+
+    def _note(self, record: AuditRecord) -> None:
+        row = record.row()
+        about = {name: row[name] for name in ("verb", "group", "topic", "target", "reason")}
+        _log.warning("change", phase=row["phase"], id=record.id, by=row["actor"], **about)
+        self._history.write(
+            "audit",
+            id=record.id,
+            phase=row["phase"],
+            by=row["actor"],
+            before=row["before"],
+            after=row["after"],
+            failed=record.failed,
+            **about,
+        )
+
+    async def _store(self, record: AuditRecord) -> None:
+        queues = await self._queues()
+        if not queues:
+            await self._client.create_topic(AUDIT_TOPIC, queues=1)
+            queues = await self._queues()
+        key = record.change.group
+        message = OutgoingMessage(
+            topic=AUDIT_TOPIC,
+            body=encode(record),
+            key=key,
+            properties={UNIQ_KEY: f"{record.id}-{record.phase}"},
+        )
+        first = zlib.crc32(key.encode()) % len(queues)
+        last = len(queues) - 1
+        for number, queue in enumerate([*queues[first:], *queues[:first]]):
+            try:
+                check_on_disk([await self._client.send(queue, message)])
+                return
+            except RemotingError as error:
+                if number == last:
+                    raise
+                _log.warning("written at another broker", broker=queue.broker, reason=str(error))
+
+    async def _queues(self) -> list[QueueName]:
+        """A queue of each broker; none if the topic was never made."""
+        try:
+            return await self._client.queues(AUDIT_TOPIC)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return []
+            raise

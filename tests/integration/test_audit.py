@@ -1,0 +1,81 @@
+"""What people change is on record in the audit topic before it is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_core.client import BrokerClient
+from broker_core.errors import RequestTimeout
+from proxy.core.audit_record import AuditWish, Change, Phase
+from proxy.errors import Refused, Unavailable
+from proxy.history.record import NullHistory
+from proxy.upstream.audit import Audit
+from tests.support.brokers import Brokers
+from tests.support.lanes import Notes
+
+
+def change(verb: str = "key pause", **others: object) -> Change:
+    given = {"actor": "ann", "group": "billing", "reason": "it floods", "after": "paused"}
+    return Change(verb=verb, **{**given, **others})  # type: ignore[arg-type]
+
+
+async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: Brokers) -> None:
+    async with brokers.run(tmp_path) as cluster:
+        client = BrokerClient(nameservers=[cluster.nameserver], client_id="proxy@1#1")
+        await client.start()
+        try:
+            notes = Notes()
+            audit = Audit(client, notes)
+            async with audit.change(change()) as first:
+                seen = (await audit.read(AuditWish())).records
+            assert [(each.id, each.phase) for each in seen] == [(first.id, Phase.BEGIN)]
+            assert [each["id"] for each in notes.of("audit")] == [first.id]
+            async with audit.change(change("key skip", after=5)) as second:
+                second.after = 6  # it came otherwise
+            with pytest.raises(ValueError, match="lost"):
+                async with audit.change(change("key retry")):
+                    raise ValueError("the queue was lost")
+            page = await audit.read(AuditWish())
+            told = [(each.change.verb, each.phase, each.change.after) for each in page.records]
+            assert told == [
+                ("key pause", Phase.BEGIN, "paused"),
+                ("key skip", Phase.BEGIN, 5),
+                ("key skip", Phase.END, 6),
+                ("key retry", Phase.BEGIN, "paused"),
+                ("key retry", Phase.END, None),
+            ]
+            assert page.records[-1].failed == "the queue was lost"
+            newest = await audit.read(AuditWish(limit=1), position=page.position)
+            assert newest.records == []
+            async with Audit(client, NullHistory()).change(change(group="other")):
+                newest = await audit.read(AuditWish(), position=page.position)
+            assert [each.change.group for each in newest.records] == ["other"]
+        finally:
+            await client.close()
+
+
+async def test_what_cannot_be_put_on_record_is_not_done(
+    tmp_path: Path, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with brokers.run(tmp_path) as cluster:
+        client = BrokerClient(nameservers=[cluster.nameserver], client_id="proxy@1#1")
+        await client.start()
+        try:
+            audit, done = Audit(client, NullHistory()), []
+            with pytest.raises(Refused, match=r"^key pause needs a reason, for the audit: say why"):
+                async with audit.change(change(reason="  ")):
+                    done.append("without a reason")
+
+            async def no_answer(*_: object, **__: object) -> None:
+                raise RequestTimeout("no answer")
+
+            monkeypatch.setattr(client, "send", no_answer)
+            with pytest.raises(Unavailable, match=r"^key pause was not done, .*: no answer$"):
+                async with audit.change(change()):
+                    done.append("without a record")
+            assert done == []
+            assert (await audit.read(AuditWish())).records == []
+        finally:
+            await client.close()

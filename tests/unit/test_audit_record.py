@@ -1,0 +1,61 @@
+"""Audit records: what is written is what is read, and what is stored twice is shown once."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.core.audit_record import (
+    AuditRecord,
+    AuditWish,
+    Change,
+    Merged,
+    Phase,
+    audit_text,
+    decode,
+    encode,
+)
+
+PAUSE = Change(
+    "ann", "key pause", "billing", "it floods", "orders", "k", {"state": "ready"}, {"paused": True}
+)
+
+
+def record(number: int, change: Change = PAUSE, phase: Phase = Phase.BEGIN) -> AuditRecord:
+    return AuditRecord(f"id-{number}", number, "proxy@1#1", change, phase)
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    ended = AuditRecord("id", 5, "proxy@1#1", PAUSE, Phase.END, "the queue was lost")
+    assert [decode(encode(each)) for each in (record(1), ended)] == [record(1), ended]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"v":2}', encode(record(1))[:-9]])
+def test_what_is_no_record_is_told_apart(body: bytes) -> None:
+    with pytest.raises(ValueError, match="not an audit record"):
+        decode(body)
+
+
+def test_any_text_can_stand_in_a_record() -> None:
+    assert audit_text("\ud800" + "x" * 5000) == "?" + "x" * 2047
+
+
+def test_the_newest_of_several_queues_stand_in_the_order_of_time() -> None:
+    merged = Merged()
+    merged.add([record(1), record(4)])
+    merged.add([record(4), record(2), record(4, phase=Phase.END)])
+    found = [(each.id, each.phase) for each in merged.newest(3)]
+    assert found == [("id-2", "begin"), ("id-4", "begin"), ("id-4", "end")]
+
+
+@pytest.mark.parametrize(
+    ("wish", "taken"),
+    [
+        (AuditWish(), True),
+        (AuditWish(group="billing", topic="orders", target="k"), True),
+        (AuditWish(group="other"), False),
+        (AuditWish(topic="other"), False),
+        (AuditWish(target="other"), False),
+    ],
+)
+def test_only_what_is_asked_for_is_shown(wish: AuditWish, taken: bool) -> None:
+    assert wish.takes(record(1)) is taken
