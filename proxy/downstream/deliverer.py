@@ -69,8 +69,27 @@ class TargetDown(Exception):
     """
 
 
+class Pace(Protocol):
+    """How fast a target takes messages: asked before they are leased, so that none waits in hand,
+    where its time-out would run.
+    """
+
+    def take(self, wanted: int, now_ns: int) -> int:
+        """How many of *wanted* attempts may begin now; so many are counted as begun."""
+
+    def give_back(self, unused: int) -> None:
+        """So many of those taken were not begun."""
+
+    def wait_ns(self, now_ns: int) -> int:
+        """How long ``take`` will give nothing, as things stand; 0 if it gives something now."""
+
+
 class Deliverer(Protocol):
     """Delivers the messages of one topic of one group."""
+
+    @property
+    def pace(self) -> Pace | None:
+        """Its target's pace; None: as fast as ``concurrency`` allows."""
 
     async def deliver(self, delivery: Delivery) -> Verdict:
         """One attempt. Any exception but TargetDown is a failure with its text as the reason.
