@@ -1,88 +1,137 @@
-"""Routes for the dead letters of a group: what is there, send them back, stop that."""
+"""What operators do with the dead letters of a group: what is there, send them back, stop that."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any
+from typing import Annotated, Any
 
-import orjson
-from aiohttp import web
+from pydantic import Field
 
-from broker_core.errors import RemotingError
-from proxy.errors import OrderlaneError, UnknownName
+from proxy.admin.keys import DryRun, Rate
+from proxy.admin.operations import Actor, Answer, Asked, Call, Operation, get, post
 from proxy.upstream.dead_letter_desk import DeadLetterDesk, Wish
 
 _PLACE = "/api/groups/{group}/dead-letters"
-#: Messages a second: more is no limit at all.
-_MOST = 1_000_000
 MOST_SHOWN = 10_000
-VERBS = frozenset({"redrive", "stop"})
+_ERRORS = (404, 409, 503)
 
 
-def dead_letter_routes(desk: DeadLetterDesk) -> list[web.RouteDef]:
-    """``GET …/dead-letters?limit=&topic=&key=&all=``, and ``POST …/dead-letters/VERB`` with a JSON
-    object, which may be empty.
-    """
+class DeadLettersQuery(Asked):
+    """Which to show."""
 
-    async def show(request: web.Request) -> web.Response:
-        asked = request.query
-        limit = asked.get("limit", "100")
-        if not (limit.isascii() and limit.isdecimal() and 0 < int(limit) <= MOST_SHOWN):
-            return _bad(f"limit should be a number from 1 to {MOST_SHOWN:,}")
-        wish = Wish(
-            limit=int(limit),
-            topic=asked.get("topic"),
-            key=asked.get("key"),
-            everything=asked.get("all") == "true",
+    limit: Annotated[
+        int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)
+    ] = 100
+    topic: Annotated[str | None, Field(description="the topic they came from")] = None
+    key: Annotated[str | None, Field(description="their order key")] = None
+    all: Annotated[bool, Field(description="true or false: also those that went back")] = False
+
+
+class RedriveBody(Asked):
+    """How to send them back."""
+
+    rate: Rate = 0.0
+    skip: Annotated[
+        list[str],
+        Field(
+            description='a list of dead letters, such as ["broker-a_0@17"]',
+            max_length=10_000,
+            default_factory=list,
+        ),
+    ]
+    dry_run: DryRun = False
+    by: Actor = None
+
+
+class StopBody(Asked):
+    """Who stops it."""
+
+    by: Actor = None
+
+
+class RedriveView(Answer):
+    """A redrive of this proxy, the last one. A dry run has the first three alone."""
+
+    group: str
+    state: str
+    left: int
+    sent: int | None = None
+    skipped: int | None = None
+    rate: float | None = None
+    by: str | None = None
+    reason: str | None = None
+    note: str | None = None
+
+
+class DeadLetterView(Answer):
+    """One of them; times are milliseconds since 1970."""
+
+    dead_letter: str
+    topic: str | None
+    origin: str | None
+    key: str | None
+    attempts: int | None
+    reason: str | None
+    first_failure_ms: int | None
+    last_failure_ms: int | None
+    redrives: int
+    message_id: str
+    store_ms: int
+
+
+class DeadLettersView(Answer):
+    """``complete``: all that were asked for are here."""
+
+    group: str
+    waiting: int
+    dead_letters: list[DeadLetterView]
+    complete: bool
+    redrive: RedriveView | None
+
+
+def dead_letter_operations(desk: DeadLetterDesk) -> list[Operation]:
+    """``GET …/dead-letters``, and ``POST …/dead-letters/VERB`` with a JSON object."""
+
+    async def show(call: Call) -> dict[str, Any]:
+        asked: DeadLettersQuery = call.query
+        wish = Wish(limit=asked.limit, topic=asked.topic, key=asked.key, everything=asked.all)
+        return await desk.show(call.path["group"], wish)
+
+    async def redrive(call: Call) -> dict[str, Any]:
+        asked: RedriveBody = call.body
+        return await desk.redrive(
+            call.path["group"],
+            by=call.by,
+            rate=asked.rate,
+            skip=asked.skip,
+            dry_run=asked.dry_run,
         )
-        return await _answer(desk.show(request.match_info["group"], wish))
 
-    async def act(request: web.Request) -> web.Response:
-        group, verb = request.match_info["group"], request.match_info["verb"]
-        if verb not in VERBS:
-            known = ", ".join(sorted(VERBS))
-            return _bad(f"dead letters have no verb {verb!r}: only {known}")
-        try:
-            asked = orjson.loads(await request.read() or b"{}")
-        except orjson.JSONDecodeError:
-            asked = None
-        if not isinstance(asked, dict):
-            return _bad("the request should be a JSON object")
-        if verb == "stop":
-            return await _answer(desk.stop(group))
-        return await _redrive(desk, group, asked, remote=request.remote or "unknown")
+    async def stop(call: Call) -> dict[str, Any]:
+        return await desk.stop(call.path["group"])
 
-    return [web.get(_PLACE, show), web.post(f"{_PLACE}/{{verb}}", act)]
-
-
-async def _redrive(
-    desk: DeadLetterDesk, group: str, asked: dict[str, Any], *, remote: str
-) -> web.Response:
-    rate, skip = asked.get("rate", 0), asked.get("skip", [])
-    if type(rate) not in (int, float) or not 0 <= rate <= _MOST:
-        return _bad(f"rate should be messages a second, from 0 (no limit) to {_MOST:,}")
-    if not isinstance(skip, list) or not all(isinstance(each, str) for each in skip):
-        return _bad('skip should be a list of dead letters, such as ["broker-a_0@17"]')
-    return await _answer(
-        desk.redrive(
-            group,
-            by=str(asked.get("by") or remote),
-            rate=rate,
-            skip=skip,
-            dry_run=asked.get("dry_run") is True,
-        )
-    )
-
-
-async def _answer(asked: Awaitable[dict[str, Any]]) -> web.Response:
-    try:
-        return web.Response(body=orjson.dumps(await asked), content_type="application/json")
-    except OrderlaneError as error:
-        status = 404 if isinstance(error, UnknownName) else 409
-        return web.Response(status=status, text=f"{error}\n")
-    except RemotingError as error:
-        return web.Response(status=503, text=f"the brokers do not answer as they should: {error}\n")
-
-
-def _bad(sentence: str) -> web.Response:
-    return web.Response(status=400, text=f"{sentence}\n")
+    return [
+        get(
+            _PLACE,
+            "The dead letters of a group, the oldest first.",
+            show,
+            query=DeadLettersQuery,
+            answer=DeadLettersView,
+            errors=_ERRORS,
+        ),
+        post(
+            f"{_PLACE}/redrive",
+            "Send them back to the topics they came from, one by one.",
+            redrive,
+            body=RedriveBody,
+            answer=RedriveView,
+            errors=_ERRORS,
+        ),
+        post(
+            f"{_PLACE}/stop",
+            "Send no more of them back.",
+            stop,
+            body=StopBody,
+            answer=RedriveView,
+            errors=_ERRORS,
+        ),
+    ]

@@ -1,21 +1,22 @@
-"""Routes: /healthz (the process answers), /readyz (it can serve), /metrics, /api/groups; keys and
-dead letters in files of their own.
+"""The HTTP port: /healthz (the process answers), /readyz (it can serve), /metrics, and the
+operations of the desks, which /api/openapi.json describes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import orjson
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from proxy.admin.dead_letters import dead_letter_routes
-from proxy.admin.keys import key_routes
-from proxy.upstream.dead_letter_desk import DeadLetterDesk
-from proxy.upstream.key_desk import KeyDesk
+from proxy.admin.openapi import document
+from proxy.admin.operations import TEXT, Call, Operation, get
+from proxy.admin.routes import application
+from proxy.admin.snapshots import GroupsView
+
+VERSION = "1"
 
 
 class AdminHttp:
@@ -27,24 +28,14 @@ class AdminHttp:
         registry: CollectorRegistry,
         not_ready: Callable[[], Awaitable[str | None]],
         groups: Callable[[], dict[str, Any]],
-        keys: KeyDesk | None = None,
-        dead_letters: DeadLetterDesk | None = None,
+        operations: Sequence[Operation] = (),
     ) -> None:
         self._registry = registry
         self._not_ready = not_ready
         self._groups = groups
-        application = web.Application()
-        application.add_routes(
-            [
-                web.get("/healthz", self._healthz),
-                web.get("/readyz", self._readyz),
-                web.get("/metrics", self._metrics),
-                web.get("/api/groups", self._api_groups),
-                *([] if keys is None else key_routes(keys)),
-                *([] if dead_letters is None else dead_letter_routes(dead_letters)),
-            ]
-        )
-        self._runner = web.AppRunner(application, access_log=None)
+        all_operations = [*self._own(), *operations]
+        self._document = document(all_operations, version=VERSION)
+        self._runner = web.AppRunner(application(all_operations), access_log=None)
 
     async def listen(self, host: str, port: int) -> int:
         """Listen on *host*:*port* (0: any free one); returns the port. Raises OSError."""
@@ -56,18 +47,35 @@ class AdminHttp:
         """Stop listening."""
         await self._runner.cleanup()
 
-    async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    def _own(self) -> list[Operation]:
+        return [
+            get("/healthz", "Does the process answer?", self._healthz, media=TEXT),
+            get("/readyz", "Can it serve?", self._readyz, media=TEXT, errors=(503,)),
+            get("/metrics", "Metrics for Prometheus.", self._metrics, media=TEXT),
+            get("/api/openapi.json", "This document.", self._openapi, answer=dict[str, Any]),
+            get(
+                "/api/groups",
+                "The groups, and what this proxy holds of them.",
+                self._api_groups,
+                answer=GroupsView,
+            ),
+        ]
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
+    async def _healthz(self, _call: Call) -> str:
+        return "ok\n"
+
+    async def _readyz(self, _call: Call) -> web.Response:
         reason = await self._not_ready()
         if reason is None:
             return web.Response(text="ready\n")
         return web.Response(status=503, text=f"not ready: {reason}\n")
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
+    async def _metrics(self, _call: Call) -> web.Response:
         body = generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    async def _api_groups(self, _request: web.Request) -> web.Response:
-        return web.Response(body=orjson.dumps(self._groups()), content_type="application/json")
+    async def _openapi(self, _call: Call) -> dict[str, Any]:
+        return self._document
+
+    async def _api_groups(self, _call: Call) -> dict[str, Any]:
+        return self._groups()

@@ -1,71 +1,91 @@
-"""Routes for what operators do with single keys: which are parked, park, redrive, stop."""
+"""What operators do with single keys: which are parked, park, redrive, stop."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 
-import orjson
-from aiohttp import web
+from pydantic import Field
 
-from proxy.errors import OrderlaneError, OwnedElsewhere, UnknownName
+from proxy.admin.operations import LOOKS, OWNED, Actor, Answer, Asked, Call, Operation, get, post
 from proxy.upstream.key_desk import KeyDesk
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 #: Messages a second: more is no limit at all.
 _MOST = 1_000_000
-#: Header of an answer 421: where the proxies can be asked that own the other queues.
-OWNERS = "Orderlane-Owners"
-VERBS = frozenset({"park", "redrive", "stop"})
+
+Rate = Annotated[
+    float,
+    Field(description=f"messages a second, from 0 (no limit) to {_MOST:,}", ge=0, le=_MOST),
+]
+DryRun = Annotated[bool, Field(description="true or false: only count, change nothing")]
 
 
-def key_routes(desk: KeyDesk) -> list[web.RouteDef]:
+class KeyBody(Asked):
+    """Which key."""
+
+    key: Annotated[str, Field(description="the order key, a text", max_length=65536)]
+    by: Actor = None
+    reason: Annotated[str, Field(description="why, for logs and histories", max_length=1000)] = ""
+    dry_run: DryRun = False
+    rate: Rate = 0.0
+
+
+class ParkedKeyView(Answer):
+    """A key of a queue; ``copies`` are those in the parked topic."""
+
+    key: str
+    topic: str
+    queue: str
+    state: str
+    copies: int
+    not_copied: int
+    by: str
+    reason: str
+    redriven_by: str
+
+
+def key_operations(desk: KeyDesk) -> list[Operation]:
     """``GET …/keys/parked``, and ``POST …/keys/VERB`` with a JSON object that names the key."""
 
-    async def parked(request: web.Request) -> web.Response:
-        place = request.match_info
-        try:
-            return _json(desk.parked(place["group"], place["topic"]))
-        except OrderlaneError as error:
-            return web.Response(status=404, text=f"{error}\n")
+    async def parked(call: Call) -> list[dict[str, Any]]:
+        return desk.parked(call.path["group"], call.path["topic"])
 
-    async def act(request: web.Request) -> web.Response:
-        place = request.match_info
-        if place["verb"] not in VERBS:
-            return _bad(f"keys have no verb {place['verb']!r}: only {', '.join(sorted(VERBS))}")
-        try:
-            asked = orjson.loads(await request.read())
-        except orjson.JSONDecodeError:
-            asked = None
-        if not isinstance(asked, dict) or not isinstance(asked.get("key"), str):
-            return _bad('the request should be a JSON object with "key", a text')
-        rate = asked.get("rate", 0)
-        if type(rate) not in (int, float) or not 0 <= rate <= _MOST:
-            return _bad(f"rate should be messages a second, from 0 (no limit) to {_MOST:,}")
-        try:
-            done = await desk.act(
-                place["group"],
-                place["topic"],
-                place["verb"],
-                asked["key"],
-                by=str(asked.get("by") or request.remote or "unknown"),
-                reason=str(asked.get("reason") or ""),
-                dry_run=asked.get("dry_run") is True,
-                rate=rate,
+    def act(verb: str) -> Callable[[Call], Awaitable[dict[str, Any]]]:
+        async def handle(call: Call) -> dict[str, Any]:
+            asked: KeyBody = call.body
+            return await desk.act(
+                call.path["group"],
+                call.path["topic"],
+                verb,
+                asked.key,
+                by=call.by,
+                reason=asked.reason,
+                dry_run=asked.dry_run,
+                rate=asked.rate,
             )
-        except OwnedElsewhere as error:
-            headers = {OWNERS: ", ".join(error.addresses)} if error.addresses else {}
-            return web.Response(status=421, headers=headers, text=f"{error}\n")
-        except OrderlaneError as error:
-            status = 404 if isinstance(error, UnknownName) else 409
-            return web.Response(status=status, text=f"{error}\n")
-        return _json(done)
 
-    return [web.get(f"{_PLACE}/parked", parked), web.post(f"{_PLACE}/{{verb}}", act)]
+        return handle
 
+    def verb(name: str, summary: str) -> Operation:
+        return post(
+            f"{_PLACE}/{name}",
+            summary,
+            act(name),
+            body=KeyBody,
+            answer=ParkedKeyView,
+            errors=OWNED,
+        )
 
-def _json(value: Any) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type="application/json")
-
-
-def _bad(sentence: str) -> web.Response:
-    return web.Response(status=400, text=f"{sentence}\n")
+    return [
+        get(
+            f"{_PLACE}/parked",
+            "The parked keys of the queues that this proxy owns.",
+            parked,
+            answer=list[ParkedKeyView],
+            errors=LOOKS,
+        ),
+        verb("park", "Park a key: its messages wait in the parked topic, in order."),
+        verb("redrive", "Hand out what is parked of a key, in order."),
+        verb("stop", "Redrive a key no longer: the rest of it stays parked."),
+    ]

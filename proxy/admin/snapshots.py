@@ -6,9 +6,49 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, RootModel
+
 from broker_core.names import Group
+from proxy.admin.operations import Answer
 from proxy.core.effects import PipelineStatistics
 from proxy.group_lane import GroupLane
+
+
+class TopicView(Answer):
+    """A topic of a group; no order key: its messages are unordered."""
+
+    name: str
+    order_key: str | None
+
+
+class QueueView(BaseModel):
+    """The figures of an owned queue; metrics have more of them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    topic: str
+    queue: str
+    epoch: int
+    unfinished: int
+    ready: int
+    leased: int
+    blocked: int
+    committed: int
+    end: int
+
+
+class GroupView(Answer):
+    """One group at this proxy."""
+
+    topics: list[TopicView]
+    taking_part: bool
+    waiting_pulls: int
+    bulk_readers: int
+    queues: list[QueueView]
+
+
+class GroupsView(RootModel[dict[str, GroupView]]):
+    """Groups by name."""
 
 
 def groups_view(

@@ -19,6 +19,7 @@ from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.setting_types import host_port
 
 _TIMEOUT_S = 3.0
+_HEADERS = {"Content-Type": "application/json"}
 
 
 @asynccontextmanager
@@ -53,12 +54,11 @@ def ask_proxy(
     """
     checked_address(http)
     try:
-        asked = urllib.request.Request(f"http://{http}{path}", data=body)
+        asked = urllib.request.Request(f"http://{http}{path}", data=body, headers=_HEADERS)
         with urllib.request.urlopen(asked, timeout=timeout_s) as answer:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
-        text = error.read().decode(errors="replace").strip()
-        sentence = f"the proxy at {http} answers {error.code}: {text}"
+        sentence = f"the proxy at {http} answers {error.code}: {_sentence(error.read())}"
         if error.code == HTTPStatus.MISDIRECTED_REQUEST:
             owners = error.headers.get("Orderlane-Owners", "").split(", ")
             raise OwnedElsewhere(sentence, addresses=tuple(filter(None, owners))) from None
@@ -68,6 +68,14 @@ def ask_proxy(
         raise OrderlaneError(
             f"no proxy answers at http://{http}{path} ({reason}): is it running, is --http right?"
         ) from None
+
+
+def _sentence(answer: bytes) -> str:
+    """What an answer that is no success says."""
+    try:
+        return str(orjson.loads(answer)["error"])
+    except (ValueError, KeyError, TypeError):  # something between us and the proxy answered
+        return answer.decode(errors="replace").strip()
 
 
 def checked_address(address: str) -> tuple[str, int]:

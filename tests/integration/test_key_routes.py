@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import orjson
 
 from tests.support.gateway import GROUP, TOPIC, run_gateway
 
 KEYS = f"/api/groups/{GROUP}/topics/{TOPIC}/keys"
-NO_RATE = "rate should be messages a second, from 0 (no limit) to 1,000,000\n"
-NO_KEY = 'the request should be a JSON object with "key", a text\n'
+NO_RATE = "rate should be messages a second, from 0 (no limit) to 1,000,000"
+NO_KEY = "key should be the order key, a text"
 WRONG: list[tuple[str, Any, int, str]] = [
-    ("/skip", {"key": "a"}, 400, "keys have no verb 'skip': only park, redrive, stop\n"),
-    ("/park", b"{", 400, NO_KEY),
-    ("/park", [], 400, NO_KEY),
-    ("/park", {}, 400, NO_KEY),
+    ("/hop", {"key": "a"}, 404, f"there is no {KEYS}/hop here: see /api/openapi.json"),
+    ("/park", [], 400, "the request should be a JSON object"),
+    ("/park", {}, 400, "key is missing: it should be the order key, a text"),
     ("/park", {"key": 5}, 400, NO_KEY),
+    ("/park", {"key": "a", "resaon": "x"}, 400, "there is no field 'resaon': did you mean reason?"),
     ("/redrive", {"key": "a", "rate": "5"}, 400, NO_RATE),
     ("/redrive", {"key": "a", "rate": True}, 400, NO_RATE),
     ("/redrive", {"key": "a", "rate": -1}, 400, NO_RATE),
@@ -31,17 +30,16 @@ async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
         _, at = await gateway.start_proxy()
 
         async def post(path: str, body: Any) -> tuple[int, str]:
-            data = body if isinstance(body, bytes) else orjson.dumps(body)
-            async with http.post(f"http://{at.http}{path}", data=data) as answer:
-                return answer.status, await answer.text()
+            async with http.post(f"http://{at.http}{path}", json=body) as answer:
+                return answer.status, (await answer.json())["error"]
 
         for path, body, status, sentence in WRONG:
             assert await post(KEYS + path, body) == (status, sentence), body
         unknown = KEYS.replace(TOPIC, "other")
-        why = f"this proxy has no group '{GROUP}' with a topic 'other'\n"
+        why = f"this proxy has no group '{GROUP}' with a topic 'other'"
         assert await post(unknown + "/park", {"key": "a"}) == (404, why)
         async with http.get(f"http://{at.http}{unknown}/parked") as answer:
-            assert (answer.status, await answer.text()) == (404, why)
+            assert (answer.status, await answer.json()) == (404, {"error": why})
         status, sentence = await post(f"{KEYS}/stop", {"key": "a"})
         assert status == 409
         assert sentence.startswith("key 'a' is not redriven in the queues of 'orders' that this")

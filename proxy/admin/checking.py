@@ -1,0 +1,102 @@
+"""From the bytes of a request to the models of its operation, or one sentence. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from proxy.admin.operations import Asked
+from proxy.errors import OrderlaneError
+
+AnyAsked = TypeVar("AnyAsked", bound=Asked)
+
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
+_LONGEST_NAME = 60
+
+
+class Malformed(OrderlaneError):
+    """A request that is not as its operation says."""
+
+
+def body_of(content: bytes, model: type[AnyAsked]) -> AnyAsked:
+    """The body of a request. Raises Malformed."""
+    try:
+        asked = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the request should be a JSON object: {error}") from None
+    if not isinstance(asked, dict):
+        raise Malformed("the request should be a JSON object")
+    return _checked(asked, model)
+
+
+def query_of(given: Sequence[tuple[str, str]], model: type[AnyAsked]) -> AnyAsked:
+    """What stands behind the ``?`` of a request. Raises Malformed."""
+    asked: dict[str, Any] = {}
+    kinds = _kinds(model)
+    for name, text in given:
+        if name in asked:
+            raise Malformed(f"{_shown(name)} is given twice")
+        asked[name] = _value(text, kinds.get(name, "string"))
+    return _checked(asked, model)
+
+
+def _checked(asked: dict[str, Any], model: type[AnyAsked]) -> AnyAsked:
+    try:
+        return model.model_validate(asked)
+    except ValidationError as error:
+        raise Malformed("; ".join(dict.fromkeys(_sentences(error, model)))) from None
+
+
+def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    found = []
+    for detail in error.errors(include_url=False, include_context=True):
+        location = detail["loc"]
+        name = str(location[0]) if location else "the request"
+        field = model.model_fields.get(name)
+        should_be = "" if field is None else f"should be {field.description}"
+        if detail["type"] == "extra_forbidden" and len(location) == 1:
+            near = difflib.get_close_matches(name, model.model_fields, n=1)
+            known = ", ".join(model.model_fields) or "none"
+            found.append(
+                f"there is no field {_shown(name)}: "
+                + (f"did you mean {near[0]}?" if near else f"known are {known}")
+            )
+        elif detail["type"] == "missing" and len(location) == 1:
+            found.append(f"{name} is missing: it {should_be}")
+        elif detail["type"] == "value_error":
+            place = f"{name}: " if location else ""
+            found.append(f"{place}{detail['ctx']['error']}")
+        else:
+            found.append(f"{name} {should_be}")
+    return found
+
+
+def _kinds(model: type[BaseModel]) -> dict[str, str]:
+    """The JSON type of each field: all that stands behind the ``?`` is text at first."""
+    properties = model.model_json_schema()["properties"] if model.model_fields else {}
+    return {name: _kind(schema) for name, schema in properties.items()}
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    kinds = [_kind(each) for each in schema.get("anyOf", ())]
+    return next((kind for kind in kinds if kind != "null"), str(schema.get("type", "string")))
+
+
+def _value(text: str, kind: str) -> Any:
+    if kind == "integer" and _INTEGER.fullmatch(text):
+        return int(text)
+    if kind == "number" and _NUMBER.fullmatch(text):
+        return float(text)
+    if kind == "boolean" and text in ("true", "false"):
+        return text == "true"
+    return text
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…")

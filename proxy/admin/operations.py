@@ -1,0 +1,139 @@
+"""What can be asked of a proxy over HTTP, declared once: routes, checks and OpenAPI document come
+from it. Pure.
+
+An operation names its path, and as models what it takes and what it answers. A field's description
+completes the sentence "NAME should be …", by which a wrong value is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+TEXT = "text/plain"
+
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+#: What a path names. A name that is not known is no error of form, so it is 404 and never 400.
+PARAMETERS = {
+    "group": "a consumer group",
+    "topic": "a topic of the group",
+    "queue": "a queue, such as broker-a_0",
+    "lease": "a lease, as orderlane leases ls shows it",
+}
+
+
+class Asked(BaseModel):
+    """Base of what is asked for: nothing is guessed, and what is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+Reason = Annotated[
+    str,
+    Field(
+        description="one line that says why, for the audit topic",
+        min_length=1,
+        max_length=1000,
+        pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f]*$",
+    ),
+]
+Actor = Annotated[
+    str | None,
+    Field(description="who asks for it; without it the address that asked", max_length=200),
+]
+
+
+class ChangeBody(Asked):
+    """Base of what changes something: who, and why."""
+
+    reason: Reason
+    by: Actor = None
+
+
+class Answer(BaseModel):
+    """Base of what is answered."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ErrorAnswer(Answer):
+    """Every answer that is no success."""
+
+    error: str
+    owners: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, checked: ``query`` and ``body`` are of the operation's models."""
+
+    path: Mapping[str, str]
+    query: Any = None
+    body: Any = None
+    remote: str = "unknown"
+
+    @property
+    def by(self) -> str:
+        """Who asks."""
+        return str(getattr(self.body, "by", None) or self.remote)
+
+
+#: Returns what ``Operation.answer`` says: a value for JSON, a text, or pieces of a stream.
+Handler = Callable[[Call], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """``method`` and ``path`` (with ``{group}``), and what becomes of it.
+
+    ``answer`` is any type that pydantic knows; ``media`` is another for texts and streams.
+    ``errors`` are the statuses it may answer; those of malformed requests come by themselves.
+    """
+
+    method: str
+    path: str
+    summary: str
+    handle: Handler
+    answer: Any = None
+    query: type[Asked] | None = None
+    body: type[Asked] | None = None
+    errors: Sequence[int] = ()
+    media: str = JSON
+
+    @property
+    def parameters(self) -> list[str]:
+        """What its path names."""
+        return _PARAMETER.findall(self.path)
+
+    @property
+    def statuses(self) -> list[int]:
+        """All that it may answer but 200."""
+        malformed = {400} if self.query or self.body else set()
+        sent = {413, 415} if self.body else set()
+        return sorted({*self.errors, *malformed, *sent})
+
+
+#: Errors of what only looks, and of what is done to queues that another proxy may own.
+LOOKS = (404, 503)
+OWNED = (404, 409, 421, 503)
+
+
+def get(path: str, summary: str, handle: Handler, **more: Any) -> Operation:
+    """An operation that changes nothing."""
+    return Operation(method="GET", path=path, summary=summary, handle=handle, **more)
+
+
+def post(path: str, summary: str, handle: Handler, **more: Any) -> Operation:
+    """An operation that does something."""
+    return Operation(method="POST", path=path, summary=summary, handle=handle, **more)
+
+
+#: What a handler of a stream returns.
+Pieces = AsyncIterator[bytes]

@@ -1,0 +1,258 @@
+"""Operations over HTTP: what is malformed gets one sentence as JSON, whatever is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from pydantic import Field
+
+from broker_core.errors import ConnectionLost
+from proxy.admin.openapi import document
+from proxy.admin.operations import NDJSON, Answer, Asked, Call, ChangeBody, Operation, get, post
+from proxy.admin.routes import MAX_BODY_BYTES, application
+from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName
+
+
+class LookQuery(Asked):
+    limit: Annotated[int, Field(description="a number from 1 to 9", ge=1, le=9)] = 5
+    all: Annotated[bool, Field(description="true or false")] = False
+    pace: Annotated[float | None, Field(description="a number from 0 on", ge=0)] = None
+
+
+class Turn(ChangeBody):
+    times: Annotated[int, Field(description="a number from 1 to 3", ge=1, le=3)]
+
+
+class Seen(Answer):
+    said: str
+
+
+ERRORS: dict[str, Exception] = {
+    "unknown": UnknownName("there is no such group"),
+    "elsewhere": OwnedElsewhere("ask the other one", addresses=("h:1", "h:2")),
+    "state": OrderlaneError("it is not parked"),
+    "away": Unavailable("no broker takes it"),
+    "broker": ConnectionLost("gone"),
+    "bug": KeyError("oops"),
+}
+
+
+async def _look(call: Call) -> dict[str, Any]:
+    asked: LookQuery = call.query
+    if call.path["group"] in ERRORS:
+        raise ERRORS[call.path["group"]]
+    return {"said": f"{call.path['group']} {asked.limit} {asked.all} {asked.pace}"}
+
+
+async def _turn(call: Call) -> Seen:
+    asked: Turn = call.body
+    return Seen(said=f"{call.by} {asked.reason} {asked.times}")
+
+
+async def _export(call: Call) -> AsyncIterator[bytes]:
+    async def pieces() -> AsyncIterator[bytes]:
+        if call.path["group"] == "none":
+            return
+        if call.path["group"] == "state":
+            raise ERRORS["state"]
+        yield b"1\n"
+        yield b"2\n"
+
+    return pieces()
+
+
+OPERATIONS: list[Operation] = [
+    get("/api/{group}", "Look.", _look, query=LookQuery, answer=Seen, errors=(404, 503)),
+    post("/api/{group}/turn", "Turn.", _turn, body=Turn, answer=Seen, errors=(404,)),
+    get("/api/{group}/export", "All.", _export, media=NDJSON),
+]
+
+
+class Asking:
+    """Asks a server of OPERATIONS."""
+
+    def __init__(self, http: aiohttp.ClientSession, port: int) -> None:
+        self.http, self.port = http, port
+
+    async def ask(self, method: str, path: str, **more: Any) -> tuple[int, Any]:
+        async with self.http.request(method, f"http://127.0.0.1:{self.port}{path}", **more) as got:
+            self.headers = got.headers
+            return got.status, await got.json(content_type=None)
+
+
+@asynccontextmanager
+async def asking() -> AsyncIterator[Asking]:
+    runner = web.AppRunner(application(OPERATIONS), access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with aiohttp.ClientSession() as http:
+            yield Asking(http, runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+async def test_what_is_asked_reaches_the_handler_checked() -> None:
+    async with asking() as it:
+        assert await it.ask("GET", "/api/a%2Fb") == (200, {"said": "a/b 5 False None"})
+        expected = (200, {"said": "g 9 True 2.5"})
+        assert await it.ask("GET", "/api/g?limit=9&all=true&pace=2.5") == expected
+        body = {"reason": "why", "by": "ann", "times": 2}
+        assert await it.ask("POST", "/api/g/turn", json=body) == (200, {"said": "ann why 2"})
+        del body["by"]
+        assert await it.ask("POST", "/api/g/turn", json=body) == (200, {"said": "127.0.0.1 why 2"})
+
+
+LIMIT = "limit should be a number from 1 to 9"
+REASON = "reason should be one line that says why, for the audit topic"
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("limit=x", LIMIT),
+        ("limit=10", LIMIT),
+        ("limit=5.0", LIMIT),
+        ("limit=%205", LIMIT),
+        ("limit=1_0", LIMIT),
+        ("limit=", LIMIT),
+        ("all=1", "all should be true or false"),
+        ("pace=nan", "pace should be a number from 0 on"),
+        ("limit=1&limit=2", "'limit' is given twice"),
+        ("limt=1", "there is no field 'limt': did you mean limit?"),
+        ("zzz=1", "there is no field 'zzz': known are limit, all, pace"),
+    ],
+)
+async def test_a_wrong_query_is_refused(query: str, sentence: str) -> None:
+    async with asking() as it:
+        assert await it.ask("GET", f"/api/g?{query}") == (400, {"error": sentence})
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (
+            {"times": 1},
+            "reason is missing: it should be one line that says why, for the audit topic",
+        ),
+        ({"times": 1, "reason": " \t"}, REASON),
+        ({"times": 1, "reason": "a\nb"}, REASON),
+        ({"times": "1", "reason": "x"}, "times should be a number from 1 to 3"),
+        ({"times": 9, "reason": ""}, f"{REASON}; times should be a number from 1 to 3"),
+        ([], "the request should be a JSON object"),
+        (None, "the request should be a JSON object"),
+    ],
+)
+async def test_a_wrong_body_is_refused(body: Any, sentence: str) -> None:
+    async with asking() as it:
+        headers = {"Content-Type": "application/json"}
+        more: dict[str, Any] = {"data": b"null", "headers": headers} if body is None else {}
+        answer = await it.ask("POST", "/api/g/turn", **(more or {"json": body}))
+        assert answer == (400, {"error": sentence})
+
+
+async def test_bytes_that_are_no_json_object_are_refused() -> None:
+    headers = {"Content-Type": "application/json"}
+    async with asking() as it:
+        for data in (b"", b"{", b"\xff\x00", b"[" * 5000, b'{"reason": "\\ud800"}'):
+            status, answer = await it.ask("POST", "/api/g/turn", data=data, headers=headers)
+            assert status == 400, data
+            assert answer["error"].startswith("the request should be a JSON object"), data
+        too_long = io.BytesIO(b'"' + b"x" * MAX_BODY_BYTES + b'"')
+        status, answer = await it.ask("POST", "/api/g/turn", data=too_long, headers=headers)
+        assert (status, answer) == (413, {"error": "the request has more than 1,048,576 bytes"})
+
+
+async def test_a_form_or_a_text_that_a_page_could_send_is_refused() -> None:
+    async with asking() as it:
+        for more in ({"data": {"times": "1"}}, {"data": "{}"}, {"data": b"{}"}):
+            assert await it.ask("POST", "/api/g/turn", **more) == (
+                415,
+                {"error": "send it with Content-Type: application/json"},
+            )
+
+
+async def test_wrong_methods_and_paths_are_told_as_json() -> None:
+    async with asking() as it:
+        expected = {"error": "/api/g/turn takes POST, not PUT"}
+        assert await it.ask("PUT", "/api/g/turn") == (405, expected)
+        assert it.headers["Allow"] == "POST"
+        for path in ("/", "/api/g/other", "/api//turn", "/api/%00/x", "/api/%ff/x"):
+            status, answer = await it.ask("GET", path)
+            assert (status, answer["error"][:11]) == (404, "there is no"), path
+
+
+@pytest.mark.parametrize(
+    ("group", "status", "sentence"),
+    [
+        ("unknown", 404, "there is no such group"),
+        ("elsewhere", 421, "ask the other one"),
+        ("state", 409, "it is not parked"),
+        ("away", 503, "no broker takes it"),
+        ("broker", 503, "the brokers do not answer as they should: gone"),
+        ("bug", 500, "a bug of the proxy: its log says more"),
+    ],
+)
+async def test_errors_have_a_status_and_one_sentence(
+    group: str, status: int, sentence: str
+) -> None:
+    async with asking() as it:
+        found, answer = await it.ask("GET", f"/api/{group}")
+        assert (found, answer["error"]) == (status, sentence)
+        if status == 421:
+            assert answer["owners"] == ["h:1", "h:2"]
+            assert it.headers["Orderlane-Owners"] == "h:1, h:2"
+
+
+async def test_a_stream_is_sent_piece_by_piece_or_fails_as_any_other() -> None:
+    async with asking() as it:
+        place = f"http://127.0.0.1:{it.port}/api"
+        async with it.http.get(f"{place}/g/export") as got:
+            assert (got.content_type, await got.read()) == (NDJSON, b"1\n2\n")
+        async with it.http.get(f"{place}/none/export") as got:
+            assert (got.status, await got.read()) == (200, b"")
+        assert await it.ask("GET", "/api/state/export") == (409, {"error": "it is not parked"})
+
+
+async def test_bytes_on_the_wire_that_name_no_path_do_not_harm() -> None:
+    async with asking() as it:
+        for path in (b"/api/%zz", b"/api/%", b"/api/%C0%80?limit=%", b"/%2e%2e/%2e%2e"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+            writer.write(b"GET " + path + b" HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            status = int((await reader.read()).split(b" ")[1])
+            writer.close()
+            await writer.wait_closed()
+            assert status < 500, path
+
+
+def test_the_document_says_what_is_served() -> None:
+    made = document(OPERATIONS, version="1")
+    assert made["openapi"] == "3.1.0"
+    look = made["paths"]["/api/{group}"]["get"]
+    assert list(look["responses"]) == ["200", "400", "404", "503"]
+    assert [each["name"] for each in look["parameters"]] == ["group", "limit", "all", "pace"]
+    assert look["parameters"][1]["schema"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 9,
+        "default": 5,
+        "title": "Limit",
+        "description": "a number from 1 to 9",
+    }
+    turn = made["paths"]["/api/{group}/turn"]["post"]
+    assert list(turn["responses"]) == ["200", "400", "404", "413", "415"]
+    body = made["components"]["schemas"]["Turn"]
+    assert (body["required"], body["additionalProperties"]) == (["reason", "times"], False)
+
+
+def test_each_field_says_how_a_sentence_ends() -> None:
+    """What the sentence on a wrong value is made of."""
+    for model in (LookQuery, Turn):
+        assert all(field.description for field in model.model_fields.values())
