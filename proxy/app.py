@@ -17,9 +17,9 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError, reason_of
 from broker_core.names import Group, QueueName
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.admin.dead_letters import dead_letter_operations
+from proxy.admin.dead_letters import DeadLetterSurface
 from proxy.admin.http import AdminHttp
-from proxy.admin.keys import key_operations
+from proxy.admin.keys import KeySurface
 from proxy.admin.snapshots import groups_view
 from proxy.core.flow_window import Budget
 from proxy.core.job_chains import Job
@@ -242,8 +242,8 @@ class Proxy:
             not_ready=self._not_ready,
             groups=lambda: groups_view(self._lanes, self._bulk.reading()),
             operations=[
-                *key_operations(KeyDesk(self._context, self._ownerships)),
-                *dead_letter_operations(self._dead_letter_desk),
+                *KeySurface(KeyDesk(self._context, self._ownerships)).operations(),
+                *DeadLetterSurface(self._dead_letter_desk).operations(),
             ],
         )
 

@@ -88,17 +88,49 @@ class DeadLettersView(Answer):
     redrive: RedriveView | None
 
 
-def dead_letter_operations(desk: DeadLetterDesk) -> list[Operation]:
-    """``GET …/dead-letters``, and ``POST …/dead-letters/VERB`` with a JSON object."""
+class DeadLetterSurface:
+    """``GET …/dead-letters``, and ``POST …/dead-letters/VERB``."""
 
-    async def show(call: Call) -> dict[str, Any]:
+    def __init__(self, desk: DeadLetterDesk) -> None:
+        self._desk = desk
+
+    def operations(self) -> list[Operation]:
+        """What it serves."""
+        return [
+            get(
+                _PLACE,
+                "The dead letters of a group, the oldest first.",
+                self._show,
+                query=DeadLettersQuery,
+                answer=DeadLettersView,
+                errors=_ERRORS,
+            ),
+            post(
+                f"{_PLACE}/redrive",
+                "Send them back to the topics they came from, one by one.",
+                self._redrive,
+                body=RedriveBody,
+                answer=RedriveView,
+                errors=_ERRORS,
+            ),
+            post(
+                f"{_PLACE}/stop",
+                "Send no more of them back.",
+                self._stop,
+                body=StopBody,
+                answer=RedriveView,
+                errors=_ERRORS,
+            ),
+        ]
+
+    async def _show(self, call: Call) -> dict[str, Any]:
         asked: DeadLettersQuery = call.query
         wish = Wish(limit=asked.limit, topic=asked.topic, key=asked.key, everything=asked.all)
-        return await desk.show(call.path["group"], wish)
+        return await self._desk.show(call.path["group"], wish)
 
-    async def redrive(call: Call) -> dict[str, Any]:
+    async def _redrive(self, call: Call) -> dict[str, Any]:
         asked: RedriveBody = call.body
-        return await desk.redrive(
+        return await self._desk.redrive(
             call.path["group"],
             by=call.by,
             rate=asked.rate,
@@ -106,32 +138,5 @@ def dead_letter_operations(desk: DeadLetterDesk) -> list[Operation]:
             dry_run=asked.dry_run,
         )
 
-    async def stop(call: Call) -> dict[str, Any]:
-        return await desk.stop(call.path["group"])
-
-    return [
-        get(
-            _PLACE,
-            "The dead letters of a group, the oldest first.",
-            show,
-            query=DeadLettersQuery,
-            answer=DeadLettersView,
-            errors=_ERRORS,
-        ),
-        post(
-            f"{_PLACE}/redrive",
-            "Send them back to the topics they came from, one by one.",
-            redrive,
-            body=RedriveBody,
-            answer=RedriveView,
-            errors=_ERRORS,
-        ),
-        post(
-            f"{_PLACE}/stop",
-            "Send no more of them back.",
-            stop,
-            body=StopBody,
-            answer=RedriveView,
-            errors=_ERRORS,
-        ),
-    ]
+    async def _stop(self, call: Call) -> dict[str, Any]:
+        return await self._desk.stop(call.path["group"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -45,47 +45,49 @@ class ParkedKeyView(Answer):
     redriven_by: str
 
 
-def key_operations(desk: KeyDesk) -> list[Operation]:
-    """``GET …/keys/parked``, and ``POST …/keys/VERB`` with a JSON object that names the key."""
+class KeySurface:
+    """``GET …/keys/parked``, and ``POST …/keys/VERB`` with an object that names the key."""
 
-    async def parked(call: Call) -> list[dict[str, Any]]:
-        return desk.parked(call.path["group"], call.path["topic"])
+    def __init__(self, desk: KeyDesk) -> None:
+        self._desk = desk
 
-    def act(verb: str) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-        async def handle(call: Call) -> dict[str, Any]:
-            asked: KeyBody = call.body
-            return await desk.act(
-                call.path["group"],
-                call.path["topic"],
-                verb,
-                asked.key,
-                by=call.by,
-                reason=asked.reason,
-                dry_run=asked.dry_run,
-                rate=asked.rate,
-            )
+    def operations(self) -> list[Operation]:
+        """What it serves."""
+        return [
+            get(
+                f"{_PLACE}/parked",
+                "The parked keys of the queues that this proxy owns.",
+                self._parked,
+                answer=list[ParkedKeyView],
+                errors=LOOKS,
+            ),
+            self._verb("park", "Park a key: its messages wait in the parked topic, in order."),
+            self._verb("redrive", "Hand out what is parked of a key, in order."),
+            self._verb("stop", "Redrive a key no longer: the rest of it stays parked."),
+        ]
 
-        return handle
-
-    def verb(name: str, summary: str) -> Operation:
+    def _verb(self, verb: str, summary: str) -> Operation:
         return post(
-            f"{_PLACE}/{name}",
+            f"{_PLACE}/{verb}",
             summary,
-            act(name),
+            partial(self._act, verb),
             body=KeyBody,
             answer=ParkedKeyView,
             errors=OWNED,
         )
 
-    return [
-        get(
-            f"{_PLACE}/parked",
-            "The parked keys of the queues that this proxy owns.",
-            parked,
-            answer=list[ParkedKeyView],
-            errors=LOOKS,
-        ),
-        verb("park", "Park a key: its messages wait in the parked topic, in order."),
-        verb("redrive", "Hand out what is parked of a key, in order."),
-        verb("stop", "Redrive a key no longer: the rest of it stays parked."),
-    ]
+    async def _parked(self, call: Call) -> list[dict[str, Any]]:
+        return self._desk.parked(call.path["group"], call.path["topic"])
+
+    async def _act(self, verb: str, call: Call) -> dict[str, Any]:
+        asked: KeyBody = call.body
+        return await self._desk.act(
+            call.path["group"],
+            call.path["topic"],
+            verb,
+            asked.key,
+            by=call.by,
+            reason=asked.reason,
+            dry_run=asked.dry_run,
+            rate=asked.rate,
+        )
