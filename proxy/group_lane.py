@@ -27,6 +27,7 @@ from proxy.history.record import History
 from proxy.lane_counts import TopicCounts
 from proxy.lane_history import LaneHistory
 from proxy.lane_listener import LaneListener, Verdicts
+from proxy.topic_rules import rules_of
 
 
 @dataclass(slots=True, eq=False)
@@ -145,6 +146,38 @@ class GroupLane:
         """The copy of *job* is stored; nothing happens if the queue was lost meanwhile."""
         if not pipeline.closed:
             self._apply(pipeline, pipeline.dead_lettered(job), at_ns=now_ns())
+
+    def apply(self, settings: GroupSettings) -> None:
+        """Go on by other settings of the same group, without a lease, a chain or a lock being lost.
+
+        New topics are joined, those that went are handed over. Raises ValueError if the order key
+        of a topic is another one.
+        """
+        self.settings = settings
+        other_limit = self._leases.limit != settings.max_leased_jobs
+        self._leases.limit = settings.max_leased_jobs
+        for pipeline in list(self.buffer):
+            if not self.apply_to(pipeline) and other_limit:
+                self.rules_hold(pipeline)
+        self.listener.on_wanted(self)
+        self.listener.on_settled()
+        self._wake()
+
+    def apply_to(self, pipeline: QueuePipeline) -> bool:
+        """Have *pipeline* go by the settings as they are now; False if it did, or its topic is not
+        among them any more.
+        """
+        topic = self.settings.topic(pipeline.topic)
+        if topic is None or pipeline.closed or (rules := rules_of(topic)) is pipeline.rules:
+            return False
+        effects = pipeline.change_rules(rules)
+        self.rules_hold(pipeline)
+        self._apply(pipeline, effects)
+        return True
+
+    def rules_hold(self, pipeline: QueuePipeline) -> None:
+        """What *pipeline* goes by changed: write it down."""
+        self._notes.rules(pipeline, max_leased=self._leases.limit)
 
     def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
         """Its ownership record is stored at that place; it says what had finished at *made_ns*."""

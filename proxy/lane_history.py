@@ -18,11 +18,12 @@ from proxy.core.parking_pipeline import ORIGIN_OFFSET
 from proxy.core.pull_buffer import Lease
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import MS, OnExhausted
-from proxy.core.rules import TopicRules
 from proxy.history.record import History
 
 #: How often the jobs in memory of a queue are noted; at once if they are more than they may be.
 _WINDOW_EVERY_NS = 1_000_000_000
+#: Messages that may be on their way into memory when a limit is lowered.
+_UNDER_WAY = 1024
 
 
 @dataclass(slots=True)
@@ -104,6 +105,14 @@ class LaneHistory:
         """A period of ownership begins, is to end, or ended."""
         self._record(pipeline, event, [fields])
 
+    def rules(self, pipeline: QueuePipeline, *, max_leased: int) -> None:
+        """Other rules hold from now on; those of a lease, a retry or a limit that was used before
+        are what they were.
+        """
+        jobs = pipeline.jobs.window.jobs + _UNDER_WAY
+        rules = rules_in_history(pipeline)
+        self._record(pipeline, "rules", [{**rules, "max_leased": max_leased, "jobs": jobs}])
+
     def parking(
         self, pipeline: QueuePipeline, event: str, key: bytes, *, by: str, **fields: object
     ) -> None:
@@ -169,12 +178,15 @@ class LaneHistory:
         self._record(pipeline, event, [_named(lease) for lease in leases])
 
 
-def rules_in_history(rules: TopicRules) -> dict[str, object]:
-    """The rules by which an ownership period is judged; they stand in its ``own+``."""
+def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
+    """The rules by which a queue is judged: they stand in ``own+``, and in ``rules`` when they
+    change.
+    """
+    rules = pipeline.rules
     exhausts = rules.retry.on_exhausted is not OnExhausted.BLOCK
     return {
         "order_key": rules.order_key.text,
-        "visibility_ms": rules.visibility_ns // MS,
+        "visibility_ms": pipeline.visibility_ns // MS,
         "retry_ms": list(rules.retry.intervals_ms),
         "max_deliveries": rules.retry.max_deliveries if exhausts else None,
         "max_jobs": rules.max_jobs,

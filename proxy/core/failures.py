@@ -13,8 +13,10 @@ class Failures:
     """The failed hand-outs of one queue's unfinished jobs."""
 
     def __init__(self, policy: RetryPolicy, attempts: Mapping[int, int]) -> None:
-        """*attempts* are those of earlier periods, by offset."""
-        self._policy = policy
+        """*attempts* are those of earlier periods, by offset. *policy* may be changed: it holds
+        from the next failure on.
+        """
+        self.policy = policy
         self._attempts = dict(attempts)
 
     @property
@@ -31,15 +33,15 @@ class Failures:
         job.reason = (nack.reason or "failed by its client") if nack else "lease expired"
         self._attempts[job.offset] = job.attempts
         rejected = nack is not None and nack.reject
-        if (rejected and self._policy.on_exhausted is not OnExhausted.BLOCK) or (
-            self._policy.gives_up(job.attempts)
+        if (rejected and self.policy.on_exhausted is not OnExhausted.BLOCK) or (
+            self.policy.gives_up(job.attempts)
         ):
             return None
         if nack is None:
             return now_ns
         if nack.retry_after_ms is not None:
             return now_ns + nack.retry_after_ms * MS
-        return now_ns + self._policy.delay_ns(job.attempts)
+        return now_ns + self.policy.delay_ns(job.attempts)
 
     def begin_anew(self, offset: int) -> None:
         """The hand-outs of the unfinished job there, of which nobody has it, count no longer."""

@@ -61,6 +61,11 @@ class FlowWindow:
     def _half(self) -> int:
         return -(-self.max_jobs // 2)
 
+    def change_limit(self, max_jobs: int) -> None:
+        """Another *max_jobs*; above it nothing is read until so many have left."""
+        self.max_jobs = max_jobs
+        self._changed(0)
+
     def admit(self, body_bytes: int) -> None:
         """A job entered memory."""
         self.jobs += 1

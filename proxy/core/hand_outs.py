@@ -39,6 +39,8 @@ class HandOuts:
         """
         self.jobs = jobs
         self.rules = rules
+        #: How long a lease may be by what the records say: the next owner waits no longer.
+        self.longest_lease_ns = rules.visibility_ns
         self.trusted_until_ns = trusted_until_ns
         self.doubtful = False  # the lock may be forgotten: hand out nothing until that is known
         self.hold_until_ns = hold_until_ns
@@ -61,6 +63,11 @@ class HandOuts:
         )
 
     @property
+    def visibility_ns(self) -> int:
+        """How long a lease is: as the rules say, once a record does."""
+        return min(self.rules.visibility_ns, self.longest_lease_ns)
+
+    @property
     def ready(self) -> int:
         """Jobs that ``lease`` would give, were handing out allowed."""
         return self._buffer.offered + self.jobs.ready
@@ -74,7 +81,7 @@ class HandOuts:
         if not self.may_hand_out(now_ns):
             return leases
         body_bytes = 0
-        deadline_ns = now_ns + self.rules.visibility_ns
+        deadline_ns = now_ns + self.visibility_ns
         while len(leases) < max_jobs and body_bytes < max_bytes:
             job = self._next_job()
             if job is None:
@@ -191,7 +198,7 @@ class HandOuts:
         None is extended once trust has lapsed: the next owner waits for no lease that was granted
         later than that.
         """
-        deadline_ns = now_ns + min(ms * MS, self.rules.visibility_ns)
+        deadline_ns = now_ns + min(ms * MS, self.visibility_ns)
         refused = self.extensions_refused or now_ns >= self.trusted_until_ns
         not_held = []
         for lease_id in lease_ids:

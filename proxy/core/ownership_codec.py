@@ -8,14 +8,16 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
   milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets),
   parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by
-  (order key, who asked for it, why). The parts of a snapshot follow each other; what they list adds
-  up;
+  (order key, who asked for it, why), longest_lease_ms (how long leases may be in this period, if
+  that is longer than its ``own`` says). The parts of a snapshot follow each other; what they list
+  adds up;
 - ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
   before it build on), after (offset of the delta before it, or of that snapshot), base, read, left
   (offsets that were unfinished, and are finished or spilled now), unfinished (those that were
   added), attempts (those that changed), spilled (offsets that were added), heads (pairs of order
   key and the first offset that is left of its spilled chain, null if none is), parked (those that
-  changed, null if the key is not parked any more), parked_by (of those that are);
+  changed, null if the key is not parked any more), parked_by (of those that are),
+  longest_lease_ms (as in a snapshot);
 - ``clean``: epoch. The owner ended with nothing leased but what its snapshot names, which is the
   whole truth.
 
@@ -24,7 +26,8 @@ stuck key has messages, so they are packed: ``width:base64``, with differences (
 *width* bytes each, little endian.
 
 Proxies of several versions take a queue over from each other. What came to be written later
-(``http``, ``after``, ``parked_by``) may be missing, and what a reader does not know it passes over.
+(``http``, ``after``, ``parked_by``, ``longest_lease_ms``) may be missing, and what a reader does
+not know it passes over.
 """
 
 from __future__ import annotations
@@ -68,6 +71,7 @@ def encode(record: Record) -> bytes:
                 "spilled": _packed_by_key(piece.spilled),
                 "parked": _parked_to_json(piece.parked),
                 "parked_by": _parked_by(piece.parked),
+                **_longest_lease(piece.longest_lease_ms),
             }
         case Delta():
             fields = {
@@ -84,6 +88,7 @@ def encode(record: Record) -> bytes:
                 "heads": [[_text(key), head] for key, head in record.heads.items()],
                 "parked": _parked_to_json(record.parked),
                 "parked_by": _parked_by(record.parked),
+                **_longest_lease(record.longest_lease_ms),
             }
         case Clean():
             fields = {"kind": "clean", "epoch": record.epoch}
@@ -130,6 +135,7 @@ def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
         _unpacked_by_key(fields["spilled"]),
         _counts(fields["leases"]),
         {key: each for key, each in _parked_of(fields).items() if each is not None},
+        _number(fields.get("longest_lease_ms", 0)),
     )
     number, of = _number(fields["part"]), _number(fields["of"])
     if not 0 <= number < of:
@@ -153,11 +159,16 @@ def _delta(fields: dict[str, Any]) -> Delta:
         },
         parked=_parked_of(fields),
         after=None if (after := fields.get("after")) is None else _number(after),
+        longest_lease_ms=_number(fields.get("longest_lease_ms", 0)),
     )
 
 
 def _parked_to_json(parked: Mapping[bytes, ParkedKey | None]) -> list[list[Any]]:
     return [[_text(key), None if each is None else each.to_json()] for key, each in parked.items()]
+
+
+def _longest_lease(ms: int) -> dict[str, int]:
+    return {"longest_lease_ms": ms} if ms else {}
 
 
 def _parked_by(parked: Mapping[bytes, ParkedKey | None]) -> list[list[str]]:

@@ -49,6 +49,7 @@ class Snapshot:
     """What an owner had finished: all below ``base``, and up to ``read`` all but ``unfinished`` and
     ``spilled`` (by order key; no offset is in both). ``leases``: milliseconds, counted from when it
     was written, for which unfinished jobs may still be in the hands of clients.
+    ``longest_lease_ms``: how long a lease may be, if that is longer than the ``own`` says.
 
     Raises ValueError unless these offsets rise from ``base`` and end below ``read``.
     """
@@ -61,6 +62,7 @@ class Snapshot:
     spilled: dict[bytes, array[int]] = field(default_factory=dict)
     leases: dict[int, int] = field(default_factory=dict)
     parked: dict[bytes, ParkedKey] = field(default_factory=dict)
+    longest_lease_ms: int = 0
 
     def __post_init__(self) -> None:
         if not all(self.spilled.values()):
@@ -127,6 +129,7 @@ class Delta:
     heads: Mapping[bytes, int | None] = field(default_factory=dict)
     parked: Mapping[bytes, ParkedKey | None] = field(default_factory=dict)
     after: int | None = None
+    longest_lease_ms: int = 0
 
     @property
     def size(self) -> int:
@@ -159,7 +162,7 @@ def parts(snapshot: Snapshot) -> list[SnapshotPart]:
     for place, some in _chunks(snapshot):
         size = len(some) + (len(place) // _OFFSET_BYTES if isinstance(place, bytes) else 0)
         if not pieces or room < size:
-            pieces.append(Snapshot(snapshot.epoch, snapshot.base, snapshot.read))
+            pieces.append(_empty_piece(snapshot))
             room = _PART
         room -= size
         last = pieces[-1]
@@ -177,11 +180,15 @@ def parts(snapshot: Snapshot) -> list[SnapshotPart]:
     for key, parked in snapshot.parked.items():
         size = 1 + (len(key) + len(parked.by) + len(parked.reason)) // _OFFSET_BYTES
         if room < size:
-            pieces.append(Snapshot(snapshot.epoch, snapshot.base, snapshot.read))
+            pieces.append(_empty_piece(snapshot))
             room = _PART
         room -= size
         pieces[-1].parked[key] = parked
     return [SnapshotPart(number, len(pieces), piece) for number, piece in enumerate(pieces)]
+
+
+def _empty_piece(whole: Snapshot) -> Snapshot:
+    return Snapshot(whole.epoch, whole.base, whole.read, longest_lease_ms=whole.longest_lease_ms)
 
 
 def _chunks(snapshot: Snapshot) -> Iterator[tuple[str | bytes, array[int]]]:

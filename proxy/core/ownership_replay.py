@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import (
@@ -138,6 +138,7 @@ class _Replay:
     snapshot_at: int | None = None
     first: int | None = None  # where the records begin
     damage: str | None = None
+    longest_ms: int = 0  # of leases, in the period
     unreadable_at: int = -1  # the last record that may have been that of an owner
 
     def see(self, offset: int, record: Record | Unreadable) -> None:
@@ -150,13 +151,16 @@ class _Replay:
             if self.by_period and self.own is not None and record.period < self.own.period:
                 return  # the same
             self.epoch, self.own, self.clean, self.parts = Epoch(offset), record, False, []
+            self.longest_ms = record.longest_lease_ms
         elif self.epoch is not None and record.epoch > self.epoch and not self.by_period:
             self._damaged(offset, f"it is of epoch {record.epoch}, which has no owner")
         elif record.epoch != self.epoch:
             return  # a late word of somebody who is the owner no more
         elif isinstance(record, SnapshotPart):
+            self.longest_ms = max(self.longest_ms, record.piece.longest_lease_ms)
             self._part(offset, record)
         elif isinstance(record, Delta):
+            self.longest_ms = max(self.longest_ms, record.longest_lease_ms)
             self._delta(offset, record)
         else:
             self.clean = True
@@ -233,7 +237,7 @@ def replay(
     snapshot = seen.snapshot()
     return LastOwner(
         seen.epoch,
-        seen.own,
+        replace(seen.own, longest_lease_ms=seen.longest_ms),
         snapshot,
         seen.clean and seen.damage is None,
         seen.snapshot_at,

@@ -28,6 +28,7 @@ from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_jobs import LONGEST_KEY
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import OnExhausted
+from proxy.core.rules import TopicRules
 
 #: Properties of a copy: offset of its message, and the ownership period that it was made in.
 ORIGIN_OFFSET, ORIGIN_EPOCH = "ORDERLANE_OFFSET", "ORDERLANE_EPOCH"
@@ -207,11 +208,13 @@ class TwinPipeline(QueuePipeline):
 
     origin: ParkingPipeline
 
-    def __init__(self, *, twin_of: ParkingPipeline, must_read: int, **arguments: Any) -> None:
+    def __init__(
+        self, *, twin_of: ParkingPipeline, must_read: int, rules: TopicRules, **arguments: Any
+    ) -> None:
         """The arguments are those of ``QueuePipeline``. What stands below *must_read* was there
-        before.
+        before. All tags are wanted: whatever was parked was wanted when it came.
         """
-        super().__init__(twin_of=twin_of, **arguments)
+        super().__init__(twin_of=twin_of, rules=replace(rules, tags=None), **arguments)
         self.must_read = must_read
         # A key that left the parked list may be in a record of the twin still.
         self.parked = {key: each for key, each in self.parked.items() if key in twin_of.parked}
@@ -221,6 +224,10 @@ class TwinPipeline(QueuePipeline):
         self.jobs.wanted = {key for key, each in self.parked.items() if each.redriven}
         for key in self.jobs.wanted:
             self.jobs.refill(key)
+
+    def change_rules(self, rules: TopicRules) -> Effects:
+        """As elsewhere, but for the tags."""
+        return super().change_rules(replace(rules, tags=None))
 
     @property
     def redriven(self) -> Collection[bytes]:

@@ -67,6 +67,16 @@ class QueueJobs:
                     self._spill(key, offsets)
             self.advance(start_offset)
 
+    def change_limits(self, *, max_jobs: int, max_jobs_per_key: int) -> None:
+        """Other limits of what is in memory; chains longer than that are spilled when the window is
+        pressed next. Affects: window, spilled chains.
+        """
+        self.window.change_limit(max_jobs)
+        self._max_jobs_per_key = max_jobs_per_key
+        self._shortened = False
+        for key in list(self._spilled.keys):
+            self.refill(key)
+
     # ---- reading --------------------------------------------------------------------------------
 
     @property

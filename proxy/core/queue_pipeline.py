@@ -66,6 +66,7 @@ class QueuePipeline(HandOuts):
             held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
         )
         self.queue, self.epoch = queue, epoch
+        self._own_lease_ns = rules.visibility_ns  # as the record says that the period began with
         #: The queue as clients and histories name it.
         self.topic, self.place = queue.topic, queue.qid
         if twin_of is not None:
@@ -80,6 +81,41 @@ class QueuePipeline(HandOuts):
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = False  # those that it began with; kept by upstream
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
+
+    # ---- other rules; caller: group lane --------------------------------------------------------
+
+    def change_rules(self, rules: TopicRules) -> Effects:
+        """Go on by *rules*, which have the same order key.
+
+        Limits and tags count for what is read from now on, retries and policies from the next
+        failure on, the length of leases from the next hand-out on; a longer one once a record says
+        so (``raised_lease_ms``). What is leased or waits for its retry stays as it is. Raises
+        ValueError for another order key.
+
+        Affects: window, spilled chains.
+        """
+        before = self.rules.order_key.text, self.rules.missing_key
+        if (rules.order_key.text, rules.missing_key) != before:
+            raise ValueError(f"the order key of {self.queue} cannot be changed in this way")
+        self.rules = rules
+        self._failures.policy = rules.retry
+        self.jobs.change_limits(max_jobs=rules.max_jobs, max_jobs_per_key=rules.max_jobs_per_key)
+        return self._with_refills(Effects())
+
+    @property
+    def visibility_ns(self) -> int:
+        """How long a lease is. The records of a queue speak for those of its twin, too."""
+        return min(self.rules.visibility_ns, self.origin.longest_lease_ns)
+
+    @property
+    def raised_lease_ms(self) -> int:
+        """What the records have to say of the longest lease beside the ``own``; 0: nothing."""
+        longest_ns = max(self.longest_lease_ns, self.rules.visibility_ns)
+        return longest_ns // MS if longest_ns > self._own_lease_ns and self.origin is self else 0
+
+    def raised_lease_recorded(self, ms: int) -> None:
+        """A record says that leases may be so long."""
+        self.longest_lease_ns = max(self.longest_lease_ns, ms * MS)
 
     # ---- reading; caller: queue reader ---------------------------------------------------------
 
@@ -191,7 +227,7 @@ class QueuePipeline(HandOuts):
     def snapshot(self, *, now_ns: int = 0) -> Snapshot:
         """What the next owner must know to repeat nothing that is finished."""
         jobs = self.jobs.snapshot(self.epoch, self.attempts, self.lease_times(now_ns))
-        return replace(jobs, parked=dict(self.parked))
+        return replace(jobs, parked=dict(self.parked), longest_lease_ms=self.raised_lease_ms)
 
     def close(self) -> None:
         """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""

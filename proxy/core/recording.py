@@ -35,9 +35,11 @@ class Recording:
         self._attempts: dict[int, int] = {}
         self._spilled: dict[bytes, tuple[int, int]] = {}  # first and last offset
         self._parked: dict[bytes, ParkedKey] = {}
+        self._longest_lease_ms = 0
         if last is not None and last.snapshot is not None and last.damage is None:
             self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
             self._tell(last.snapshot)
+            self._longest_lease_ms = 0  # that was another period
 
     def due(self, now_ns: int, *, whole: bool = False) -> list[Record]:
         """What is to be written now; *whole*: a snapshot in any case.
@@ -62,6 +64,7 @@ class Recording:
     def written(self, records: Sequence[Record], *, at: int) -> None:
         """The *records* that were due are stored, the first one at offset *at*."""
         self._last_at = at
+        self._pipeline.raised_lease_recorded(self._longest_lease_ms)
         if isinstance(records[0], Delta):
             self._in_deltas += records[0].size
             self._deltas += 1
@@ -86,6 +89,7 @@ class Recording:
         self._attempts = dict(snapshot.attempts)
         self._spilled = {key: (chain[0], chain[-1]) for key, chain in snapshot.spilled.items()}
         self._parked = dict(snapshot.parked)
+        self._longest_lease_ms = snapshot.longest_lease_ms
         self._pipeline.jobs.rewritten_chains.clear()
 
     def _delta(self, snapshot_at: int) -> Delta | None:
@@ -110,9 +114,12 @@ class Recording:
             heads=heads,
             parked=self._parked_changes(),
             after=self._last_at,
+            longest_lease_ms=self._pipeline.raised_lease_ms,
         )
-        if (base, read) == (self._base, self._read) and not delta.size:
+        said = self._base, self._read, self._longest_lease_ms
+        if (base, read, delta.longest_lease_ms) == said and not delta.size:
             return None
+        self._longest_lease_ms = delta.longest_lease_ms
         self._base, self._read, self._unfinished = base, read, unfinished
         self._attempts, self._spilled = attempts, ends
         self._parked = dict(self._pipeline.parked)

@@ -191,7 +191,7 @@ def _one_queue(batch: Batch, *, group: str, ours: bool, home: str) -> consumer.P
         messages=[_message(lease.job, lease.lease_id if ours else None) for lease in batch.leases],
     )
     if ours:
-        response.leaseMs = pipeline.rules.visibility_ns // 1_000_000
+        response.leaseMs = pipeline.visibility_ns // 1_000_000
         response.home = home
     return response
 

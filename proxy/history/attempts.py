@@ -17,6 +17,7 @@ class Unfinished:
     shown: int = 0  # what the last hand-out said
     sure: int = 0  # what its owner must know of them
     origin: int | None = None  # a copy's: where the message itself stands
+    allowed: int = 0  # hand-outs, of rules that held before
     base: int = 0  # what the owner must have known at the beginning of its period
     out_ns: list[int] = field(default_factory=list)  # when, in this period
 
@@ -49,6 +50,11 @@ class Attempts:
             message.base = message.sure
             message.out_ns.clear()
 
+    def rules_changed(self, messages: Iterable[Unfinished]) -> None:
+        """A lower limit of hand-outs counts from the next failure on; O(unfinished)."""
+        for message in messages:
+            message.allowed = message.shown + 1
+
     def handed_out(
         self, offset: int, message: Unfinished, attempt: int, *, t_ns: int, finished: bool
     ) -> None:
@@ -61,7 +67,7 @@ class Attempts:
             known = "" if message.sure == message.shown else f", at least {message.sure} known"
             self._wrong(offset, message, f"said attempt {attempt} after {message.shown}{known}")
         most = self._facts.rules.max_deliveries
-        if most is not None and attempt > most:
+        if most is not None and attempt > max(most, message.allowed):
             self._wrong(offset, message, f"was handed out {attempt} times, {most} are allowed")
         message.shown = message.sure = attempt
         message.out_ns.append(t_ns)

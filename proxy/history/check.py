@@ -67,6 +67,7 @@ class HistoryChecker:
             "send_info": self._sends.send_info,
             "send_fail": self._sends.send_fail,
             "own+": lambda event: self._lane(event).own(event, fenced=self._commits_fenced),
+            "rules": lambda event: self._lane(event).rules(event),
             "own-": lambda event: self._lane(event).ownership.disown(event),
             "drain": lambda event: self._lane(event).ownership.drain(event),
             "record": lambda event: self._lane(event).record(event),

@@ -93,6 +93,10 @@ class Deliveries:
             if offset < below and self._facts.flags.get(offset) & FINISHED:
                 self._close(offset)
 
+    def rules_changed(self) -> None:
+        """Messages that were handed out oftener than a lowered limit allows come once more."""
+        self._attempts.rules_changed(self._unfinished.values())
+
     def redriven(self, key: str | None, *, started: bool) -> None:
         """The copies of *key* (None: of all) are handed out from now on, their attempts counted
         anew; or no longer.
@@ -122,7 +126,7 @@ class Deliveries:
             self._first_out[offset] = t_ns
             self._open.setdefault(slot, set()).add(offset)
             most = self._facts.rules.max_jobs
-            if most is not None and len(self._unfinished) > most:
+            if most is not None and len(self._unfinished) > max(most, self._facts.jobs_before):
                 self._facts.violation(
                     "N2",
                     f"offset {offset} is unfinished number {len(self._unfinished)}, {most} may be"

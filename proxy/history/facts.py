@@ -86,7 +86,9 @@ class SentTimes:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the newest ``own+`` says that the group wants of the topic; None where it does not."""
+    """What the newest ``own+`` or ``rules`` says that the group wants of the topic; None where it
+    does not.
+    """
 
     order_key: str | None = None
     visibility_ns: int | None = None
@@ -101,7 +103,7 @@ class Rules:
 
     @classmethod
     def of(cls, event: Event) -> Rules:
-        """The rules in an ``own+``."""
+        """The rules in an ``own+`` or ``rules``."""
         visibility_ms = event.get("visibility_ms")
         return cls(
             event.get("order_key"),
@@ -126,6 +128,8 @@ class LaneFacts:
     epoch: int = -1
     """Newest ownership period."""
     rules: Rules = field(default_factory=Rules)
+    jobs_before: int = 0
+    """So many jobs may be in memory still, of a limit that was lowered."""
     site: Site | None = None
     """Where it is owned."""
     clock: WaitClock | None = None

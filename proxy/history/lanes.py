@@ -34,6 +34,11 @@ class Lane:
         if self._origin is not None and event["epoch"] == self.facts.epoch:
             self._origin.parking.twin_taken_over(self.facts.known_ns)
 
+    def rules(self, event: Event) -> None:
+        """The owner goes on by other rules."""
+        if event["epoch"] == self.facts.epoch:
+            self.ownership.go_by(event)
+
     def deliver(self, event: Event, key: str | None) -> None:
         """A job was handed out. *key* is that of its send, if it had one."""
         if self.ownership.fenced(event):
@@ -96,7 +101,9 @@ class Lane:
 
     def window(self, event: Event) -> None:
         """So many jobs are in memory."""
-        if event["jobs"] > event["limit"]:
+        if event["jobs"] <= event["limit"]:
+            self.facts.jobs_before = 0
+        elif event["jobs"] > self.facts.jobs_before:
             self.facts.violation(
                 "N2", f"{event['jobs']} messages were in memory, {event['limit']} may be"
             )

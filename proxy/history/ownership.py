@@ -51,7 +51,16 @@ class Ownership:
         elif not fenced:
             self._deliveries.repeated_in_vain(below=event.get("begin", 0))
         self._enter(event)
-        facts.rules = Rules.of(event)
+        facts.jobs_before = 0
+        self.go_by(event)
+
+    def go_by(self, event: Event) -> None:
+        """The rules that *event* tells hold from now on."""
+        facts, rules = self._facts, Rules.of(event)
+        if rules != facts.rules:
+            facts.jobs_before = max(facts.jobs_before, event.get("jobs", 0))
+            self._deliveries.rules_changed()
+        facts.rules = rules
         if facts.site is not None:
             facts.site.max_leased = event.get("max_leased")
 

@@ -44,6 +44,7 @@ _PULLS = frozenset({"pull_wait", "pull_end"})
 _LANES = frozenset(
     {
         *("own+", "own-", "drain", "record", "window", "deliver", "replay", "handle_start"),
+        "rules",
         *("handle_end", "finish", "commit", "park", "unpark", "redrive"),
         *("ack_ok", "expire", "unsent", "extend"),
     }

@@ -64,6 +64,7 @@ class OwnedQueue:
         self._pipeline: ParkingPipeline | None = None
         self.parking: Parking | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._read_tags: frozenset[str] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("ownership").bind(
             group=lane.name, topic=queue.topic, queue=queue.qid
@@ -155,10 +156,11 @@ class OwnedQueue:
             asked_ns=self._asked_ns,
             hold_until_ns=pipeline.hold_until_ns,
             max_leased=self._lane.leases_of_group.limit,
-            **rules_in_history(pipeline.rules),
+            **rules_in_history(pipeline),
         )
         self.parking = Parking(self._context, self._committer, self._lane, pipeline)
         self._lane.add(pipeline)
+        self._lane.apply_to(pipeline)  # they may be others by now
         self._read()
         self._log.info(
             "queue owned", qid=pipeline.qid, epoch=pipeline.epoch, start=pipeline.position
@@ -200,7 +202,14 @@ class OwnedQueue:
         finally:
             self.hold_until_ns, self._asked_ns = start.hold_until_ns, start.asked_ns
 
+    def follow_tags(self) -> None:
+        """Ask by the tags that are wanted now: the broker may hold a read that asks by others."""
+        if self._reader is not None and self._owned().rules.tags != self._read_tags:
+            self._reader.cancel()
+            self._read()
+
     def _read(self) -> None:
+        self._read_tags = self._owned().rules.tags
         self._reader = spawn(
             read_queue(self._context, self._lane, self._owned(), on_reset=self._reset),
             name=f"read {self.queue}",
@@ -222,7 +231,8 @@ class OwnedQueue:
 
     async def _restart_at(self, offset: int) -> None:
         pipeline = self._owned()
-        empty = parts(Snapshot(pipeline.epoch, offset, offset))
+        lease_ms = pipeline.raised_lease_ms
+        empty = parts(Snapshot(pipeline.epoch, offset, offset, longest_lease_ms=lease_ms))
         while now_ns() < self._trusted_until_ns:
             try:
                 await self._context.log.append(self._lane.name, self.queue, *empty)

@@ -146,6 +146,8 @@ class GroupOwnership:
         for queue, owned in self._queues.items():
             if queue not in share:
                 owned.hand_over()
+            elif owned.state is QueueState.OWNED:
+                owned.follow_tags()
         missing = share - self._queues.keys()
         await asyncio.gather(
             *(self._lock(broker, queues) for broker, queues in _by_broker(missing).items())

@@ -302,9 +302,10 @@ class Parking:
             begin=twin.position,
             hold_until_ns=twin.hold_until_ns,
             max_leased=self._lane.leases_of_group.limit,
-            **rules_in_history(twin.rules),
+            **rules_in_history(twin),
         )
         self._lane.add(twin)
+        self._lane.apply_to(twin)  # they may be others by now
         self._reader = spawn(self._read(twin), name=f"read {self._queue}")
 
     async def _read(self, twin: TwinPipeline) -> None:

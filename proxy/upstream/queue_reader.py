@@ -40,6 +40,7 @@ async def read_queue(
         if not room:
             await context.settled.wait(_LOOK_AGAIN_S)
             continue
+        asked_by = pipeline.rules.tags
         try:
             result = await context.client.pull(
                 pipeline.queue,
@@ -61,6 +62,8 @@ async def read_queue(
             back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
             continue
         back_off_s = _FIRST_BACK_OFF_S
+        if pipeline.rules.tags != asked_by:
+            continue  # the broker passed over what is wanted now
         if result.status is PullStatus.OFFSET_ILLEGAL:
             deleted = _deleted_unread(pipeline, result, log)
             if deleted < 0:

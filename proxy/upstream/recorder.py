@@ -78,6 +78,11 @@ class Recorder:
             except BaseException:
                 written.recording.failed()
                 raise
+            lease_ns = pipeline.visibility_ns
             written.recording.written(records, at=at)
             lane.recorded(pipeline, at=at + len(records) - 1, made_ns=made_ns)
+            if pipeline.visibility_ns != lease_ns:  # leases may be longer from now on
+                for each in (pipeline, pipeline.twin):
+                    if each is not None:
+                        lane.rules_hold(each)
             return at

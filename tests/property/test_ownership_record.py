@@ -35,7 +35,10 @@ def snapshots(draw: st.DrawFn, epoch: st.SearchStrategy[Epoch] = epochs) -> Snap
     chains = {key: chain for key, chain in spilled.items() if chain}
     parked = draw(st.dictionaries(st.binary(max_size=9), parked_keys, max_size=3))
     unspilled = tuple(unfinished[::4])
-    return Snapshot(draw(epoch), base, read, unspilled, attempts, chains, attempts, parked)
+    longest_ms = draw(st.sampled_from([0, 0, 7]))
+    return Snapshot(
+        draw(epoch), base, read, unspilled, attempts, chains, attempts, parked, longest_ms
+    )
 
 
 rising = st.sets(st.integers(0, 2**60), max_size=20).map(lambda some: tuple(sorted(some)))
@@ -45,7 +48,7 @@ deltas = st.builds(
     st.dictionaries(numbers, numbers, max_size=3), chains,
     st.dictionaries(st.binary(max_size=9), numbers | st.none(), max_size=3),
     st.dictionaries(st.binary(max_size=9), parked_keys | st.none(), max_size=3),
-    numbers | st.none(),
+    numbers | st.none(), numbers,
 )  # fmt: skip
 part = snapshots().map(lambda snapshot: parts(snapshot)[0])
 records = st.one_of(owns, part, deltas, st.builds(Clean, epochs))

@@ -33,7 +33,7 @@ facts = st.builds(
     order_key=st.sampled_from(["$.id", "KEY", "KEY", "$..id", "QID", "QID", None]),
     missing_key=st.sampled_from(MissingKey),
     tags=st.sampled_from([None, None, frozenset({"a"})]),
-    visibility_ns=st.just(20 * MS),
+    visibility_ns=st.sampled_from([20 * MS, 20 * MS, 10 * MS, 35 * MS]),
     retry=st.builds(
         RetryPolicy,
         intervals_ms=st.just((5, 15)),
@@ -227,6 +227,10 @@ class PipelineMachine(RuleBasedStateMachine):
     @rule(which=QUEUES, whole=st.sampled_from([False, False, False, True]))
     def record(self, which: int, whole: bool) -> None:
         self.queues[which].write_down(now_ns=self.now_ns, whole=whole)
+
+    @rule(which=QUEUES, known=facts)
+    def change_rules(self, which: int, known: Facts) -> None:
+        self.queues[which].change_rules(known)  # while some are leased, waiting, spilled
 
     @rule(which=QUEUES, what=st.sampled_from(["trust", "trust", "lapse", "commit", "commit"]))
     def renewal_or_commit(self, which: int, what: str) -> None:

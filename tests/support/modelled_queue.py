@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from proxy.core.effects import Effects, Outcome
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
@@ -12,11 +14,24 @@ from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
+from proxy.core.rules import TopicRules
 from tests.support.naive_facts import MS, Facts
 from tests.support.naive_queue import NaiveJob, NaiveQueue
 from tests.support.pipelines import Budgets, lease, offsets, pipeline, queue, rules
 
 TRUST_NS = 60 * MS
+
+
+def _rules_of(known: Facts) -> TopicRules:
+    return rules(
+        known.order_key,
+        missing_key=known.missing_key,
+        tags=known.tags,
+        visibility_ns=known.visibility_ns,
+        retry=known.retry,
+        max_jobs=known.max_jobs,
+        max_jobs_per_key=known.max_jobs_per_key,
+    )
 
 
 class Modelled:
@@ -26,15 +41,7 @@ class Modelled:
         self.name = queue(number)
         self.budgets = budgets
         self.naive = NaiveQueue(known)
-        self.rules = rules(
-            known.order_key,
-            missing_key=known.missing_key,
-            tags=known.tags,
-            visibility_ns=known.visibility_ns,
-            retry=known.retry,
-            max_jobs=known.max_jobs,
-            max_jobs_per_key=known.max_jobs_per_key,
-        )
+        self.rules = _rules_of(known)
         self.end = 0  # the offset of the next message sent
         self.epoch = 0
         self.committed = 0
@@ -53,6 +60,8 @@ class Modelled:
             known |= self.recorded
         start = max(self.committed, resume.base if resume else 0)
         self.epoch += 1
+        self.recorded_lease_ns = self.rules.visibility_ns
+        self._go_by_recorded_lease()
         self.hold_until_ns = now_ns + hold_ns
         self.pipeline = pipeline(
             self.rules,
@@ -72,10 +81,24 @@ class Modelled:
             last = self.last_owner()
         self.recording = Recording(self.pipeline, last)
         self.pipeline.epoch = Epoch(len(self.records))
-        self.records.append(encode(Own("us", 1, 1, 1, self.epoch)))
+        lease_ms = self.recorded_lease_ns // MS
+        self.records.append(encode(Own("us", 1, lease_ms, 1, self.epoch)))
         self.old_leases, self.leases = self.leases, []
         self.naive.begin(start, resume=resume, finished=known)
         self.saw(self.pipeline.on_time(now_ns=now_ns))
+
+    def change_rules(self, known: Facts) -> None:
+        """Other rules, but for the order key."""
+        before = self.naive.facts
+        known = replace(known, order_key=before.order_key, missing_key=before.missing_key)
+        self.naive.facts, self.rules = known, _rules_of(known)
+        self._go_by_recorded_lease()
+        self.saw(self.pipeline.change_rules(self.rules))
+
+    def _go_by_recorded_lease(self) -> None:
+        """No lease is longer than the next owner knows."""
+        lease_ns = min(self.rules.visibility_ns, self.recorded_lease_ns)
+        self.naive.facts = replace(self.naive.facts, visibility_ns=lease_ns)
 
     def last_owner(self) -> LastOwner | None:
         """What the ownership topic says."""
@@ -95,6 +118,11 @@ class Modelled:
         if due:
             self.records += [encode(record) for record in due]
             self.recording.written(due, at=at)
+        self.recorded_lease_ns = max(self.recorded_lease_ns, self.rules.visibility_ns)
+        self._go_by_recorded_lease()
+        last = self.last_owner()
+        assert last is not None
+        assert last.own.longest_lease_ms == self.recorded_lease_ns // MS
         self.recorded = dict(self.naive.finished)
         if (record := self.record) is not None:
             self._tells_all(record, self.naive.snapshot(self.pipeline.epoch))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker_core.names import Group, Topic, check_name
@@ -253,6 +255,22 @@ def test_records_of_the_first_version_are_read() -> None:
         b'{"v":1,"kind":"delta","epoch":4,"snapshot":3,"base":10,"read":20,"left":[],'
         b'"unfinished":[],"attempts":[],"spilled":[],"heads":[],"parked":[["a2V5",[1,2,true,0.5]]]}'
     ) == Delta(Epoch(4), 3, 10, 20, parked={b"key": ParkedKey(1, 2, redriven=True, rate=0.5)})
+
+
+def test_the_longest_lease_that_any_record_of_the_period_tells_counts() -> None:
+    """Whichever of them is read last, and none of the period before."""
+    before = [(1, own()), (2, parts(Snapshot(Epoch(1), 0, 0, longest_lease_ms=900_000))[0])]
+    told = Delta(Epoch(3), 2, 0, 1, longest_lease_ms=60_000)
+    assert _longest([*before, (3, own())]) == own().longest_lease_ms
+    assert _longest([*before, (3, own()), (4, told)]) == 60_000
+    whole = parts(Snapshot(Epoch(3), 0, 1, longest_lease_ms=60_000))[0]
+    assert _longest([*before, (3, own()), (4, whole)]) == 60_000
+
+
+def _longest(records: list[tuple[int, Any]]) -> int:
+    last = replay(records)
+    assert last is not None
+    return last.own.longest_lease_ms
 
 
 # ---- the wait -----------------------------------------------------------------------------------

@@ -1,0 +1,81 @@
+"""Rules that change while a queue is owned: what counts from when on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.histories import LANE, Story
+
+RULES: dict[str, Any] = {
+    "order_key": "KEY",
+    "visibility_ms": 5000,
+    "retry_ms": [1000],
+    "max_deliveries": 8,
+    "max_jobs": 4,
+    "max_leased": 10,
+}
+
+
+def owned(*keys: str) -> Story:
+    """A story of a queue with a message for each of *keys*, and an owner."""
+    story = Story()
+    for offset, key in enumerate(keys):
+        story.sent(offset, key=key)
+    return story.own(1, begin=0, **RULES)
+
+
+def go_by(story: Story, *, epoch: int = 1, **others: Any) -> Story:
+    """Other rules."""
+    return story.add("rules", **LANE, epoch=epoch, **{**RULES, "jobs": 0, **others})
+
+
+def failed(story: Story, times: int) -> Story:
+    """The message at 0 is handed out so often, and fails."""
+    for _ in range(times):
+        lease = story.deliver(0)
+        story.wait(6).expire(0, lease)
+    return story
+
+
+@pytest.mark.parametrize(("before", "found"), [(3, set()), (4, {"D3b"})])
+def test_what_was_handed_out_too_often_for_a_lowered_limit_comes_once_more(
+    before: int, found: set[str]
+) -> None:
+    story = failed(owned("k"), 3)
+    failed(go_by(story, max_deliveries=2), before - 2)
+    assert story.finish(0, outcome="dlq").found() == found
+
+
+def test_a_lowered_limit_counts_for_what_came_later() -> None:
+    story = go_by(owned("k"), max_deliveries=2)
+    assert failed(story, 3).finish(0, outcome="dlq").found() == {"D3b"}
+
+
+def test_rules_of_a_former_owner_count_for_nothing() -> None:
+    story = owned("k")
+    story.own(2, begin=0, **{**RULES, "max_deliveries": 2})
+    story = failed(go_by(story, epoch=1), 3)
+    assert story.finish(0, outcome="dlq").found() == {"D3b"}
+
+
+@pytest.mark.parametrize(("after_s", "found"), [(3, {"R2"}), (6, set())])
+def test_a_lease_runs_as_long_as_was_said_when_it_was_granted(
+    after_s: float, found: set[str]
+) -> None:
+    story = owned("k")
+    lease = story.deliver(0)
+    go_by(story, visibility_ms=2000).wait(after_s).expire(0, lease)
+    assert story.through(0).found() == found
+
+
+@pytest.mark.parametrize(("lower_again", "found"), [(False, set()), (True, {"N2"})])
+def test_what_was_in_memory_when_a_limit_was_lowered_may_stay(
+    lower_again: bool, found: set[str]
+) -> None:
+    story = go_by(owned("k").through(0), max_jobs=1, jobs=3)
+    if lower_again:  # it fell below the limit meanwhile
+        story.add("window", **LANE, epoch=1, jobs=1, limit=1)
+    story.add("window", **LANE, epoch=1, jobs=3, limit=1)
+    assert story.found() == found
