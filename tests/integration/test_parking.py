@@ -56,11 +56,17 @@ async def send(gateway: Gateway, *keys: str) -> None:
     await gateway.send(keys, body="{key}:{n}")
 
 
-async def parked(gateway: Gateway) -> list[StoredMessage]:
-    """What stands in the first queue's twin."""
+async def parked(gateway: Gateway, count: int) -> list[StoredMessage]:
+    """What stands in the first queue's twin, once it is so many; one pull may bring a part only."""
     twin = QueueName(parked_topic(gateway.group, gateway.topic), gateway.cluster.broker_name, 0)
-    pulled = await gateway.client.pull(twin, group=Group("undertaker"), offset=0, suspend_ms=0)
-    return list(pulled.messages)
+    found: list[StoredMessage] = []
+    async with asyncio.timeout(10):
+        while len(found) < count:
+            pulled = await gateway.client.pull(
+                twin, group=Group("undertaker"), offset=len(found), suspend_ms=1000
+            )
+            found += pulled.messages
+    return found
 
 
 def figures(proxy: Proxy, gateway: Gateway) -> PipelineStatistics:
@@ -103,7 +109,7 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
             await eventually(lambda: desk.done["b"] == [2, 5], within_s=10)
             await eventually(lambda: copied(proxy, gateway) == 3, within_s=10)
             assert desk.failed["a"] == 2
-            copies = await parked(gateway)
+            copies = await parked(gateway, 3)
             assert [copy.body for copy in copies] == [b"a:1", b"a:3", b"a:4"]
             properties = copies[0].properties
             assert properties["ORDERLANE_ATTEMPTS"] == "2"
@@ -112,6 +118,7 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
             desk.broken.clear()
             await send(gateway, "a", "b")
             await eventually(lambda: view(proxy, gateway)["copies"] == 4, within_s=10)
+            await eventually(lambda: view(proxy, gateway)["not_copied"] == 0, within_s=10)
             assert await key(at, gateway, "parked") == [view(proxy, gateway)]
             asked = await key(at, gateway, "redrive", key="a", dry_run=True)
             assert (asked["state"], asked["copies"]) == ("parked", 4)
@@ -155,7 +162,7 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
             # It fails again: the redrive stops, and nothing is copied twice.
             await eventually(lambda: parking(proxy, gateway).keys() == {b"a": False}, within_s=10)
             assert desk.failed["a"] == 4
-            assert [copy.body for copy in await parked(gateway)] == [
+            assert [copy.body for copy in await parked(gateway, 4)] == [
                 *(b"a:1", b"a:3", b"a:4", b"a:5"),
             ]
             desk.broken.clear()
@@ -244,7 +251,7 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
             found = parking(proxy, gateway)
             found.pipeline.doubtful = False  # as a renewal does
             await eventually(lambda: copied(proxy, gateway) == 2, within_s=10)
-            bodies = [copy.body for copy in await parked(gateway)]
+            bodies = [copy.body for copy in await parked(gateway, 4)]
             assert bodies == [b"a:1", b"a:2"] * 2
             desk.broken.clear()
             await eventually(lambda: found.redrive(b"a", by="a test"), within_s=10)
