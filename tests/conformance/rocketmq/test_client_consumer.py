@@ -77,9 +77,9 @@ async def test_a_changed_subscription_holds_from_then_on(scene: Stage) -> None:
     await send(scene, 0, "red 1", tag="red")
     await scene.handled(1)
     await scene.java.call("subscribe", "c", topic=scene.topic, tags="blue")
-    # A pull that waits at the broker was asked with the old tags: what it brings is judged by these,
-    # blue ones passed over, too. And the broker hears of the change with a heartbeat, which the
-    # client leaves out while another is on its way: then with the next, up to 30 s later.
+    # A pull that waits at the broker was asked with the old tags: what it brings is judged by
+    # these, blue ones passed over, too. And the broker hears of the change with a heartbeat, which
+    # the client leaves out while another is on its way: then with the next, up to 30 s later.
     number = 2
     async with asyncio.timeout(60):
         while not any(body.startswith("blue") for body in scene.java.bodies("c")):
