@@ -4,6 +4,7 @@
 #   make test                 all tests; needs Python alone
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
 #   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for all of it
+#   make test-api             schemathesis holds the OpenAPI document against a running gateway
 #   make check                lint, format, types, layers
 #   make conformance          every thin client through every case of tests/conformance/clients
 #   make mutants              a bug for each invariant, found by the history checker; seconds
@@ -20,10 +21,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WITH_SPARK := $(VENV)/.installed-spark
+WITH_API := $(VENV)/.installed-api
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test test-spark conformance conformance-rocketmq check bench chaos
-.PHONY: mutants torture
+.PHONY: mutants torture test-api
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -47,6 +49,12 @@ $(WITH_SPARK): $(INSTALLED)
 		--constraint constraints.txt --editable '.[dev,spark]' >&2
 	@touch $@
 
+$(WITH_API): $(INSTALLED)
+	@echo "installing schemathesis into $(VENV)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev,api]' >&2
+	@touch $@
+
 demo: $(INSTALLED)
 	@$(BIN)/orderlane demo --flights $(FLIGHTS) $(ARGS)
 
@@ -62,6 +70,9 @@ test: $(INSTALLED)
 # One gateway and one Spark session for all of it, in one process.
 test-spark: $(WITH_SPARK)
 	$(BIN)/python -m tests.spark $(ARGS)
+
+test-api: $(WITH_API)
+	$(BIN)/python -m tests.api $(ARGS)
 
 # Its own folder, and those integration tests of the proxy that take a broker of either kind.
 conformance-rocketmq: $(INSTALLED)

@@ -11,12 +11,13 @@ from proxy.admin.operations import LOOKS, OWNED, Actor, Answer, Asked, Call, Ope
 from proxy.upstream.key_desk import KeyDesk
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
-#: Messages a second: more is no limit at all.
-_MOST = 1_000_000
+#: Messages a second: less is none at all, more is no limit at all.
+_LEAST, _MOST = 0.001, 1_000_000
 
+_NoLimit = Annotated[float, Field(ge=0, le=0)]
 Rate = Annotated[
-    float,
-    Field(description=f"messages a second, from 0 (no limit) to {_MOST:,}", ge=0, le=_MOST),
+    _NoLimit | Annotated[float, Field(ge=_LEAST, le=_MOST)],
+    Field(description=f"messages a second, from {_LEAST} to {_MOST:,}, or 0 for no limit"),
 ]
 DryRun = Annotated[bool, Field(description="true or false: only count, change nothing")]
 

@@ -12,7 +12,7 @@ from broker_core.remoting.route_bodies import Perm
 from tests.support.gateway import GROUP, run_gateway
 
 PLACE = f"/api/groups/{GROUP}/dead-letters"
-NO_RATE = "rate should be messages a second, from 0 (no limit) to 1,000,000"
+NO_RATE = "rate should be messages a second, from 0.001 to 1,000,000, or 0 for no limit"
 NO_SKIP = 'skip should be a list of dead letters, such as ["broker-a_0@17"]'
 NOT_THERE = f"group '{GROUP}' has no dead letters: no topic %DLQ%{GROUP}"
 WRONG: list[tuple[str, Any, int, str]] = [
@@ -21,6 +21,7 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("/redrive", {"rate": "5"}, 400, NO_RATE),
     ("/redrive", {"rate": True}, 400, NO_RATE),
     ("/redrive", {"rate": -1}, 400, NO_RATE),
+    ("/redrive", {"rate": 5e-324}, 400, NO_RATE),
     ("/redrive", {"skip": "broker-a_0@17"}, 400, NO_SKIP),
     ("/redrive", {"skip": [17]}, 400, NO_SKIP),
     ("/redrive", {}, 404, NOT_THERE),

@@ -10,7 +10,7 @@ import aiohttp
 from tests.support.gateway import GROUP, TOPIC, run_gateway
 
 KEYS = f"/api/groups/{GROUP}/topics/{TOPIC}/keys"
-NO_RATE = "rate should be messages a second, from 0 (no limit) to 1,000,000"
+NO_RATE = "rate should be messages a second, from 0.001 to 1,000,000, or 0 for no limit"
 NO_KEY = "key should be the order key, a text"
 WRONG: list[tuple[str, Any, int, str]] = [
     ("/hop", {"key": "a"}, 404, f"there is no {KEYS}/hop here: see /api/openapi.json"),
@@ -21,6 +21,7 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("/redrive", {"key": "a", "rate": "5"}, 400, NO_RATE),
     ("/redrive", {"key": "a", "rate": True}, 400, NO_RATE),
     ("/redrive", {"key": "a", "rate": -1}, 400, NO_RATE),
+    ("/redrive", {"key": "a", "rate": 5e-324}, 400, NO_RATE),
     ("/redrive", {"key": "a", "rate": 1e9}, 400, NO_RATE),
 ]
 
