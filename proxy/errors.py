@@ -27,6 +27,10 @@ class NotAllowed(OrderlaneError):
     """A request of someone who has not shown a valid token."""
 
 
+class WrongState(OrderlaneError):
+    """What is asked cannot be done as things are now; the message says how they are."""
+
+
 class Unavailable(OrderlaneError):
     """What it takes does not answer now, so nothing was changed; the same may be asked again."""
 

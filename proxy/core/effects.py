@@ -19,6 +19,7 @@ class Outcome(Enum):
     FILTERED = "filtered"
     DEAD_LETTERED = "dlq"
     PARKED = "parked"  # its copy is stored, to be redriven
+    SKIPPED = "skipped"  # a person gave it up, on record in the audit topic
     DELETED = "deleted"  # by the broker's retention, before it could be read again
 
 

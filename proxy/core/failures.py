@@ -48,6 +48,10 @@ class Failures:
         if offset in self._attempts:
             self._attempts[offset] = 0
 
+    def count(self, offset: int, attempts: int) -> None:
+        """So many hand-outs of the unfinished job there count; 0: as if it had not failed."""
+        self._attempts[offset] = attempts
+
     def forget(self, offset: int) -> None:
         """The job there is finished."""
         self._attempts.pop(offset, None)

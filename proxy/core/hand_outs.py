@@ -14,6 +14,7 @@ from proxy.core.failures import Failures
 from proxy.core.flow_window import Budget
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import REACTIVATION_BURST, Job
+from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.pull_buffer import Holder, Judged, Lease, Plain, PullBuffer
 from proxy.core.queue_jobs import QueueJobs
 from proxy.core.retry_policy import MS
@@ -51,6 +52,9 @@ class HandOuts:
         self._dead_lettering: set[int] = set()  # offsets whose copies are being stored
         self._failures = Failures(rules.retry, attempts)
         self._held_back_ns = dict(held_back_ns)
+        #: Keys that are paused, or ``EVERYTHING``; ``key_acts`` changes it.
+        self.paused: dict[bytes | None, PausedKey] = {}
+        self._set_aside: dict[bytes, Job] = {}  # what of paused keys would be handed out now
         self._offered_in_a_row = 0
 
     # ---- handing out; caller: group buffer ------------------------------------------------------
@@ -58,7 +62,7 @@ class HandOuts:
     def may_hand_out(self, now_ns: int) -> bool:
         """False while draining or in doubt, while a take-over waits, and once trust has lapsed."""
         return (
-            not (self.draining or self.doubtful or self.closed)
+            not (self.draining or self.doubtful or self.closed or EVERYTHING in self.paused)
             and self.hold_until_ns <= now_ns < self.trusted_until_ns
         )
 
@@ -69,8 +73,10 @@ class HandOuts:
 
     @property
     def ready(self) -> int:
-        """Jobs that ``lease`` would give, were handing out allowed."""
-        return self._buffer.offered + self.jobs.ready
+        """Jobs that ``lease`` would give, were handing out allowed; those of keys that were paused
+        lately may be among them.
+        """
+        return 0 if EVERYTHING in self.paused else self._buffer.offered + self.jobs.ready
 
     def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
         """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
@@ -86,6 +92,9 @@ class HandOuts:
             job = self._next_job()
             if job is None:
                 break
+            if self.paused and job.key is not None and job.key in self.paused:
+                self._set_aside[job.key] = job
+                continue
             if (due_ns := self._held_back_ns.get(job.offset, 0)) > now_ns:
                 self._buffer.retry_at(job, due_ns)
                 continue
@@ -317,6 +326,12 @@ class HandOuts:
         for lease in leases:
             lease.job.attempts -= 1
             self.jobs.unfollow(lease.job)
+
+    def _withdraw(self, job: Job) -> None:
+        """Hand *job*, which is running and of which no lease lives, out no more."""
+        self._buffer.withdraw(job)
+        if job.key is not None and self._set_aside.get(job.key) is job:
+            del self._set_aside[job.key]
 
     def _finish(self, job: Job, outcome: Outcome, effects: Effects) -> None:
         self.jobs.finish(job)

@@ -179,10 +179,14 @@ class JobChains:
         if (chain := self._chains.get(key)) is None:
             return
         self.held_keys.add(key)
-        if chain.head.state is JobState.READY:
-            queue = self._main if chain.head in self._main else self._reactivated
-            queue.remove(chain.head)
-            chain.head.move(JobState.READY, JobState.RUNNING)
+        self.take_ready(chain.head)
+
+    def take_ready(self, job: Job) -> None:
+        """Let *job* run, out of its turn, if it is ready. O(ready jobs) then."""
+        if job.state is JobState.READY:
+            queue = self._main if job in self._main else self._reactivated
+            queue.remove(job)
+            job.move(JobState.READY, JobState.RUNNING)
 
     def release(self, key: bytes) -> None:
         """Hold *key* no longer. Its head, if it does not run, becomes ready."""

@@ -9,15 +9,17 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets),
   parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by
   (order key, who asked for it, why), longest_lease_ms (how long leases may be in this period, if
-  that is longer than its ``own`` says). The parts of a snapshot follow each other; what they list
-  adds up;
+  that is longer than its ``own`` says), paused (pairs of order key, null for all of the queue, and
+  [since_ms, who asked for it, why]). The parts of a snapshot follow each other; what they list adds
+  up;
 - ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
   before it build on), after (offset of the delta before it, or of that snapshot), base, read, left
   (offsets that were unfinished, and are finished or spilled now), unfinished (those that were
   added), attempts (those that changed), spilled (offsets that were added), heads (pairs of order
   key and the first offset that is left of its spilled chain, null if none is), parked (those that
   changed, null if the key is not parked any more), parked_by (of those that are),
-  longest_lease_ms (as in a snapshot);
+  longest_lease_ms (as in a snapshot), paused (those that changed, null if it is not paused any
+  more);
 - ``clean``: epoch. The owner ended with nothing leased but what its snapshot names, which is the
   whole truth.
 
@@ -26,8 +28,8 @@ stuck key has messages, so they are packed: ``width:base64``, with differences (
 *width* bytes each, little endian.
 
 Proxies of several versions take a queue over from each other. What came to be written later
-(``http``, ``after``, ``parked_by``, ``longest_lease_ms``) may be missing, and what a reader does
-not know it passes over.
+(``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``) may be missing, and what a
+reader does not know it passes over.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ import orjson
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, SnapshotPart
 from proxy.core.parked_key import ParkedKey
+from proxy.core.paused_key import PausedKey
 
 VERSION = 1
 _TYPES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of an array, by width
@@ -72,6 +75,7 @@ def encode(record: Record) -> bytes:
                 "parked": _parked_to_json(piece.parked),
                 "parked_by": _parked_by(piece.parked),
                 **_longest_lease(piece.longest_lease_ms),
+                **_paused_to_json(piece.paused),
             }
         case Delta():
             fields = {
@@ -89,6 +93,7 @@ def encode(record: Record) -> bytes:
                 "parked": _parked_to_json(record.parked),
                 "parked_by": _parked_by(record.parked),
                 **_longest_lease(record.longest_lease_ms),
+                **_paused_to_json(record.paused),
             }
         case Clean():
             fields = {"kind": "clean", "epoch": record.epoch}
@@ -136,6 +141,7 @@ def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
         _counts(fields["leases"]),
         {key: each for key, each in _parked_of(fields).items() if each is not None},
         _number(fields.get("longest_lease_ms", 0)),
+        {key: each for key, each in _paused_of(fields).items() if each is not None},
     )
     number, of = _number(fields["part"]), _number(fields["of"])
     if not 0 <= number < of:
@@ -160,6 +166,7 @@ def _delta(fields: dict[str, Any]) -> Delta:
         parked=_parked_of(fields),
         after=None if (after := fields.get("after")) is None else _number(after),
         longest_lease_ms=_number(fields.get("longest_lease_ms", 0)),
+        paused=_paused_of(fields),
     )
 
 
@@ -188,6 +195,22 @@ def _parked_of(fields: dict[str, Any]) -> dict[bytes, ParkedKey | None]:
         if (each := parked.get(_bytes(key))) is not None:
             parked[_bytes(key)] = replace(each, by=str(by), reason=str(reason))
     return parked
+
+
+def _paused_to_json(paused: Mapping[bytes | None, PausedKey | None]) -> dict[str, Any]:
+    """Left out where there is none."""
+    pairs = [
+        [None if key is None else _text(key), None if each is None else each.to_json()]
+        for key, each in paused.items()
+    ]
+    return {"paused": pairs} if pairs else {}
+
+
+def _paused_of(fields: dict[str, Any]) -> dict[bytes | None, PausedKey | None]:
+    return {
+        None if key is None else _bytes(key): None if each is None else PausedKey.from_json(each)
+        for key, each in fields.get("paused", ())
+    }
 
 
 def _steps(first: int, offsets: Iterable[int]) -> list[int]:

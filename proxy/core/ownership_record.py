@@ -17,6 +17,7 @@ from itertools import chain, pairwise
 from broker_core.names import Group, Topic
 from proxy.core.ids import Epoch
 from proxy.core.parked_key import ParkedKey
+from proxy.core.paused_key import PausedKey
 
 #: Offsets and attempts that one record lists at most: at eight bytes each, far below the smallest
 #: message that a broker may be told to refuse.
@@ -63,6 +64,7 @@ class Snapshot:
     leases: dict[int, int] = field(default_factory=dict)
     parked: dict[bytes, ParkedKey] = field(default_factory=dict)
     longest_lease_ms: int = 0
+    paused: dict[bytes | None, PausedKey] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not all(self.spilled.values()):
@@ -77,8 +79,8 @@ class Snapshot:
     @property
     def size(self) -> int:
         """How many offsets it lists."""
-        lists = (self.unfinished, self.attempts, self.leases, self.parked, *self.spilled.values())
-        return sum(map(len, lists))
+        lists = (self.unfinished, self.attempts, self.leases, self.parked, self.paused)
+        return sum(map(len, (*lists, *self.spilled.values())))
 
     def unread(self, offset: int) -> bool:
         """True if that message has to be read by the next owner. O(log n).
@@ -130,11 +132,12 @@ class Delta:
     parked: Mapping[bytes, ParkedKey | None] = field(default_factory=dict)
     after: int | None = None
     longest_lease_ms: int = 0
+    paused: Mapping[bytes | None, PausedKey | None] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """How many offsets it lists."""
-        lists = (self.left, self.unfinished, self.attempts, self.heads, self.parked)
+        lists = (self.left, self.unfinished, self.attempts, self.heads, self.parked, self.paused)
         return sum(map(len, (*lists, *self.spilled.values())))
 
 
@@ -184,6 +187,13 @@ def parts(snapshot: Snapshot) -> list[SnapshotPart]:
             room = _PART
         room -= size
         pieces[-1].parked[key] = parked
+    for name, paused in snapshot.paused.items():
+        size = 1 + (len(name or b"") + len(paused.by) + len(paused.reason)) // _OFFSET_BYTES
+        if room < size:
+            pieces.append(Snapshot(snapshot.epoch, snapshot.base, snapshot.read))
+            room = _PART
+        room -= size
+        pieces[-1].paused[name] = paused
     return [SnapshotPart(number, len(pieces), piece) for number, piece in enumerate(pieces)]
 
 
@@ -218,4 +228,5 @@ def joined(parts: Sequence[SnapshotPart]) -> Snapshot:
         spilled=spilled,
         leases=dict(chain.from_iterable(part.piece.leases.items() for part in parts)),
         parked=dict(chain.from_iterable(part.piece.parked.items() for part in parts)),
+        paused=dict(chain.from_iterable(part.piece.paused.items() for part in parts)),
     )

@@ -18,6 +18,7 @@ from proxy.core.ownership_record import (
     joined,
 )
 from proxy.core.parked_key import ParkedKey
+from proxy.core.paused_key import PausedKey
 
 _MS = 1_000_000
 
@@ -72,6 +73,7 @@ class _State:
     spilled: dict[bytes, array[int]]
     leases: dict[int, int]
     parked: dict[bytes, ParkedKey]
+    paused: dict[bytes | None, PausedKey]
 
     @classmethod
     def of(cls, whole: Snapshot, *, at: int) -> _State:
@@ -87,6 +89,7 @@ class _State:
             {key: chain[:] for key, chain in whole.spilled.items()},
             dict(whole.leases),
             dict(whole.parked),
+            dict(whole.paused),
         )
 
     def apply(self, delta: Delta, *, at: int) -> None:
@@ -108,6 +111,11 @@ class _State:
                 self.parked.pop(key, None)
             else:
                 self.parked[key] = parked
+        for name, paused in delta.paused.items():
+            if paused is None:
+                self.paused.pop(name, None)
+            else:
+                self.paused[name] = paused
 
     def snapshot(self) -> Snapshot:
         """Raises ValueError if what was recorded does not add up."""
@@ -122,6 +130,7 @@ class _State:
             self.spilled,
             self.leases,
             self.parked,
+            paused=self.paused,
         )
 
 

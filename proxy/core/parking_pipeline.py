@@ -114,7 +114,7 @@ class ParkingPipeline(QueuePipeline):
             return effects
         for job in jobs:
             if job.state is JobState.RUNNING:
-                self._buffer.withdraw(job)
+                self._withdraw(job)
             self._finish(job, Outcome.PARKED, effects)
             effects.parked.append(job)
         return self._with_refills(effects)
@@ -385,7 +385,7 @@ class TwinPipeline(QueuePipeline):
         self.jobs.put_back(key)
         for job in in_memory:
             if job.state is JobState.RUNNING:  # offered again, or about to be
-                self._buffer.withdraw(job)
+                self._withdraw(job)
                 job.move(JobState.RUNNING, JobState.FINISHED)
 
 

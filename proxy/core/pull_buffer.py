@@ -55,6 +55,8 @@ class Lease:
     run: deque[Lease] | None = None
     #: What was said of it while one ahead of it in its run was open.
     verdict: Plain | Nack | None = None
+    #: When it would end without extensions.
+    first_deadline_ns: int = 0
     #: Its answer was never written; it waits to be asked for again.
     unsent: bool = False
 
@@ -133,7 +135,9 @@ class PullBuffer:
     def grant(self, job: Job, *, holder: Holder, deadline_ns: int) -> Lease:
         """Lease a running job: one more attempt."""
         self._last_id += 1
-        lease = Lease(LeaseId(self._last_id), job, holder, deadline_ns)
+        lease = Lease(
+            LeaseId(self._last_id), job, holder, deadline_ns, first_deadline_ns=deadline_ns
+        )
         lease.held_by(holder)
         job.attempts += 1
         self.leases_of_group.used += 1
@@ -201,6 +205,10 @@ class PullBuffer:
     def retry_at(self, job: Job, due_ns: int) -> None:
         """Offer *job* again at *due_ns*; its key waits with it."""
         heapq.heappush(self._retries, (due_ns, job.offset, job))
+
+    def due_ns(self, job: Job) -> int | None:
+        """When *job* is offered again; None if it waits for no retry. O(waiting)."""
+        return next((due_ns for due_ns, _, each in self._retries if each is job), None)
 
     def withdraw(self, job: Job) -> None:
         """Hand *job*, which is running and of which no lease lives, out no more. O(such jobs)."""

@@ -175,6 +175,10 @@ class QueueJobs:
         if key is not None and self._spilled.keys:
             self.refill(key)
 
+    def take_ready(self, job: Job) -> None:
+        """Let *job* run, out of its turn, if it is ready."""
+        self._chains.take_ready(job)
+
     # ---- holding keys ---------------------------------------------------------------------------
 
     def hold_key(self, key: bytes) -> None:
@@ -211,6 +215,16 @@ class QueueJobs:
         """The lowest offset of an unfinished job of *key* that was read; None without any."""
         here = [job.offset for job in islice(self._chains.jobs(key), 1)]
         return min([*here, *self.spilled_offsets(key)[:1]], default=None)
+
+    def backlog_of(self, key: bytes) -> int:
+        """The same, but those that are being read again counted as well. O(1)."""
+        chain = self._spilled.of(key)
+        return self._chains.jobs_of(key) + (0 if chain is None else chain.waiting)
+
+    def all_keys(self) -> list[bytes]:
+        """Order keys with unfinished jobs. O(keys)."""
+        here = self._chains.keys
+        return [*here, *(key for key in self._spilled.keys if key not in here)]
 
     def spilled_offsets(self, key: bytes) -> Sequence[int]:
         """Offsets of the unfinished jobs of *key* that were spilled once."""
@@ -252,6 +266,20 @@ class QueueJobs:
             self._chains.submit(job, reactivated=True)
         self.refill(refill.key)
         return True
+
+    def first_stored(self, key: bytes) -> int | None:
+        """The first unfinished offset of *key* if none of it is in memory, or being read."""
+        chain = self._spilled.of(key)
+        if chain is None or self._chains.jobs_of(key) or chain.wanted > chain.loaded:
+            return None
+        return chain.offsets[chain.head]
+
+    def skip_stored(self, key: bytes) -> int | None:
+        """Finish the job of ``first_stored``; returns its offset."""
+        if (offset := self.first_stored(key)) is not None:
+            self._spilled.skip_first(key)
+            self.window.spill(-1)
+        return offset
 
     def refill(self, key: bytes) -> None:
         """Have the next spilled jobs of *key* read again, if there is room for them."""

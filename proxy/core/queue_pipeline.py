@@ -15,18 +15,19 @@ from broker_core.names import QueueName
 from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Outcome, PipelineStatistics
 from proxy.core.flow_window import Budget, FlowWindow
-from proxy.core.hand_outs import HandOuts
 from proxy.core.ids import Epoch, qid_text
 from proxy.core.job_chains import Job, JobState
+from proxy.core.key_acts import KeyActs
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.ownership_record import Snapshot
 from proxy.core.parked_key import ParkedKey
+from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.queue_jobs import QueueJobs, Refill
 from proxy.core.retry_policy import MS
 from proxy.core.rules import TopicRules
 
 
-class QueuePipeline(HandOuts):
+class QueuePipeline(KeyActs):
     """The chains, leases and offsets of one queue in one ownership period. All times are ns."""
 
     def __init__(
@@ -76,6 +77,10 @@ class QueuePipeline(HandOuts):
         self.origin = twin_of or self
         self.twin: QueuePipeline | None = None
         self.parked: dict[bytes, ParkedKey] = {} if resume is None else dict(resume.parked)
+        if twin_of is not None:
+            self.paused = twin_of.paused  # one truth for both
+        elif resume is not None:
+            self.paused = dict(resume.paused)
         self.committed = committed
         #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
         self.near_retention: frozenset[bytes] = frozenset()
@@ -131,6 +136,8 @@ class QueuePipeline(HandOuts):
         """
         if self.draining or self.closed:
             return 0
+        if EVERYTHING in self.paused:
+            demand = False  # whoever waits has no use for more
         return self.jobs.room(demand=demand and self.rules.order_key.has_many_keys)
 
     def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
@@ -227,7 +234,17 @@ class QueuePipeline(HandOuts):
     def snapshot(self, *, now_ns: int = 0) -> Snapshot:
         """What the next owner must know to repeat nothing that is finished."""
         jobs = self.jobs.snapshot(self.epoch, self.attempts, self.lease_times(now_ns))
-        return replace(jobs, parked=dict(self.parked), longest_lease_ms=self.raised_lease_ms)
+        return replace(
+            jobs,
+            parked=dict(self.parked),
+            longest_lease_ms=self.raised_lease_ms,
+            paused=dict(self.recorded_pauses),
+        )
+
+    @property
+    def recorded_pauses(self) -> dict[bytes | None, PausedKey]:
+        """What of ``paused`` stands in its own records."""
+        return self.paused if self.origin is self else {}
 
     def close(self) -> None:
         """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from proxy.core.ownership_record import Delta, Record, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import ParkedKey
+from proxy.core.paused_key import PausedKey
 from proxy.core.queue_pipeline import QueuePipeline
 
 #: A snapshot is written once the deltas since the last one list more offsets than it (and than so
@@ -36,6 +37,7 @@ class Recording:
         self._spilled: dict[bytes, tuple[int, int]] = {}  # first and last offset
         self._parked: dict[bytes, ParkedKey] = {}
         self._longest_lease_ms = 0
+        self._paused: dict[bytes | None, PausedKey] = {}
         if last is not None and last.snapshot is not None and last.damage is None:
             self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
             self._tell(last.snapshot)
@@ -90,6 +92,7 @@ class Recording:
         self._spilled = {key: (chain[0], chain[-1]) for key, chain in snapshot.spilled.items()}
         self._parked = dict(snapshot.parked)
         self._longest_lease_ms = snapshot.longest_lease_ms
+        self._paused = dict(snapshot.paused)
         self._pipeline.jobs.rewritten_chains.clear()
 
     def _delta(self, snapshot_at: int) -> Delta | None:
@@ -113,6 +116,7 @@ class Recording:
             spilled=spilled,
             heads=heads,
             parked=self._parked_changes(),
+            paused=self._paused_changes(),
             after=self._last_at,
             longest_lease_ms=self._pipeline.raised_lease_ms,
         )
@@ -123,6 +127,7 @@ class Recording:
         self._base, self._read, self._unfinished = base, read, unfinished
         self._attempts, self._spilled = attempts, ends
         self._parked = dict(self._pipeline.parked)
+        self._paused = dict(self._pipeline.recorded_pauses)
         jobs.rewritten_chains.clear()
         return delta
 
@@ -151,5 +156,11 @@ class Recording:
     def _parked_changes(self) -> dict[bytes, ParkedKey | None]:
         now, told = self._pipeline.parked, self._parked
         changes: dict[bytes, ParkedKey | None] = dict.fromkeys(told.keys() - now.keys())
+        changes.update((key, each) for key, each in now.items() if told.get(key) != each)
+        return changes
+
+    def _paused_changes(self) -> dict[bytes | None, PausedKey | None]:
+        now, told = self._pipeline.recorded_pauses, self._paused
+        changes: dict[bytes | None, PausedKey | None] = dict.fromkeys(told.keys() - now.keys())
         changes.update((key, each) for key, each in now.items() if told.get(key) != each)
         return changes

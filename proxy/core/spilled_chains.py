@@ -153,6 +153,13 @@ class SpilledChains:
         chain.finish_first()
         self._moved(key, chain)
 
+    def skip_first(self, key: bytes) -> None:
+        """Finish the first job of *key*, of which none is in memory or being read."""
+        chain = self._chains[key]
+        chain.loaded = chain.wanted = chain.loaded + 1
+        self.waiting -= 1
+        self.finish(key)
+
     def _moved(self, key: bytes, chain: SpilledChain) -> None:
         if chain.head == len(chain.offsets):
             del self._chains[key]

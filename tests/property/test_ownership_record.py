@@ -15,12 +15,15 @@ from proxy.core.ownership_codec import decode, encode
 from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, joined, parts
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.parked_key import ParkedKey
+from proxy.core.paused_key import PausedKey
 from proxy.core.spilled_chains import packed
 
 numbers = st.integers(0, 2**53)
 epochs = st.integers(0, 30).map(Epoch)
 texts = st.text(max_size=5)
 parked_keys = st.builds(ParkedKey, numbers, numbers, st.booleans(), st.just(0.5), texts, texts)
+paused_keys = st.builds(PausedKey, numbers, texts, texts)
+names = st.none() | st.binary(max_size=9)
 owns = st.builds(Own, st.text(max_size=30), numbers, numbers, numbers, numbers, texts)
 
 
@@ -34,10 +37,11 @@ def snapshots(draw: st.DrawFn, epoch: st.SearchStrategy[Epoch] = epochs) -> Snap
     spilled = {b"a": packed(unfinished[::2]), draw(st.binary()): packed(unfinished[1::2])}
     chains = {key: chain for key, chain in spilled.items() if chain}
     parked = draw(st.dictionaries(st.binary(max_size=9), parked_keys, max_size=3))
+    paused = draw(st.dictionaries(names, paused_keys, max_size=3))
     unspilled = tuple(unfinished[::4])
     longest_ms = draw(st.sampled_from([0, 0, 7]))
     return Snapshot(
-        draw(epoch), base, read, unspilled, attempts, chains, attempts, parked, longest_ms
+        draw(epoch), base, read, unspilled, attempts, chains, attempts, parked, longest_ms, paused
     )
 
 
@@ -48,7 +52,7 @@ deltas = st.builds(
     st.dictionaries(numbers, numbers, max_size=3), chains,
     st.dictionaries(st.binary(max_size=9), numbers | st.none(), max_size=3),
     st.dictionaries(st.binary(max_size=9), parked_keys | st.none(), max_size=3),
-    numbers | st.none(), numbers,
+    numbers | st.none(), numbers, st.dictionaries(names, paused_keys | st.none(), max_size=3),
 )  # fmt: skip
 part = snapshots().map(lambda snapshot: parts(snapshot)[0])
 records = st.one_of(owns, part, deltas, st.builds(Clean, epochs))

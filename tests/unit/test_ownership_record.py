@@ -20,6 +20,7 @@ from proxy.core.ownership_record import (
 )
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.parked_key import ParkedKey
+from proxy.core.paused_key import PausedKey
 from proxy.core.spilled_chains import packed
 
 SECOND = 1_000_000_000
@@ -109,6 +110,24 @@ SNAPSHOT = (
             b'"unfinished":[9],"attempts":[[13,3]],"spilled":[["a2V5","1:DgQ="]],'
             b'"heads":[["a2V5",11],["AA==",null]],'
             b'"parked":[["a2V5",[12,4,false,0.0]],["AA==",null]],"parked_by":[]}',
+        ),
+        (
+            SnapshotPart(
+                0,
+                1,
+                Snapshot(
+                    Epoch(4), 2, 3, paused={b"key": PausedKey(9, "me", "so"), None: PausedKey(8)}
+                ),
+            ),
+            b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":1,"base":2,"read":3,'
+            b'"unfinished":[],"attempts":[],"leases":[],"spilled":[],"parked":[],"parked_by":[],'
+            b'"paused":[["a2V5",[9,"me","so"]],[null,[8,"",""]]]}',
+        ),
+        (
+            Delta(Epoch(4), 3, 10, 20, after=7, paused={b"key": None, None: PausedKey(8)}),
+            b'{"v":1,"kind":"delta","epoch":4,"snapshot":3,"after":7,"base":10,"read":20,"left":[],'
+            b'"unfinished":[],"attempts":[],"spilled":[],"heads":[],"parked":[],"parked_by":[],'
+            b'"paused":[["a2V5",null],[null,[8,"",""]]]}',
         ),
         (Clean(Epoch(4)), b'{"v":1,"kind":"clean","epoch":4}'),
     ],
