@@ -72,10 +72,7 @@ def encode(record: Record) -> bytes:
                 "attempts": sorted(piece.attempts.items()),
                 "leases": sorted(piece.leases.items()),
                 "spilled": _packed_by_key(piece.spilled),
-                "parked": _parked_to_json(piece.parked),
-                "parked_by": _parked_by(piece.parked),
-                **_longest_lease(piece.longest_lease_ms),
-                **_paused_to_json(piece.paused),
+                **_of_keys(piece),
             }
         case Delta():
             fields = {
@@ -90,10 +87,7 @@ def encode(record: Record) -> bytes:
                 "attempts": sorted(record.attempts.items()),
                 "spilled": _packed_by_key(record.spilled),
                 "heads": [[_text(key), head] for key, head in record.heads.items()],
-                "parked": _parked_to_json(record.parked),
-                "parked_by": _parked_by(record.parked),
-                **_longest_lease(record.longest_lease_ms),
-                **_paused_to_json(record.paused),
+                **_of_keys(record),
             }
         case Clean():
             fields = {"kind": "clean", "epoch": record.epoch}
@@ -172,6 +166,16 @@ def _delta(fields: dict[str, Any]) -> Delta:
 
 def _parked_to_json(parked: Mapping[bytes, ParkedKey | None]) -> list[list[Any]]:
     return [[_text(key), None if each is None else each.to_json()] for key, each in parked.items()]
+
+
+def _of_keys(record: Snapshot | Delta) -> dict[str, Any]:
+    """What the ends of both have in common."""
+    return {
+        "parked": _parked_to_json(record.parked),
+        "parked_by": _parked_by(record.parked),
+        **_longest_lease(record.longest_lease_ms),
+        **_paused_to_json(record.paused),
+    }
 
 
 def _longest_lease(ms: int) -> dict[str, int]:
