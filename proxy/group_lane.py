@@ -203,6 +203,12 @@ class GroupLane:
         """The answer to a pull; empty if nothing is ready for it."""
         now = now_ns()
         batches = self.buffer.lease(wish, now_ns=now)
+        if acted := self.buffer.take_acted():
+            for pipeline, effects in acted:
+                self._tell(pipeline, effects, at_ns=now)
+            # More may be ready, for this pull too. Not now: whoever asked has no answer yet, and
+            # others have their turn first.
+            asyncio.get_running_loop().call_soon(self._wake)
         for batch in batches:
             self._count(batch.pipeline).delivered += len(batch.leases)
             self._arm(batch.pipeline)
@@ -304,6 +310,18 @@ class GroupLane:
         at_ns: int = 0,
     ) -> None:
         """*nacks* are the verdicts that led to *effects*, *at_ns* is when they were applied."""
+        self._tell(pipeline, effects, nacks=nacks, at_ns=at_ns)
+        self._wake()
+
+    def _tell(
+        self,
+        pipeline: QueuePipeline,
+        effects: Effects,
+        *,
+        nacks: Sequence[Nack] = (),
+        at_ns: int = 0,
+    ) -> None:
+        """Do what *effects* ask for, but for those who wait for messages."""
         self._count(pipeline).add(effects)
         self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
         for job in effects.dead_letters:
@@ -312,7 +330,8 @@ class GroupLane:
             self.listener.on_refill(self, pipeline, refill)
         if effects.parking:
             self.listener.on_parking(self, pipeline)
-        self._after(pipeline)
+        self.buffer.refresh(pipeline)
+        self._arm(pipeline)
         ended = effects.nacked or effects.released or effects.expired or effects.unsent
         if effects.finished or ended:
             self.listener.on_settled()

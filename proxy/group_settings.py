@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import jsonpath_rfc9535
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
+from proxy.action_settings import ActionSettings
 from proxy.setting_types import (
     Count,
     GroupName,
@@ -101,8 +102,13 @@ class TopicSettings(SettingsGroup):
     orderlane_near_retention_total say so each minute. At most a quarter of what is kept."""
     max_rate: Annotated[None, not_yet(None, "rate limits")] = None
     """Messages a second. Rate limits come in a later version: only null is taken."""
-    actions: Annotated[tuple[()], not_yet([], "actions")] = ()
-    """Filters and transforms. They come in a later version: only an empty list is taken."""
+    pressure_traffic: Literal["drop", "pass"] = "drop"
+    """What becomes of shadow traffic: messages with the property isPressureTraffic=true, which load
+    tests of DDMQ's users send. drop: they end here, as those with a tag that is not wanted. pass:
+    clients get them."""
+    actions: Annotated[tuple[ActionSettings, ...], Field(max_length=16)] = ()
+    """What is done to a message before it is handed out, in order: filters and transforms
+    ([actions](actions.md))."""
 
 
 class GroupSettings(SettingsGroup):

@@ -18,6 +18,7 @@ class TopicCounts:
     expired: int = 0
     fenced: int = 0
     filtered: int = 0
+    failed_actions: int = 0
     dead_lettered: int = 0
     parked: int = 0
     near_retention: int = 0
@@ -33,6 +34,7 @@ class TopicCounts:
         self.expired += len(effects.expired)
         self.fenced += len(effects.fenced)
         self.missing_keys += effects.missing_keys
+        self.failed_actions += len(effects.failed_actions)
         if len(effects.finished) > len(effects.acked):  # not all finished by an ack
             for _, outcome in effects.finished:
                 self.filtered += outcome is Outcome.FILTERED

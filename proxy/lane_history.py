@@ -14,7 +14,7 @@ from proxy.core.effects import Effects, Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.order_key import key_text
-from proxy.core.parking_pipeline import ORIGIN_OFFSET
+from proxy.core.parked_copy import ORIGIN_OFFSET
 from proxy.core.pull_buffer import Lease
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import MS, OnExhausted

@@ -70,7 +70,8 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
         ("released", "released_total", "Messages given back unhandled"),
         ("expired", "lease_expired_total", "Leases that ran out"),
         ("fenced", "ack_fenced_total", "Verdicts on leases that were no longer held"),
-        ("filtered", "filtered_total", "Messages passed over for their tag"),
+        ("filtered", "filtered_total", "Messages that rules of the group filtered"),
+        ("failed_actions", "action_failures_total", "Hand-outs on which an action failed"),
         ("dead_lettered", "dlq_total", "Messages stored in the dead-letter topic"),
         ("parked", "parked_total", "Messages stored in the parked topic"),
         (

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
+from proxy.action_settings import ActionSettings
+from proxy.actions.pipeline import (
+    Action,
+    Actions,
+    compile_filter,
+    compile_transform,
+    tags_filter,
+    transform,
+    where_filter,
+)
 from proxy.core.order_key import MissingKey, compile_order_key
 from proxy.core.retry_policy import MS, OnExhausted, RetryPolicy
 from proxy.core.rules import TopicRules, parse_tags
@@ -26,4 +37,22 @@ def rules_of(topic: TopicSettings) -> TopicRules:
         max_pull_batch=topic.max_pull_batch,
         max_jobs=topic.max_jobs_in_memory,
         max_jobs_per_key=topic.max_jobs_per_key_in_memory,
+        drops_shadow_traffic=topic.pressure_traffic == "drop",
+        actions=_actions_of(topic.actions),
     )
+
+
+def _actions_of(settings: Iterable[ActionSettings]) -> Actions:
+    """Those that decide what is handed out; their numbers are their places in the settings."""
+    actions = []
+    for number, each in enumerate(settings, start=1):
+        if each.filter is not None and each.filter.where is not None:
+            step = where_filter(compile_filter(each.filter.where))
+        elif each.filter is not None:
+            step = tags_filter(parse_tags(each.filter.tags or ""))
+        elif each.transform is not None:
+            step = transform(compile_transform(each.transform.to))
+        else:
+            continue
+        actions.append(Action(number, each.kind, step))
+    return Actions(tuple(actions))

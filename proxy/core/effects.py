@@ -33,13 +33,24 @@ class Nack:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FailedAction:
+    """An action failed on a job that was about to be handed out: its hand-out number *attempt*."""
+
+    offset: int
+    key: bytes | None
+    attempt: int
+    reason: str
+
+
 @dataclass(slots=True)
 class Effects:
     """What one event led to; the shell writes histories, counts, and stores the dead letters.
 
     A job in ``dead_letters`` stays running, its key waiting, until ``dead_lettered`` confirms that
     its copy is stored. The messages of ``refills`` are to be read again, for ``refilled``.
-    ``parked`` jobs are finished as well. ``parking``: parked keys may have to be looked after.
+    ``filtered_by`` says which rule ended each that is finished as filtered. ``parked`` jobs are
+    finished as well. ``parking``: parked keys may have to be looked after.
     """
 
     finished: list[tuple[int, Outcome]] = field(default_factory=list)  # offsets
@@ -52,6 +63,8 @@ class Effects:
     dead_letters: list[Job] = field(default_factory=list)
     refills: list[Refill] = field(default_factory=list)
     missing_keys: int = 0
+    filtered_by: dict[int, str] = field(default_factory=dict)  # by offset: "tags", "action 1"
+    failed_actions: list[FailedAction] = field(default_factory=list)
     parked: list[Job] = field(default_factory=list)
     stopped: list[bytes] = field(default_factory=list)  # keys whose redrive failed
     parking: bool = False

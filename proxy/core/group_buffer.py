@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker_core.names import QueueName, Topic
+from proxy.core.acting import MAX_WORK
+from proxy.core.effects import Effects
 from proxy.core.flow_window import Budget
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_pipeline import QueuePipeline
@@ -43,6 +45,8 @@ class GroupBuffer:
 
     leases: Budget
     _pipelines: dict[QueueName, QueuePipeline] = field(default_factory=dict)
+    _work: Budget = field(default_factory=lambda: Budget(MAX_WORK))
+    _acted: list[tuple[QueuePipeline, Effects]] = field(default_factory=list)
     # Pipelines with ready jobs, in the order of their turns.
     _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
 
@@ -57,6 +61,7 @@ class GroupBuffer:
         if pipeline.queue in self._pipelines:
             raise ValueError(f"{pipeline.queue} has a pipeline already")
         self._pipelines[pipeline.queue] = pipeline
+        pipeline.work = self._work
         self.refresh(pipeline)
 
     def remove(self, pipeline: QueuePipeline) -> None:
@@ -93,11 +98,12 @@ class GroupBuffer:
         Runs get the places that are left when every ready key has had its own, and of those that
         the group has left no more than half: they keep no other key waiting.
         """
+        self._work.used = 0
         batches = self._firsts(wish, now_ns=now_ns)
         if wish.max_run <= 1:
             return batches
         jobs = sum(len(batch.leases) for batch in batches)
-        body_bytes = sum(lease.job.body_bytes for batch in batches for lease in batch.leases)
+        body_bytes = sum(lease.body_bytes for batch in batches for lease in batch.leases)
         longer = []
         for batch in batches:
             leases = batch.pipeline.lengthen(
@@ -111,10 +117,17 @@ class GroupBuffer:
                 max_bytes=wish.max_bytes - body_bytes,
             )
             jobs += len(leases) - len(batch.leases)
-            body_bytes += sum(lease.job.body_bytes for lease in leases)
-            body_bytes -= sum(lease.job.body_bytes for lease in batch.leases)
+            body_bytes += sum(lease.body_bytes for lease in leases)
+            body_bytes -= sum(lease.body_bytes for lease in batch.leases)
             longer.append(Batch(batch.pipeline, leases))
         return longer
+
+    def take_acted(self) -> list[tuple[QueuePipeline, Effects]]:
+        """What actions did to jobs that ``lease`` did not give, told once. More of them may be
+        ready: ``lease`` stops when a pull has looked at enough.
+        """
+        acted, self._acted = self._acted, []
+        return acted
 
     def _firsts(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
         """One job of each key."""
@@ -126,7 +139,9 @@ class GroupBuffer:
                 continue
             turns = self._ready[topic]
             for _ in range(len(turns)):
-                if jobs_left <= 0 or bytes_left <= 0 or (batches and not wish.many_queues):
+                if jobs_left <= 0 or bytes_left <= 0 or not self._work.left:
+                    return batches
+                if batches and not wish.many_queues:
                     return batches
                 pipeline = next(iter(turns))
                 del turns[pipeline]
@@ -136,11 +151,15 @@ class GroupBuffer:
                     now_ns=now_ns,
                     holder=wish.holder,
                 )
+                acted = pipeline.take_acted()
+                if acted is not None:
+                    self._acted.append((pipeline, acted))
                 if pipeline.ready:
                     turns[pipeline] = None  # behind the others
-                if leases:
+                if leases or acted is not None:
                     self._ready[topic] = self._ready.pop(topic)  # behind the other topics
+                if leases:
                     batches.append(Batch(pipeline, leases))
                     jobs_left -= len(leases)
-                    bytes_left -= sum(lease.job.body_bytes for lease in leases)
+                    bytes_left -= sum(lease.body_bytes for lease in leases)
         return batches

@@ -7,15 +7,18 @@ job waits until those ahead are finished, and at the first that fails the rest g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping
 
+from proxy.actions.document import Subject
+from proxy.actions.pipeline import Dropped, Failed, Passed
+from proxy.core.acting import MAX_WORK, PASSED, Acted, Unreported, work_of
 from proxy.core.effects import Effects, Nack, Outcome
 from proxy.core.failures import Failures
 from proxy.core.flow_window import Budget
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import REACTIVATION_BURST, Job
 from proxy.core.paused_key import EVERYTHING, PausedKey
-from proxy.core.pull_buffer import Holder, Judged, Lease, Plain, PullBuffer
+from proxy.core.pull_buffer import Holder, Judged, Lease, Plain, PullBuffer, at_expiry
 from proxy.core.queue_jobs import QueueJobs
 from proxy.core.retry_policy import MS
 from proxy.core.rules import TopicRules
@@ -48,7 +51,10 @@ class HandOuts:
         self.draining = False
         self.extensions_refused = False
         self.closed = False
-        self._buffer = PullBuffer(leases_of_group)
+        self._buffer = PullBuffer(leases_of_group, jobs.window.memory)
+        self._unreported = Unreported()
+        #: What actions may look at in the present pull; the group buffer's.
+        self.work = Budget(MAX_WORK)
         self._dead_lettering: set[int] = set()  # offsets whose copies are being stored
         self._failures = Failures(rules.retry, attempts)
         self._held_back_ns = dict(held_back_ns)
@@ -81,14 +87,15 @@ class HandOuts:
     def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
         """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
 
-        Affects: chains, buffer.
+        What actions did to others is there for ``take_acted``.
+        Affects: chains, buffer; through actions also tracker and window.
         """
         leases: list[Lease] = []
         if not self.may_hand_out(now_ns):
             return leases
         body_bytes = 0
         deadline_ns = now_ns + self.visibility_ns
-        while len(leases) < max_jobs and body_bytes < max_bytes:
+        while len(leases) < max_jobs and body_bytes < max_bytes and self.work.left:
             job = self._next_job()
             if job is None:
                 break
@@ -98,9 +105,45 @@ class HandOuts:
             if (due_ns := self._held_back_ns.get(job.offset, 0)) > now_ns:
                 self._buffer.retry_at(job, due_ns)
                 continue
-            body_bytes += job.body_bytes
-            leases.append(self._buffer.grant(job, holder=holder, deadline_ns=deadline_ns))
+            acted = self._act(job)
+            if not isinstance(acted, Passed):
+                self._ended_by_action(job, acted, now_ns=now_ns)
+                continue
+            lease = self._buffer.grant(
+                job, holder=holder, deadline_ns=deadline_ns, made_body=acted.body
+            )
+            body_bytes += lease.body_bytes
+            leases.append(lease)
         return leases
+
+    def take_acted(self) -> Effects | None:
+        """What actions did to jobs that ``lease`` did not give, told once; None: nothing.
+
+        Affects: spilled chains.
+        """
+        effects = self._unreported.take()
+        return None if effects is None else self._with_refills(effects)
+
+    def _act(self, job: Job) -> Acted:
+        """What the actions of the topic make of *job*."""
+        if not self.rules.actions:
+            return PASSED
+        self.work.used += work_of(job)
+        return self.rules.actions.run(self._subject(job))
+
+    def _subject(self, job: Job) -> Subject:
+        """*job* as its actions see it."""
+        raise NotImplementedError
+
+    def _ended_by_action(self, job: Job, acted: Dropped | Failed, *, now_ns: int) -> None:
+        if isinstance(acted, Dropped):
+            effects = self._unreported.effects()
+            effects.filtered_by[job.offset] = acted.by
+            self._finish(job, Outcome.FILTERED, effects)
+        else:
+            effects = self._unreported.failed(job, acted.reason)
+            failure = Nack(LeaseId(0), reason=acted.reason)
+            self._failed(job, nack=failure, now_ns=now_ns, effects=effects)
 
     def lengthen(
         self, firsts: Collection[Lease], *, max_run: int, max_jobs: int, max_bytes: int
@@ -109,7 +152,8 @@ class HandOuts:
         *max_run* in all, none of which failed before. All keys in turn, so that none is left short.
 
         A run that ends by expiry counts as a hand-out of each of it, so what failed goes alone:
-        else one that kills its clients would use up the hand-outs of those beside it.
+        else one that kills its clients would use up the hand-outs of those beside it. A run ends
+        before what actions do not let pass: that has its turn alone.
         """
         runs = {lease.lease_id: [lease] for lease in firsts}
         open_runs = [] if self.rules.retry.gives_up(1) else list(runs.values())
@@ -122,10 +166,13 @@ class HandOuts:
                     continue
                 if following is None or following.offset in self._held_back_ns:
                     continue
-                if not following.attempts and self.jobs.follow(last):
+                if following.attempts or not self.work.left:
+                    continue
+                acted = self._act(following)
+                if isinstance(acted, Passed) and self.jobs.follow(last):
+                    run.append(self._buffer.follow(run[-1], following, made_body=acted.body))
                     max_jobs -= 1
-                    max_bytes -= following.body_bytes
-                    run.append(self._buffer.follow(run[-1], following))
+                    max_bytes -= run[-1].body_bytes
                     growing.append(run)
             open_runs = growing
         return [lease for run in runs.values() for lease in run]
@@ -254,7 +301,7 @@ class HandOuts:
                 self._take_back(first.job)
                 self._unfollow(behind)
                 continue
-            handled, unhandled = _at_expiry(behind)
+            handled, unhandled = at_expiry(behind)
             effects.expired += [first, *handled]
             for lease in handled:
                 self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # it counts
@@ -356,15 +403,3 @@ class HandOuts:
     def _with_refills(self, effects: Effects) -> Effects:
         effects.refills += self.jobs.take_refills()
         return effects
-
-
-def _at_expiry(behind: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:
-    """Of leases *behind* one that expired in its run: those that may have been handled, and those
-    that go back by what their client said of them, or of one ahead of them.
-    """
-    for at, lease in enumerate(behind):
-        if lease.verdict is Plain.RELEASE:
-            return list(behind[:at]), list(behind[at:])
-        if isinstance(lease.verdict, Nack):
-            return list(behind[: at + 1]), list(behind[at + 1 :])
-    return list(behind), []

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from broker_core.remoting.message import StoredMessage
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.ownership_record import Snapshot
+from proxy.core.parked_copy import origin_of
 from proxy.core.parked_key import ParkedKey
-from proxy.core.parking_pipeline import origin_of
 from proxy.core.rules import TopicRules
 
 BY = "recovery"

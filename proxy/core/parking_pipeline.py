@@ -23,15 +23,13 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
 from proxy.core.job_chains import Job, JobState
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
+from proxy.core.parked_copy import origin_of
 from proxy.core.parked_key import FAILURE_POLICY, ParkedKey, plain_text
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_jobs import LONGEST_KEY
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import OnExhausted
 from proxy.core.rules import TopicRules
-
-#: Properties of a copy: offset of its message, and the ownership period that it was made in.
-ORIGIN_OFFSET, ORIGIN_EPOCH = "ORDERLANE_OFFSET", "ORDERLANE_EPOCH"
 
 
 class ParkingPipeline(QueuePipeline):
@@ -351,6 +349,9 @@ class TwinPipeline(QueuePipeline):
                 return
         self.jobs.pass_over(message.queue_offset)
 
+    def _offset_of(self, _job: Job, message: StoredMessage) -> int:
+        return origin_of(message)[0]
+
     def _next_job(self) -> Job | None:
         while (job := super()._next_job()) is not None:
             if job.state is JobState.RUNNING:
@@ -387,13 +388,3 @@ class TwinPipeline(QueuePipeline):
             if job.state is JobState.RUNNING:  # offered again, or about to be
                 self._withdraw(job)
                 job.move(JobState.RUNNING, JobState.FINISHED)
-
-
-def origin_of(copy: StoredMessage) -> tuple[int, int]:
-    """Offset of the message that *copy* is of, and the ownership period that it was made in."""
-    return _number(copy, ORIGIN_OFFSET), _number(copy, ORIGIN_EPOCH)
-
-
-def _number(message: StoredMessage, name: str) -> int:
-    text = message.properties.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else -1

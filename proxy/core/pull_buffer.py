@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -59,6 +59,22 @@ class Lease:
     first_deadline_ns: int = 0
     #: Its answer was never written; it waits to be asked for again.
     unsent: bool = False
+    #: What the actions of its topic made of the body; None: its client gets the body as it is.
+    made_body: bytes | None = None
+
+    @property
+    def body(self) -> bytes:
+        """What its client gets. Raises RuntimeError once the job is finished."""
+        if self.made_body is not None:
+            return self.made_body
+        if self.job.message is None:
+            raise RuntimeError(f"{self.job} is leased without its message")
+        return self.job.message.body
+
+    @property
+    def body_bytes(self) -> int:
+        """Length of what its client gets."""
+        return self.job.body_bytes if self.made_body is None else len(self.made_body)
 
     def held_by(self, holder: Holder) -> None:
         """*holder* has it now: at the hand-out, and when its answer goes to another connection."""
@@ -90,9 +106,12 @@ class Judged:
 
 @dataclass(slots=True)
 class PullBuffer:
-    """The running jobs of one queue. ``leases_of_group`` counts over all queues of the group."""
+    """The running jobs of one queue. ``leases_of_group`` counts over all queues of the group,
+    ``memory`` what is held of bodies that actions made.
+    """
 
     leases_of_group: Budget
+    memory: Budget = field(default_factory=lambda: Budget(0))
     _leases: dict[LeaseId, Lease] = field(default_factory=dict)
     _by_offset: dict[int, Lease] = field(default_factory=dict)
     _deadlines: list[tuple[int, LeaseId]] = field(default_factory=list)
@@ -132,12 +151,14 @@ class PullBuffer:
         """The live lease of the job at that offset."""
         return self._by_offset.get(offset)
 
-    def grant(self, job: Job, *, holder: Holder, deadline_ns: int) -> Lease:
+    def grant(
+        self, job: Job, *, holder: Holder, deadline_ns: int, made_body: bytes | None = None
+    ) -> Lease:
         """Lease a running job: one more attempt."""
         self._last_id += 1
-        lease = Lease(
-            LeaseId(self._last_id), job, holder, deadline_ns, first_deadline_ns=deadline_ns
-        )
+        lease = Lease(LeaseId(self._last_id), job, holder, deadline_ns, made_body=made_body)
+        lease.first_deadline_ns = deadline_ns
+        self.memory.used += len(made_body or b"")
         lease.held_by(holder)
         job.attempts += 1
         self.leases_of_group.used += 1
@@ -146,9 +167,11 @@ class PullBuffer:
         self._watch(lease)
         return lease
 
-    def follow(self, ahead: Lease, job: Job) -> Lease:
+    def follow(self, ahead: Lease, job: Job, *, made_body: bytes | None = None) -> Lease:
         """Lease the job behind that of *ahead*, the last of its run, to the same client."""
-        lease = self.grant(job, holder=ahead.holder, deadline_ns=ahead.deadline_ns)
+        lease = self.grant(
+            job, holder=ahead.holder, deadline_ns=ahead.deadline_ns, made_body=made_body
+        )
         if ahead.run is None:
             ahead.run = deque([ahead])
         ahead.run.append(lease)
@@ -192,6 +215,7 @@ class PullBuffer:
         del self._leases[lease.lease_id]
         del self._by_offset[lease.job.offset]
         self.leases_of_group.used -= 1
+        self._forget_body(lease)
         if lease.run and lease.run[0] is lease:
             lease.run.popleft()
         elif lease.run and lease.run[-1] is lease:
@@ -253,11 +277,29 @@ class PullBuffer:
     def clear(self) -> None:
         """The queue was dropped: its leases count no longer."""
         self.leases_of_group.used -= len(self._leases)
+        for lease in self._leases.values():
+            self._forget_body(lease)
         self._leases.clear()
         self._by_offset.clear()
+
+    def _forget_body(self, lease: Lease) -> None:
+        self.memory.used -= len(lease.made_body or b"")
+        lease.made_body = None
 
     def _watch(self, lease: Lease) -> None:
         heapq.heappush(self._deadlines, (lease.deadline_ns, lease.lease_id))
         if len(self._deadlines) > 2 * len(self._leases) + _SLACK:
             self._deadlines = [(each.deadline_ns, each.lease_id) for each in self._leases.values()]
             heapq.heapify(self._deadlines)
+
+
+def at_expiry(behind: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:
+    """Of leases *behind* one that expired in its run: those that may have been handled, and those
+    that go back by what their client said of them, or of one ahead of them.
+    """
+    for at, lease in enumerate(behind):
+        if lease.verdict is Plain.RELEASE:
+            return list(behind[:at]), list(behind[at:])
+        if lease.verdict is not None and not isinstance(lease.verdict, Plain):
+            return list(behind[: at + 1]), list(behind[at + 1 :])
+    return list(behind), []

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from broker_core.names import QueueName
 from broker_core.remoting.message import StoredMessage
+from proxy.actions.document import Subject
 from proxy.core.effects import Effects, Outcome, PipelineStatistics
 from proxy.core.flow_window import Budget, FlowWindow
 from proxy.core.ids import Epoch, qid_text
@@ -155,8 +156,9 @@ class QueuePipeline(KeyActs):
                 continue
             if self.jobs.knows(offset):
                 self.jobs.pass_over(offset)
-            elif self.rules.tags is not None and message.tag not in self.rules.tags:
+            elif (rule := self.rules.unwanted(message)) is not None:
                 self.jobs.pass_over(offset)
+                effects.filtered_by[offset] = rule
                 effects.finished.append((offset, Outcome.FILTERED))
             else:
                 self._admit(message, effects)
@@ -182,6 +184,16 @@ class QueuePipeline(KeyActs):
         job = Job(offset, self.rules.order_key.of(message), message, len(message.body))
         job.attempts = self.attempts.get(offset, 0)
         return job
+
+    def _subject(self, job: Job) -> Subject:
+        if job.message is None:
+            raise RuntimeError(f"{job} is about to be handed out without its message")
+        offset, message = self._offset_of(job, job.message), job.message
+        return Subject(message, self.topic, self.origin.place, offset, message.body)
+
+    def _offset_of(self, job: Job, _message: StoredMessage) -> int:
+        """Where the message stands in its queue, also that of a parked copy."""
+        return job.offset
 
     def refilled(self, refill: Refill, messages: Iterable[StoredMessage]) -> Effects:
         """Spilled messages were read again; those that are not there any more are finished."""

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from broker_core.remoting.message import StoredMessage
+from proxy.actions.pipeline import Actions
 from proxy.core.order_key import MissingKey, OrderKey
 from proxy.core.retry_policy import MS, RetryPolicy
+
+#: The property of load tests' messages, as DDMQ's producers set it.
+PRESSURE_TRAFFIC = "isPressureTraffic"
+#: Names of the rules by which messages are filtered when they are read.
+TAGS, SHADOW_TRAFFIC = "tags", "shadow traffic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +27,27 @@ class TopicRules:
     max_pull_batch: int = 256
     max_jobs: int = 20000
     max_jobs_per_key: int = 64
+    drops_shadow_traffic: bool = False
+    actions: Actions = field(default_factory=Actions)
+
+    def unwanted(self, message: StoredMessage) -> str | None:
+        """The rule by which *message* ends when it is read, before any action: ``tags`` or
+        ``shadow traffic``; None if there is none.
+        """
+        if self.tags is not None and message.tag not in self.tags:
+            return TAGS
+        if self.drops_shadow_traffic and (
+            message.properties.get(PRESSURE_TRAFFIC, "").lower() == "true"
+        ):
+            return SHADOW_TRAFFIC
+        return None
+
+    @property
+    def filters(self) -> list[str]:
+        """Names of the rules by which messages may be filtered, as ``Effects`` name them."""
+        tags = [] if self.tags is None else [TAGS]
+        shadow = [SHADOW_TRAFFIC] if self.drops_shadow_traffic else []
+        return [*tags, *shadow, *self.actions.filters]
 
     @property
     def tag_expression(self) -> str:

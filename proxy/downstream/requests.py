@@ -12,8 +12,7 @@ from broker_core.remoting.message import KEYS, RESERVED_PROPERTIES, TAGS
 from proxy.core.effects import Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
-from proxy.core.job_chains import Job
-from proxy.core.pull_buffer import Holder
+from proxy.core.pull_buffer import Holder, Lease
 from proxy.downstream.replays import ClientName, RequestName
 from proxy.errors import NotAllowed, Refused, UnknownName
 from proxy.group_settings import GroupSettings
@@ -188,7 +187,7 @@ def _one_queue(batch: Batch, *, group: str, ours: bool, home: str) -> consumer.P
     context = consumer.Context(groupId=group, topic=pipeline.topic, qid=pipeline.qid)
     response = consumer.PullResponse(
         context=context,
-        messages=[_message(lease.job, lease.lease_id if ours else None) for lease in batch.leases],
+        messages=[_message(lease, ours=ours) for lease in batch.leases],
     )
     if ours:
         response.leaseMs = pipeline.visibility_ns // 1_000_000
@@ -196,20 +195,21 @@ def _one_queue(batch: Batch, *, group: str, ours: bool, home: str) -> consumer.P
     return response
 
 
-def _message(job: Job, lease_id: LeaseId | None) -> consumer.Message:
+def _message(lease: Lease, *, ours: bool) -> consumer.Message:
+    job = lease.job
     stored = job.message
     if stored is None:
         raise RuntimeError(f"{job} is leased without its message")
     properties = stored.properties
     message = consumer.Message(
         key=properties.get(KEYS),
-        value=stored.body,
+        value=lease.body,
         tag=properties.get(TAGS),
         offset=job.offset,
         properties=user_properties(properties),
     )
-    if lease_id is not None:
-        message.leaseId = lease_id
+    if ours:
+        message.leaseId = lease.lease_id
         message.attempt = job.attempts
         message.bornAtMs = stored.born_ms
         message.orderKey = job.key

@@ -23,7 +23,7 @@ from broker_core.tasks import spawn
 from proxy.core.dead_letter import body_as_sent
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
-from proxy.core.parking_pipeline import ORIGIN_EPOCH, ORIGIN_OFFSET
+from proxy.core.parked_copy import ORIGIN_EPOCH, ORIGIN_OFFSET
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from bench import document
+from proxy.action_settings import ActionSettings, FilterSettings, TransformSettings
 from proxy.group_settings import GroupSettings, TopicSettings
 from proxy.metrics import definitions
 from proxy.settings import Settings, TlsSettings, TokenSettings
@@ -30,6 +31,9 @@ _LISTS: dict[str, type[BaseModel]] = {"groups": GroupSettings, "topics": TopicSe
 _OPTIONAL: dict[str, tuple[str, type[BaseModel]]] = {
     "tls": ("tls.", TlsSettings),
     "tokens": ("tokens[].", TokenSettings),
+    "actions": ("actions[].", ActionSettings),
+    "filter": ("filter.", FilterSettings),
+    "transform": ("transform.", TransformSettings),
 }
 
 

@@ -41,7 +41,7 @@ groups:
         max_pull_batch: 256
         max_jobs_in_memory: 20000
         max_rate: null
-        actions: []
+        actions: [{filter: {where: "body.amount > `100`"}}, {transform: {to: body.order}}]
 """
 
 
@@ -155,8 +155,24 @@ def test_a_variable_below_a_plain_value_is_named(tmp_path: Path) -> None:
         ("retry_intervals_ms: [-1]", "retry_intervals_ms[0] is -1: should be greater than or"),
         ("order_key: order.id", "order_key is 'order.id': should be QID, KEY or a JSON path such"),
         ("order_key: '$.order['", "this is no JSON path: "),
+        ("pressure_traffic: yes", "pressure_traffic is true: should be 'drop' or 'pass'"),
+        ("actions: {}", "actions is a group of settings: should be a list"),
+        ("actions: [filter]", "actions[0] is 'filter': should be a group of settings, each with"),
+        ("actions: [{}]", "actions[0]: should be one action, under the name of its kind: filter,"),
+        ("actions: [{filter: null}]", "actions[0]: should be one action, under the name of its"),
+        ("actions: [{fliter: {tags: a}}]", "actions[0].fliter: unknown; did you mean filter?"),
+        ("actions: [{filter: {}}]", "actions[0].filter: should have either where or tags"),
+        ("actions: [{filter: {were: a}}]", "filter.were: unknown; did you mean where?"),
+        ("actions: [{filter: {where: 5}}]", "actions[0].filter.where is 5: should be text"),
+        (
+            "actions: [{filter: {tags: a}}, {filter: {where: 'body.a > 1'}}]",
+            "actions[1].filter.where is 'body.a > 1': is no JMESPath: 1 at character 10 does not"
+            " belong there; text stands in single quotes",
+        ),
+        ("actions: [{filter: {where: 'body.b[*]'}}]", "gives a list, where a filter needs true or"),
+        ("actions: [{transform: {}}]", "actions[0].transform.to is missing: every transform needs"),
+        ("actions: [{transform: {to: 'sum(boby)'}}]", "there is no 'boby' in a message: it has"),
         ("max_rate: 100", "max_rate is 100: rate limits come in a later version: leave it out"),
-        ("actions: [filter]", "actions: actions come in a later version: leave it out"),
     ],
 )
 def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sentence: str) -> None:

@@ -1,0 +1,54 @@
+"""Jobs on their way through the actions of their topic, at the moment of a hand-out. Pure.
+
+Only what is about to be handed out is looked at, so chains, spilling, retries and take-overs are
+what they are without actions. A job that is filtered finishes, and the next of its key has its
+turn. One on which an action fails has used up a hand-out: it is retried, and given up, as if a
+client had failed on it.
+
+How much one pull has looked at is bounded (``work``): where a filter drops most of a long backlog,
+the pull ends with what it has, and the lane looks again a moment later.
+"""
+
+from __future__ import annotations
+
+from proxy.actions.pipeline import Dropped, Failed, Passed
+from proxy.core.effects import Effects, FailedAction
+from proxy.core.job_chains import Job
+
+#: What one pull may look at: so many messages, of whose bodies this many bytes count as one more.
+MAX_WORK, BYTES_OF_WORK = 256, 4096
+
+#: What becomes of a job: it is handed out, filtered, or has failed.
+Acted = Passed | Dropped | Failed
+
+PASSED = Passed()
+
+
+def work_of(job: Job) -> int:
+    """What it takes to look at *job*."""
+    return 1 + job.body_bytes // BYTES_OF_WORK
+
+
+class Unreported:
+    """What actions led to, until somebody takes it."""
+
+    def __init__(self) -> None:
+        self._effects: Effects | None = None
+
+    def effects(self) -> Effects:
+        """Where to note more."""
+        if self._effects is None:
+            self._effects = Effects()
+        return self._effects
+
+    def take(self) -> Effects | None:
+        """All of it, once; None if there is nothing."""
+        effects, self._effects = self._effects, None
+        return effects
+
+    def failed(self, job: Job, reason: str) -> Effects:
+        """An action failed on *job*, which counts as a hand-out."""
+        job.attempts += 1
+        effects = self.effects()
+        effects.failed_actions.append(FailedAction(job.offset, job.key, job.attempts, reason))
+        return effects
