@@ -12,7 +12,8 @@ the pull ends with what it has, and the lane looks again a moment later.
 from __future__ import annotations
 
 from proxy.actions.pipeline import Dropped, Failed, Passed
-from proxy.core.effects import Effects, FailedAction
+from proxy.core.effects import Effects, FailedAction, Nack
+from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
 
 #: What one pull may look at: so many messages, of whose bodies this many bytes count as one more.
@@ -35,20 +36,20 @@ class Unreported:
     def __init__(self) -> None:
         self._effects: Effects | None = None
 
-    def effects(self) -> Effects:
-        """Where to note more."""
-        if self._effects is None:
-            self._effects = Effects()
-        return self._effects
-
     def take(self) -> Effects | None:
         """All of it, once; None if there is nothing."""
         effects, self._effects = self._effects, None
         return effects
 
-    def failed(self, job: Job, reason: str) -> Effects:
-        """An action failed on *job*, which counts as a hand-out."""
+    def ended(self, job: Job, acted: Dropped | Failed) -> tuple[Effects, Nack | None]:
+        """Actions ended the hand-out of *job*: where to note what that leads to, and how it failed,
+        which counts as a hand-out; None if it was filtered.
+        """
+        effects = self._effects = self._effects or Effects()
+        if isinstance(acted, Dropped):
+            effects.filtered_by[job.offset] = acted.by
+            return effects, None
         job.attempts += 1
-        effects = self.effects()
-        effects.failed_actions.append(FailedAction(job.offset, job.key, job.attempts, reason))
-        return effects
+        failed = FailedAction(job.offset, job.key, job.attempts, acted.reason)
+        effects.failed_actions.append(failed)
+        return effects, Nack(LeaseId(0), reason=acted.reason)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -291,15 +291,3 @@ class PullBuffer:
         if len(self._deadlines) > 2 * len(self._leases) + _SLACK:
             self._deadlines = [(each.deadline_ns, each.lease_id) for each in self._leases.values()]
             heapq.heapify(self._deadlines)
-
-
-def at_expiry(behind: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:
-    """Of leases *behind* one that expired in its run: those that may have been handled, and those
-    that go back by what their client said of them, or of one ahead of them.
-    """
-    for at, lease in enumerate(behind):
-        if lease.verdict is Plain.RELEASE:
-            return list(behind[:at]), list(behind[at:])
-        if lease.verdict is not None and not isinstance(lease.verdict, Plain):
-            return list(behind[: at + 1]), list(behind[at + 1 :])
-    return list(behind), []

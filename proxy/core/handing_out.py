@@ -1,0 +1,210 @@
+"""From ready jobs to leases: which go out, through which actions, and how a job ends. Pure.
+
+``hand_outs`` has what becomes of leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from proxy.actions.document import Subject
+from proxy.actions.pipeline import Dropped, Failed, Passed
+from proxy.core.acting import MAX_WORK, PASSED, Acted, Unreported, work_of
+from proxy.core.effects import Effects, Nack, Outcome
+from proxy.core.failures import Failures
+from proxy.core.flow_window import Budget
+from proxy.core.job_chains import REACTIVATION_BURST, Job
+from proxy.core.paused_key import EVERYTHING, PausedKey
+from proxy.core.pull_buffer import Holder, Lease, PullBuffer
+from proxy.core.queue_jobs import QueueJobs
+from proxy.core.rules import TopicRules
+
+
+class HandingOut:
+    """What leads to a lease, and what ends a job. All times are ns."""
+
+    def __init__(
+        self,
+        jobs: QueueJobs,
+        rules: TopicRules,
+        *,
+        trusted_until_ns: int,
+        hold_until_ns: int,
+        leases_of_group: Budget,
+        attempts: Mapping[int, int],
+        held_back_ns: Mapping[int, int],
+    ) -> None:
+        """*attempts* are those of earlier periods; nothing is handed out before *hold*, and no job
+        before what *held_back* says for its offset: a client may have it still.
+        """
+        self.jobs = jobs
+        self.rules = rules
+        #: How long a lease may be by what the records say: the next owner waits no longer.
+        self.longest_lease_ns = rules.visibility_ns
+        self.trusted_until_ns = trusted_until_ns
+        self.doubtful = False  # the lock may be forgotten: hand out nothing until that is known
+        self.hold_until_ns = hold_until_ns
+        self.draining = False
+        self.extensions_refused = False
+        self.closed = False
+        self._buffer = PullBuffer(leases_of_group, jobs.window.memory)
+        self._unreported = Unreported()
+        #: What actions may look at in the present pull; the group buffer's.
+        self.work = Budget(MAX_WORK)
+        self._dead_lettering: set[int] = set()  # offsets whose copies are being stored
+        self._failures = Failures(rules.retry, attempts)
+        self._held_back_ns = dict(held_back_ns)
+        #: Keys that are paused, or ``EVERYTHING``; ``key_acts`` changes it.
+        self.paused: dict[bytes | None, PausedKey] = {}
+        self._set_aside: dict[bytes, Job] = {}  # what of paused keys would be handed out now
+        self._offered_in_a_row = 0
+
+    # ---- handing out; caller: group buffer ------------------------------------------------------
+
+    def may_hand_out(self, now_ns: int) -> bool:
+        """False while draining or in doubt, while a take-over waits, and once trust has lapsed."""
+        return (
+            not (self.draining or self.doubtful or self.closed or EVERYTHING in self.paused)
+            and self.hold_until_ns <= now_ns < self.trusted_until_ns
+        )
+
+    @property
+    def visibility_ns(self) -> int:
+        """How long a lease is: as the rules say, once a record does."""
+        return min(self.rules.visibility_ns, self.longest_lease_ns)
+
+    @property
+    def ready(self) -> int:
+        """Jobs that ``lease`` would give, were handing out allowed; those of keys that were paused
+        lately may be among them.
+        """
+        return 0 if EVERYTHING in self.paused else self._buffer.offered + self.jobs.ready
+
+    def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
+        """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
+
+        What actions did to others is there for ``take_acted``.
+        Affects: chains, buffer; through actions also tracker and window.
+        """
+        leases: list[Lease] = []
+        if not self.may_hand_out(now_ns):
+            return leases
+        body_bytes = 0
+        deadline_ns = now_ns + self.visibility_ns
+        while len(leases) < max_jobs and body_bytes < max_bytes and self.work.left:
+            job = self._next_job()
+            if job is None:
+                break
+            if self.paused and job.key is not None and job.key in self.paused:
+                self._set_aside[job.key] = job
+                continue
+            if (due_ns := self._held_back_ns.get(job.offset, 0)) > now_ns:
+                self._buffer.retry_at(job, due_ns)
+                continue
+            acted = self._act(job)
+            if not isinstance(acted, Passed):
+                self._ended_by_action(job, acted, now_ns=now_ns)
+                continue
+            lease = self._buffer.grant(
+                job, holder=holder, deadline_ns=deadline_ns, made_body=acted.body
+            )
+            body_bytes += lease.body_bytes
+            leases.append(lease)
+        return leases
+
+    def take_acted(self) -> Effects | None:
+        """What actions did to jobs that ``lease`` did not give, told once; None: nothing.
+
+        Affects: spilled chains.
+        """
+        effects = self._unreported.take()
+        return None if effects is None else self._with_refills(effects)
+
+    def _act(self, job: Job) -> Acted:
+        """What the actions of the topic make of *job*."""
+        if not self.rules.actions:
+            return PASSED
+        self.work.used += work_of(job)
+        return self.rules.actions.run(self._subject(job))
+
+    def _subject(self, job: Job) -> Subject:
+        """*job* as its actions see it."""
+        raise NotImplementedError
+
+    def _ended_by_action(self, job: Job, acted: Dropped | Failed, *, now_ns: int) -> None:
+        effects, failure = self._unreported.ended(job, acted)
+        if failure is None:
+            self._finish(job, Outcome.FILTERED, effects)
+        else:
+            self._failed(job, nack=failure, now_ns=now_ns, effects=effects)
+
+    def lengthen(
+        self, firsts: Collection[Lease], *, max_run: int, max_jobs: int, max_bytes: int
+    ) -> list[Lease]:
+        """The leases *firsts* with up to *max_jobs* more: each with those of its key that follow,
+        *max_run* in all, none of which failed before. All keys in turn, so that none is left short.
+
+        A run that ends by expiry counts as a hand-out of each of it, so what failed goes alone:
+        else one that kills its clients would use up the hand-outs of those beside it. A run ends
+        before what actions do not let pass: that has its turn alone.
+        """
+        runs = {lease.lease_id: [lease] for lease in firsts}
+        open_runs = [] if self.rules.retry.gives_up(1) else list(runs.values())
+        while open_runs and max_jobs > 0 and max_bytes > 0:
+            growing = []
+            for run in open_runs:
+                last = run[-1].job
+                following = last.successor
+                if max_jobs <= 0 or max_bytes <= 0 or len(run) >= max_run or last.attempts > 1:
+                    continue
+                if following is None or following.offset in self._held_back_ns:
+                    continue
+                if following.attempts or not self.work.left:
+                    continue
+                acted = self._act(following)
+                if isinstance(acted, Passed) and self.jobs.follow(last):
+                    run.append(self._buffer.follow(run[-1], following, made_body=acted.body))
+                    max_jobs -= 1
+                    max_bytes -= run[-1].body_bytes
+                    growing.append(run)
+            open_runs = growing
+        return [lease for run in runs.values() for lease in run]
+
+    def _next_job(self) -> Job | None:
+        """Jobs offered again go first, but have no monopoly, or a client that hands its jobs back
+        at once would starve all other keys: of (REACTIVATION_BURST + 1)² jobs in a row there is
+        one of each kind that is ready, offered, reactivated and new, the oldest of its kind.
+        """
+        if self._buffer.offered and (
+            self._offered_in_a_row < REACTIVATION_BURST or not self.jobs.ready
+        ):
+            self._offered_in_a_row += 1
+            return self._buffer.take_offered()
+        self._offered_in_a_row = 0
+        return self.jobs.poll()
+
+    # ---- ends of jobs ----------------------------------------------------------------------------
+
+    def _finish(self, job: Job, outcome: Outcome, effects: Effects) -> None:
+        self.jobs.finish(job)
+        self._failures.forget(job.offset)
+        job.message = None  # whoever still holds the job must not hold the body
+        effects.finished.append((job.offset, outcome))
+
+    def _failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
+        """A hand-out of *job* failed: by its client's *nack*, or (None) by its lease's expiry."""
+        next_try_ns = self._failures.next_try_ns(job, nack, now_ns=now_ns)
+        if next_try_ns is None:
+            self._give_up(job, effects)
+        elif nack is None:
+            self._buffer.offer(job)
+        else:
+            self._buffer.retry_at(job, next_try_ns)
+
+    def _give_up(self, job: Job, effects: Effects) -> None:
+        self._dead_lettering.add(job.offset)
+        effects.dead_letters.append(job)
+
+    def _with_refills(self, effects: Effects) -> Effects:
+        effects.refills += self.jobs.take_refills()
+        return effects
