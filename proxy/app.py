@@ -17,6 +17,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError, reason_of
 from broker_core.names import Group, QueueName
 from broker_core.tasks import cancel_and_wait, spawn
+from proxy.admin.configuration import ConfigurationSurface
 from proxy.admin.dead_letters import DeadLetterSurface
 from proxy.admin.http import AdminHttp
 from proxy.admin.keys import KeySurface
@@ -35,6 +36,8 @@ from proxy.group_lane import GroupLane
 from proxy.group_settings import GroupSettings
 from proxy.history.record import History, NullHistory
 from proxy.lanes import Lanes
+from proxy.live.configuration import Configuration
+from proxy.live.settings_file import SettingsFile
 from proxy.metrics import ProxyCollector
 from proxy.setting_types import at_port, host_port
 from proxy.settings import Settings
@@ -69,7 +72,14 @@ class Addresses:
 class Proxy:
     """One consumer proxy. ``start``, then ``close`` (which drains); both once."""
 
-    def __init__(self, settings: Settings, *, history: History | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        history: History | None = None,
+        file: SettingsFile | None = None,
+    ) -> None:
+        """*file* is where *settings* came from: its groups are read again when it changes."""
         self.settings = settings
         self._history = history or NullHistory()
         self._client = BrokerClient(
@@ -96,6 +106,12 @@ class Proxy:
         self._ownerships: dict[Group, GroupOwnership] = {}
         self._lanes = Lanes(self._make_lane, auto_create=settings.auto_create_groups)
         self._consumers = ConsumerService(self._lanes, settings.limits)
+        self._configuration = Configuration(
+            self._lanes,
+            file=file,
+            changed=self._consumers.topics_changed,
+            give_up=self._give_up,
+        )
         self._bulk = BulkService(
             self._client, self._lanes, settings.limits, served_ns=self._consumers.last_served_ns
         )
@@ -119,6 +135,10 @@ class Proxy:
         """Name of this process among the members of its groups; new in every process."""
         return self._client.client_id
 
+    def reload(self) -> None:
+        """Read the settings file again, now."""
+        self._configuration.reload()
+
     def parking(self, group: Group, queue: QueueName) -> Parking | None:
         """The parked keys of *queue*, if this proxy owns it."""
         ownership = self._ownerships.get(group)
@@ -134,8 +154,7 @@ class Proxy:
         tls = None if listen.tls is None else server_context(listen.tls)
         on_thrift = partial(self._thrift.listen, tls=tls)
         await self._client.start()
-        for group in self.settings.groups:
-            self._lanes.add(group)
+        self._configuration.start(self.settings.groups)
         recording = self._context.recorder.run(
             self._lanes, every_s=self.settings.ownership.record_every_s
         )
@@ -160,6 +179,7 @@ class Proxy:
         if self._served:
             _log.info("proxy drains: it hands its queues over, and waits for what clients hold")
         self._history.write("term")
+        await self._configuration.close()
         self._thrift.stop_listening()
         self._consumers.close()
         await asyncio.gather(
@@ -224,6 +244,14 @@ class Proxy:
         self._ownerships[lane.name] = GroupOwnership(self._context, self._committer, lane)
         return lane
 
+    async def _give_up(self, lane: GroupLane) -> None:
+        """The group was removed: hand its queues over, and keep nothing of it."""
+        self._consumers.group_removed(lane.name)
+        await self._ownerships[lane.name].close()
+        del self._ownerships[lane.name]
+        lane.close()
+        self._bulk.forget(lane.name)
+
     def _make_http(self) -> AdminHttp:
         registry = CollectorRegistry()
         registry.register(
@@ -233,6 +261,7 @@ class Proxy:
                 self._figures,
                 redriven=self._dead_letter_desk.counts,
                 bulk=self._bulk_figures,
+                configuration=self._configuration.figures,
             )
         )
         ProcessCollector(registry=registry)
@@ -242,6 +271,7 @@ class Proxy:
             not_ready=self._not_ready,
             groups=lambda: groups_view(self._lanes, self._bulk.reading()),
             operations=[
+                *ConfigurationSurface(self._configuration).operations(),
                 *KeySurface(KeyDesk(self._context, self._ownerships)).operations(),
                 *DeadLetterSurface(self._dead_letter_desk).operations(),
             ],

@@ -110,6 +110,9 @@ class GroupLane:
         place = (pipeline.topic, pipeline.qid)
         if self._owned.get(place) is pipeline:
             del self._owned[place]
+        self._notes.forget(pipeline)
+        if self.settings.topic(pipeline.topic) is None:
+            self._forget(pipeline.topic)
         self.listener.on_settled()
         self._wake()  # the leases that ended with it may have been all that the group may have
 
@@ -292,6 +295,12 @@ class GroupLane:
             self._timer = None
 
     # ---- inside ---------------------------------------------------------------------------------
+
+    def _forget(self, topic: Topic) -> None:
+        """The group does not consume *topic* any more: keep nothing of it with its last queue."""
+        if all(each.topic != topic for each in self.buffer):
+            self.counts.pop(topic, None)
+            self.buffer.forget(topic)
 
     def _fenced_elsewhere(self, verdicts: Verdicts) -> list[int]:
         """Verdicts on an ownership period that is not, or no longer, ours: all are void."""

@@ -50,6 +50,10 @@ class LaneHistory:
             if each:
                 self.history.write_many("deliver", each)
 
+    def forget(self, pipeline: QueuePipeline) -> None:
+        """Its queue is not owned any more."""
+        self._noted_ns.pop(pipeline.queue, None)
+
     def replayed(self, batches: Iterable[Batch]) -> None:
         """The answer to one pull was given once more, as far as its leases are alive."""
         for batch in batches:

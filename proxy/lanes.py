@@ -21,9 +21,11 @@ class Lanes:
     make: Callable[[GroupSettings], GroupLane]
     auto_create: bool = False
     _lanes: dict[Group, GroupLane] = field(default_factory=dict)
+    # Those that are given up: clients get nothing more, but say what became of what they have.
+    _retired: dict[Group, GroupLane] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[GroupLane]:
-        return iter(self._lanes.values())
+        return iter([*self._lanes.values(), *self._retired.values()])
 
     def add(self, settings: GroupSettings) -> GroupLane:
         """Make the lane of a group."""
@@ -32,8 +34,22 @@ class Lanes:
         return lane
 
     def find(self, group: str | None) -> GroupLane | None:
-        """The lane of *group*, None if there is none."""
-        return self._lanes.get(Group(group or ""))
+        """The lane of *group*, None if there is none. It may be one that is given up."""
+        name = Group(group or "")
+        return self._lanes.get(name) or self._retired.get(name)
+
+    def retire(self, group: str) -> GroupLane | None:
+        """Serve no pulls of *group* any more; its verdicts count until it is dropped. None if there
+        is no such group.
+        """
+        lane = self._lanes.pop(Group(group), None)
+        if lane is not None:
+            self._retired[lane.name] = lane
+        return lane
+
+    def drop(self, group: str) -> None:
+        """Forget a group that was retired."""
+        self._retired.pop(Group(group), None)
 
     def require(self, group: str | None, topics: Iterable[str] | None) -> GroupLane:
         """The lane of *group*, which has *topics* (None: any).
@@ -44,7 +60,9 @@ class Lanes:
         wanted = list(topics) if topics is not None else []
         if not group:
             raise UnknownName("the request names no group: set groupId to one of this proxy's")
-        lane = self.find(group)
+        lane = self._lanes.get(Group(group))
+        if lane is None and Group(group) in self._retired:
+            raise UnknownName(f"group {_shown(group)} was removed: its queues are handed over")
         if self.auto_create and wanted:
             lane = self._subscribe(group, wanted, lane)
         if lane is None:

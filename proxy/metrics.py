@@ -102,6 +102,19 @@ BULK: dict[str, MetricDefinition] = {
     ),
 }
 
+#: Of the places that groups come from; by field.
+CONFIGURATION: dict[str, MetricDefinition] = {
+    "config_applied": MetricDefinition(
+        "config_applied_total", "Times that settings of groups were read", ("source",), counter=True
+    ),
+    "config_refused": MetricDefinition(
+        "config_refused_total", "Times that they were refused", ("source",), counter=True
+    ),
+    "config_bad": MetricDefinition(
+        "config_bad", "1 while the newest settings of groups are not served", ("source",)
+    ),
+}
+
 #: Of the process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Message bodies held", ()),
@@ -139,6 +152,7 @@ def definitions() -> list[MetricDefinition]:
         *TOPIC_COUNTERS.values(),
         REDRIVEN,
         *BULK.values(),
+        *CONFIGURATION.values(),
         *PROCESS.values(),
     ]
 
@@ -147,7 +161,7 @@ def definitions() -> list[MetricDefinition]:
 class ProxyCollector(Collector):
     """Turns statistics into metrics. ``process`` gives the process's own figures by field,
     ``redriven`` counts dead letters by group and topic, ``bulk`` what bulk readers did by group
-    and field.
+    and field, ``configuration`` how settings of groups fared by source and field.
     """
 
     lanes: Iterable[GroupLane]
@@ -155,6 +169,7 @@ class ProxyCollector(Collector):
     process: Callable[[], dict[str, float]]
     redriven: Mapping[tuple[str, str], int] = field(default_factory=dict)
     bulk: Callable[[], Mapping[str, Mapping[str, float]]] = dict
+    configuration: Callable[[], Mapping[str, Mapping[str, float]]] = dict
 
     def collect(self) -> Iterator[Metric]:
         """All metrics now."""
@@ -177,6 +192,9 @@ class ProxyCollector(Collector):
         for group, values in self.bulk().items():
             for name, value in values.items():
                 put(BULK[name], [group], value)
+        for source, values in self.configuration().items():
+            for name, value in values.items():
+                put(CONFIGURATION[name], [source], value)
         put(PROCESS["memory"], [], self.memory.used)
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():

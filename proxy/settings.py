@@ -186,11 +186,13 @@ def load_settings(
     overrides: Mapping[str, Any] | None = None,
     *,
     environment: Mapping[str, str] | None = None,
+    content: bytes | None = None,
 ) -> Settings:
     """Read the YAML file *path*, the environment over it, *overrides* over both.
 
     *overrides* are dotted names with values, as options of the command line give them:
-    ``{"listen.thrift": "127.0.0.1:0"}``. *environment* is the process's own by default.
+    ``{"listen.thrift": "127.0.0.1:0"}``. *environment* is the process's own by default;
+    *content* is that of the file, if it was read before.
     Raises SettingsError with one sentence for each problem.
     """
     layers = Layers.read(
@@ -198,6 +200,7 @@ def load_settings(
         os.environ if environment is None else environment,
         {} if overrides is None else overrides,
         known=Settings.model_fields,
+        content=content,
     )
     try:
         return Settings.model_validate(layers.merged)

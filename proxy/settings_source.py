@@ -57,14 +57,17 @@ class Layers:
         overrides: Mapping[str, Any],
         *,
         known: Collection[str],
+        content: bytes | None = None,
     ) -> Layers:
         """Read all sources; raises SettingsError if one of them cannot be read at all.
 
+        *content* is that of the file, if it was read before.
         *known* are the names at the top: not every variable that begins with ORDERLANE_ is a
         setting (Kubernetes makes ORDERLANE_PORT for a service of that name).
         """
         layers = cls(
-            "settings" if path is None else str(path), {} if path is None else _read_yaml(path)
+            "settings" if path is None else str(path),
+            {} if path is None else _read_yaml(path, content),
         )
         for name, text in sorted(environment.items()):
             if name.startswith(ENVIRONMENT_PREFIX):
@@ -129,9 +132,9 @@ def short(value: object) -> str:
     return limited.repr(value)
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read_yaml(path: Path, text: bytes | None) -> dict[str, Any]:
     try:
-        content = yaml.load(path.read_bytes(), Loader=_Loader)
+        content = yaml.load(path.read_bytes() if text is None else text, Loader=_Loader)
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from None
     except yaml.MarkedYAMLError as error:

@@ -6,6 +6,8 @@ start in half the time.
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from proxy.app import Proxy
 from proxy.cli.connect import checked_address
 from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.record import History
+from proxy.live.settings_file import SettingsFile
 from proxy.settings import Settings
 from proxy.settings_source import Layers, explain
 
@@ -71,11 +74,17 @@ async def running_broker(settings: BrokerSettings) -> AsyncIterator[Addresses]:
 
 
 @asynccontextmanager
-async def running_proxy(settings: Settings, history: History) -> AsyncIterator[Addresses]:
-    """A proxy, which closes *history*. Raises OrderlaneError if it cannot listen."""
-    server = Proxy(settings, history=history)
+async def running_proxy(
+    settings: Settings, history: History, *, file: SettingsFile | None = None
+) -> AsyncIterator[Addresses]:
+    """A proxy, which closes *history*; SIGHUP has it read *file* again. Raises OrderlaneError if it
+    cannot listen.
+    """
+    server = Proxy(settings, history=history, file=file)
     try:
         addresses = await server.start()
+        if file is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
         yield {"thrift": addresses.thrift, "http": addresses.http}
     finally:
         await server.close()
@@ -83,14 +92,19 @@ async def running_proxy(settings: Settings, history: History) -> AsyncIterator[A
 
 @asynccontextmanager
 async def running_all(
-    settings: Settings, embedded: BrokerSettings, history: History, *, nameserver: str
+    settings: Settings,
+    embedded: BrokerSettings,
+    history: History,
+    *,
+    nameserver: str,
+    file: SettingsFile | None = None,
 ) -> AsyncIterator[Addresses]:
     """All three; broker and proxy use the nameserver at the address *nameserver*."""
     async with running_nameserver(nameserver) as at:
         use = {"nameserver": (at["nameserver"],)}
         async with (
             running_broker(embedded.model_copy(update=use)) as broker,
-            running_proxy(settings.model_copy(update=use), history) as proxy,
+            running_proxy(settings.model_copy(update=use), history, file=file) as proxy,
         ):
             yield {**proxy, **at, **broker}
 

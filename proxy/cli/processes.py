@@ -13,6 +13,7 @@ import typer
 
 from proxy.cli.options import DEFAULT_NAMESERVER, DataOption, HistoryOption, SettingsOption
 from proxy.cli.serving import open_history, serve
+from proxy.live.settings_file import SettingsFile
 from proxy.setting_types import at_port
 from proxy.settings import Settings, load_settings
 
@@ -49,7 +50,8 @@ def up(
     """
     from proxy.cli.parts import load_broker_settings, running_all
 
-    loaded = _at_ports(load_settings(settings), thrift_port, http_port)
+    file, loaded = _load(settings, {})
+    loaded = _at_ports(loaded, thrift_port, http_port)
     if "auto_create_groups" not in loaded.model_fields_set:
         loaded = loaded.model_copy(update={"auto_create_groups": True})
     embedded = load_broker_settings(
@@ -60,7 +62,8 @@ def up(
         changes["auto_create_topics"] = True
     embedded = embedded.model_copy(update=changes)
     with closing(open_history(history, "up", parts=("nameserver", "broker", "proxy"))) as writer:
-        serve(running_all(loaded, embedded, writer, nameserver=f"127.0.0.1:{nameserver_port or 0}"))
+        at = f"127.0.0.1:{nameserver_port or 0}"
+        serve(running_all(loaded, embedded, writer, nameserver=at, file=file))
 
 
 def nameserver(listen: Listen = DEFAULT_NAMESERVER, history: HistoryOption = None) -> None:
@@ -98,10 +101,17 @@ def proxy(
     """Run a consumer proxy."""
     from proxy.cli.parts import running_proxy
 
-    options = {} if nameserver is None else {"nameserver": nameserver}
-    loaded = _at_ports(load_settings(settings, options), thrift_port, http_port)
+    file, loaded = _load(settings, {} if nameserver is None else {"nameserver": nameserver})
+    loaded = _at_ports(loaded, thrift_port, http_port)
     with closing(open_history(history, "proxy", parts=("proxy",))) as writer:
-        serve(running_proxy(loaded, writer))
+        serve(running_proxy(loaded, writer, file=file))
+
+
+def _load(path: Path | None, options: dict[str, str]) -> tuple[SettingsFile | None, Settings]:
+    if path is None:
+        return None, load_settings(None, options)
+    file = SettingsFile(path, options)
+    return file, file.settings
 
 
 def _at_ports(settings: Settings, thrift: int | None, http: int | None) -> Settings:

@@ -71,6 +71,10 @@ class GroupBuffer:
             del self._pipelines[pipeline.queue]
         self._ready.get(pipeline.topic, {}).pop(pipeline, None)
 
+    def forget(self, topic: Topic) -> None:
+        """No queue of *topic* is here any more."""
+        self._ready.pop(topic, None)
+
     def find(self, queue: QueueName) -> QueuePipeline | None:
         """The pipeline of an owned queue."""
         return self._pipelines.get(queue)

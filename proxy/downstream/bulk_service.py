@@ -56,6 +56,10 @@ class BulkService:
         """By group what its bulk readers read."""
         return self._turns.counts
 
+    def forget(self, group: Group) -> None:
+        """*group* was removed."""
+        self._turns.counts.pop(group, None)
+
     def reading(self) -> Mapping[Group, int]:
         """By group how many bulk readers were here of late."""
         return self._places.reading()

@@ -202,6 +202,26 @@ class ConsumerService:
             else:  # whoever wants nothing else would get nothing either
                 served_out.update(topics if waiter.wish.topics is None else waiter.wish.topics)
 
+    def topics_changed(self, lane: GroupLane) -> None:
+        """Answer the pulls with nothing that wait for no topic that the group has still: the next
+        one of their client is told.
+        """
+        waiters = self._waiters.get(lane.name)
+        for waiter in [] if waiters is None else waiters.all():
+            wanted = waiter.wish.topics
+            if wanted is not None and all(lane.settings.topic(topic) is None for topic in wanted):
+                self._end_wait(lane.name, waiter)
+
+    def group_removed(self, group: Group) -> None:
+        """Answer all waiting pulls of *group* with nothing, and keep nothing of it."""
+        for waiter in self._waiters.get(group, Waiters()).all():
+            self._end_wait(group, waiter)
+        self._waiters.pop(group, None)
+
+    def _end_wait(self, group: Group, waiter: Waiter) -> None:
+        if self._waiters[group].remove(waiter):
+            waiter.answer([])
+
     def close(self) -> None:
         """Answer all waiting pulls with nothing; later ones wait shortly."""
         self._closing = True

@@ -53,6 +53,11 @@ class Waiters:
         self._count -= found
         return found
 
+    def all(self) -> list[Waiter]:
+        """All of them, each once; O(waiters)."""
+        found = {each.number: each for some in self._lists.values() for each in some.values()}
+        return list(found.values())
+
     def any(self) -> Waiter:
         """Some waiter; stays in. Raises StopIteration if there is none."""
         return next(iter(next(iter(self._lists.values())).values()))

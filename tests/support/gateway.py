@@ -22,6 +22,7 @@ from proxy.core.effects import PipelineStatistics
 from proxy.history.check import verify
 from proxy.history.findings import Report
 from proxy.history.record import HistoryWriter
+from proxy.live.settings_file import SettingsFile
 from proxy.settings import load_settings
 from tests.support.broker_process import AnyCluster
 from tests.support.brokers import EMBEDDED_ONES, Brokers
@@ -61,21 +62,25 @@ class Gateway:
     def queue(self, number: int) -> QueueName:
         return QueueName(self.topic, self.cluster.broker_name, number)
 
-    async def start_proxy(self, **overrides: Any) -> tuple[Proxy, Addresses]:
-        """One more proxy; it is closed at the end if the test does not do it."""
-        settings = load_settings(
-            None,
-            {
-                "nameserver": self.cluster.nameserver,
-                "listen.thrift": "127.0.0.1:0",
-                "listen.http": "127.0.0.1:0",
-                **self.settings,
-                **overrides,
-            },
-            environment={},
-        )
+    async def start_proxy(
+        self, *, file: Path | None = None, **overrides: Any
+    ) -> tuple[Proxy, Addresses]:
+        """One more proxy; it is closed at the end if the test does not do it. *file*: it has its
+        groups from there, and watches it.
+        """
+        given = {
+            "nameserver": self.cluster.nameserver,
+            "listen.thrift": "127.0.0.1:0",
+            "listen.http": "127.0.0.1:0",
+            **self.settings,
+            **overrides,
+        }
+        if file is not None:
+            del given["groups"]
+        source = None if file is None else SettingsFile(file, given, environment={})
+        settings = load_settings(file, given, environment={})
         history = HistoryWriter(self.histories, f"proxy-{len(self._proxies)}")
-        proxy = Proxy(settings, history=history)
+        proxy = Proxy(settings, history=history, file=source)
         self._proxies.append(proxy)
         return proxy, await proxy.start()
 

@@ -1,0 +1,101 @@
+"""Everything from which a running proxy has its groups, put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.group_lane import GroupLane
+from proxy.group_settings import GroupSettings
+from proxy.lanes import Lanes
+from proxy.live.file_watch import FileWatch
+from proxy.live.live_groups import LiveGroups, Source
+from proxy.live.settings_file import SettingsFile
+
+
+class Configuration:
+    """One per process. *file* is watched, if the settings came from one."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        *,
+        file: SettingsFile | None,
+        changed: Callable[[GroupLane], None],
+        give_up: Callable[[GroupLane], Awaitable[None]],
+    ) -> None:
+        self.live = LiveGroups(lanes, changed=changed, give_up=give_up)
+        self._lanes = lanes
+        self._file = None if file is None else FileWatch(file, self.live)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, groups: tuple[GroupSettings, ...]) -> None:
+        """Serve *groups*, and look for changes from now on."""
+        self.live.give(Source.FILE, groups)
+        if self._file is not None:
+            self._tasks.append(spawn(self._file.run(), name="watch the settings file"))
+
+    async def close(self) -> None:
+        """Change nothing any more."""
+        await cancel_and_wait(*self._tasks)
+        await self.live.close()
+
+    def reload(self) -> None:
+        """Read the settings file now."""
+        if self._file is not None:
+            self._file.reload()
+
+    def figures(self) -> Mapping[str, Mapping[str, float]]:
+        """By source what its metrics are."""
+        found: dict[str, dict[str, float]] = {}
+        if self._file is not None:
+            state = self._file.state
+            found[Source.FILE.value] = {
+                "config_applied": state.applied,
+                "config_refused": state.refusals,
+                "config_bad": bool(state.refused),
+            }
+        return found
+
+    def view(self) -> dict[str, Any]:
+        """What is served from where, and what is not served and why; for JSON."""
+        state = None if self._file is None else self._file.state
+        return {
+            "file": None
+            if state is None
+            else {
+                "path": state.path,
+                "loaded_ms": state.loaded_ms,
+                "missing": state.missing,
+                "refused": state.refused or None,
+                "restart_needed": state.restart_needed,
+            },
+            "groups": [
+                {"group": lane.name, "source": self._source(lane.name)}
+                for lane in sorted(self._lanes, key=lambda each: each.name)
+                if lane.name not in self.live.leaving
+            ],
+            "leaving": self.live.leaving,
+            "problems": self.problems(),
+        }
+
+    def problems(self) -> list[str]:
+        """A sentence for each thing that is not as somebody wants it."""
+        found = []
+        state = None if self._file is None else self._file.state
+        if state is not None and state.missing:
+            found.append(f"{state.path} is gone: the groups stay as they were")
+        if state is not None and state.refused:
+            found.append(
+                f"the settings file was refused, what it had before is served: {state.refused}"
+            )
+        if state is not None and state.restart_needed:
+            names = ", ".join(state.restart_needed)
+            found.append(f"{state.path}: {names} changed: restart the proxy with it")
+        return found
+
+    def _source(self, group: str) -> str:
+        source = self.live.source_of(group)
+        return "clients" if source is None else source.value

@@ -1,0 +1,113 @@
+"""The settings file of a running proxy: its groups are read again when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import structlog
+
+from broker_core.clock import wall_ms
+from proxy.errors import SettingsError
+from proxy.live.group_changes import restart_needed
+from proxy.live.live_groups import LiveGroups, Source
+from proxy.live.settings_file import SettingsFile
+from proxy.live.watched import Watched
+from proxy.settings import Settings
+
+_LOOK_S = 1.0
+
+_log = structlog.get_logger("config")
+
+
+@dataclass(slots=True)
+class FileState:
+    """What became of the file. ``refused``: why the newest content is not served, else empty."""
+
+    path: str
+    loaded_ms: int
+    applied: int = 0
+    refusals: int = 0
+    refused: str = ""
+    missing: bool = False
+    restart_needed: list[str] = field(default_factory=list)
+
+
+class FileWatch:
+    """Gives the file's groups to *live*, again and again; a bad file changes nothing."""
+
+    def __init__(self, file: SettingsFile, live: LiveGroups) -> None:
+        self._file = file
+        self._live = live
+        self._watched = Watched()
+        self._at_once = asyncio.Event()
+        self.state = FileState(str(file.path), wall_ms())
+
+    def reload(self) -> None:
+        """Read it now, changed or not: whoever asks for it has written it."""
+        self._at_once.set()
+
+    async def run(self) -> None:
+        """Look every second until cancelled."""
+        while True:
+            await self._look()
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    await self._at_once.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self) -> None:
+        at_once = self._at_once.is_set()
+        self._at_once.clear()
+        content = await asyncio.to_thread(self._read)
+        if (content is None) != self.state.missing:
+            self.state.missing = content is None
+            _log.warning(
+                "the settings file is gone: the groups stay as they are"
+                if content is None
+                else "the settings file is there again",
+                file=self.state.path,
+            )
+        if self._watched.look(content, at_once=at_once) and content is not None:
+            await self._load(content)
+
+    def _read(self) -> bytes | None:
+        try:
+            return self._file.path.read_bytes()
+        except OSError:
+            return None
+
+    async def _load(self, content: bytes) -> None:
+        state = self.state
+        try:
+            if not content.strip():
+                raise SettingsError(
+                    f"{state.path} is empty: write 'groups: []' if no group should be left"
+                )
+            settings = await asyncio.to_thread(self._file.load, content)
+            self._live.give(Source.FILE, settings.groups)
+        except Exception as error:  # a bug neither may end the watch
+            state.refusals += 1
+            state.refused = str(error)
+            _log.error(
+                "settings file refused: the groups stay as they are",
+                file=state.path,
+                reason=state.refused,
+                exc_info=None if isinstance(error, SettingsError) else error,
+            )
+            return
+        state.applied += 1
+        state.refused, state.loaded_ms = "", wall_ms()
+        self._note_rest(settings)
+
+    def _note_rest(self, settings: Settings) -> None:
+        """What else differs from the settings that the process was started with."""
+        others = restart_needed(self._file.settings, settings)
+        if others and others != self.state.restart_needed:
+            _log.warning(
+                "settings beside the groups changed: they count after a restart",
+                file=self.state.path,
+                settings=others,
+            )
+        self.state.restart_needed = others

@@ -1,0 +1,76 @@
+"""What differs between the groups that are and those that should be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.group_settings import GroupSettings, TopicSettings
+from proxy.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanges:
+    """Names of groups, each sorted."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+def changes(
+    before: Mapping[str, GroupSettings], after: Mapping[str, GroupSettings]
+) -> GroupChanges:
+    """How to get from *before* to *after*, both by name."""
+    both = before.keys() & after.keys()
+    return GroupChanges(
+        added=tuple(sorted(after.keys() - before.keys())),
+        changed=tuple(sorted(name for name in both if before[name] != after[name])),
+        removed=tuple(sorted(before.keys() - after.keys())),
+    )
+
+
+def refusals(before: GroupSettings, after: GroupSettings) -> Iterable[str]:
+    """What of *after* cannot be had while *before* is served: a sentence each."""
+    old, new = str(before.mode), str(after.mode)
+    if old != new:
+        yield (
+            f"group {after.name}: its mode cannot change from {old} to {new} while"
+            " it is served: give the group another name, or remove it first"
+        )
+    for topic in after.topics:
+        known = before.topic(topic.name)
+        if known is not None and _order(known) != _order(topic):
+            yield (
+                f"group {after.name}, topic {topic.name}: its order key cannot change from"
+                f" {_shown(known)} to {_shown(topic)} while it is served: restart the proxies"
+                " with it, or leave it as it is"
+            )
+
+
+def _order(topic: TopicSettings) -> tuple[str | None, str]:
+    return topic.order_key, topic.missing_key
+
+
+def _shown(topic: TopicSettings) -> str:
+    return f"{topic.order_key or 'none'} (missing_key {topic.missing_key})"
+
+
+def restart_needed(running: Settings, file: Settings) -> list[str]:
+    """Names of the settings beside the groups that differ: they count after a restart."""
+    return sorted(_differing("", running.model_dump(), file.model_dump()))
+
+
+def _differing(path: str, before: Any, after: Any) -> Iterable[str]:
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        if before != after:
+            yield path
+        return
+    for name in before.keys() | after.keys():
+        place = f"{path}.{name}" if path else name
+        if place != "groups":
+            yield from _differing(place, before.get(name), after.get(name))

@@ -1,0 +1,187 @@
+"""Groups that are added, changed and removed while others are served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import SettingsError, UnknownName
+from proxy.group_lane import GroupLane
+from proxy.group_settings import GroupSettings
+from proxy.lanes import Lanes
+from proxy.live.group_changes import GroupChanges
+from proxy.live.live_groups import LiveGroups, Source
+from tests.support.eventually import eventually
+from tests.support.lanes import group_settings, make_lane
+
+
+class Site:
+    """Lanes whose queues are handed over when the test says so."""
+
+    def __init__(self, *, auto_create: bool = False) -> None:
+        self.lanes = Lanes(make_lane, auto_create=auto_create)
+        self.told: list[str] = []
+        self.may_leave = asyncio.Event()
+        self.live = LiveGroups(self.lanes, changed=self._changed, give_up=self._give_up)
+
+    def _changed(self, lane: GroupLane) -> None:
+        self.told.append(lane.name)
+
+    async def _give_up(self, lane: GroupLane) -> None:
+        await self.may_leave.wait()
+        self.told.append(f"gave up {lane.name}")
+
+    def served(self) -> dict[str, GroupSettings]:
+        """What a pull gets, by group."""
+        return {lane.name: lane.settings for lane in self.lanes if self._answers(lane.name)}
+
+    def _answers(self, group: str) -> bool:
+        try:
+            return self.lanes.require(group, None) is not None
+        except UnknownName:
+            return False
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    made = Site()
+    yield made
+    await made.live.close()
+
+
+async def test_groups_are_added_changed_and_removed(site: Site) -> None:
+    first, second = group_settings("a"), group_settings("b")
+    assert site.live.give(Source.FILE, [first, second]) == GroupChanges(added=("a", "b"))
+    lane = site.lanes.find("a")
+    other = group_settings("a", max_pull_batch=7, topics=("orders", "more"))
+    third = group_settings("c")
+    done = site.live.give(Source.FILE, [other, third])
+    assert done == GroupChanges(added=("c",), changed=("a",), removed=("b",))
+    assert site.served() == {"a": other, "c": third}
+    assert site.lanes.find("a") is lane
+    assert site.told == ["a"]
+
+
+async def test_the_same_groups_once_more_change_nothing(site: Site) -> None:
+    site.live.give(Source.FILE, [group_settings("a")])
+    assert not site.live.give(Source.FILE, [group_settings("a")])
+    assert site.told == []
+
+
+async def test_verdicts_of_a_removed_group_count_until_its_queues_are_handed_over(
+    site: Site,
+) -> None:
+    site.live.give(Source.FILE, [group_settings("a")])
+    lane = site.lanes.find("a")
+    site.live.give(Source.FILE, [])
+    with pytest.raises(UnknownName, match="removed"):
+        site.lanes.require("a", None)
+    assert site.lanes.find("a") is lane
+    assert lane in list(site.lanes), "its offsets are committed still"
+    site.may_leave.set()
+    await eventually(lambda: site.lanes.find("a") is None)
+    with pytest.raises(UnknownName, match="there is no group 'a' here"):
+        site.lanes.require("a", None)
+
+
+async def test_a_group_that_comes_back_while_it_is_given_up_begins_when_that_is_done(
+    site: Site,
+) -> None:
+    site.live.give(Source.FILE, [group_settings("a")])
+    old = site.lanes.find("a")
+    site.live.give(Source.FILE, [])
+    again = group_settings("a", order_key="QID")
+    site.live.give(Source.FILE, [again])
+    assert site.lanes.find("a") is old
+    site.may_leave.set()
+    await eventually(lambda: site.served() == {"a": again})
+    assert site.lanes.find("a") is not old
+
+
+@pytest.mark.parametrize("other", [{"order_key": "QID"}, {"missing_key": "unordered"}])
+async def test_another_order_key_is_refused_with_all_that_came_with_it(
+    site: Site, other: dict[str, str]
+) -> None:
+    before = group_settings("a")
+    site.live.give(Source.FILE, [before])
+    with pytest.raises(SettingsError, match="group a, topic orders: its order key cannot change"):
+        site.live.give(Source.FILE, [group_settings("a", **other), group_settings("b")])
+    assert site.served() == {"a": before}
+
+
+async def test_the_file_comes_before_the_store(site: Site) -> None:
+    ours, theirs = group_settings("a", max_pull_batch=1), group_settings("a", max_pull_batch=2)
+    site.live.give(Source.STORE, [theirs, group_settings("b")])
+    site.live.give(Source.FILE, [ours])
+    assert site.served()["a"] == ours
+    assert site.live.source_of("a") is Source.FILE
+    assert site.live.shadowed() == ["a"]
+    site.live.give(Source.FILE, [])
+    assert site.served()["a"] == theirs, "no hand-over: it only changes"
+    assert site.live.source_of("a") is Source.STORE
+
+
+async def test_a_group_that_clients_made_is_taken_over_by_its_settings() -> None:
+    site = Site(auto_create=True)
+    site.may_leave.set()
+    lane = site.lanes.require("a", ["orders"])
+    site.live.give(Source.FILE, [group_settings("b")])
+    assert site.lanes.find("a") is lane, "nobody configured it, so nobody removed it"
+    configured = group_settings("a", max_pull_batch=3)
+    site.live.give(Source.FILE, [configured])
+    assert site.lanes.find("a") is lane
+    assert not lane.auto_created
+    assert lane.settings == configured
+    await site.live.close()
+
+
+async def test_a_group_that_clients_made_with_another_order_key_begins_anew() -> None:
+    site = Site(auto_create=True)
+    lane = site.lanes.require("a", ["orders"])
+    configured = group_settings("a", order_key="QID")
+    site.live.give(Source.FILE, [configured])
+    with pytest.raises(UnknownName, match="removed"):
+        site.lanes.require("a", ["orders"])
+    site.may_leave.set()
+    await eventually(lambda: site.served() == {"a": configured})
+    assert site.lanes.find("a") is not lane
+    await site.live.close()
+
+
+one_group = st.builds(
+    group_settings,
+    st.sampled_from("abc"),
+    topics=st.sampled_from([("x",), ("x", "y"), ("y",)]),
+    max_pull_batch=st.integers(1, 3),
+)
+lists = st.lists(one_group, max_size=3, unique_by=lambda group: group.name)
+steps = st.lists(st.tuples(st.sampled_from(Source), lists, st.booleans()), max_size=8)
+
+
+@settings(deadline=None)
+@given(steps)
+def test_whatever_came_before_the_last_word_of_each_source_is_served(
+    said: list[tuple[Source, list[GroupSettings], bool]],
+) -> None:
+    async def run() -> None:
+        site = Site()
+        last: dict[Source, list[GroupSettings]] = {}
+        for source, groups, may_leave in said:
+            if may_leave:
+                site.may_leave.set()
+            site.live.give(source, groups)
+            last[source] = groups
+            await asyncio.sleep(0)
+        site.may_leave.set()
+        store, file = last.get(Source.STORE, []), last.get(Source.FILE, [])
+        wanted = {group.name: group for group in [*store, *file]}
+        await eventually(lambda: not site.live.leaving)
+        assert site.served() == wanted
+        assert {lane.name for lane in site.lanes} == wanted.keys(), "nothing else is left"
+        await site.live.close()
+
+    asyncio.run(run())
