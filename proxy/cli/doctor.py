@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any
 
+import orjson
 import typer
 
 from broker_core.names import Topic
@@ -41,6 +42,7 @@ def doctor(
         ("brokers", lambda: asyncio.run(_brokers(nameserver))),
         ("proxy", lambda: _proxy(http)),
         ("groups", lambda: _groups(http)),
+        ("configuration", lambda: _configuration(http)),
     ]
     rows = [_run(name, check) for name, check in checks]
     print_rows(rows, columns=("check", "result", "finding"), output=output)
@@ -112,6 +114,14 @@ def _groups(http: str) -> str:
     if found:
         raise OrderlaneError("; ".join(found))
     return f"{len(groups)} groups, none stuck"
+
+
+def _configuration(http: str) -> str:
+    """Whether the proxy serves what its settings file says by now."""
+    config = orjson.loads(ask_proxy(http, "/api/config"))
+    if config["problems"]:
+        raise OrderlaneError("; ".join(config["problems"]))
+    return "no settings file" if config["file"] is None else f"as in {config['file']['path']}"
 
 
 def findings(group: dict[str, Any]) -> Iterator[str]:
