@@ -106,12 +106,7 @@ class Proxy:
         self._ownerships: dict[Group, GroupOwnership] = {}
         self._lanes = Lanes(self._make_lane, auto_create=settings.auto_create_groups)
         self._consumers = ConsumerService(self._lanes, settings.limits)
-        self._configuration = Configuration(
-            self._lanes,
-            file=file,
-            changed=self._consumers.topics_changed,
-            give_up=self._give_up,
-        )
+        self._configuration = self._make_configuration(file)
         self._bulk = BulkService(
             self._client, self._lanes, settings.limits, served_ns=self._consumers.last_served_ns
         )
@@ -243,6 +238,14 @@ class Proxy:
         )
         self._ownerships[lane.name] = GroupOwnership(self._context, self._committer, lane)
         return lane
+
+    def _make_configuration(self, file: SettingsFile | None) -> Configuration:
+        return Configuration(
+            self._lanes,
+            file=file,
+            changed=self._consumers.topics_changed,
+            give_up=self._give_up,
+        )
 
     async def _give_up(self, lane: GroupLane) -> None:
         """The group was removed: hand its queues over, and keep nothing of it."""
