@@ -17,7 +17,7 @@ from proxy.core.pull_buffer import Holder
 from proxy.group_lane import GroupLane
 from proxy.lane_counts import TopicCounts
 from proxy.lane_listener import Verdicts
-from proxy.metrics import PROCESS, TOPIC_COUNTERS, ProxyCollector, definitions
+from proxy.metrics import CONFIGURATION, PROCESS, TOPIC_COUNTERS, ProxyCollector, definitions
 from proxy.topic_rules import rules_of
 from tests.support.lanes import GROUP, make_lane
 from tests.support.messages import keyed
@@ -64,7 +64,10 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
     registry = CollectorRegistry()
     redriven = {(lane.name, "orders"): 6 for lane in lanes}
     bulk = {lane.name: {"bulk_bytes": 7.0, "bulk_held_back": 0.25} for lane in lanes}
-    registry.register(ProxyCollector(lanes, memory, lambda: FIGURES, redriven, lambda: bulk))
+    source = {"file": dict.fromkeys(CONFIGURATION, 1.0)}
+    registry.register(
+        ProxyCollector(lanes, memory, lambda: FIGURES, redriven, lambda: bulk, lambda: source)
+    )
     text = generate_latest(registry).decode()
     values = {}
     for family in text_string_to_metric_families(text):
@@ -77,7 +80,7 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
 async def test_every_definition_has_a_sample_with_its_labels_and_its_kind() -> None:
     lane, memory = await lane_with_work()
     text, values = scrape(lane, memory=memory)
-    labels = {"group": GROUP, "topic": "orders", "queue": "broker-a_3"}
+    labels = {"group": GROUP, "topic": "orders", "queue": "broker-a_3", "source": "file"}
     expected = {
         Sample("orderlane_" + each.name, tuple(labels[name] for name in sorted(each.labels)))
         for each in definitions()
