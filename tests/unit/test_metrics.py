@@ -162,7 +162,7 @@ async def test_a_lost_queue_leaves_no_sample_behind() -> None:
 
 def test_a_proxy_without_groups_has_all_families() -> None:
     text, values = scrape(memory=Budget(100))
-    assert len(values) == len(FIGURES) + 2
+    assert len(values) == len(FIGURES) + len(CONFIGURATION) + 2
     assert text.count("# TYPE") == len(definitions())
 
 
