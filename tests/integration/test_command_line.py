@@ -167,7 +167,7 @@ def test_doctor_says_what_is_not_there(orderlane: CommandLine, nobody: str) -> N
     rows = {row["check"]: row for row in found.json}
     assert found.code == 1
     assert [name for name, row in rows.items() if row["result"] != "ok"] == [
-        *("brokers", "proxy", "groups")
+        *("brokers", "proxy", "groups", "configuration")
     ]
     assert f"no nameserver of {nobody} answers" in rows["brokers"]["finding"]
     assert "is it running" in rows["proxy"]["finding"]
