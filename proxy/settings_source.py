@@ -19,6 +19,8 @@ from pydantic import BaseModel, ValidationError
 from proxy.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "ORDERLANE_"
+#: Of the embedded broker's settings; they are none of the proxy's.
+BROKER_PREFIX = "ORDERLANE_BROKER__"
 
 Location = tuple[int | str, ...]
 
@@ -58,10 +60,11 @@ class Layers:
         *,
         known: Collection[str],
         content: bytes | None = None,
+        prefix: str = ENVIRONMENT_PREFIX,
     ) -> Layers:
         """Read all sources; raises SettingsError if one of them cannot be read at all.
 
-        *content* is that of the file, if it was read before.
+        *content* is that of the file, if it was read before; *prefix* is how variables begin.
         *known* are the names at the top: not every variable that begins with ORDERLANE_ is a
         setting (Kubernetes makes ORDERLANE_PORT for a service of that name).
         """
@@ -70,9 +73,10 @@ class Layers:
             {} if path is None else _read_yaml(path, content),
         )
         for name, text in sorted(environment.items()):
-            if name.startswith(ENVIRONMENT_PREFIX):
-                location = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
-                if len(location) > 1 or difflib.get_close_matches(location[0], known, cutoff=0.8):
+            if name.startswith(ENVIRONMENT_PREFIX) and prefix == _prefix_of(name):
+                location = tuple(name.removeprefix(prefix).lower().split("__"))
+                meant = prefix == BROKER_PREFIX or len(location) > 1
+                if meant or difflib.get_close_matches(location[0], known, cutoff=0.8):
                     layers.put(location, _plain(text), name)
         for name, value in overrides.items():
             layers.put(tuple(name.split(".")), value, name)
@@ -97,6 +101,10 @@ class Layers:
             if giver := self.given_by.get(location[:length]):
                 return giver + _path(location[length:], leading_dot=True)
         return f"{self.source}: {_path(location)}" if location else self.source
+
+
+def _prefix_of(name: str) -> str:
+    return BROKER_PREFIX if name.startswith(BROKER_PREFIX) else ENVIRONMENT_PREFIX
 
 
 def explain(error: ValidationError, layers: Layers, model: type[BaseModel]) -> Iterator[str]:

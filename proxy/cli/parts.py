@@ -7,6 +7,7 @@ start in half the time.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.record import History
 from proxy.live.settings_file import SettingsFile
 from proxy.settings import Settings
-from proxy.settings_source import Layers, explain
+from proxy.settings_source import BROKER_PREFIX, Layers, explain
 
 Addresses = dict[str, str]
 
@@ -31,11 +32,14 @@ Addresses = dict[str, str]
 def load_broker_settings(
     path: Path | None, options: dict[str, Any], *, data: Path
 ) -> BrokerSettings:
-    """Settings of the embedded broker: the file *path* and *options* over it, None for not given;
-    *data* where neither names a folder. Raises SettingsError with one sentence a problem.
+    """Settings of the embedded broker: the file *path*, the environment over it, *options* over
+    both, None for not given; *data* where none names a folder. Raises SettingsError with one
+    sentence a problem.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    layers = Layers.read(path, {}, given, known=BrokerSettings.model_fields)
+    layers = Layers.read(
+        path, os.environ, given, known=BrokerSettings.model_fields, prefix=BROKER_PREFIX
+    )
     layers.merged.setdefault("data", str(data))
     try:
         return BrokerSettings.model_validate(layers.merged)

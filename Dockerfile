@@ -1,0 +1,24 @@
+# Proxy, embedded broker and nameserver in one image: `orderlane proxy`, `broker`, `nameserver`, `up`.
+# The chart in helm/ runs it.
+FROM python:3.11-slim AS build
+WORKDIR /source
+COPY pyproject.toml constraints.txt README.md pyspark_orderlane.py ./
+COPY broker_core broker_core
+COPY proxy proxy
+COPY thin_client thin_client
+COPY thrift_idl thrift_idl
+RUN python -m venv /opt/orderlane \
+    && /opt/orderlane/bin/python -m pip install --no-cache-dir --constraint constraints.txt ".[server]"
+
+FROM python:3.11-slim
+# The data of a broker; a volume in earnest.
+RUN install --directory --owner=10001 --group=10001 /data
+COPY --from=build /opt/orderlane /opt/orderlane
+ENV PATH=/opt/orderlane/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# A number, so that Kubernetes sees that it is not root.
+USER 10001:10001
+WORKDIR /data
+# thrift, http, broker, nameserver
+EXPOSE 9713 9714 10911 9876
+ENTRYPOINT ["orderlane"]
+CMD ["up", "--data", "/data"]

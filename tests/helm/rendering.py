@@ -1,0 +1,107 @@
+"""The chart rendered, as Kubernetes would get it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from helm_python import Chart
+
+from tests.support.processes import ROOT
+
+CHART = ROOT / "helm"
+RELEASE = "shop"
+NAME = "shop-orderlane"
+
+#: Values of each way in which the chart is meant to be used.
+USES: Mapping[str, Mapping[str, Any]] = {
+    "as it is": {},
+    "several brokers": {
+        "embedded": {
+            "brokers": 3,
+            "settings": {"retention_hours": 24, "default_queues": 16},
+            "storage": {"size": "1Ti", "className": "fast"},
+            "nodeSelector": {"disk": "ssd"},
+        }
+    },
+    "on Apache RocketMQ": {
+        "embedded": {"enabled": False},
+        "nameserver": "mq-0.mq:9876,mq-1.mq:9876",
+        "settings": {"lock": {"broker_lock_expiry_s": 60}},
+    },
+    "with groups and settings": {
+        "groups": [
+            {
+                "name": "billing",
+                "topics": [{"name": "orders", "order_key": "$.order.id", "tags": "paid || sent"}],
+            }
+        ],
+        "settings": {
+            "limits": {"max_connections": 500},
+            "ownership": {"drain_s": 44.5},
+            "listen": {"producer": "0.0.0.0:9613"},
+        },
+        "proxy": {"replicas": 5},
+    },
+    "with TLS and a place to run": {
+        "settings": {
+            "listen": {"tls": {"certificate": "/tls/tls.crt", "key": "/tls/tls.key"}},
+            "auto_create_groups": True,
+        },
+        "imagePullSecrets": [{"name": "pull"}],
+        "proxy": {
+            "volumes": [{"name": "tls", "secret": {"secretName": "orderlane-tls"}}],
+            "volumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
+            "env": [{"name": "ORDERLANE_COMMIT_EVERY_S", "value": "2"}],
+            "service": {"type": "LoadBalancer", "annotations": {"internal": "yes"}},
+            "podAnnotations": {"prometheus.io/port": "9714"},
+            "tolerations": [{"key": "mq", "operator": "Exists"}],
+            "affinity": {"podAntiAffinity": {}},
+        },
+    },
+}
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """All manifests of one rendering."""
+
+    manifests: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], *, name: str = RELEASE) -> Rendered:
+        files = Chart.load(CHART).render(dict(values), name=name, namespace="default")
+        texts = [text for path, text in files.items() if path.endswith(".yaml")]
+        found = [each for text in texts for each in yaml.safe_load_all(text) if each]
+        return cls(found)
+
+    def one(self, kind: str, name: str) -> dict[str, Any]:
+        """The manifest of that kind and name."""
+        (found,) = (
+            each
+            for each in self.manifests
+            if (each["kind"], each["metadata"]["name"]) == (kind, name)
+        )
+        return found
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """By component: the template of its pods."""
+        return {
+            each["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: (
+                each["spec"]["template"]
+            )
+            for each in self.manifests
+            if each["kind"] in ("Deployment", "StatefulSet")
+        }
+
+    def container(self, component: str) -> dict[str, Any]:
+        """The container of that component."""
+        (container,) = self.pods()[component]["spec"]["containers"]
+        return dict(container)
+
+    def settings(self, component: str) -> str:
+        """The settings file of that component."""
+        (text,) = self.one("ConfigMap", f"{NAME}-{component}")["data"].values()
+        return str(text)

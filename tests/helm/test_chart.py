@@ -1,0 +1,158 @@
+"""What the chart renders to: valid for Kubernetes, and what the processes take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from helm_python import HelmError
+from helm_python.chart import lint
+from kubernetes_validate.utils import all_versions
+
+from proxy.cli.parts import load_broker_settings
+from proxy.settings import load_settings
+from tests.helm.rendering import CHART, NAME, USES, Rendered
+
+#: As ``kubeVersion`` of Chart.yaml says, and the newest that there is.
+VERSIONS = [version for version in all_versions() if float(version.split(".")[1]) >= 25]
+
+uses = pytest.mark.parametrize("values", [pytest.param(v, id=use) for use, v in USES.items()])
+
+
+@uses
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+def test_manifests_are_valid(values: Mapping[str, Any], version: str) -> None:
+    for manifest in Rendered.of(values).manifests:
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_a_wrong_manifest_would_be_seen() -> None:
+    manifest = Rendered.of({}).one("Deployment", f"{NAME}-proxy")
+    manifest["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
+
+
+@uses
+def test_helm_finds_nothing_to_complain_of(values: Mapping[str, Any]) -> None:
+    report = lint(CHART, dict(values), strict=True)
+    worse_than_info = [each for each in report["messages"] if each["severity"] > 1]
+    assert (worse_than_info, report["errors"]) == ([], [])
+
+
+@uses
+def test_the_processes_take_their_settings(values: Mapping[str, Any], tmp_path: Path) -> None:
+    rendered = Rendered.of(values)
+    file = tmp_path / "orderlane.yaml"
+    file.write_text(rendered.settings("proxy"))
+    settings = load_settings(file, environment={})
+    assert (settings.listen.thrift, settings.listen.http) == ("0.0.0.0:9713", "0.0.0.0:9714")
+    assert [group.name for group in settings.groups] == [
+        group["name"] for group in values.get("groups", [])
+    ]
+    if "broker" not in rendered.pods():
+        assert ",".join(settings.nameserver) == values["nameserver"]
+        return
+    assert settings.nameserver == (f"{NAME}-nameserver:9876",)
+    file.write_text(rendered.settings("broker"))
+    broker = load_broker_settings(file, {}, data=tmp_path)
+    assert (str(broker.data), broker.listen) == ("/data", "0.0.0.0:10911")
+    assert broker.nameserver == settings.nameserver
+    assert broker.lock_expiry_s >= settings.lock.broker_lock_expiry_s
+
+
+@uses
+def test_services_lead_to_pods_and_probes_to_ports(values: Mapping[str, Any]) -> None:
+    rendered = Rendered.of(values)
+    for manifest in rendered.manifests:
+        if manifest["kind"] != "Service":
+            continue
+        spec = manifest["spec"]
+        (pod,) = (
+            pod
+            for pod in rendered.pods().values()
+            if spec["selector"].items() <= pod["metadata"]["labels"].items()
+        )
+        ports = {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+        assert {port["targetPort"] for port in spec["ports"]} <= ports
+    for component in rendered.pods():
+        container = rendered.container(component)
+        named = {port["name"] for port in container["ports"]}
+        probes = [probe for name, probe in container.items() if name.endswith("Probe")]
+        assert len(probes) >= 2
+        for probe in probes:
+            assert (probe.get("httpGet") or probe["tcpSocket"])["port"] in named
+
+
+@uses
+def test_nothing_runs_as_root_or_writes_where_it_should_not(values: Mapping[str, Any]) -> None:
+    for pod in Rendered.of(values).pods().values():
+        security = pod["spec"]["securityContext"]
+        assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 10001)
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        for container in pod["spec"]["containers"]:
+            own = container["securityContext"]
+            assert (own["readOnlyRootFilesystem"], own["allowPrivilegeEscalation"]) == (True, False)
+
+
+def test_a_pod_may_take_its_time_to_drain() -> None:
+    values = USES["with groups and settings"]
+    spec = Rendered.of(values).pods()["proxy"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] == 45 + 30
+    assert Rendered.of({}).pods()["proxy"]["spec"]["terminationGracePeriodSeconds"] == 30 + 30
+
+
+def test_a_change_of_groups_restarts_no_proxy_and_any_other_does() -> None:
+    def annotations(values: Mapping[str, Any]) -> Any:
+        return Rendered.of(values).pods()["proxy"]["metadata"]["annotations"]
+
+    groups = [{"name": "billing", "topics": [{"name": "orders"}]}]
+    assert annotations({"groups": groups}) == annotations({})
+    assert annotations({"settings": {"commit_every_s": 1}}) != annotations({})
+    # The folder is mounted: a single file would never change in a running pod.
+    mounts = Rendered.of({}).container("proxy")["volumeMounts"]
+    assert [(mount["mountPath"], "subPath" in mount) for mount in mounts] == [
+        ("/etc/orderlane", False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"embedded": {"enabled": False}}, "nameserver should name those of Apache RocketMQ"),
+        ({"nameserver": "mq:9876"}, "nameserver should be empty while embedded.enabled is true"),
+        ({"settings": {"groups": []}}, "settings.groups should stand at the top of the values"),
+        ({"settings": {"nameserver": "mq:9876"}}, "settings.nameserver should stand at the top"),
+        ({"proxi": {"replicas": 2}}, "proxi"),
+        ({"proxy": {"replicas": 0}}, "replicas"),
+        ({"groups": [{"name": "billing"}]}, "topics"),
+        ({"proxy": {"service": {"type": "Public"}}}, "ClusterIP"),
+    ],
+)
+def test_wrong_values_are_refused_with_a_sentence(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(HelmError, match=re.escape(sentence)):
+        Rendered.of(values)
+
+
+def test_two_releases_share_no_name() -> None:
+    def names(release: str) -> set[tuple[str, str]]:
+        manifests = Rendered.of({}, name=release).manifests
+        return {(each["kind"], each["metadata"]["name"]) for each in manifests}
+
+    assert not names("a") & names("b")
+    assert ("Deployment", "orderlane-proxy") in names("orderlane")
+    long = names("a-name-as-long-as-a-release-may-have-it-fifty-three")
+    assert max(len(name) for _, name in long) <= 63
+
+
+def test_the_chart_has_the_version_of_the_application() -> None:
+    project = (CHART.parent / "pyproject.toml").read_text()
+    version = re.search(r'^version = "(.+)"', project, re.MULTILINE)
+    assert version is not None
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == version[1]

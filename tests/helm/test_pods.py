@@ -1,0 +1,158 @@
+"""The containers of the chart as processes of this machine: what they are told, works."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.helm.image import Image, environment
+from tests.helm.rendering import NAME, Rendered
+from tests.support.processes import Child, wait_until
+
+VALUES: dict[str, Any] = {
+    "groups": [{"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}],
+    "embedded": {"settings": {"auto_create_topics": True, "segment_bytes": 5_000_000}},
+}
+PORTS = {"nameserver": 9876, "broker": 10911, "thrift": 9713, "http": 9714}
+
+
+class Pods:
+    """A release on the loopback: each port of the chart is a free one of this machine."""
+
+    def __init__(self, image: Image, folder: Path) -> None:
+        self.rendered = Rendered.of(VALUES)
+        self.ports = _free_ports()
+        self.children: dict[str, Child] = {}
+        self._image, self._folder = image, folder
+
+    def start(self, component: str) -> Child:
+        """Start the container of *component* as its pod would."""
+        container = self.rendered.container(component)
+        folder = self._folder / component
+        folder.mkdir(exist_ok=True)
+        if component != "nameserver":
+            config = self.rendered.one("ConfigMap", f"{NAME}-{component}")["data"]
+            for name, text in config.items():
+                (folder / name).write_text(self._here(text, folder))
+        variables = {
+            each["name"]: each.get("value") or f"{NAME}-{component}-0"  # metadata.name
+            for each in container.get("env", [])
+        }
+        command = [str(self._image.entrypoint)]
+        command += [self._here(str(each), folder) for each in container["args"]]
+        child = Child(command, folder / "container", environment(**variables))
+        self.children[component] = child
+        child.ready()
+        return child
+
+    def probe(self, component: str, name: str) -> bool:
+        """Whether that probe passes now."""
+        probe = self.rendered.container(component)[f"{name}Probe"]
+        if "tcpSocket" in probe:
+            with socket.socket() as one:
+                return one.connect_ex(self._at(probe["tcpSocket"]["port"])) == 0
+        host, port = self._at(probe["httpGet"]["port"])
+        try:
+            with urllib.request.urlopen(
+                f"http://{host}:{port}{probe['httpGet']['path']}", timeout=5
+            ) as answer:
+                return bool(answer.status == 200)
+        except urllib.error.HTTPError:
+            return False
+
+    @property
+    def thrift(self) -> str:
+        return f"127.0.0.1:{self.ports['thrift']}"
+
+    def _at(self, port: str) -> tuple[str, int]:
+        return "127.0.0.1", self.ports[port]
+
+    def _here(self, text: str, folder: Path) -> str:
+        for name, port in PORTS.items():
+            for host in ("0.0.0.0", f"{NAME}-{name}"):
+                text = text.replace(f"{host}:{port}", f"127.0.0.1:{self.ports[name]}")
+        return text.replace("/etc/orderlane", str(folder)).replace("/data", str(folder / "data"))
+
+
+@contextmanager
+def release(image: Image, folder: Path) -> Iterator[Pods]:
+    pods = Pods(image, folder)
+    try:
+        yield pods
+    finally:
+        for child in pods.children.values():
+            child.kill()
+
+
+def test_the_pods_serve_and_pass_their_probes(image: Image, tmp_path: Path) -> None:
+    with release(image, tmp_path) as pods:
+        for component in ("nameserver", "broker", "proxy"):
+            pods.start(component)
+        for component in pods.children:
+            for name in ("liveness", "readiness"):
+                wait_until(
+                    lambda component=component, name=name: pods.probe(component, name),
+                    within_s=30,
+                    what=f"{name} of {component}",
+                )
+        lines = b"".join(b"k%d\tn%d\n" % (n % 3, n) for n in range(30))
+        image.run("produce", "orders", "--keyed", "--proxy", pods.thrift, stdin=lines)
+        text = image.run("consume", "billing", "--count", "30", "--proxy", pods.thrift)
+        got = [orjson.loads(line) for line in text.splitlines()]
+        got = [each for each in got if "body" in each]
+        for key in ("k0", "k1", "k2"):
+            numbers = [int(each["body"][1:]) for each in got if each["key"] == key]
+            assert numbers == sorted(numbers)
+        assert len(got) == 30
+        assert {each["queue"].rpartition("_")[0] for each in got} == {f"{NAME}-broker-0"}
+
+        # What it stands on may be away for a while: that is no reason to take all proxies away too.
+        pods.children["nameserver"].kill()
+        pods.children["broker"].kill()
+        assert pods.probe("proxy", "readiness")
+        assert pods.probe("proxy", "liveness")
+        pods.start("nameserver")
+        pods.start("broker")
+        image.run("produce", "orders", "--count", "5", "--proxy", pods.thrift)
+        image.run("consume", "billing", "--count", "5", "--quiet", "--proxy", pods.thrift)
+        assert pods.children["proxy"].terminate() == 0
+
+
+def test_a_proxy_is_ready_once_it_has_found_a_nameserver(image: Image, tmp_path: Path) -> None:
+    with release(image, tmp_path) as pods:
+        pods.start("proxy")
+        assert not pods.probe("proxy", "readiness")
+        assert pods.probe("proxy", "liveness")
+        pods.start("nameserver")
+        wait_until(lambda: pods.probe("proxy", "readiness"), within_s=30, what="ready")
+
+
+def test_the_image_is_slim_and_no_root(image: Image) -> None:
+    assert image.last["USER"] == "10001:10001"
+    assert image.last["FROM"].endswith("-slim")
+    installed = {path.name for path in image.folder.glob("lib/python*/site-packages/*")}
+    assert {"proxy", "broker_core", "thin_client", "thrift_idl"} <= installed
+    assert not {"tests", "pytest", "pyspark", "mypy", "bench"} & installed
+
+
+@pytest.mark.parametrize("port", PORTS.values())
+def test_the_image_says_which_ports_it_serves(image: Image, port: int) -> None:
+    assert str(port) in image.last["EXPOSE"].split()
+
+
+def _free_ports() -> dict[str, int]:
+    sockets = {name: socket.socket() for name in PORTS}
+    for one in sockets.values():
+        one.bind(("127.0.0.1", 0))
+    ports = {name: one.getsockname()[1] for name, one in sockets.items()}
+    for one in sockets.values():
+        one.close()
+    return ports

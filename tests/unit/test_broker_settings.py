@@ -1,0 +1,36 @@
+"""Settings of the embedded broker: file, environment, options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.parts import load_broker_settings
+from proxy.errors import SettingsError
+from proxy.settings import load_settings
+
+DATA = Path("somewhere")
+
+
+def test_options_lie_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "broker.yaml"
+    file.write_text("broker_name: from-file\nflush: sync\ndefault_queues: 3\n")
+    monkeypatch.setenv("ORDERLANE_BROKER__BROKER_NAME", "from-environment")
+    monkeypatch.setenv("ORDERLANE_BROKER__FLUSH", "sync")
+    settings = load_broker_settings(file, {"flush": "async", "listen": None}, data=DATA)
+    assert (settings.broker_name, settings.flush) == ("from-environment", "async")
+    assert (settings.default_queues, settings.data) == (3, DATA)
+
+
+def test_a_variable_that_names_no_setting_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORDERLANE_BROKER__NAME", "broker-b")
+    with pytest.raises(SettingsError, match=r"^ORDERLANE_BROKER__NAME: "):
+        load_broker_settings(None, {}, data=DATA)
+
+
+def test_a_proxy_passes_over_the_variables_of_a_broker() -> None:
+    variables = {"ORDERLANE_BROKER__BROKER_NAME": "broker-b", "ORDERLANE_COMMIT_EVERY_S": "2"}
+    assert load_settings(environment=variables).commit_every_s == 2.0
