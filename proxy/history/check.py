@@ -3,7 +3,8 @@
 It reads the events of all files in the order of time and judges them as they pass. The ids are
 those of the invariants, described in ``docs/history.md``: O1 to O4 of the order inside a key, L1 L2
 of the log, W1 W2 W3 of ownership and fencing, C1 C2 C3 of commits, D1 to D5 of loss and repetition,
-R1 R2 R3 of retries, leases and parking, N1 to N4 of isolation and progress, X1 of lost answers.
+R1 R2 R3 of retries, leases and parking, N1 to N4 of isolation and progress, Q1 of rate limits, X1
+of lost answers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from proxy.history.findings import Findings, Report
 from proxy.history.lanes import Lane
 from proxy.history.limits import Limits, ns
 from proxy.history.parking import is_twin, origin_of, twin_of
+from proxy.history.rates import Rates
 from proxy.history.reader import Event, HistoryError, HistoryReader
 from proxy.history.sends import Sends
 from proxy.history.verdicts import Verdict, Whole, joined
@@ -55,20 +57,21 @@ class HistoryChecker:
         self._sends = Sends(self._findings)
         self._sites = Sites() if sites is None else sites
         self._answers = Answers() if answers is None else answers
+        self._rates = Rates(self._findings)
         self._calm = Calm(ns(self._limits.settle_s))
         self._lanes: dict[tuple[str, str, str], Lane] = {}
-        self._events = self._deliveries = self._handled = 0
+        self._events = self._deliveries = self._handled = self._broker_starts = 0
         self._brokers: set[str] = set()  # nodes with a running broker
-        self._broker_starts = 0
         self._commits_fenced = True  # Apache RocketMQ takes those of former owners, too
         self._actions: dict[str, Callable[[Event], None]] = {
             "send": self._sends.send,
             "send_ok": self._sends.send_ok,
             "send_info": self._sends.send_info,
             "send_fail": self._sends.send_fail,
-            "own+": lambda event: self._lane(event).own(event, fenced=self._commits_fenced),
+            "own+": self._own,
             "rules": lambda event: self._lane(event).rules(event),
-            "own-": lambda event: self._lane(event).ownership.disown(event),
+            "own-": self._disown,
+            "rate": self._rate,
             "drain": lambda event: self._lane(event).ownership.drain(event),
             "record": lambda event: self._lane(event).record(event),
             "window": lambda event: self._lane(event).window(event),
@@ -87,8 +90,8 @@ class HistoryChecker:
             "start": self._start,
             "stop": lambda event: self._brokers.discard(event["node"]),
         }
-        for what in ("ack_ok", "expire", "unsent", "extend"):
-            self._actions[what] = lambda event: self._lane(event).lease(event)
+        leases = ("ack_ok", "expire", "unsent", "extend")
+        self._actions |= dict.fromkeys(leases, lambda event: self._lane(event).lease(event))
 
     def on_event(self, event: Event) -> None:
         """Judge one event, pass over unknown ones. Raises HistoryError if a field is wrong."""
@@ -110,6 +113,7 @@ class HistoryChecker:
     def verdict(self, whole: Whole | None = None) -> Verdict:
         """What was found, at the end of the events; *whole*: these are a part of that."""
         lanes = self._lanes.values()
+        self._rates.judge_end()
         for lane in lanes:
             lane.ownership.judge_end()
         strays = self._sends.judge(self._lanes, whole or Whole())
@@ -150,8 +154,22 @@ class HistoryChecker:
             self._lanes[group, topic, queue] = lane
         return lane
 
+    def _own(self, event: Event) -> None:
+        self._rates.on_event(event)
+        self._lane(event).own(event, fenced=self._commits_fenced)
+
+    def _disown(self, event: Event) -> None:
+        self._rates.on_event(event)
+        self._lane(event).ownership.disown(event)
+
+    def _rate(self, event: Event) -> None:
+        self._rates.on_event(event)
+        site, limited = self._sites.of(event["node"], event["group"]), event["max_rate"] is not None
+        site.limit(event["topic"], limited=limited, t_ns=event["t_ns"])
+
     def _deliver(self, event: Event) -> None:
         self._deliveries += 1
+        self._rates.on_event(event)
         key = self._sends.saw(event)
         self._lane(event).deliver(event, key)
 

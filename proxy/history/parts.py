@@ -1,6 +1,6 @@
 """Splitting a history: which part an event belongs to, and how a part is judged. Pure.
 
-Three kinds of parts, each in the order of time:
+Four kinds of parts, each in the order of time:
 
 - ``queue``: a queue of a topic with all groups that read it, its twin, and the messages that were
   sent to it. Nearly everything is judged there. Messages that stand nowhere have a part per topic.
@@ -8,6 +8,7 @@ Three kinds of parts, each in the order of time:
   have been given more, by which the timed invariants of its queues are judged (``clock`` events).
 - ``client``: a consumer that repeated a pull, with all hand-outs of the keys that it got. X1 is
   judged there, for an answer may hold messages of several queues.
+- ``rate``: a group that has, or had, a rate limit, with all hand-outs and owners, for Q1.
 
 What a part has to know of the others stands in its stream, as events of its own: ``whole``, first;
 ``stray`` for each message that stands in other queues as well; ``seen``, the last event of each
@@ -33,13 +34,15 @@ from proxy.history.reader import Event, HistoryError
 from proxy.history.verdicts import Stray, Verdict, Whole
 from proxy.history.waiting import Site, Sites
 
-QUEUE, SITE, CLIENT = "queue", "site", "client"
+QUEUE, SITE, CLIENT, RATE = "queue", "site", "client", "rate"
 
 #: Events that say where a message stands (a send's answer only if it tells the place).
 _PLACES = frozenset({"deliver", "handle_start", "send_ok"})
 _SENDS = frozenset({"send", "send_ok", "send_info", "send_fail"})
 _EVERYWHERE = frozenset({"start", "stop", "nemesis"})
 _PULLS = frozenset({"pull_wait", "pull_end"})
+#: What rate limits are judged by.
+RATED = frozenset({"rate", "own+", "own-", "deliver"})
 #: Of these a lane is told.
 _LANES = frozenset(
     {
@@ -109,6 +112,7 @@ def traits_of(event: Event) -> Traits:
     needed = ["node"]
     needed += ["group", "topic", "queue"] if lane else ["group", "topics"] if pull else []
     needed += ["msg", "topic"] if what in _SENDS else []
+    needed += ["group", "topic"] if what == "rate" else []
     for name in needed:
         if name not in event:
             raise HistoryError(
@@ -233,6 +237,10 @@ class PartChecker(HistoryChecker):
         if part.kind == CLIENT:
             # A lease that ends too late is X1 as well, and a matter of its queue.
             super().__init__(limits=Limits(lease_s=_NEVER_S), answers=_AnswersTo(part.name))
+            return
+        if part.kind == RATE:
+            super().__init__(limits=limits)
+            self._actions = dict.fromkeys(RATED, self._rates.on_event)
             return
         self._told = _ToldSites()
         super().__init__(limits=limits, sites=self._told, answers=_NoAnswers())

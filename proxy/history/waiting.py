@@ -55,6 +55,7 @@ class Site:
     on_clock: Callable[[str, bool, int], None] | None = None
     """Told whenever the clock of a topic goes (True) or stands, and when."""
     _pulls: Counter[str | None] = field(default_factory=Counter)  # by topic; None: any
+    _limited: set[str | None] = field(default_factory=set)  # topics; None: all
     _clocks: dict[str, WaitClock] = field(default_factory=dict)
 
     def clock(self, topic: str, t_ns: int) -> WaitClock:
@@ -78,12 +79,20 @@ class Site:
         if self._full is not full:
             self._set(t_ns)
 
+    def limit(self, topic: str | None, *, limited: bool, t_ns: int) -> None:
+        """Hand-outs of *topic* (None: all) have a rate limit, or none any more. What is ready may
+        wait for it, so none is due.
+        """
+        (self._limited.add if limited else self._limited.discard)(topic)
+        self._set(t_ns)
+
     @property
     def _full(self) -> bool:
         return self.max_leased is not None and self.leased >= self.max_leased
 
     def _wanted(self, topic: str) -> bool:
-        return not self._full and bool(self._pulls[None] or self._pulls[topic])
+        held = self._full or None in self._limited or topic in self._limited
+        return not held and bool(self._pulls[None] or self._pulls[topic])
 
     def _set(self, t_ns: int) -> None:
         for topic, clock in self._clocks.items():

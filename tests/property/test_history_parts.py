@@ -86,11 +86,12 @@ def others(draw: st.DrawFn) -> Event:
             st.sampled_from(
                 [
                     *("send", "send_ok", "send_fail", "send_info", "pull_wait", "pull_end") * 2,
-                    *("start", "stop", "nemesis", "ack_fenced"),
+                    *("start", "stop", "nemesis", "ack_fenced", "rate", "rate"),
                 ]
             )
         ),
         "topic": topic,
+        "max_rate": draw(st.sampled_from([None, 0.1, 0.5])),
         "msg": f"{topic}-{offset}",
         "key": draw(st.sampled_from(["k", "l", None])),
         **(place if draw(st.booleans()) else {}),
@@ -108,6 +109,9 @@ def others(draw: st.DrawFn) -> Event:
 def histories(draw: st.DrawFn) -> list[Event]:
     """Some sends first, so that there is something to be delivered."""
     events = draw(st.lists(lanes() | others(), min_size=1, max_size=60))
+    for event in events:
+        if event["e"] == "rate" and draw(st.booleans()):
+            event["topic"] = None
     sends = [
         {"e": what, "topic": topic, "msg": f"{topic}-{number}", "key": "k"}
         for topic in _QUEUES

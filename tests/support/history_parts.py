@@ -16,6 +16,8 @@ from proxy.history.limits import Limits
 from proxy.history.parts import (
     CLIENT,
     QUEUE,
+    RATE,
+    RATED,
     SITE,
     Part,
     Traits,
@@ -57,6 +59,8 @@ def judge_in_parts(history: Iterable[Event], *, limits: Limits | None = None) ->
     for part, stream in told.items():
         queues[part] += stream
     for part, stream in _clients(events).items():
+        queues[part] = stream
+    for part, stream in _rates(events).items():
         queues[part] = stream
     verdicts = judged(_lines(queues), limits=limits)
     return joined((_travelled(verdict) for _, verdict in verdicts), whole)
@@ -126,7 +130,7 @@ def _sites(events: list[tuple[Traits, Event]]) -> Streams:
     for number, (each, event) in enumerate(events):
         for node in nodes.get(str(each.group), ()):
             elsewhere = each.node != node
-            if (each.pull and not elsewhere) or (
+            if ((each.pull or each.event == "rate") and not elsewhere) or (
                 each.leases and (not elsewhere or each.event in ("own+", "own-", "drain"))
             ):
                 part = Part(SITE, node, str(each.group))
@@ -172,6 +176,16 @@ def _clients(events: list[tuple[Traits, Event]]) -> Streams:
             told = [part for part in suspects if part.of == each.group]
         for part in told:
             streams[part].append(((each.t_ns, number, 0), event))
+    return streams
+
+
+def _rates(events: list[tuple[Traits, Event]]) -> Streams:
+    """Groups with a rate limit."""
+    limited = {each.group for each, _ in events if each.event == "rate"}
+    streams: Streams = defaultdict(list)
+    for number, (each, event) in enumerate(events):
+        if each.event in RATED and each.group in limited:
+            streams[Part(RATE, str(each.group), "")].append(((each.t_ns, number, 0), event))
     return streams
 
 

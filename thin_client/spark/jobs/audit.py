@@ -7,7 +7,8 @@ same files. Nothing is left out. Spark's part is to bring events to where they a
     lines ─► events ─┬─ of lanes ───────────────────────────► queue parts ─┐
                      ├─ sends, by where their message stands ─► queue parts ─┼─► verdicts
                      ├─ pulls and leases of a group at a node ─► clocks ─► queue parts
-                     └─ leases of clients that repeated a pull ─► client parts ─┘
+                     ├─ leases of clients that repeated a pull ─► client parts ─┤
+                     └─ hand-outs of groups with a rate limit ─► rate parts ─┘
 
 A task holds what the checker holds of one part: some 300 bytes a message of one queue. Where pulls
 waited, the events of a group at one node pass through one task, which keeps nothing of them.
@@ -30,6 +31,7 @@ from proxy.history.findings import Report
 from proxy.history.limits import Limits
 from proxy.history.parts import (
     QUEUE,
+    RATED,
     Part,
     clocks,
     judged,
@@ -70,6 +72,7 @@ def audit(
         rows = _queue_rows(history)
         if (more := _client_rows(history)) is not None:
             rows = rows.unionByName(more)
+        rows = rows.unionByName(_rate_rows(history))
         told = _told(history)
         in_order = rows.repartition("part").sortWithinPartitions("part", *ORDER)
 
@@ -194,7 +197,7 @@ def _clock_rows(history: History) -> DataFrame | None:
     spark, events = history.events.sparkSession, history.events
     pullers = spark.createDataFrame(sorted(history.pullers), "at string, reader string")
     rows = (
-        events.where("pull or leases")
+        events.where("pull or leases or e = 'rate'")
         .join(sf.broadcast(pullers), sf.col("reader") == sf.col("reading"))
         .where((sf.col("node") == sf.col("at")) | sf.col("e").isin(*_HANDS))
         .select(_part("site", "at", "reader"), *ORDER, "line")
@@ -224,6 +227,15 @@ def _clocks(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
             yield clock.group, clock.topic, *after, orjson.dumps(clock.event()).decode()
     except HistoryError:
         return  # the queue's part meets the same event, and says so
+
+
+def _rate_rows(history: History) -> DataFrame:
+    """Groups with a rate limit: their owners, and all that these handed out."""
+    events = history.events
+    limited = events.where("e = 'rate'").select("reading").distinct()
+    rated = events.where(sf.col("e").isin(*RATED)).join(sf.broadcast(limited), "reading")
+    part = _part("rate", "reading", "all")
+    return rated.withColumn("all", sf.lit("")).select(part, *ORDER, "line")
 
 
 def _client_rows(history: History) -> DataFrame | None:

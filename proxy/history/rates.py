@@ -1,0 +1,143 @@
+"""Q1: hand-outs in any time at most ``limit x time + burst``, over all owners together.
+
+Judged by a bucket of the whole: a second's worth, and a message for each owner, since none can hold
+back less than one. Owners may go by different limits for a moment while these change: then the
+highest of them counts, and none if one of them has none. Events count in the order in which they
+were decided; what is written down much later, by a process that stood still, is not judged.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from proxy.history.findings import Findings
+from proxy.history.limits import NS
+from proxy.history.reader import Event
+
+#: How much later than decided an event may be written.
+_LATE_NS = 2 * NS
+_ROUNDING = 0.001
+
+Scope = tuple[str, str | None]  # group and topic; None: all its topics
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What may still go out. ``rate``: None until a limit holds."""
+
+    rate: float | None = None
+    burst: float = 0.0
+    tokens: float = 0.0
+    _at_ns: int = 0
+
+    def change(self, rate: float | None, *, owners: int, t_ns: int) -> None:
+        """So much may go out a second from *t_ns* on."""
+        self._fill(t_ns)
+        self.burst = (rate or 0.0) + owners
+        self.tokens = self.burst if self.rate is None else min(self.tokens, self.burst)
+        self.rate = rate
+
+    def take(self, t_ns: int) -> bool:
+        """One went out; False if that was one too many."""
+        if self.rate is None:
+            return True
+        self._fill(t_ns)
+        if self.tokens < 1 - _ROUNDING:
+            return False
+        self.tokens -= 1
+        return True
+
+    def _fill(self, t_ns: int) -> None:
+        grown = self.tokens + (self.rate or 0.0) * (t_ns - self._at_ns) / NS
+        self.tokens, self._at_ns = min(grown, self.burst), t_ns
+
+
+@dataclass(slots=True)
+class Rates:
+    """All limits of all groups."""
+
+    findings: Findings
+    _limits: dict[tuple[str, Scope], float] = field(default_factory=dict)  # by node and scope
+    _buckets: dict[Scope, _Bucket] = field(default_factory=dict)
+    _owners: dict[str, dict[tuple[str, str], str]] = field(default_factory=dict)  # by group
+    _events: list[tuple[int, int, Event]] = field(default_factory=list)  # a heap, by decision
+    _count: int = 0
+    _done_ns: int = 0
+
+    def on_event(self, event: Event) -> None:
+        """One of ``rate``, ``own+``, ``own-`` and ``deliver``."""
+        t_ns, decided_ns = event["t_ns"], event.get("at_ns")
+        at_ns = t_ns if decided_ns is None else decided_ns
+        if event["e"] == "deliver" and not self._concerns(event["group"]):
+            return
+        if at_ns >= self._done_ns:
+            self._count += 1
+            heapq.heappush(self._events, (at_ns, self._count, event))
+        self._judge(t_ns - _LATE_NS)
+
+    def judge_end(self) -> None:
+        """There are no more."""
+        if self._events:
+            self._judge(max(self._events)[0])
+
+    def _concerns(self, group: str) -> bool:
+        """True if a limit of the group was told, or may have been: its event waits for its turn."""
+        return bool(self._events) or any(scope[0] == group for scope in self._buckets)
+
+    def _judge(self, until_ns: int) -> None:
+        while self._events and self._events[0][0] <= until_ns:
+            at_ns, _, event = heapq.heappop(self._events)
+            self._done_ns = at_ns
+            match event["e"]:
+                case "deliver":
+                    self._deliver(event, at_ns)
+                case "rate":
+                    self._rate(event, at_ns)
+                case "own+":
+                    self._own(event, event["node"], at_ns)
+                case _:
+                    self._own(event, None, at_ns)
+
+    def _deliver(self, event: Event, t_ns: int) -> None:
+        for scope in ((event["group"], event["topic"]), (event["group"], None)):
+            bucket = self._buckets.get(scope)
+            if bucket is not None and not bucket.take(t_ns):
+                what = "all topics" if scope[1] is None else scope[1]
+                self.findings.add(
+                    "Q1",
+                    f"group {event['group']}, {what}: offset {event['offset']} of {event['topic']}/"
+                    f"{event['queue']} was handed out by {event['node']}, more than"
+                    f" {bucket.rate:g} a second and a burst of {bucket.burst:g}",
+                )
+
+    def _rate(self, event: Event, t_ns: int) -> None:
+        scope = (event["group"], event["topic"])
+        self._buckets.setdefault(scope, _Bucket())
+        if event["max_rate"] is None:
+            self._limits.pop((event["node"], scope), None)
+        else:
+            self._limits[event["node"], scope] = event["max_rate"]
+        self._change(scope, t_ns)
+
+    def _own(self, event: Event, node: str | None, t_ns: int) -> None:
+        group, queue = event["group"], (event["topic"], event["queue"])
+        owners = self._owners.setdefault(group, {})
+        if node is not None:
+            owners[queue] = node
+        elif owners.get(queue) == event["node"]:
+            del owners[queue]
+        for scope in ((group, event["topic"]), (group, None)):
+            if scope in self._buckets:
+                self._change(scope, t_ns)
+
+    def _change(self, scope: Scope, t_ns: int) -> None:
+        """Who owns queues decides, and by which limits they go."""
+        group, topic = scope
+        owned = self._owners.get(group, {}).items()
+        owners = {node for (name, _), node in owned if topic in (None, name)}
+        limits = [self._limits.get((node, scope)) for node in owners]
+        rates = [each for each in limits if each is not None]
+        if owners:  # else nobody hands out: things stay as they are
+            rate = max(rates) if len(rates) == len(owners) else None
+            self._buckets[scope].change(rate, owners=len(owners), t_ns=t_ns)
