@@ -27,6 +27,7 @@ from proxy.history.record import History
 from proxy.lane_counts import TopicCounts
 from proxy.lane_history import LaneHistory
 from proxy.lane_listener import LaneListener, Verdicts
+from proxy.lane_rates import LaneRates
 from proxy.topic_rules import rules_of
 
 
@@ -46,6 +47,7 @@ class GroupLane:
     _last_seen_ns: int = 0
     _starvation: Starvation = field(default_factory=Starvation)
     _leases: Budget = field(init=False)
+    rates: LaneRates = field(init=False)
     buffer: GroupBuffer = field(init=False)
     _notes: LaneHistory = field(init=False)
     # By topic and qid: a suffix that is not the present period's finds nothing.
@@ -55,7 +57,9 @@ class GroupLane:
 
     def __post_init__(self) -> None:
         self._leases = Budget(self.settings.max_leased_jobs)
-        self.buffer = GroupBuffer(self._leases)
+        self.rates = LaneRates(self.name, self.history, wake=self._wake)
+        self.rates.follow(self.settings)
+        self.buffer = GroupBuffer(self._leases, self.rates.gate)
         self._notes = LaneHistory(self.history, self.name)
 
     @property
@@ -90,7 +94,7 @@ class GroupLane:
 
     def starves(self, pipeline: QueuePipeline) -> bool:
         """True if clients wait, or waited a moment ago, and *pipeline* has little for them."""
-        if self.waiting_pulls and not self.buffer.has_ready:
+        if self.waiting_pulls and not self.buffer.offers(now_ns()):
             self._starvation.note(now_ns())
         return pipeline.ready < READ_AHEAD and self._starvation.lately(now_ns())
 
@@ -99,6 +103,7 @@ class GroupLane:
     def add(self, pipeline: QueuePipeline) -> None:
         """A queue was acquired."""
         self.buffer.add(pipeline)
+        self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
         self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
 
@@ -107,6 +112,7 @@ class GroupLane:
         if pipeline.twin is not None:
             self.remove(pipeline.twin)
         self.buffer.remove(pipeline)
+        self.rates.gate.remove(pipeline, now_ns=now_ns())
         place = (pipeline.topic, pipeline.qid)
         if self._owned.get(place) is pipeline:
             del self._owned[place]
@@ -118,9 +124,14 @@ class GroupLane:
 
     def renewed(self, pipeline: QueuePipeline, trusted_until_ns: int) -> None:
         """The orderly lock was renewed, and there is no doubt about the time before."""
-        lapsed = pipeline.doubtful or pipeline.trusted_until_ns <= now_ns()
+        now = now_ns()
+        lapsed = pipeline.doubtful or pipeline.trusted_until_ns <= now
+        if lapsed:
+            self.rates.gate.before_change(now)
         pipeline.doubtful = False
         pipeline.trusted_until_ns = max(pipeline.trusted_until_ns, trusted_until_ns)
+        if lapsed:
+            self.rates.gate.changed(now)
         if pipeline.twin is not None:
             self.renewed(pipeline.twin, trusted_until_ns)
         if lapsed:
@@ -157,6 +168,7 @@ class GroupLane:
         of a topic is another one.
         """
         self.settings = settings
+        self.rates.follow(settings)
         other_limit = self._leases.limit != settings.max_leased_jobs
         self._leases.limit = settings.max_leased_jobs
         for pipeline in list(self.buffer):
@@ -215,6 +227,8 @@ class GroupLane:
         for batch in batches:
             self._count(batch.pipeline).delivered += len(batch.leases)
             self._arm(batch.pipeline)
+        if not batches:
+            self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now))
         self._notes.delivered(batches, at_ns=now)
         return batches
 
@@ -222,7 +236,7 @@ class GroupLane:
         """A pull with nothing to get begins to wait."""
         self.waiting_pulls += 1
         self._notes.pull("pull_wait", wish)
-        if not self.buffer.has_ready and self._starvation.note(now_ns()):
+        if not self.buffer.offers(now_ns()) and self._starvation.note(now_ns()):
             self.listener.on_settled()  # paused queues may be read on for it
 
     def pull_ends(self, wish: PullWish) -> None:
@@ -289,7 +303,8 @@ class GroupLane:
         return [pipeline.statistics() for pipeline in self.buffer]
 
     def close(self) -> None:
-        """Stop the timer. The pipelines were handed over before."""
+        """Stop the timers. The pipelines were handed over before."""
+        self.rates.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -16,6 +16,7 @@ from proxy.setting_types import (
     Count,
     GroupName,
     Milliseconds,
+    Rate,
     Seconds,
     SettingsGroup,
     TopicName,
@@ -100,8 +101,10 @@ class TopicSettings(SettingsGroup):
     """Seconds: a key that fails, and whose first message is so near to the oldest one that the
     broker keeps, is parked before retention deletes it; under on_exhausted: block the log and
     orderlane_near_retention_total say so each minute. At most a quarter of what is kept."""
-    max_rate: Annotated[None, not_yet(None, "rate limits")] = None
-    """Messages a second. Rate limits come in a later version: only null is taken."""
+    max_rate: Rate | None = None
+    """Messages a second of this topic to this group, over all proxies together: each hands out
+    the part of its queues, repeats included. Bursts hold a second's worth at most, or a message at
+    each proxy; null: no limit."""
     pressure_traffic: Literal["drop", "pass"] = "drop"
     """What becomes of shadow traffic: messages with the property isPressureTraffic=true, which load
     tests of DDMQ's users send. drop: they end here, as those with a tag that is not wanted. pass:
@@ -127,6 +130,9 @@ class GroupSettings(SettingsGroup):
     version."""
     max_leased_jobs: Count = 4_096
     """Messages in the hands of this group's clients, over all its topics, at one proxy."""
+    max_rate: Rate | None = None
+    """Messages a second over all topics of this group and all proxies together, as for one topic;
+    null: no limit."""
     topics: Annotated[tuple[TopicSettings, ...], AfterValidator(some), AfterValidator(named_once)]
     """The topics that the group consumes."""
 

@@ -51,9 +51,6 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
         "uncopied_messages", "Messages of parked keys that are not in the parked topic yet", _QUEUE
     ),
     "keys": MetricDefinition("keys", "Order keys with unfinished messages", _QUEUE),
-    "paused": MetricDefinition(
-        "paused_keys", "Paused order keys, with messages or without", _QUEUE
-    ),
     "span": MetricDefinition(
         "span_messages", "Read position of the queue minus the committed offset", _QUEUE
     ),
@@ -77,7 +74,6 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
         ("failed_actions", "action_failures_total", "Hand-outs on which an action failed"),
         ("dead_lettered", "dlq_total", "Messages stored in the dead-letter topic"),
         ("parked", "parked_total", "Messages stored in the parked topic"),
-        ("skipped", "skipped_total", "Messages that operators skipped"),
         (
             "near_retention",
             "near_retention_total",
@@ -92,6 +88,16 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
 REDRIVEN = MetricDefinition(
     "dlq_redriven_total", "Dead letters sent back to the topic they came from", counter=True
 )
+
+#: Of the rate limits of topics, and of their group (topic: empty).
+RATES: dict[str, MetricDefinition] = {
+    "share": MetricDefinition(
+        "rate_limit", "Messages a second that this proxy may hand out, of its part of max_rate"
+    ),
+    "held_back": MetricDefinition(
+        "rate_limited", "1 while ready messages of the topic wait for max_rate"
+    ),
+}
 
 #: Of the bulk readers of a group; by field.
 BULK: dict[str, MetricDefinition] = {
@@ -155,6 +161,7 @@ def definitions() -> list[MetricDefinition]:
         *QUEUE_GAUGES.values(),
         *TOPIC_COUNTERS.values(),
         REDRIVEN,
+        *RATES.values(),
         *BULK.values(),
         *CONFIGURATION.values(),
         *PROCESS.values(),
@@ -187,6 +194,11 @@ class ProxyCollector(Collector):
             for topic, counts in lane.counts.items():
                 for name, definition in TOPIC_COUNTERS.items():
                     put(definition, [lane.name, topic], getattr(counts, name))
+            for limited, share in lane.rates.shares().items():
+                put(RATES["share"], [lane.name, limited or ""], share)
+            held_back = lane.rates.held_back(lane.buffer.ready_topics())
+            for topic in lane.rates.limited_topics():
+                put(RATES["held_back"], [lane.name, topic], topic in held_back)
             for figures in lane.statistics():
                 labels = [lane.name, figures.queue.topic, figures.queue.qid]
                 for name, definition in QUEUE_GAUGES.items():

@@ -80,6 +80,8 @@ Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=Fal
 Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 Bytes = Annotated[int, Field(strict=True, ge=1024, le=2**40)]
 FrameBytes = Annotated[int, Field(strict=True, ge=1024, le=2**30)]
+#: Messages a second.
+Rate = Annotated[float, Field(strict=True, gt=0, le=1e9, allow_inf_nan=False)]
 Milliseconds = Annotated[int, Field(strict=True, ge=0, le=86_400_000)]
 GroupName = Annotated[str, AfterValidator(lambda name: check_name("group", name))]
 TopicName = Annotated[str, AfterValidator(lambda name: check_name("topic", name))]

@@ -60,9 +60,8 @@ def groups_view(
     reading = bulk_readers or {}
     return {
         lane.name: {
-            "topics": [
-                {"name": topic.name, "order_key": topic.order_key} for topic in lane.settings.topics
-            ],
+            "max_rate": lane.settings.max_rate,
+            "topics": _topics(lane),
             "taking_part": lane.joined,
             "waiting_pulls": lane.waiting_pulls,
             "bulk_readers": reading.get(lane.name, 0),
@@ -70,6 +69,19 @@ def groups_view(
         }
         for lane in lanes
     }
+
+
+def _topics(lane: GroupLane) -> list[dict[str, Any]]:
+    held_back = lane.rates.held_back(lane.buffer.ready_topics())
+    return [
+        {
+            "name": topic.name,
+            "order_key": topic.order_key,
+            "max_rate": topic.max_rate,
+            "rate_limited": topic.name in held_back,
+        }
+        for topic in lane.settings.topics
+    ]
 
 
 def _queue_view(figures: PipelineStatistics) -> dict[str, Any]:

@@ -113,7 +113,20 @@ def _groups(http: str) -> str:
     ]
     if found:
         raise OrderlaneError("; ".join(found))
-    return f"{len(groups)} groups, none stuck"
+    held_back = [each for name, group in sorted(groups.items()) for each in limited(name, group)]
+    return "; ".join([f"{len(groups)} groups, none stuck", *held_back])
+
+
+def limited(name: str, group: dict[str, Any]) -> Iterator[str]:
+    """What a rate limit holds back, as it is meant to."""
+    for topic in group["topics"]:
+        if topic["rate_limited"]:
+            rates = (topic["max_rate"], group["max_rate"])
+            rate = min(each for each in rates if each is not None)
+            yield (
+                f"group {name}: ready messages of {topic['name']} are rate limited (max_rate:"
+                f" {rate:g} a second, over all proxies)"
+            )
 
 
 def _configuration(http: str) -> str:
@@ -127,6 +140,7 @@ def _configuration(http: str) -> str:
 def findings(group: dict[str, Any]) -> Iterator[str]:
     """What is wrong with a group, of which the proxy says that."""
     queues = group["queues"]
+    held = {topic["name"] for topic in group["topics"] if topic["rate_limited"]}
     if group["taking_part"] and not queues:
         yield "this proxy takes part and owns no queue (others own all, or the topic is missing)"
     for queue in queues:
@@ -148,7 +162,8 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
             )
         if queue["trouble"] or queue["topic"].startswith(PARKED_PREFIX):
             continue  # what waits in a twin waits for an operator
-        if queue["ready"] and not queue["leased"] and not group["waiting_pulls"]:
+        held_back = queue["topic"] in held
+        if queue["ready"] and not (queue["leased"] or held_back) and not group["waiting_pulls"]:
             yield f"{where} has {queue['ready']} messages ready and no client pulls"
         elif queue["blocked"] and not queue["ready"] and not queue["leased"]:
             yield f"{where}: {queue['blocked']} messages wait behind one that is being retried"

@@ -10,6 +10,7 @@ import typer
 from broker_core.client import BrokerClient
 from broker_core.names import Group, QueueName, Topic
 from proxy.cli.connect import broker_client, proxy_groups
+from proxy.cli.doctor import limited
 from proxy.cli.options import (
     DEFAULT_HTTP,
     DEFAULT_NAMESERVER,
@@ -42,6 +43,8 @@ def lag(
     """
     held = _held(group, http, needed=not topic)
     names = topic or [each["name"] for each in held["topics"]]
+    for each in limited(group, held):
+        say(each)
     rows = asyncio.run(_rows(group, names, nameserver, held["queues"]))
     print_rows(rows, columns=_COLUMNS, output=output)
 

@@ -8,7 +8,7 @@ for each job that was ready when it became so (``HandOuts``). Followers in runs 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from broker_core.names import QueueName, Topic
@@ -17,6 +17,7 @@ from proxy.core.effects import Effects
 from proxy.core.flow_window import Budget
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.rate_gate import RateGate
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,12 @@ class Batch:
 
 @dataclass(slots=True)
 class GroupBuffer:
-    """The pipelines of one group on this proxy. ``leases.limit`` is ``max_leased_jobs``."""
+    """The pipelines of one group on this proxy. ``leases.limit`` is ``max_leased_jobs``; ``rates``
+    says how many messages of which topic may go out.
+    """
 
     leases: Budget
+    rates: RateGate = field(default_factory=RateGate)
     _pipelines: dict[QueueName, QueuePipeline] = field(default_factory=dict)
     _work: Budget = field(default_factory=lambda: Budget(MAX_WORK))
     _acted: list[tuple[QueuePipeline, Effects]] = field(default_factory=list)
@@ -92,6 +96,20 @@ class GroupBuffer:
         """True if some queue has ready jobs."""
         return any(self._ready.values())
 
+    def offers(self, now_ns: int) -> bool:
+        """True if some queue has ready jobs that no rate limit holds back."""
+        return any(self.rates.left(topic, now_ns) != 0 for topic in self.ready_topics())
+
+    def limited_ns(self, topics: Collection[Topic] | None, *, now_ns: int) -> int | None:
+        """How long until the first of *topics* (None: all) may go on that has ready jobs and may
+        hand out none for its rate limit; None if there is none, or nobody knows.
+        """
+        if self.rates.open:
+            return None
+        held = (topic for topic in self.ready_topics() if topics is None or topic in topics)
+        waits = (self.rates.wait_ns(topic, now_ns) for topic in held)
+        return min((each for each in waits if each), default=None)
+
     def ready_topics(self) -> list[Topic]:
         """Topics with a queue that has ready jobs."""
         return [topic for topic, turns in self._ready.items() if turns]
@@ -117,9 +135,11 @@ class GroupBuffer:
                     wish.max_jobs - jobs,
                     self.leases.left // 2,
                     batch.pipeline.rules.max_pull_batch - len(batch.leases),
+                    _most(self.rates.left(batch.pipeline.topic, now_ns)),
                 ),
                 max_bytes=wish.max_bytes - body_bytes,
             )
+            self.rates.took(batch.pipeline.topic, len(leases) - len(batch.leases))
             jobs += len(leases) - len(batch.leases)
             body_bytes += sum(lease.body_bytes for lease in leases)
             body_bytes -= sum(lease.body_bytes for lease in batch.leases)
@@ -147,10 +167,12 @@ class GroupBuffer:
                     return batches
                 if batches and not wish.many_queues:
                     return batches
+                if not (allowed := _most(self.rates.left(topic, now_ns))):
+                    break  # the other topics may go on
                 pipeline = next(iter(turns))
                 del turns[pipeline]
                 leases = pipeline.lease(
-                    max_jobs=min(jobs_left, pipeline.rules.max_pull_batch),
+                    max_jobs=min(jobs_left, pipeline.rules.max_pull_batch, allowed),
                     max_bytes=bytes_left,
                     now_ns=now_ns,
                     holder=wish.holder,
@@ -164,6 +186,14 @@ class GroupBuffer:
                     self._ready[topic] = self._ready.pop(topic)  # behind the other topics
                 if leases:
                     batches.append(Batch(pipeline, leases))
+                    self.rates.took(topic, len(leases))
                     jobs_left -= len(leases)
                     bytes_left -= sum(lease.body_bytes for lease in leases)
         return batches
+
+
+def _most(limit: int | None) -> int:
+    return _ANY_NUMBER if limit is None else limit
+
+
+_ANY_NUMBER = 1 << 31

@@ -105,7 +105,7 @@ class OwnedQueue:
             self._checking.cancel()  # what it reads may be of before this loss
             self._checking = None
         if self._pipeline is not None:
-            self._pipeline.doubtful = True
+            self._lane.rates.doubt(self._pipeline)
 
     async def _check(self, pipeline: ParkingPipeline) -> None:
         """After a lapse: trust the lock again if nobody owned the queue meanwhile."""

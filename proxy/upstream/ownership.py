@@ -165,6 +165,8 @@ class GroupOwnership:
             members = await client.consumer_ids(self._lane.name, topic)
         except RemotingError as error:
             unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
+            if unknown:
+                self._lane.rates.route(topic, ())
             self._noisy.warning(
                 topic,
                 "the topic does not exist yet: waiting for it"
@@ -175,6 +177,7 @@ class GroupOwnership:
                 reason=str(error),
             )
             return None
+        self._lane.rates.route(topic, queues)
         if client.client_id not in members:
             return None  # our heartbeat has not arrived everywhere
         steady = self._members.setdefault(topic, SteadyMembers(settle_ns=_STEADY_NS))

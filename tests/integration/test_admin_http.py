@@ -94,7 +94,15 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
         assert (status, content_type) == (200, "application/json")
         assert orjson.loads(text) == {
             GROUP: {
-                "topics": [{"name": "orders", "order_key": "KEY"}],
+                "max_rate": None,
+                "topics": [
+                    {
+                        "name": "orders",
+                        "order_key": "KEY",
+                        "max_rate": None,
+                        "rate_limited": False,
+                    }
+                ],
                 "taking_part": False,
                 "waiting_pulls": 0,
                 "bulk_readers": 0,

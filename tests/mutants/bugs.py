@@ -18,8 +18,10 @@ from proxy.core.ids import Epoch
 from proxy.core.job_chains import JobChains, JobState
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.pull_buffer import PullBuffer
+from proxy.core.queue_census import QueueCensus
 from proxy.core.queue_jobs import QueueJobs
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.rate_gate import RateGate
 from proxy.core.retry_policy import RetryPolicy
 from proxy.downstream.replays import Replays
 from proxy.upstream.committer import Committer
@@ -32,6 +34,7 @@ from tests.mutants.scenarios import (
     cut_off,
     everyday,
     handed_over,
+    limited,
     parked,
     short,
     stuck,
@@ -281,6 +284,12 @@ def _hashed(original: Any, pipeline: QueuePipeline, message: Any) -> Any:
     return job
 
 
+def _filled_up(original: Any, gate: RateGate, pipeline: QueuePipeline, **now: Any) -> None:
+    original(gate, pipeline, **now)
+    for limit in gate._limits.values():
+        limit.bucket.tokens = limit.max_rate
+
+
 def _never_again(original: Any, buffer: PullBuffer, job: Any) -> None:
     if job.offset != 17:
         original(buffer, job)
@@ -347,6 +356,11 @@ MUTANTS = (
            _method(PullBuffer, "offer", _never_again), short),
     Mutant("N4", "the reactivation push is forgotten",
            _method(JobChains, "finish", _no_push), short),
+    Mutant("Q1", "each owner hands out the whole of a limit",
+           _method(QueueCensus, "total", lambda original, *asked: min(1, original(*asked))),
+           limited),
+    Mutant("Q1", "whoever gains a queue begins with a full bucket",
+           _method(RateGate, "add", _filled_up), limited),
     Mutant("X1", "a repeated pull is answered afresh",
            _method(Replays, "find", lambda *_, **__: [])),
 )  # fmt: skip

@@ -178,6 +178,25 @@ async def _parked(world: World) -> None:
     await world.finished()
 
 
+async def _limited(world: World) -> None:
+    """More than the limit lets out, with queues going from hand to hand meanwhile."""
+    staff = _Staff(world, sloppy=False, work_s=0.05)
+    left = await world.start_proxy("left")
+    staff.hire(left, 2)
+    await _load(world, messages=60, every_s=0.01)
+    right = await world.start_proxy("right")
+    staff.hire(right, 2)
+    await asyncio.sleep(6)
+    third = await world.start_proxy("third")
+    staff.hire(third, 2)
+    await _load(world, messages=60, every_s=0.01)
+    await asyncio.sleep(6)
+    left.kill()
+    await asyncio.sleep(20)
+    await _load(world, messages=40, every_s=0.01)
+    await world.finished()
+
+
 async def _until(holds: Callable[[], bool], *, within_s: int = 60) -> None:
     """Wait for it; a bug may keep it from ever coming."""
     for _ in range(within_s * 5):
@@ -200,5 +219,7 @@ burst = Scenario("burst", _burst, {"max_jobs_in_memory": 40})
 """More messages at once than there is room for."""
 parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 2})
 """A key fails and is parked, goes to another proxy, and is redriven there once it is mended."""
+limited = Scenario("limited", _limited, {"max_rate": 6})
+"""A rate limit holds a load up, while proxies come and one is killed."""
 
-SCENARIOS = (everyday, short, handed_over, cut_off, stuck, burst, parked)
+SCENARIOS = (everyday, short, handed_over, cut_off, stuck, burst, parked, limited)

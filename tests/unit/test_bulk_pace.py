@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.bulk_pace import BESIDE_NS, SECOND, BulkPace
+from proxy.core.bulk_pace import BESIDE_NS, BulkPace
+from proxy.core.token_bucket import SECOND
 
 MS = 1_000_000
 MB = 1_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import NamedTuple
 
+import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -77,8 +78,20 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
     return text, values
 
 
+async def test_a_rate_limit_shows_this_proxy_s_share_and_what_it_holds_back() -> None:
+    lane, memory = await lane_with_work()
+    [pipeline] = lane.buffer
+    lane.rates.follow(lane.settings.model_copy(update={"max_rate": 0.001}))
+    lane.rates.route(ORDERS, [pipeline.queue, queue(9)])
+    _, values = scrape(lane, memory=memory)
+    assert values[Sample("orderlane_rate_limit", (GROUP, ""))] == pytest.approx(0.0005)
+    assert values[Sample("orderlane_rate_limited", (GROUP, "orders"))] == 1
+
+
 async def test_every_definition_has_a_sample_with_its_labels_and_its_kind() -> None:
     lane, memory = await lane_with_work()
+    topic = lane.settings.topics[0].model_copy(update={"max_rate": 5.0})
+    lane.rates.follow(lane.settings.model_copy(update={"topics": (topic,)}))
     text, values = scrape(lane, memory=memory)
     labels = {"group": GROUP, "topic": "orders", "queue": "broker-a_3", "source": "file"}
     expected = {
@@ -107,7 +120,6 @@ async def test_the_values_of_a_queue_are_those_of_its_statistics() -> None:
         "orderlane_spilled_messages": 0,
         "orderlane_uncopied_messages": 0,
         "orderlane_keys": 3,
-        "orderlane_paused_keys": 0,
         "orderlane_span_messages": 6,
         "orderlane_near_retention_keys": 0,
         "orderlane_owner_epoch": 9,

@@ -172,7 +172,7 @@ def test_a_variable_below_a_plain_value_is_named(tmp_path: Path) -> None:
         ("actions: [{filter: {where: 'body.b[*]'}}]", "gives a list, where a filter needs true or"),
         ("actions: [{transform: {}}]", "actions[0].transform.to is missing: every transform needs"),
         ("actions: [{transform: {to: 'sum(boby)'}}]", "there is no 'boby' in a message: it has"),
-        ("max_rate: 100", "max_rate is 100: rate limits come in a later version: leave it out"),
+        ("max_rate: 0", "max_rate is 0: should be greater than 0"),
     ],
 )
 def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sentence: str) -> None:

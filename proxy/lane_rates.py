@@ -1,0 +1,91 @@
+"""The shell around the rate limits of one group: its timer, what it writes down and shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from broker_core.clock import now_ns
+from broker_core.names import Group, QueueName, Topic
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.rate_gate import RateGate
+from proxy.group_settings import GroupSettings
+from proxy.history.record import History
+
+
+@dataclass(slots=True, eq=False)
+class LaneRates:
+    """``wake`` is called when messages may go on that were held back."""
+
+    group: Group
+    history: History
+    wake: Callable[[], None]
+    gate: RateGate = field(default_factory=RateGate)
+    _limits: dict[Topic | None, float | None] = field(default_factory=dict)
+    _timer: asyncio.TimerHandle | None = None
+    _timer_ns: int = 0
+
+    def follow(self, settings: GroupSettings) -> None:
+        """Go by the limits in *settings* from now on."""
+        topics = {Topic(topic.name): topic.max_rate for topic in settings.topics}
+        limits: dict[Topic | None, float | None] = {None: settings.max_rate}
+        for name, rate in topics.items():
+            limits[name] = rate
+        for topic in limits.keys() | self._limits.keys():
+            if limits.get(topic) != self._limits.get(topic):
+                self.history.write(
+                    "rate", group=self.group, topic=topic, max_rate=limits.get(topic)
+                )
+        self._limits = limits
+        self.gate.limit(settings.max_rate, topics, now_ns=now_ns())
+
+    def route(self, topic: Topic, queues: Collection[QueueName]) -> None:
+        """These are the queues of *topic*, wherever they are owned."""
+        self.gate.route(topic, queues, now_ns=now_ns())
+
+    def doubt(self, pipeline: QueuePipeline) -> None:
+        """Its lock may be forgotten: nothing is handed out, and it has no share of a limit."""
+        self.gate.before_change(now_ns())
+        pipeline.doubtful = True
+        self.gate.changed(now_ns())
+
+    def wait(self, wait_ns: int | None) -> None:
+        """Messages are held back that somebody wants: wake in so long (None: something else will
+        have happened before).
+        """
+        if wait_ns is None:
+            return
+        due_ns = now_ns() + wait_ns
+        if self._timer is not None:
+            if self._timer_ns <= due_ns:
+                return
+            self._timer.cancel()
+        self._timer_ns = due_ns
+        self._timer = asyncio.get_running_loop().call_later(wait_ns / 1e9, self._ring)
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def shares(self) -> dict[Topic | None, float]:
+        """Messages a second that this proxy may hand out, of each topic that has a limit, and of
+        the group (None) if it has.
+        """
+        return dict(self.gate.shares(now_ns()))
+
+    def limited_topics(self) -> list[Topic]:
+        """Those that a limit holds for, be it the group's."""
+        group = self._limits.get(None)
+        limits = self._limits.items()
+        return [name for name, rate in limits if name is not None and (rate or group) is not None]
+
+    def held_back(self, ready: Collection[Topic]) -> set[Topic]:
+        """Those of the topics with *ready* messages that may hand out none now."""
+        return {topic for topic in ready if self.gate.left(topic, now_ns()) == 0}
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.wake()

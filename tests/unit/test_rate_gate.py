@@ -1,0 +1,252 @@
+"""Rate limits at one proxy: its share, what is saved up, what changes it."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.names import Topic
+from proxy.core.flow_window import Budget
+from proxy.core.group_buffer import GroupBuffer, PullWish
+from proxy.core.queue_census import AGREE_NS, QueueCensus
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.rate_gate import RateGate
+from proxy.core.token_bucket import SECOND, TokenBucket
+from tests.support.messages import TOPIC, keyed
+from tests.support.pipelines import HOLDER, pipeline, queue
+
+OTHER = Topic("payments")
+QUEUES = [queue(number) for number in range(8)]
+LATER = 100 * SECOND
+
+
+def gate(
+    limit: float | None = 80, *, group: float | None = None, owned: int = 4
+) -> tuple[RateGate, list[QueuePipeline]]:
+    """Of a topic with eight queues, *owned* of them by this proxy since 0."""
+    made = RateGate()
+    made.limit(group, {TOPIC: limit}, now_ns=0)
+    made.route(TOPIC, QUEUES, now_ns=0)
+    pipelines = [pipeline(of=each) for each in QUEUES[:owned]]
+    for each in pipelines:
+        made.add(each, now_ns=0)
+    return made, pipelines
+
+
+def share(of: RateGate, now_ns: int, topic: Topic | None = TOPIC) -> float:
+    return dict(of.shares(now_ns))[topic]
+
+
+def test_without_limits_any_number_may_go_out() -> None:
+    made, _ = gate(None)
+    assert made.open
+    assert made.left(TOPIC, LATER) is None
+
+
+def test_a_proxy_hands_out_the_part_of_its_queues_and_saves_up_a_second_of_it() -> None:
+    made, _ = gate(80, owned=4)
+    assert share(made, LATER) == pytest.approx(40)
+    assert made.left(TOPIC, LATER) == 40
+    made.took(TOPIC, 40)
+    assert made.left(TOPIC, LATER) == 0
+    assert made.left(TOPIC, LATER + SECOND // 4) == 10
+    assert made.left(OTHER, LATER) is None
+
+
+def test_the_limit_of_the_group_counts_the_queues_of_all_its_topics() -> None:
+    made = RateGate()
+    made.limit(100, {TOPIC: None, OTHER: 10}, now_ns=0)
+    made.route(TOPIC, QUEUES, now_ns=0)
+    made.add(pipeline(of=QUEUES[0]), now_ns=0)
+    made.add(pipeline(of=queue(0, topic=OTHER)), now_ns=0)
+    assert share(made, SECOND, None) == 0, "the other topic is not known yet"
+    made.route(OTHER, [queue(number, topic=OTHER) for number in range(2)], now_ns=0)
+    assert share(made, SECOND, None) == pytest.approx(20)
+    assert share(made, SECOND, OTHER) == pytest.approx(5)
+    assert made.left(TOPIC, LATER) == 20
+    assert made.left(OTHER, LATER) == 5, "the stricter limit counts"
+    made.took(OTHER, 5)
+    assert made.left(TOPIC, LATER) == 15
+
+
+def test_a_topic_that_does_not_exist_yet_holds_up_no_other() -> None:
+    made = RateGate()
+    made.limit(80, {TOPIC: None, OTHER: None}, now_ns=0)
+    made.add(pipeline(of=QUEUES[0]), now_ns=0)
+    made.route(TOPIC, QUEUES, now_ns=0)
+    made.route(OTHER, (), now_ns=0)
+    assert share(made, SECOND, None) == pytest.approx(10)
+
+
+def test_a_gained_queue_brings_no_burst_and_a_lost_one_takes_its_own_along() -> None:
+    made, pipelines = gate(80, owned=1)
+    assert made.left(TOPIC, LATER) == 10
+    made.add(pipeline(of=QUEUES[5]), now_ns=LATER)
+    assert made.left(TOPIC, LATER) == 10
+    assert made.left(TOPIC, 2 * LATER) == 20
+    made.remove(pipelines[0], now_ns=2 * LATER)
+    assert made.left(TOPIC, 2 * LATER) == 10
+
+
+def test_a_new_owner_begins_with_nothing() -> None:
+    made, _ = gate(8, owned=8)
+    assert made.left(TOPIC, 0) == 0
+    assert made.left(TOPIC, SECOND // 8) == 1
+
+
+def test_a_share_far_below_one_a_second_lets_one_through_in_time() -> None:
+    made, _ = gate(0.5, owned=1)
+    wait_ns = made.wait_ns(TOPIC, 0)
+    assert wait_ns == pytest.approx(16 * SECOND, rel=0.001)
+    assert made.left(TOPIC, int(15.9 * SECOND)) == 0
+    assert made.left(TOPIC, 16 * SECOND + 1) == 1
+    assert made.left(TOPIC, LATER) == 1, "no more than one is saved up"
+
+
+def test_who_waits_as_told_gets_a_portion_and_may_take_it_in_pieces() -> None:
+    made, _ = gate(80_000, owned=4)
+    made.took(TOPIC, made.left(TOPIC, LATER) or 0)
+    wait_ns = made.wait_ns(TOPIC, LATER)
+    assert wait_ns == pytest.approx(SECOND / 50, rel=0.001)
+    assert made.left(TOPIC, LATER + wait_ns - SECOND // 1000) == 0
+    assert made.left(TOPIC, LATER + wait_ns) == 800
+    made.took(TOPIC, 799)
+    assert made.left(TOPIC, LATER + wait_ns) == 1
+    assert made.wait_ns(TOPIC, LATER + wait_ns) == 0
+
+
+def test_another_limit_holds_at_once_and_brings_no_burst() -> None:
+    made, _ = gate(80, owned=4)
+    assert made.left(TOPIC, LATER) == 40
+    made.limit(None, {TOPIC: 20}, now_ns=LATER)
+    assert made.left(TOPIC, LATER) == 10
+    made.limit(None, {TOPIC: 800}, now_ns=LATER)
+    assert made.left(TOPIC, LATER) == 10
+    assert made.left(TOPIC, LATER + SECOND // 10) == 50
+    made.limit(None, {TOPIC: None}, now_ns=LATER)
+    assert made.left(TOPIC, LATER) is None
+    made.limit(None, {TOPIC: 8}, now_ns=LATER)
+    assert made.left(TOPIC, LATER) == 0
+
+
+def test_a_queue_counts_only_while_it_may_be_handed_out_from() -> None:
+    made = RateGate()
+    made.limit(None, {TOPIC: 80}, now_ns=0)
+    made.route(TOPIC, QUEUES, now_ns=0)
+    waiting = pipeline(of=QUEUES[0], hold_until_ns=5 * SECOND, trusted_until_ns=9 * SECOND)
+    made.add(waiting, now_ns=0)
+    made.add(other := pipeline(of=QUEUES[1]), now_ns=0)
+    assert share(made, 4 * SECOND) == pytest.approx(10)
+    assert share(made, 5 * SECOND) == pytest.approx(20)
+    waiting.trusted_until_ns = 12 * SECOND  # renewed in time: nobody needs to say so
+    assert share(made, 11 * SECOND) == pytest.approx(20)
+    assert share(made, 12 * SECOND) == pytest.approx(10)
+    made.before_change(20 * SECOND)
+    other.doubtful = True
+    made.changed(20 * SECOND)
+    assert share(made, 20 * SECOND) == 0
+    assert made.left(TOPIC, LATER) == 0
+    assert made.wait_ns(TOPIC, LATER) is None, "a word will come before any time"
+
+
+def test_what_came_in_before_a_lapse_is_counted_and_nothing_after_it() -> None:
+    made = RateGate()
+    made.limit(None, {TOPIC: 80}, now_ns=0)
+    made.route(TOPIC, QUEUES, now_ns=0)
+    made.add(pipeline(of=QUEUES[0]), now_ns=0)
+    made.add(pipeline(of=QUEUES[1], trusted_until_ns=SECOND // 2), now_ns=0)
+    assert made.left(TOPIC, SECOND // 2 - 1) == 10
+    made.took(TOPIC, 10)
+    assert made.left(TOPIC, SECOND) == 5
+
+
+def test_added_queues_divide_at_once_and_count_once_all_proxies_know_of_them() -> None:
+    made, _ = gate(80, owned=4)
+    more = [queue(number) for number in range(8, 16)]
+    made.route(TOPIC, [*QUEUES, *more], now_ns=LATER)
+    made.add(pipeline(of=more[0]), now_ns=LATER)
+    assert share(made, LATER) == pytest.approx(20)
+    assert share(made, LATER + AGREE_NS) == pytest.approx(25)
+
+
+def test_queues_that_are_gone_are_divided_by_until_all_proxies_know_of_it() -> None:
+    census = QueueCensus()
+    assert census.look(QUEUES, now_ns=0)
+    assert not census.look(QUEUES, now_ns=1)
+    census.look(QUEUES[:2], now_ns=SECOND)
+    assert census.total(AGREE_NS) == 8
+    assert census.next_change_ns(AGREE_NS) == AGREE_NS + SECOND
+    census.look(QUEUES[:3], now_ns=AGREE_NS)  # a broker that was away for a moment
+    assert census.has_share(QUEUES[2], AGREE_NS)
+    assert census.total(AGREE_NS + SECOND) == 3
+
+
+def test_a_bucket_tells_how_long_to_wait() -> None:
+    bucket = TokenBucket()
+    assert bucket.wait_ns(1) is None
+    bucket.change(rate=10, capacity=5, now_ns=0)
+    assert bucket.wait_ns(6) is None
+    wait_ns = bucket.wait_ns(2)
+    assert wait_ns is not None
+    bucket.fill(wait_ns)
+    assert bucket.whole == 2
+    bucket.tokens -= 4
+    assert bucket.whole == 0
+
+
+def filled(rates: RateGate, *topics: Topic, jobs: int = 50) -> GroupBuffer:
+    buffer = GroupBuffer(Budget(1000), rates)
+    for topic in topics:
+        made = pipeline(
+            of=queue(0, topic=topic),
+            messages=[keyed(offset, f"k{offset // 2}") for offset in range(jobs)],
+        )
+        buffer.add(made)
+        rates.add(made, now_ns=0)
+        rates.route(topic, [made.queue], now_ns=0)
+    return buffer
+
+
+def wish(*, max_run: int = 1, many: bool = True) -> PullWish:
+    return PullWish(HOLDER, None, 100, 1 << 30, many, max_run)
+
+
+def test_a_batch_is_never_larger_than_what_may_go_out() -> None:
+    rates = RateGate()
+    rates.limit(None, {TOPIC: 10}, now_ns=0)
+    buffer = filled(rates, TOPIC)
+    assert buffer.lease(wish(), now_ns=0) == []
+    assert buffer.limited_ns(None, now_ns=0) == pytest.approx(SECOND / 10, rel=0.001)
+    [batch] = buffer.lease(wish(max_run=8), now_ns=LATER)
+    assert len(batch.leases) == 10
+    assert buffer.lease(wish(), now_ns=LATER) == []
+
+
+def test_a_run_takes_of_the_rate_as_well() -> None:
+    rates = RateGate()
+    rates.limit(None, {TOPIC: 10}, now_ns=0)
+    buffer = filled(rates, TOPIC, jobs=6)  # three keys of two
+    [batch] = buffer.lease(wish(max_run=8), now_ns=SECOND // 2)
+    assert len(batch.leases) == 5
+    assert buffer.lease(wish(), now_ns=SECOND // 2) == []
+
+
+def test_a_limited_topic_holds_up_no_other_of_its_group() -> None:
+    rates = RateGate()
+    rates.limit(None, {TOPIC: 1, OTHER: None}, now_ns=0)
+    buffer = filled(rates, TOPIC, OTHER)
+    [batch] = buffer.lease(wish(), now_ns=0)
+    assert batch.pipeline.topic == OTHER
+    assert buffer.has_ready
+    assert not buffer.offers(0)
+    assert buffer.limited_ns([OTHER], now_ns=0) is None
+
+
+def test_topics_take_turns_under_a_limit_of_their_group() -> None:
+    rates = RateGate()
+    rates.limit(100, {TOPIC: None, OTHER: None}, now_ns=0)
+    buffer = filled(rates, TOPIC, OTHER)
+    served = []
+    for number in range(1, 9):
+        batches = buffer.lease(wish(many=False), now_ns=number * SECOND // 50 + number)
+        served += [str(batch.pipeline.topic) for batch in batches]
+    assert served == [TOPIC, OTHER] * 4
