@@ -21,6 +21,7 @@ class TopicCounts:
     failed_actions: int = 0
     dead_lettered: int = 0
     parked: int = 0
+    skipped: int = 0
     near_retention: int = 0
     missing_keys: int = 0
     deleted_unread: int = 0
@@ -40,4 +41,5 @@ class TopicCounts:
                 self.filtered += outcome is Outcome.FILTERED
                 self.dead_lettered += outcome is Outcome.DEAD_LETTERED
                 self.parked += outcome is Outcome.PARKED
+                self.skipped += outcome is Outcome.SKIPPED
                 self.deleted_unread += outcome is Outcome.DELETED

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker_core.names import Group, QueueName
-from proxy.core.effects import Effects, Nack
+from proxy.core.effects import Effects, Nack, Skip
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.order_key import key_text
@@ -98,7 +98,13 @@ class LaneHistory:
             pipeline,
             "finish",
             [
-                {"offset": offset, "outcome": outcome.value, **orders.get(offset, {}), **decided}
+                {
+                    "offset": offset,
+                    "outcome": outcome.value,
+                    **orders.get(offset, {}),
+                    **_skip(effects.skips.get(offset)),
+                    **decided,
+                }
                 for offset, outcome in effects.finished
             ],
         )
@@ -122,6 +128,12 @@ class LaneHistory:
     ) -> None:
         """*key* is parked, redriven or parked no more, by somebody or some rule."""
         self._record(pipeline, event, [{"order": key_text(key), "by": by, **fields}])
+
+    def acted(
+        self, pipeline: QueuePipeline, event: str, key: bytes | None, **fields: object
+    ) -> None:
+        """Somebody paused or resumed *key* (None: all of the queue), or had it retried."""
+        self._record(pipeline, event, [{"order": key_text(key), **fields}])
 
     def unsent(self, pipeline: QueuePipeline, leases: Iterable[Lease]) -> None:
         """Leases of an answer that was never written: ended, uncounted."""
@@ -199,6 +211,13 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
 
 def _named(lease: Lease) -> dict[str, object]:
     return {"lease": lease.lease_id, "offset": lease.job.offset}
+
+
+def _skip(skip: Skip | None) -> dict[str, object]:
+    if skip is None:
+        return {}
+    origin = {} if skip.origin is None else {"origin_offset": skip.origin}
+    return {"order": key_text(skip.key), "audit": skip.audit, **origin}
 
 
 def _delivery(lease: Lease) -> dict[str, object]:

@@ -51,6 +51,9 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
         "uncopied_messages", "Messages of parked keys that are not in the parked topic yet", _QUEUE
     ),
     "keys": MetricDefinition("keys", "Order keys with unfinished messages", _QUEUE),
+    "paused": MetricDefinition(
+        "paused_keys", "Paused order keys, with messages or without", _QUEUE
+    ),
     "span": MetricDefinition(
         "span_messages", "Read position of the queue minus the committed offset", _QUEUE
     ),
@@ -74,6 +77,7 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
         ("failed_actions", "action_failures_total", "Hand-outs on which an action failed"),
         ("dead_lettered", "dlq_total", "Messages stored in the dead-letter topic"),
         ("parked", "parked_total", "Messages stored in the parked topic"),
+        ("skipped", "skipped_total", "Messages that operators skipped"),
         (
             "near_retention",
             "near_retention_total",

@@ -43,6 +43,17 @@ class FailedAction:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Why a message was skipped: the record in the audit topic. Of a parked copy also where its
+    message stands, if that is known.
+    """
+
+    audit: str
+    key: bytes
+    origin: int | None = None
+
+
 @dataclass(slots=True)
 class Effects:
     """What one event led to; the shell writes histories, counts, and stores the dead letters.
@@ -62,6 +73,7 @@ class Effects:
     fenced: list[int] = field(default_factory=list)  # lease ids (offsets from DDMQ's clients)
     dead_letters: list[Job] = field(default_factory=list)
     refills: list[Refill] = field(default_factory=list)
+    skips: dict[int, Skip] = field(default_factory=dict)  # of those that finished so, by offset
     missing_keys: int = 0
     filtered_by: dict[int, str] = field(default_factory=dict)  # by offset: "tags", "action 1"
     failed_actions: list[FailedAction] = field(default_factory=list)
@@ -93,6 +105,10 @@ class PipelineStatistics:
     draining: bool
     uncopied: int = 0
     trouble: str = ""
+    paused: int = 0
+    """Paused keys."""
+    paused_whole: bool = False
+    """All of the queue is paused, since its group is."""
     near_retention: int = 0
     """Keys, blocked or parked, whose messages the broker is about to delete."""
     records_damaged: bool = False

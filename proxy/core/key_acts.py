@@ -9,11 +9,12 @@ Skipping finishes the first unfinished job of a key, as an ack would, but for no
 
 from __future__ import annotations
 
-from proxy.core.effects import Effects, Outcome
+from proxy.core.effects import Effects, Outcome, Skip
 from proxy.core.hand_outs import HandOuts
 from proxy.core.job_chains import Job, JobState
 from proxy.core.order_key import key_text
 from proxy.core.paused_key import PausedKey
+from proxy.core.pull_buffer import Lease
 from proxy.errors import WrongState
 
 
@@ -51,12 +52,13 @@ class KeyActs(HandOuts):
         """
         return self.jobs.first_stored(key)
 
-    def skip_stored(self, key: bytes) -> Effects:
+    def skip_stored(self, why: Skip) -> Effects:
         """Finish that job, which nobody has read since."""
         effects = Effects()
-        if (offset := self.jobs.skip_stored(key)) is not None:
+        if (offset := self.jobs.skip_stored(why.key)) is not None:
             self._failures.forget(offset)
             effects.finished.append((offset, Outcome.SKIPPED))
+            effects.skips[offset] = why
         return self._with_refills(effects)
 
     def head(self, key: bytes) -> Job | None:
@@ -71,15 +73,15 @@ class KeyActs(HandOuts):
             )
         return job
 
-    def skip(self, job: Job) -> Effects:
+    def skip(self, job: Job, why: Skip) -> Effects:
         """Finish *job*, the ``head`` of its key, which nobody handled: its key goes on without it.
 
         Raises WrongState if a client has it, or may have it.
         """
-        self._in_nobodys_hands(job)
+        self.in_nobodys_hands(job)
         self.jobs.take_ready(job)
         self._withdraw(job)
-        effects = Effects()
+        effects = Effects(skips={job.offset: why})
         self._finish(job, Outcome.SKIPPED, effects)
         return self._with_refills(effects)
 
@@ -89,7 +91,7 @@ class KeyActs(HandOuts):
 
         Raises WrongState if there is nothing to hasten, or a client has it.
         """
-        self._in_nobodys_hands(job)
+        self.in_nobodys_hands(job)
         if not anew and self._buffer.due_ns(job) is None:
             raise WrongState(
                 f"message {job.offset} of key {key_text(job.key)!r} waits for no retry: it is"
@@ -113,7 +115,8 @@ class KeyActs(HandOuts):
             self._buffer.offer(job)
         return self._with_refills(Effects())
 
-    def _in_nobodys_hands(self, job: Job) -> None:
+    def in_nobodys_hands(self, job: Job) -> None:
+        """Raises WrongState if a client has *job*, or may have it, or it is being dead-lettered."""
         what = f"message {job.offset} of key {key_text(job.key)!r}"
         if (lease := self._buffer.live_at(job.offset)) is not None:
             client = lease.holder.client or f"connection {lease.holder.connection}"
@@ -125,5 +128,19 @@ class KeyActs(HandOuts):
             raise WrongState(
                 f"{what} may be in the hands of a client of the owner before: ask again in a moment"
             )
-        if job.offset in self._dead_lettering:
+        if self.is_dead_lettering(job):
             raise WrongState(f"{what} is on its way to the dead letters")
+
+    # ---- looking; caller: key views -------------------------------------------------------------
+
+    def lease_at(self, offset: int) -> Lease | None:
+        """The live lease of the job there."""
+        return self._buffer.live_at(offset)
+
+    def retry_times(self) -> dict[int, int]:
+        """By offset when the jobs that wait for their retry are offered again. O(waiting)."""
+        return self._buffer.retry_times()
+
+    def is_dead_lettering(self, job: Job) -> bool:
+        """True while its copy is being stored."""
+        return job.offset in self._dead_lettering

@@ -234,6 +234,10 @@ class PullBuffer:
         """When *job* is offered again; None if it waits for no retry. O(waiting)."""
         return next((due_ns for due_ns, _, each in self._retries if each is job), None)
 
+    def retry_times(self) -> dict[int, int]:
+        """By offset when the jobs that wait for their retry are offered. O(waiting)."""
+        return {offset: due_ns for due_ns, offset, _ in self._retries}
+
     def withdraw(self, job: Job) -> None:
         """Hand *job*, which is running and of which no lease lives, out no more. O(such jobs)."""
         if job in self._offered:

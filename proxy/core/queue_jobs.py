@@ -218,8 +218,12 @@ class QueueJobs:
 
     def backlog_of(self, key: bytes) -> int:
         """The same, but those that are being read again counted as well. O(1)."""
+        return self._chains.jobs_of(key) + self.waiting_of(key)
+
+    def waiting_of(self, key: bytes) -> int:
+        """How many unfinished jobs of *key* are not in memory. O(1)."""
         chain = self._spilled.of(key)
-        return self._chains.jobs_of(key) + (0 if chain is None else chain.waiting)
+        return 0 if chain is None else chain.waiting
 
     def all_keys(self) -> list[bytes]:
         """Order keys with unfinished jobs. O(keys)."""

@@ -284,6 +284,8 @@ class QueuePipeline(KeyActs):
             position=self.position,
             end=max(self.end_offset, self.position),
             draining=self.draining,
+            paused=len(self.recorded_pauses) - (EVERYTHING in self.recorded_pauses),
+            paused_whole=EVERYTHING in self.paused,
             near_retention=len(self.near_retention),
             records_damaged=self.records_damaged,
         )

@@ -11,7 +11,7 @@ def test_each_event_has_effects_of_its_own() -> None:
 
 
 def test_the_outcomes_stand_in_histories_under_these_names() -> None:
-    names = ["ok", "filtered", "dlq", "parked", "deleted"]
+    names = ["ok", "filtered", "dlq", "parked", "skipped", "deleted"]
     assert [outcome.value for outcome in Outcome] == names
 
 

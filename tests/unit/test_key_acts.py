@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.effects import Nack, Outcome
+from proxy.core.effects import Nack, Outcome, Skip
 from proxy.core.job_chains import Job
 from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.queue_pipeline import QueuePipeline
@@ -15,6 +15,7 @@ from tests.support.messages import keyed
 from tests.support.pipelines import MS, lease, offsets, pipeline, rules
 from tests.unit.test_recording import write
 
+WHY = Skip("audit-1", b"a")
 HOW = PausedKey(1, "ann", "it floods")
 RETRY = RetryPolicy((50,), 16, OnExhausted.BLOCK)
 
@@ -107,7 +108,7 @@ def test_what_is_paused_stands_in_the_records_of_every_owner() -> None:
 
 def test_a_skipped_message_is_finished_and_its_key_goes_on() -> None:
     queue = two_keys()
-    effects = queue.skip(head(queue))
+    effects = queue.skip(head(queue), WHY)
     assert effects.finished == [(0, Outcome.SKIPPED)]
     assert offsets(lease(queue)) == [2, 1]
     assert queue.committable == 1
@@ -117,12 +118,12 @@ def test_a_message_that_failed_or_is_paused_may_be_skipped() -> None:
     queue = two_keys()
     first, second = lease(queue)
     queue.settle(nacked=[Nack(first.lease_id)], now_ns=0)
-    queue.skip(head(queue))
+    queue.skip(head(queue), WHY)
     assert queue.next_due_ns(0) == second.deadline_ns, "nothing is left of its retry"
     assert 0 not in queue.attempts
     queue.pause(b"a", HOW)
     assert lease(queue) == []
-    queue.skip(head(queue))
+    queue.skip(head(queue), WHY)
     queue.resume(b"a")
     queue.resumed(b"a")
     assert offsets(lease(queue)) == [4]
@@ -132,11 +133,11 @@ def test_what_a_client_has_is_not_skipped() -> None:
     queue = two_keys()
     first, _ = lease(queue)
     with pytest.raises(WrongState, match=r"message 0 of key 'a' is leased to client client-1 "):
-        queue.skip(first.job)
+        queue.skip(first.job, WHY)
     queue = pipeline(resume=queue.snapshot(), now_ns=0, messages=[keyed(0, "a")])
     queue._held_back_ns = {0: 5}
     with pytest.raises(WrongState, match="may be in the hands of a client of the owner before"):
-        queue.skip(head(queue))
+        queue.skip(head(queue), WHY)
 
 
 def test_a_retry_comes_at_once_if_it_is_asked_for() -> None:

@@ -120,6 +120,7 @@ async def test_the_values_of_a_queue_are_those_of_its_statistics() -> None:
         "orderlane_spilled_messages": 0,
         "orderlane_uncopied_messages": 0,
         "orderlane_keys": 3,
+        "orderlane_paused_keys": 0,
         "orderlane_span_messages": 6,
         "orderlane_near_retention_keys": 0,
         "orderlane_owner_epoch": 9,
