@@ -6,6 +6,7 @@
 #   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for all of it
 #   make test-helm            the chart rendered and held against the schemas of Kubernetes; the image
 #   make test-api             schemathesis holds the OpenAPI document against a running gateway
+#   make test-redis           the sink to Redis on redis-server itself
 #   make check                lint, format, types, layers
 #   make conformance          every thin client through every case of tests/conformance/clients
 #   make mutants              a bug for each invariant, found by the history checker; seconds
@@ -27,7 +28,7 @@ WITH_HELM := $(VENV)/.installed-helm
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test test-spark conformance conformance-rocketmq check bench chaos
-.PHONY: mutants torture test-api test-helm
+.PHONY: mutants torture test-api test-helm test-redis
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -84,6 +85,9 @@ test-api: $(WITH_API)
 
 test-helm: $(WITH_HELM)
 	$(BIN)/pytest -n 0 tests/helm $(ARGS)
+
+test-redis: $(INSTALLED)
+	$(BIN)/python -m tests.redis $(ARGS)
 
 # Its own folder, and those integration tests of the proxy that take a broker of either kind.
 conformance-rocketmq: $(INSTALLED)

@@ -10,6 +10,8 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from proxy.actions.pipeline import compile_filter, compile_transform
+from proxy.delivery_settings import DeliverySettings
+from proxy.redis_settings import RedisSettings
 from proxy.setting_types import SettingsGroup
 
 
@@ -56,6 +58,8 @@ class ActionSettings(SettingsGroup):
     """Messages that end here, as those with a tag that is not wanted."""
     transform: TransformSettings | None = None
     """Another body for the message."""
+    redis: RedisSettings | None = None
+    """The proxy writes the message to Redis itself; thin clients get none of the topic."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -70,3 +74,20 @@ class ActionSettings(SettingsGroup):
     def kind(self) -> str:
         """Its name: ``filter``, ``transform``."""
         return next(kind for kind in type(self).model_fields if getattr(self, kind) is not None)
+
+    @property
+    def delivery(self) -> DeliverySettings | None:
+        """Its settings if it delivers, else None."""
+        found = getattr(self, self.kind)
+        return found if isinstance(found, DeliverySettings) else None
+
+
+def delivers_last(actions: tuple[ActionSettings, ...]) -> tuple[ActionSettings, ...]:
+    """Refuses actions behind one that delivers."""
+    for number, each in enumerate(actions[:-1], start=1):
+        if each.delivery is not None:
+            raise ValueError(
+                f"action {number} ({each.kind}) delivers the message: it should stand last, and"
+                " once; what should have it as well is another group"
+            )
+    return actions

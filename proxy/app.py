@@ -28,8 +28,10 @@ from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.downstream.bulk_service import BulkService
 from proxy.downstream.consumer_service import ConsumerService
+from proxy.downstream.deliverers import make_deliverer
 from proxy.downstream.gate import Gate
 from proxy.downstream.producer_service import ProducerService
+from proxy.downstream.self_delivery import OpenConnections, SelfDelivery
 from proxy.downstream.thrift_server import ThriftServer
 from proxy.errors import OrderlaneError
 from proxy.group_lane import GroupLane
@@ -88,17 +90,7 @@ class Proxy:
             on_consumers_changed=self._on_consumers_changed,
             on_broker_lost=self._on_broker_lost,
         )
-        log = OwnershipLog(self._client)
-        self._context = UpstreamContext(
-            client=self._client,
-            # Once its locks must have ended, a proxy that hangs is no member either.
-            membership=Membership(self._client, expiry_s=settings.lock.broker_lock_expiry_s),
-            settings=settings,
-            history=self._history,
-            memory=Budget(settings.limits.memory_bytes),
-            log=log,
-            recorder=Recorder(log),
-        )
+        self._context = self._make_context()
         self._committer = Committer(self._context)
         self._dead_letters = DeadLetters(self._context)
         self._dead_letter_desk = DeadLetterDesk(self._context)
@@ -109,6 +101,9 @@ class Proxy:
         self._configuration = self._make_configuration(file)
         self._bulk = BulkService(
             self._client, self._lanes, settings.limits, served_ns=self._consumers.last_served_ns
+        )
+        self._deliveries = SelfDelivery(
+            make_deliverer, self._client.client_id, settings.limits.max_answer_bytes
         )
         self._producers = ProducerService(
             self._client, self._history, max_body_bytes=settings.limits.max_answer_bytes
@@ -177,10 +172,12 @@ class Proxy:
         await self._configuration.close()
         self._thrift.stop_listening()
         self._consumers.close()
+        self._deliveries.stop()
         await asyncio.gather(
             self._dead_letter_desk.close(),
             *(ownership.close() for ownership in self._ownerships.values()),
         )
+        await self._deliveries.close()
         await cancel_and_wait(*self._regular, *self._dead_letters.tasks(), *self._refills.tasks())
         for lane in self._lanes:
             lane.close()
@@ -197,6 +194,7 @@ class Proxy:
     def on_ready(self, lane: GroupLane) -> None:
         """Jobs may have become ready."""
         self._consumers.dispatch(lane)
+        self._deliveries.dispatch(lane)
 
     def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
         """A job is given up."""
@@ -228,27 +226,46 @@ class Proxy:
         for ownership in self._ownerships.values():
             ownership.broker_lost(broker)
 
+    def _make_context(self) -> UpstreamContext:
+        settings, log = self.settings, OwnershipLog(self._client)
+        return UpstreamContext(
+            client=self._client,
+            # Once its locks must have ended, a proxy that hangs is no member either.
+            membership=Membership(self._client, expiry_s=settings.lock.broker_lock_expiry_s),
+            settings=settings,
+            history=self._history,
+            memory=Budget(settings.limits.memory_bytes),
+            log=log,
+            recorder=Recorder(log),
+        )
+
     def _make_lane(self, settings: GroupSettings) -> GroupLane:
         lane = GroupLane(
             settings=settings,
             memory=self._context.memory,
             history=self._history,
             listener=self,
-            open_connections=self._thrift.open,
+            open_connections=OpenConnections(self._thrift.open),
         )
         self._ownerships[lane.name] = GroupOwnership(self._context, self._committer, lane)
+        self._deliveries.apply(lane)
         return lane
 
     def _make_configuration(self, file: SettingsFile | None) -> Configuration:
         return Configuration(
             self._lanes,
             file=file,
-            changed=self._consumers.topics_changed,
+            changed=self._group_changed,
             give_up=self._give_up,
         )
 
+    def _group_changed(self, lane: GroupLane) -> None:
+        self._deliveries.apply(lane)
+        self._consumers.topics_changed(lane)
+
     async def _give_up(self, lane: GroupLane) -> None:
         """The group was removed: hand its queues over, and keep nothing of it."""
+        self._deliveries.forget(lane)
         self._consumers.group_removed(lane.name)
         await self._ownerships[lane.name].close()
         del self._ownerships[lane.name]
@@ -265,6 +282,7 @@ class Proxy:
                 redriven=self._dead_letter_desk.counts,
                 bulk=self._bulk_figures,
                 configuration=self._configuration.figures,
+                deliveries=self._deliveries.figures,
             )
         )
         ProcessCollector(registry=registry)
@@ -272,7 +290,7 @@ class Proxy:
         return AdminHttp(
             registry=registry,
             not_ready=self._not_ready,
-            groups=lambda: groups_view(self._lanes, self._bulk.reading()),
+            groups=lambda: groups_view(self._lanes, self._bulk.reading(), self._deliveries.view),
             operations=[
                 *ConfigurationSurface(self._configuration).operations(),
                 *KeySurface(KeyDesk(self._context, self._ownerships)).operations(),

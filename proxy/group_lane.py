@@ -42,6 +42,7 @@ class GroupLane:
     open_connections: Container[int]
     counts: dict[Topic, TopicCounts] = field(default_factory=dict)
     waiting_pulls: int = 0  # kept by downstream
+    delivers_itself: bool = False  # kept by downstream: it needs no clients
     joined: bool = False  # kept by upstream: this proxy takes part in the group
     auto_created: bool = False  # made on the fly: further topics may join it
     _last_seen_ns: int = 0
@@ -81,8 +82,10 @@ class GroupLane:
             self.listener.on_wanted(self)
 
     def wanted(self, *, leave_after_s: float) -> bool:
-        """True while a pull waits, a lease lives, or a client was here lately."""
-        if self.waiting_pulls or self._leases.used:
+        """True while a pull waits, a lease lives, or a client was here lately; and always if the
+        proxy is the client.
+        """
+        if self.delivers_itself or self.waiting_pulls or self._leases.used:
             return True
         return bool(self._last_seen_ns) and now_ns() - self._last_seen_ns < leave_after_s * 1e9
 

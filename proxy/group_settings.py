@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 import jsonpath_rfc9535
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
-from proxy.action_settings import ActionSettings
+from proxy.action_settings import ActionSettings, delivers_last
+from proxy.delivery_settings import DeliverySettings
 from proxy.setting_types import (
     Count,
     GroupName,
@@ -109,9 +110,16 @@ class TopicSettings(SettingsGroup):
     """What becomes of shadow traffic: messages with the property isPressureTraffic=true, which load
     tests of DDMQ's users send. drop: they end here, as those with a tag that is not wanted. pass:
     clients get them."""
-    actions: Annotated[tuple[ActionSettings, ...], Field(max_length=16)] = ()
-    """What is done to a message before it is handed out, in order: filters and transforms
-    ([actions](actions.md))."""
+    actions: Annotated[
+        tuple[ActionSettings, ...], Field(max_length=16), AfterValidator(delivers_last)
+    ] = ()
+    """What is done to a message before it is handed out, in order: filters and transforms, and at
+    the end what delivers it, if the proxy does that itself ([actions](actions.md))."""
+
+    @property
+    def delivery(self) -> DeliverySettings | None:
+        """How the proxy delivers the topic itself; None: thin clients pull it."""
+        return self.actions[-1].delivery if self.actions else None
 
 
 class GroupSettings(SettingsGroup):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from broker_core.names import Group, Topic
 from proxy.core.effects import PipelineStatistics
 from proxy.core.flow_window import Budget
 from proxy.group_lane import GroupLane
@@ -129,6 +130,24 @@ CONFIGURATION: dict[str, MetricDefinition] = {
     ),
 }
 
+#: Of a topic that the proxy delivers itself; by field.
+DELIVERIES: dict[str, MetricDefinition] = {
+    "delivered": MetricDefinition(
+        "target_deliveries_total", "Messages that their target took", counter=True
+    ),
+    "failed": MetricDefinition(
+        "target_failures_total", "Attempts that failed at the target", counter=True
+    ),
+    "unreached": MetricDefinition(
+        "target_unreached_total", "Attempts that did not reach the target", counter=True
+    ),
+    "cut": MetricDefinition(
+        "target_cut_total", "Attempts cut off because their lease ended", counter=True
+    ),
+    "under_way": MetricDefinition("target_inflight", "Messages on their way to the target"),
+    "down": MetricDefinition("target_down", "1 while the target cannot be reached, else 0"),
+}
+
 #: Of the process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Message bodies held", ()),
@@ -168,6 +187,7 @@ def definitions() -> list[MetricDefinition]:
         *RATES.values(),
         *BULK.values(),
         *CONFIGURATION.values(),
+        *DELIVERIES.values(),
         *PROCESS.values(),
     ]
 
@@ -176,7 +196,8 @@ def definitions() -> list[MetricDefinition]:
 class ProxyCollector(Collector):
     """Turns statistics into metrics. ``process`` gives the process's own figures by field,
     ``redriven`` counts dead letters by group and topic, ``bulk`` what bulk readers did by group
-    and field, ``configuration`` how settings of groups fared by source and field.
+    and field, ``configuration`` how settings of groups fared by source and field, ``deliveries``
+    what the proxy delivered itself by group, topic and field.
     """
 
     lanes: Iterable[GroupLane]
@@ -185,6 +206,7 @@ class ProxyCollector(Collector):
     redriven: Mapping[tuple[str, str], int] = field(default_factory=dict)
     bulk: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     configuration: Callable[[], Mapping[str, Mapping[str, float]]] = dict
+    deliveries: Callable[[], Mapping[tuple[Group, Topic], Mapping[str, float]]] = dict
 
     def collect(self) -> Iterator[Metric]:
         """All metrics now."""
@@ -215,6 +237,9 @@ class ProxyCollector(Collector):
         for source, values in self.configuration().items():
             for name, value in values.items():
                 put(CONFIGURATION[name], [source], value)
+        for place, values in self.deliveries().items():
+            for name, value in values.items():
+                put(DELIVERIES[name], [*place], value)
         put(PROCESS["memory"], [], self.memory.used)
         put(PROCESS["window"], [], self.memory.used / self.memory.limit)
         for name, value in self.process().items():

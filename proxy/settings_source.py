@@ -6,6 +6,7 @@ Knows nothing of what the settings mean: the models are in ``proxy.settings``.
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -125,8 +126,12 @@ def explain(error: ValidationError, layers: Layers, model: type[BaseModel]) -> I
             yield f"{where}{f' is {short(found)}' if is_one_value else ''}: {_advice(detail)}"
 
 
+#: User and password in a URL.
+_USER = re.compile(r"//[^/\s]*@")
+
+
 def short(value: object) -> str:
-    """*value* as a message may show it: one line, not for ever."""
+    """*value* as a message may show it: one line, not for ever, and no password of a URL."""
     if isinstance(value, dict):
         return "a group of settings"
     if value is None:
@@ -137,7 +142,7 @@ def short(value: object) -> str:
         return str(value).lower()
     limited = reprlib.Repr()
     limited.maxstring = limited.maxother = 60
-    return limited.repr(value)
+    return limited.repr(_USER.sub("//…@", value) if isinstance(value, str) else value)
 
 
 def _read_yaml(path: Path, text: bytes | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -52,10 +52,12 @@ class GroupsView(RootModel[dict[str, GroupView]]):
 
 
 def groups_view(
-    lanes: Iterable[GroupLane], bulk_readers: Mapping[Group, int] | None = None
+    lanes: Iterable[GroupLane],
+    bulk_readers: Mapping[Group, int] | None = None,
+    deliveries: Callable[[Group], list[dict[str, Any]]] | None = None,
 ) -> dict[str, Any]:
-    """Every group with its topics and the queues that this proxy owns of it, and with how many
-    *bulk_readers* it has here.
+    """Every group with its topics and the queues that this proxy owns of it, with how many
+    *bulk_readers* it has here, and with its *deliveries*: topics that the proxy delivers itself.
     """
     reading = bulk_readers or {}
     return {
@@ -65,6 +67,7 @@ def groups_view(
             "taking_part": lane.joined,
             "waiting_pulls": lane.waiting_pulls,
             "bulk_readers": reading.get(lane.name, 0),
+            "deliveries": [] if deliveries is None else deliveries(lane.name),
             "queues": [_queue_view(figures) for figures in lane.statistics()],
         }
         for lane in lanes

@@ -143,6 +143,13 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
     held = {topic["name"] for topic in group["topics"] if topic["rate_limited"]}
     if group["taking_part"] and not queues:
         yield "this proxy takes part and owns no queue (others own all, or the topic is missing)"
+    for each in group["deliveries"]:
+        if each["down_for_s"] is not None:
+            yield (
+                f"{each['topic']}: its target is down for {each['down_for_s']:.0f} s:"
+                f" {each['reason']}"
+            )
+    delivered = {each["topic"] for each in group["deliveries"]}
     for queue in queues:
         where = f"{queue['topic']}/{queue['queue']}"
         if queue["trouble"]:
@@ -163,7 +170,8 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
         if queue["trouble"] or queue["topic"].startswith(PARKED_PREFIX):
             continue  # what waits in a twin waits for an operator
         held_back = queue["topic"] in held
-        if queue["ready"] and not (queue["leased"] or held_back) and not group["waiting_pulls"]:
+        pulled = group["waiting_pulls"] or queue["topic"] in delivered
+        if queue["ready"] and not (queue["leased"] or held_back or pulled):
             yield f"{where} has {queue['ready']} messages ready and no client pulls"
         elif queue["blocked"] and not queue["ready"] and not queue["leased"]:
             yield f"{where}: {queue['blocked']} messages wait behind one that is being retried"

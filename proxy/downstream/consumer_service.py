@@ -118,17 +118,17 @@ class ConsumerService:
             refuse_contradictions(request)
             name = request_name(request)
             lane = self._lanes.require(request.groupId, wanted_topics(request))
+            wish = wish_of(
+                request,
+                group=lane.settings,
+                ours=ours,
+                connection=connection,
+                max_bytes=self._limits.max_answer_bytes,
+            )
         except OrderlaneError as error:
             self._not_served(request, reply, error, ours=ours)
             return
         lane.seen()
-        wish = wish_of(
-            request,
-            group=lane.settings,
-            ours=ours,
-            connection=connection,
-            max_bytes=self._limits.max_answer_bytes,
-        )
         asked = _Asked(lane, wish, reply, name, ours)
         if name is not None and self._repeat(asked, name):
             return
@@ -203,13 +203,15 @@ class ConsumerService:
                 served_out.update(topics if waiter.wish.topics is None else waiter.wish.topics)
 
     def topics_changed(self, lane: GroupLane) -> None:
-        """Answer the pulls with nothing that wait for no topic that the group has still: the next
-        one of their client is told.
+        """Answer the pulls with nothing that wait for no topic that the group has still, or for one
+        that the proxy delivers itself: the next one of their client is told.
         """
+        topics = {topic.name: topic for topic in lane.settings.topics}
+        delivered = {name for name, topic in topics.items() if topic.delivery is not None}
         waiters = self._waiters.get(lane.name)
         for waiter in [] if waiters is None else waiters.all():
-            wanted = waiter.wish.topics
-            if wanted is not None and all(lane.settings.topic(topic) is None for topic in wanted):
+            wanted = topics.keys() if waiter.wish.topics is None else waiter.wish.topics
+            if delivered & wanted or not wanted & topics.keys():
                 self._end_wait(lane.name, waiter)
 
     def group_removed(self, group: Group) -> None:

@@ -21,7 +21,10 @@ class Delivery:
     topic: Topic
     qid: str
     """Queue and ownership period, opaque: as thin clients get it."""
+    queue: str
+    """Where the message itself stands, such as ``broker-a_3``, also of one that was parked."""
     offset: int
+    """Its offset there; of two messages of one order key the later one's is higher."""
     key: str | None
     """The message's own key, as its producer set it."""
     tag: str | None

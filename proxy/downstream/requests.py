@@ -91,8 +91,11 @@ def wanted_topics(request: Any) -> list[str] | None:
 def wish_of(
     request: Any, *, group: GroupSettings, ours: bool, connection: int, max_bytes: int
 ) -> PullWish:
-    """What a PullRequest for topics of *group* asks of its buffer, which keeps to their limits."""
-    topics = wanted_topics(request)
+    """What a PullRequest for topics of *group* asks of its buffer, which keeps to their limits.
+
+    Topics that the proxy delivers itself are not for clients: raises Refused if it asks for one.
+    """
+    topics = _pulled_topics(request, group)
     jobs = request.maxBatchSize or 0
     if jobs <= 0:
         jobs = _largest_batch(group, topics) if ours else DDMQ_BATCH
@@ -105,6 +108,22 @@ def wish_of(
         many_queues=bool(request.manyQueues),
         max_run=request.maxRun or 1,
     )
+
+
+def _pulled_topics(request: Any, group: GroupSettings) -> list[str] | None:
+    """The topics that a pull may get, None for any. Raises Refused if the proxy delivers them."""
+    wanted = wanted_topics(request)
+    delivered = {topic.name: topic.delivery for topic in group.topics if topic.delivery is not None}
+    if not delivered:
+        return wanted
+    pulled = [topic.name for topic in group.topics if topic.name not in delivered]
+    for name in wanted or ([] if pulled else list(delivered)[:1]):
+        if (settings := delivered.get(name)) is not None:
+            raise Refused(
+                f"topic {name!r} of group {group.name!r} is delivered by the proxy itself"
+                f" ({settings.kind}): pull in another group, or take that action out"
+            )
+    return wanted or pulled
 
 
 def _largest_batch(group: GroupSettings, topics: Collection[str] | None) -> int:

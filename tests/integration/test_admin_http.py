@@ -106,6 +106,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                 "taking_part": False,
                 "waiting_pulls": 0,
                 "bulk_readers": 0,
+                "deliveries": [],
                 "queues": [
                     {
                         "queue": "broker-a_3",
@@ -126,6 +127,8 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "draining": False,
                         "uncopied": 0,
                         "trouble": "",
+                        "paused": 0,
+                        "paused_whole": False,
                         "near_retention": 0,
                         "records_damaged": False,
                     }

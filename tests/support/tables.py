@@ -20,6 +20,7 @@ from bench import document
 from proxy.action_settings import ActionSettings, FilterSettings, TransformSettings
 from proxy.group_settings import GroupSettings, TopicSettings
 from proxy.metrics import definitions
+from proxy.redis_settings import RedisSettings
 from proxy.settings import Settings, TlsSettings, TokenSettings
 from thin_client.spark import option_table
 
@@ -34,6 +35,7 @@ _OPTIONAL: dict[str, tuple[str, type[BaseModel]]] = {
     "actions": ("actions[].", ActionSettings),
     "filter": ("filter.", FilterSettings),
     "transform": ("transform.", TransformSettings),
+    "redis": ("redis.", RedisSettings),
 }
 
 

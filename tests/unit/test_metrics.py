@@ -18,7 +18,14 @@ from proxy.core.pull_buffer import Holder
 from proxy.group_lane import GroupLane
 from proxy.lane_counts import TopicCounts
 from proxy.lane_listener import Verdicts
-from proxy.metrics import CONFIGURATION, PROCESS, TOPIC_COUNTERS, ProxyCollector, definitions
+from proxy.metrics import (
+    CONFIGURATION,
+    DELIVERIES,
+    PROCESS,
+    TOPIC_COUNTERS,
+    ProxyCollector,
+    definitions,
+)
 from proxy.topic_rules import rules_of
 from tests.support.lanes import GROUP, make_lane
 from tests.support.messages import keyed
@@ -66,8 +73,17 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
     redriven = {(lane.name, "orders"): 6 for lane in lanes}
     bulk = {lane.name: {"bulk_bytes": 7.0, "bulk_held_back": 0.25} for lane in lanes}
     source = {"file": dict.fromkeys(CONFIGURATION, 1.0)}
+    sent = {(lane.name, ORDERS): dict.fromkeys(DELIVERIES, 2.0) for lane in lanes}
     registry.register(
-        ProxyCollector(lanes, memory, lambda: FIGURES, redriven, lambda: bulk, lambda: source)
+        ProxyCollector(
+            lanes,
+            memory,
+            lambda: FIGURES,
+            redriven,
+            lambda: bulk,
+            configuration=lambda: source,
+            deliveries=lambda: sent,
+        )
     )
     text = generate_latest(registry).decode()
     values = {}

@@ -1,0 +1,263 @@
+"""A topic that ends in Redis: what stands there, and what happens when Redis has trouble."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.names import Group
+from proxy.admin.snapshots import groups_view
+from proxy.cli import doctor
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+from tests.support.redis_server import RedisServer, redis_server
+from tests.support.thrift_client import connect
+
+LISTS = [["RPUSH", "seen:${key}", "${body.n}"]]
+
+
+@pytest.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    async with redis_server(tmp_path / "redis") as server:
+        yield server
+
+
+def sink(server: RedisServer, commands: list[list[str]], **others: Any) -> dict[str, Any]:
+    """Settings of a topic that goes there."""
+    settings = {"url": server.url, "commands": commands, **others}
+    return {"actions": [{"redis": settings}], "retry_intervals_ms": [20]}
+
+
+def judged(gateway: Gateway) -> None:
+    """All histories, which must hold nothing against the run."""
+    assert gateway.verify().violations == {}
+
+
+async def seen(server: RedisServer, keys: set[str]) -> dict[str, list[int]]:
+    """What stands in the lists, by key."""
+    found = {}
+    for key in keys:
+        found[key] = [int(each) for each in await server.client.lrange(f"seen:{key}", 0, -1)]
+    return found
+
+
+def without_repeats(numbers: list[int]) -> list[int]:
+    return list(dict.fromkeys(numbers))
+
+
+async def test_each_message_goes_there_in_the_order_of_its_key(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    keys = random.Random(7).choices([f"k{n}" for n in range(12)], k=600)
+    async with run_gateway(tmp_path, topic=sink(redis, LISTS)) as gateway:
+        await gateway.send(keys)
+        proxy, _ = await gateway.start_proxy()
+        await eventually(gateway.all_finished, within_s=30)
+        await gateway.close_proxy(proxy)
+        found = await seen(redis, set(keys))
+        assert sum(map(len, found.values())) == 600
+        assert all(numbers == sorted(numbers) for numbers in found.values())
+        judged(gateway)
+
+
+async def test_two_proxies_share_the_queues_and_hand_them_over_without_a_repeat(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    keys = random.Random(8).choices([f"k{n}" for n in range(12)], k=400)
+    async with run_gateway(tmp_path, topic=sink(redis, LISTS)) as gateway:
+        first, _ = await gateway.start_proxy()
+        await gateway.send(keys)
+        await gateway.start_proxy()
+        await eventually(
+            lambda: {each["node"] for each in gateway.events("own+")} == {"proxy-0", "proxy-1"},
+            within_s=30,
+        )
+        await gateway.send(keys)
+        await gateway.close_proxy(first)
+        await eventually(gateway.all_finished, within_s=30)
+        found = await seen(redis, set(keys))
+        assert sum(map(len, found.values())) == 800
+        assert all(numbers == sorted(numbers) for numbers in found.values())
+        judged(gateway)
+
+
+async def test_several_commands_are_one_transaction_with_what_a_message_has(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    commands = [
+        ["SET", "${topic}:${key}", "${text}", "EX", "600"],
+        ["HSET", "last", "${key}", "${offset}", "whole", "${body}"],
+        ["XADD", "changes", "MAXLEN", "~", "1000", "*", "id", "${message_id}", "group", "${group}"],
+        ["PUBLISH", "news", "${raw}"],
+    ]
+    async with (
+        run_gateway(tmp_path, queues=1, topic=sink(redis, commands)) as gateway,
+        redis.client.pubsub() as news,
+    ):
+        await news.subscribe("news")
+        await gateway.start_proxy()
+        (receipt,) = await gateway.send(["k"])
+        await eventually(gateway.all_finished, within_s=30)
+        text = '{"id": "k", "n": 1}'
+        assert await redis.client.get("orders:k") == text
+        assert 0 < await redis.client.ttl("orders:k") <= 600
+        assert await redis.client.hgetall("last") == {"k": "0", "whole": '{"id":"k","n":1}'}
+        ((_, entry),) = await redis.client.xrange("changes")
+        assert entry == {"id": receipt.message_id, "group": "billing"}
+        published = [await news.get_message(timeout=10) for _ in range(2)]
+        assert published[1] is not None
+        assert published[1]["data"] == text
+
+
+async def test_a_killed_server_costs_no_message_an_attempt_and_order_holds(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    keys = random.Random(9).choices([f"k{n}" for n in range(8)], k=300)
+    topic = {**sink(redis, LISTS), "max_deliveries": 2, "on_exhausted": "park"}
+    async with run_gateway(tmp_path, topic=topic) as gateway:
+        proxy, _ = await gateway.start_proxy()
+        await gateway.send(keys)
+        await eventually(lambda: len(gateway.events("finish")) > 20, within_s=30)
+        await redis.kill()
+        await gateway.send(keys)
+        await eventually(lambda: _delivery(proxy)["down_for_s"] is not None, within_s=30)
+        (finding,) = doctor.findings(
+            groups_view(proxy.lanes, {}, proxy._deliveries.view)["billing"]
+        )
+        assert finding.startswith("orders: its target is down for ")
+        assert redis.url in finding
+        await redis.start()
+        await eventually(gateway.all_finished, within_s=60)
+        await eventually(lambda: _delivery(proxy)["down_for_s"] is None)
+        assert {each["outcome"] for each in gateway.events("finish")} == {"ok"}
+        found = await seen(redis, set(keys))
+        for key, numbers in found.items():
+            once = without_repeats(numbers)
+            assert once == sorted(once), key
+        assert sum(len(set(numbers)) for numbers in found.values()) == 600
+        judged(gateway)
+
+
+async def test_a_key_of_another_type_fails_with_redis_own_words_and_follows_the_policy(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    topic = {**sink(redis, LISTS), "max_deliveries": 2, "on_exhausted": "dead_letter"}
+    async with run_gateway(tmp_path, queues=1, topic=topic) as gateway:
+        await redis.client.set("seen:bad", "a text")
+        await gateway.start_proxy()
+        await gateway.send(["good", "bad", "good", "bad"])
+        await eventually(gateway.all_finished, within_s=30)
+        outcomes = [each["outcome"] for each in gateway.events("finish")]
+        assert sorted(outcomes) == ["dlq", "dlq", "ok", "ok"]
+        ends = [each["outcome"] for each in gateway.events("handle_end") if each["order"] == "bad"]
+        assert ends == ["retry"] * 4
+        (queue,) = await gateway.client.queues(gateway.dead_letter_topic, fresh=True)
+        pulled = await gateway.client.pull(queue, group=Group("undertaker"), offset=0, suspend_ms=0)
+        reasons = {each.properties["ORDERLANE_REASON"] for each in pulled.messages}
+        assert len(reasons) == 1
+        assert "WRONGTYPE" in reasons.pop()
+        judged(gateway)
+
+
+async def test_retries_in_between_keep_the_order_of_the_key(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    """The list is of another type until somebody mends it: meanwhile its key fails and waits."""
+    async with run_gateway(tmp_path, queues=1, topic=sink(redis, LISTS)) as gateway:
+        await redis.client.set("seen:late", "a text")
+        await gateway.start_proxy()
+        await gateway.send(["late", "good"] * 20)
+        await eventually(
+            lambda: sum(each["order"] == "late" for each in gateway.events("handle_end")) >= 3,
+            within_s=30,
+        )
+        await redis.client.delete("seen:late")
+        await eventually(gateway.all_finished, within_s=30)
+        found = await seen(redis, {"late", "good"})
+        assert found["late"] == sorted(found["late"])
+        assert len(found["late"]) == len(found["good"]) == 20
+        judged(gateway)
+
+
+async def test_a_server_that_stands_still_is_a_failed_delivery_after_the_time_out(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    topic = sink(redis, LISTS, timeout_s=0.3)
+    async with run_gateway(tmp_path, queues=1, topic=topic) as gateway:
+        await gateway.start_proxy()
+        await gateway.send(["a"])
+        await eventually(gateway.all_finished, within_s=30)
+        redis.stand_still()
+        try:
+            await gateway.send(["a"])
+            await eventually(
+                lambda: (
+                    [each["outcome"] for each in gateway.events("handle_end")][1:2] == ["retry"]
+                ),
+                within_s=30,
+            )
+        finally:
+            redis.go_on()
+        await eventually(gateway.all_finished, within_s=30)
+        numbers = (await seen(redis, {"a"}))["a"]
+        assert without_repeats(numbers) == [1, 2]
+        judged(gateway)
+
+
+async def test_a_wrong_password_is_the_targets_trouble_until_its_file_is_mended(
+    tmp_path: Path,
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("wrong\n")
+    async with redis_server(tmp_path / "redis", password="right") as server:
+        topic = sink(server, LISTS, password_file=str(secret))
+        async with run_gateway(tmp_path, queues=1, topic=topic) as gateway:
+            proxy, _ = await gateway.start_proxy()
+            await gateway.send(["a", "b", "a"])
+            await eventually(lambda: "password" in _delivery(proxy)["reason"], within_s=30)
+            secret.write_text("right\n")
+            await eventually(gateway.all_finished, within_s=60)
+            assert {each["outcome"] for each in gateway.events("finish")} == {"ok"}
+            assert {each["attempt"] for each in gateway.events("deliver")} == {1}
+            judged(gateway)
+
+
+async def test_a_message_without_what_a_command_needs_is_given_up_at_once(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    topic = {
+        **sink(redis, [["SET", "order:${body.order.id}", "${text}"]]),
+        "on_exhausted": "dead_letter",
+    }
+    async with run_gateway(tmp_path, queues=1, topic=topic) as gateway:
+        await gateway.start_proxy()
+        await gateway.send(["a"])
+        await gateway.send(["b"], body='{{"order": {{"id": 7}}}}')
+        await eventually(gateway.all_finished, within_s=30)
+        assert await redis.client.keys() == ["order:7"]
+        ends = {each["order"]: each["outcome"] for each in gateway.events("handle_end")}
+        assert ends == {"a": "reject", "b": "ok"}
+        judged(gateway)
+
+
+async def test_thin_clients_are_told_that_the_topic_is_not_for_them(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    async with run_gateway(tmp_path, queues=1, topic=sink(redis, LISTS)) as gateway:
+        _, addresses = await gateway.start_proxy()
+        port = int(addresses.thrift.rpartition(":")[2])
+        async with connect(port) as client:
+            for topic in ({"topic": "orders"}, {}):
+                with pytest.raises(Exception, match="delivered by the proxy itself") as refused:
+                    await client.pull(gateway.group, **topic)
+                assert "(redis)" in str(refused.value)
+
+
+def _delivery(proxy: Any) -> dict[str, Any]:
+    """How it goes, as the HTTP port shows it."""
+    (view,) = proxy._deliveries.view("billing")
+    return dict(view)

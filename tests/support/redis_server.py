@@ -1,0 +1,89 @@
+"""A redis-server of its own for a test: what it stored survives its kills."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+
+@dataclass(slots=True)
+class RedisServer:
+    """A process on a port of loopback. ``options`` are further ones of its command line."""
+
+    folder: Path
+    port: int
+    options: Sequence[str] = ()
+    password: str | None = None
+    client: Redis = field(init=False)
+    _process: asyncio.subprocess.Process | None = None
+
+    def __post_init__(self) -> None:
+        self.client = Redis(port=self.port, password=self.password, decode_responses=True)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    async def start(self) -> None:
+        """Return once it answers."""
+        asked = ["--requirepass", self.password] if self.password else []
+        place = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
+        durable = ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        with (self.folder / "redis.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                "redis-server", *place, *durable, *asked, *self.options, stdout=log, stderr=log
+            )
+        async with asyncio.timeout(30):
+            while not await self._answers():
+                assert self._process.returncode is None, (self.folder / "redis.log").read_text()
+                await asyncio.sleep(0.01)
+
+    async def kill(self) -> None:
+        """As by the kernel: nothing is said to anybody."""
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
+            self._process = None
+
+    def stand_still(self) -> None:
+        """It answers nothing until it goes on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """After ``stand_still``."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    async def _answers(self) -> bool:
+        try:
+            return bool(await self.client.ping())
+        except RedisError:
+            return False
+
+
+@asynccontextmanager
+async def redis_server(
+    folder: Path, *, options: Sequence[str] = (), password: str | None = None, start: bool = True
+) -> AsyncIterator[RedisServer]:
+    """One that ends with the test."""
+    folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # nothing else runs yet
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = RedisServer(folder, port, options, password)
+    try:
+        if start:
+            await server.start()
+        yield server
+    finally:
+        await server.client.aclose()
+        await server.kill()

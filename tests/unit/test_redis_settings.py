@@ -1,0 +1,88 @@
+"""The action redis as settings: what is refused when they are loaded, in one sentence."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from proxy.errors import SettingsError
+from proxy.redis_settings import RedisSettings
+from proxy.settings import Settings, load_settings
+
+URL = "redis://127.0.0.1:6379/0"
+SET = [["set", "order:${key}", "${text}", "EX", 60]]
+
+
+def loaded(*actions: dict[str, Any]) -> Settings:
+    topic = {"name": "orders", "actions": list(actions)}
+    groups = [{"name": "billing", "topics": [topic]}]
+    return load_settings(None, {"groups": groups}, environment={})
+
+
+def redis_of(settings: Settings) -> RedisSettings:
+    found = settings.groups[0].topics[0].delivery
+    assert isinstance(found, RedisSettings)
+    return found
+
+
+def test_commands_are_lists_whose_numbers_may_stand_as_such() -> None:
+    found = redis_of(loaded({"redis": {"url": URL, "commands": SET}}))
+    assert found.commands == (("SET", "order:${key}", "${text}", "EX", "60"),)
+    assert found.place == {"host": "127.0.0.1", "port": 6379, "db": 0}
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://cache", {"host": "cache", "port": 6379, "db": 0}),
+        ("rediss://[::1]:7000/3", {"host": "::1", "port": 7000, "db": 3}),
+        ("unix:///run/redis.sock", {"path": "/run/redis.sock"}),
+    ],
+)
+def test_places(url: str, place: dict[str, Any]) -> None:
+    assert redis_of(loaded({"redis": {"url": url, "commands": SET}})).place == place
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"url": "http://cache"}, "should be redis://HOST:PORT/DATABASE"),
+        ({"url": "redis://cache:x"}, "should be redis://HOST:PORT/DATABASE"),
+        ({"url": "redis://cache/zero"}, "should be redis://HOST:PORT/DATABASE"),
+        ({"url": "redis://cache?db=1"}, "without ? and #"),
+        ({"url": "redis://:secret@cache"}, "should hold no password"),
+        ({"commands": []}, "should not be empty"),
+        ({"commands": [[]]}, "should name a command and its arguments"),
+        ({"commands": [["GET", "k"]]}, "GET is none that a sink runs: they are APPEND, DEL"),
+        ({"commands": [["SET", "k"]]}, "SET takes 2 or more arguments, not 1"),
+        ({"commands": [["PUBLISH", "k"]]}, "PUBLISH takes 2 arguments, not 1"),
+        ({"commands": [["EXPIRE", "k"]]}, "EXPIRE takes 2 to 3 arguments, not 1"),
+        ({"commands": [["DEL", "${nobody}"]]}, "argument 1 of DEL ${nobody}: there is no"),
+        ({"commands": [["DEL", True]]}, "should be text"),
+        ({"concurrency": 0}, "greater than or equal to 1"),
+        ({"timeout_s": 0}, "greater than 0"),
+        ({"once": True}, "unknown"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(changed: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        loaded({"redis": {"url": URL, "commands": SET, **changed}})
+    (line,) = str(refusal.value).splitlines()
+    assert sentence in line
+    assert "groups[0].topics[0].actions[0].redis" in line
+    assert "secret" not in line
+
+
+def test_what_delivers_stands_last() -> None:
+    redis = {"redis": {"url": URL, "commands": SET}}
+    with pytest.raises(SettingsError, match=r"action 1 \(redis\) delivers the message"):
+        loaded(redis, {"filter": {"tags": "paid"}})
+    assert redis_of(loaded({"filter": {"tags": "paid"}}, redis)).kind == "redis"
+
+
+def test_without_the_package_it_is_refused_when_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(SettingsError, match=r"pip install 'orderlane\[redis\]'"):
+        loaded({"redis": {"url": URL, "commands": SET}})
