@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from proxy.actions.pipeline import compile_filter, compile_transform
 from proxy.delivery_settings import DeliverySettings
+from proxy.push_settings import PushSettings
 from proxy.redis_settings import RedisSettings
 from proxy.setting_types import SettingsGroup
 
@@ -58,6 +59,9 @@ class ActionSettings(SettingsGroup):
     """Messages that end here, as those with a tag that is not wanted."""
     transform: TransformSettings | None = None
     """Another body for the message."""
+    push: PushSettings | None = None
+    """The proxy sends the message to an HTTP receiver itself; thin clients get none of the topic
+    ([pushing](http-push.md))."""
     redis: RedisSettings | None = None
     """The proxy writes the message to Redis itself; thin clients get none of the topic."""
 

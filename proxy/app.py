@@ -33,7 +33,7 @@ from proxy.downstream.gate import Gate
 from proxy.downstream.producer_service import ProducerService
 from proxy.downstream.self_delivery import OpenConnections, SelfDelivery
 from proxy.downstream.thrift_server import ThriftServer
-from proxy.errors import OrderlaneError
+from proxy.errors import OrderlaneError, SettingsError
 from proxy.group_lane import GroupLane
 from proxy.group_settings import GroupSettings
 from proxy.history.record import History, NullHistory
@@ -41,6 +41,7 @@ from proxy.lanes import Lanes
 from proxy.live.configuration import Configuration
 from proxy.live.settings_file import SettingsFile
 from proxy.metrics import ProxyCollector
+from proxy.secrets import problems_with_secrets, read_secrets
 from proxy.setting_types import at_port, host_port
 from proxy.settings import Settings
 from proxy.tls import server_context
@@ -83,6 +84,9 @@ class Proxy:
     ) -> None:
         """*file* is where *settings* came from: its groups are read again when it changes."""
         self.settings = settings
+        self._secrets = read_secrets(settings.secrets)
+        if problems := list(problems_with_secrets(settings.groups, secrets=self._secrets)):
+            raise SettingsError("\n".join(problems))
         self._history = history or NullHistory()
         self._client = BrokerClient(
             nameservers=settings.nameserver,
@@ -103,7 +107,9 @@ class Proxy:
             self._client, self._lanes, settings.limits, served_ns=self._consumers.last_served_ns
         )
         self._deliveries = SelfDelivery(
-            make_deliverer, self._client.client_id, settings.limits.max_answer_bytes
+            partial(make_deliverer, secrets=self._secrets),
+            self._client.client_id,
+            settings.limits.max_answer_bytes,
         )
         self._producers = ProducerService(
             self._client, self._history, max_body_bytes=settings.limits.max_answer_bytes
@@ -257,6 +263,7 @@ class Proxy:
             file=file,
             changed=self._group_changed,
             give_up=self._give_up,
+            unservable=partial(problems_with_secrets, secrets=self._secrets),
         )
 
     def _group_changed(self, lane: GroupLane) -> None:

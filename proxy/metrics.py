@@ -146,6 +146,9 @@ DELIVERIES: dict[str, MetricDefinition] = {
     ),
     "under_way": MetricDefinition("target_inflight", "Messages on their way to the target"),
     "down": MetricDefinition("target_down", "1 while the target cannot be reached, else 0"),
+    "slow": MetricDefinition(
+        "target_slow", "1 while the target takes fewer messages, or none, by its own wish"
+    ),
 }
 
 #: Of the process.

@@ -149,6 +149,23 @@ class TokenSettings(SettingsGroup):
     """SHA-256 of the token, 64 hexadecimal digits; `orderlane token` makes both."""
 
 
+class SecretSettings(SettingsGroup):
+    """One secret that requests of this proxy show or are signed with; it stands elsewhere."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    """What actions call it."""
+    environment: Annotated[str, Field(min_length=1)] | None = None
+    """The environment variable that holds it; or else file."""
+    file: Annotated[str, Field(min_length=1)] | None = None
+    """The file that holds it, read when the proxy starts."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.environment is None) == (self.file is None):
+            raise ValueError("should have either environment or file")
+        return self
+
+
 class Settings(SettingsGroup):
     """All settings of one proxy."""
 
@@ -173,6 +190,8 @@ class Settings(SettingsGroup):
     tokens: Annotated[tuple[TokenSettings, ...], AfterValidator(named_once)] = ()
     """Tokens of which each call on the Thrift port has to show one. Two at a time let clients
     change from one to the next. Empty: nobody is asked."""
+    secrets: Annotated[tuple[SecretSettings, ...], AfterValidator(named_once)] = ()
+    """Secrets that actions name: what a receiver is shown, and what requests are signed with."""
     groups: Annotated[tuple[GroupSettings, ...], AfterValidator(named_once)] = ()
     """The consumer groups."""
 

@@ -30,6 +30,7 @@ CALLBACK_PROPERTY = "carrera_http_callback_url"
 CONTEXT_NAMES: Mapping[str, str | None] = {
     "topic": "carrera_topic",
     "group": "carrera_group",
+    "queue": None,
     "qid": "carrera_qid",
     "offset": "carrera_offset",
     "key": "carrera_msg_key",
@@ -73,8 +74,12 @@ class Pushed(Protocol):
         """Queue and ownership period, opaque."""
 
     @property
+    def queue(self) -> str:
+        """Where the message itself stands."""
+
+    @property
     def offset(self) -> int:
-        """Its place in the queue."""
+        """Its offset there."""
 
     @property
     def key(self) -> str | None:
@@ -112,7 +117,7 @@ class PushRules:
     urls: Sequence[PushUrl]
     method: str = "POST"
     format: Format = Format.JSON
-    context: Sequence[str] = ("topic", "group", "qid", "offset", "key", "tag")
+    context: Sequence[str] = ("topic", "group", "queue", "offset", "key", "tag")
     ddmq_names: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: Sequence[bytes] = field(default=(), repr=False)

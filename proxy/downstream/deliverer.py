@@ -86,6 +86,9 @@ class Pace(Protocol):
     def wait_ns(self, now_ns: int) -> int:
         """How long ``take`` will give nothing, as things stand; 0 if it gives something now."""
 
+    def is_slow(self, now_ns: int) -> bool:
+        """True while it takes fewer messages, or none, by its own wish."""
+
 
 class Deliverer(Protocol):
     """Delivers the messages of one topic of one group."""

@@ -91,6 +91,7 @@ class SelfDelivery:
                 "under_way": each.under_way,
                 "down_for_s": _seconds_since(each.pause.down_since_ns),
                 "reason": each.pause.reason,
+                "slow": each.slow,
                 **asdict(each.counts),
             }
             for (of, topic), each in self._topics.items()
@@ -106,6 +107,7 @@ class SelfDelivery:
             figures[name] |= {
                 "under_way": each.under_way,
                 "down": each.pause.down_since_ns is not None,
+                "slow": each.slow,
             }
         return figures
 

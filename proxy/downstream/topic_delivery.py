@@ -99,6 +99,11 @@ class TopicDelivery:
         """Messages on their way to the target now."""
         return len(self._under_way)
 
+    @property
+    def slow(self) -> bool:
+        """Whether the target takes fewer messages, or none, by its own wish."""
+        return self._deliverer.pace is not None and self._deliverer.pace.is_slow(now_ns())
+
     # ---- taking ---------------------------------------------------------------------------------
 
     def dispatch(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from broker_core.tasks import cancel_and_wait, spawn
@@ -25,8 +25,9 @@ class Configuration:
         file: SettingsFile | None,
         changed: Callable[[GroupLane], None],
         give_up: Callable[[GroupLane], Awaitable[None]],
+        unservable: Callable[[Iterable[GroupSettings]], Iterable[str]],
     ) -> None:
-        self.live = LiveGroups(lanes, changed=changed, give_up=give_up)
+        self.live = LiveGroups(lanes, changed=changed, give_up=give_up, unservable=unservable)
         self._lanes = lanes
         self._file = None if file is None else FileWatch(file, self.live)
         self._tasks: list[asyncio.Task[None]] = []

@@ -39,13 +39,16 @@ class LiveGroups:
         *,
         changed: Callable[[GroupLane], None],
         give_up: Callable[[GroupLane], Awaitable[None]],
+        unservable: Callable[[Iterable[GroupSettings]], Iterable[str]] = lambda _groups: (),
     ) -> None:
         """*changed* is told of a lane with other settings; *give_up* hands all over that a lane
-        has, after which it is dropped.
+        has, after which it is dropped. *unservable* says, a sentence each, what this process
+        cannot do for groups though their settings are right.
         """
         self._lanes = lanes
         self._changed = changed
         self._give_up = give_up
+        self._unservable = unservable
         self._given: dict[Source, dict[str, GroupSettings]] = {}
         self._served: set[str] = set()  # lanes that were made here
         self._leaving: dict[str, asyncio.Task[None]] = {}
@@ -86,6 +89,7 @@ class LiveGroups:
             for name in sorted(before.keys() & after.keys())
             for problem in refusals(before[name], after[name])
         ]
+        problems += self._unservable(after.values())
         if problems:
             raise SettingsError("\n".join(problems))
         return changes(before, after)

@@ -14,6 +14,7 @@ class PushedMessage:
     group: str = "billing"
     topic: str = "orders"
     qid: str = "broker-a_3#7"
+    queue: str = "broker-a_3"
     offset: int = 12
     key: str | None = "k1"
     tag: str | None = "paid"

@@ -20,8 +20,9 @@ from bench import document
 from proxy.action_settings import ActionSettings, FilterSettings, TransformSettings
 from proxy.group_settings import GroupSettings, TopicSettings
 from proxy.metrics import definitions
+from proxy.push_settings import HeaderSettings, PushSettings
 from proxy.redis_settings import RedisSettings
-from proxy.settings import Settings, TlsSettings, TokenSettings
+from proxy.settings import SecretSettings, Settings, TlsSettings, TokenSettings
 from thin_client.spark import option_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,9 @@ _OPTIONAL: dict[str, tuple[str, type[BaseModel]]] = {
     "actions": ("actions[].", ActionSettings),
     "filter": ("filter.", FilterSettings),
     "transform": ("transform.", TransformSettings),
+    "push": ("push.", PushSettings),
+    "headers": ("headers[].", HeaderSettings),
+    "secrets": ("secrets[].", SecretSettings),
     "redis": ("redis.", RedisSettings),
 }
 

@@ -66,6 +66,23 @@ async def test_groups_are_added_changed_and_removed(site: Site) -> None:
     assert site.told == ["a"]
 
 
+async def test_groups_that_this_process_cannot_serve_change_nothing() -> None:
+    lanes = Lanes(make_lane, auto_create=False)
+    live = LiveGroups(
+        lanes,
+        changed=lambda _lane: None,
+        give_up=lambda _lane: asyncio.sleep(0),
+        unservable=lambda groups: [
+            f"no room for {group.name}" for group in groups if group.name > "b"
+        ],
+    )
+    live.give(Source.FILE, [group_settings("a")])
+    with pytest.raises(SettingsError, match=r"^no room for c$"):
+        live.give(Source.FILE, [group_settings("b"), group_settings("c")])
+    assert live.groups == {"a": group_settings("a")}
+    await live.close()
+
+
 async def test_the_same_groups_once_more_change_nothing(site: Site) -> None:
     site.live.give(Source.FILE, [group_settings("a")])
     assert not site.live.give(Source.FILE, [group_settings("a")])

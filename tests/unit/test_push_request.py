@@ -48,6 +48,7 @@ def test_json_carries_the_context_and_the_body_as_it_stands() -> None:
     assert orjson.loads(request.body) == {
         "topic": "orders",
         "group": "billing",
+        "queue": "broker-a_3",
         "qid": "broker-a_3#7",
         "offset": 12,
         "key": "k1",
@@ -96,6 +97,7 @@ def test_form_has_the_names_that_receivers_of_ddmq_know() -> None:
         "carrera_source": "RMQ",
         "carrera_token": hashlib.md5(b"k1tokenKey").hexdigest(),
         "carrera_req_cnt": "1",
+        "orderlane_queue": "broker-a_3",
         "orderlane_tag": "paid",
         "orderlane_message_id": "AC1100",
         "orderlane_attempt": "2",

@@ -204,6 +204,9 @@ class OneAtATime:
     def wait_ns(self, now_ns: int) -> int:
         return 0 if self.tokens else max(0, self.again_ns - now_ns)
 
+    def is_slow(self, now_ns: int) -> bool:
+        return False
+
 
 async def test_the_targets_pace_is_kept_and_nothing_waits_in_hand() -> None:
     async with delivering(pace=OneAtATime()) as it:

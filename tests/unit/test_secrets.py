@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import SettingsError
+from proxy.secrets import read_secrets
+from proxy.settings import SecretSettings
+
+
+def test_a_secret_stands_in_the_environment_or_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"\xff a \r\n")
+    settings = [
+        SecretSettings(name="a", environment="A"),
+        SecretSettings(name="b", file=str(tmp_path / "key")),
+    ]
+
+    assert read_secrets(settings, environment={"A": "ü x"}) == {
+        "a": "ü x".encode(),
+        "b": b"\xff a ",
+    }
+
+
+def test_what_is_not_there_is_said_in_a_sentence_each_and_what_is_there_is_not_shown(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "empty").write_text("\n")
+    settings = [
+        SecretSettings(name="a", environment="A"),
+        SecretSettings(name="b", file=str(tmp_path / "none")),
+        SecretSettings(name="c", file=str(tmp_path / "empty")),
+        SecretSettings(name="d", environment="D"),
+    ]
+    with pytest.raises(SettingsError) as caught:
+        read_secrets(settings, environment={"D": "hush"})
+
+    assert str(caught.value).splitlines() == [
+        "secrets: a: the environment variable A is not set",
+        f"secrets: b: cannot read {tmp_path}/none: No such file or directory",
+        f"secrets: c: {tmp_path}/empty is empty",
+    ]
