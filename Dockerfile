@@ -8,7 +8,7 @@ COPY proxy proxy
 COPY thin_client thin_client
 COPY thrift_idl thrift_idl
 RUN python -m venv /opt/orderlane \
-    && /opt/orderlane/bin/python -m pip install --no-cache-dir --constraint constraints.txt ".[server]"
+    && /opt/orderlane/bin/python -m pip install --no-cache-dir --constraint constraints.txt ".[server,redis]"
 
 FROM python:3.11-slim
 # The data of a broker; a volume in earnest.
