@@ -19,6 +19,7 @@ from broker_core.names import Group, QueueName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.configuration import ConfigurationSurface
 from proxy.admin.dead_letters import DeadLetterSurface
+from proxy.admin.groups import GroupSurface
 from proxy.admin.http import AdminHttp
 from proxy.admin.keys import KeySurface
 from proxy.admin.snapshots import groups_view
@@ -39,6 +40,7 @@ from proxy.group_settings import GroupSettings
 from proxy.history.record import History, NullHistory
 from proxy.lanes import Lanes
 from proxy.live.configuration import Configuration
+from proxy.live.group_store import GroupStore
 from proxy.live.settings_file import SettingsFile
 from proxy.metrics import ProxyCollector
 from proxy.secrets import problems_with_secrets, read_secrets
@@ -258,9 +260,13 @@ class Proxy:
         return lane
 
     def _make_configuration(self, file: SettingsFile | None) -> Configuration:
+        stored = self.settings.group_store == "nameserver"
+        store = GroupStore(self._client.key_values) if stored else None
         return Configuration(
             self._lanes,
             file=file,
+            store=store,
+            audit=self._context.audit,
             changed=self._group_changed,
             give_up=self._give_up,
             unservable=partial(problems_with_secrets, secrets=self._secrets),
@@ -300,6 +306,7 @@ class Proxy:
             groups=lambda: groups_view(self._lanes, self._bulk.reading(), self._deliveries.view),
             operations=[
                 *ConfigurationSurface(self._configuration).operations(),
+                *GroupSurface(self._configuration.desk).operations(),
                 *KeySurface(KeyDesk(self._context, self._ownerships)).operations(),
                 *DeadLetterSurface(self._dead_letter_desk).operations(),
             ],

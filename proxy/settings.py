@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -192,6 +192,10 @@ class Settings(SettingsGroup):
     change from one to the next. Empty: nobody is asked."""
     secrets: Annotated[tuple[SecretSettings, ...], AfterValidator(named_once)] = ()
     """Secrets that actions name: what a receiver is shown, and what requests are signed with."""
+    group_store: Literal["none", "nameserver"] = "none"
+    """nameserver: groups are stored at the nameservers as well, where `orderlane groups create` and
+    the HTTP port put them, and all proxies serve them. A group that is in the settings file is as
+    it is there. none: the settings file alone counts."""
     groups: Annotated[tuple[GroupSettings, ...], AfterValidator(named_once)] = ()
     """The consumer groups."""
 

@@ -10,6 +10,7 @@ import structlog
 
 from broker_core.client import administration, pulling, sending
 from broker_core.client.connection_pool import ConnectionPool
+from broker_core.client.key_values import KeyValues
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.results import LockAnswer, PulledRecords, PullResult, SendReceipt
 from broker_core.client.routes import RouteCache
@@ -60,6 +61,8 @@ class BrokerClient:
             on_lost=self._lost,
         )
         self._routes = RouteCache(nameservers, self._pool, timeout_s=request_timeout_s)
+        #: What the nameservers keep for whoever wants it kept.
+        self.key_values = KeyValues(nameservers, self._pool, timeout_s=request_timeout_s)
         self._requests = BrokerRequests(self._pool, self._routes, timeout_s=request_timeout_s)
         self._refresher: asyncio.Task[None] | None = None
 

@@ -186,6 +186,10 @@ class Routes:
 
     # -- values --------------------------------------------------------------------------------
 
+    def all_values(self) -> dict[str, dict[str, str]]:
+        """Return all values, by namespace and name."""
+        return {namespace: dict(values) for namespace, values in self._values.items()}
+
     def put_value(self, namespace: str, key: str, *, value: str) -> None:
         """Keep a value, in memory. Raises InvalidCommand above ``MAX_VALUE_CHARS``."""
         held = self._value_chars - self._weight(namespace, key, self.value(namespace, key))

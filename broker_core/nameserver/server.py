@@ -6,6 +6,7 @@ import asyncio
 import re
 import zlib
 from collections.abc import Iterable
+from pathlib import Path
 
 import structlog
 
@@ -26,6 +27,7 @@ from broker_core.remoting.route_bodies import (
 )
 from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
+from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
 
 _SWEEP_S = 5.0
@@ -37,7 +39,8 @@ _log = structlog.get_logger("nameserver")
 
 
 class NameServer:
-    """Serves 4.9 and 5.x clients and brokers alike. Holds everything in memory.
+    """Serves 4.9 and 5.x clients and brokers alike. Holds everything in memory, but the values that
+    clients put there: those are kept in a file, if there is a folder for it.
 
     Example::
 
@@ -47,11 +50,12 @@ class NameServer:
         await nameserver.close()
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Port 0 takes any free one, see ``address``."""
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, data: Path | None = None) -> None:
+        """Port 0 takes any free one, see ``address``. *data*: folder for ``kvConfig.json``."""
         self.address = f"{host}:{port}"
         self._host, self._port = host, port
         self._routes = Routes()
+        self._table = None if data is None else JsonTable(data / "kvConfig.json")
         self._server = RemotingServer(
             {
                 RequestCode.REGISTER_BROKER: self._register,
@@ -71,7 +75,13 @@ class NameServer:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen; raises OSError with a clear sentence if the address cannot be had."""
+        """Listen; raises OSError with a clear sentence if the address cannot be had, and StoreError
+        if the file of values cannot be read.
+        """
+        if self._table is not None:
+            for namespace, values in self._table.load().get("configTable", {}).items():
+                for key, value in values.items():
+                    self._routes.put_value(namespace, key, value=value)
         self.address = await self._server.listen(self._host, self._port)
         self._sweeper = spawn(self._sweep(), name="drop silent brokers")
 
@@ -162,7 +172,9 @@ class NameServer:
 
     def _put_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = headers.PutKvHeader.from_ext(request.ext)
-        self._routes.put_value(header.namespace, header.key, value=header.value)
+        if self._routes.value(header.namespace, header.key) != header.value:
+            self._routes.put_value(header.namespace, header.key, value=header.value)
+            self._save()
         return request.response()
 
     def _get_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -178,7 +190,20 @@ class NameServer:
     def _delete_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = headers.KvKeyHeader.from_ext(request.ext)
         self._routes.delete_value(header.namespace, header.key)
+        self._save()
         return request.response()
+
+    def _save(self) -> None:
+        """As RocketMQ does, before the answer: values are few, and seldom put."""
+        if self._table is None:
+            return
+        try:
+            self._table.save({"configTable": self._routes.all_values()})
+        except OSError as error:
+            _log.error("value not saved", table=str(self._table.path), reason=str(error))
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"the value was not saved: {error.strerror}"
+            ) from None
 
     def _values(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         namespace = headers.KvNamespaceHeader.from_ext(request.ext).namespace

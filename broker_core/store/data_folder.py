@@ -11,6 +11,8 @@ from broker_core.errors import StoreError
 from broker_core.store.files import sync_file, sync_folder
 
 _FORMAT_LINE = "orderlane-store 1"
+#: Folder inside for the values of a nameserver that runs beside the broker.
+NAMESERVER = "nameserver"
 
 
 class DataFolder:
@@ -61,7 +63,7 @@ class DataFolder:
     def _check_foreign(self) -> None:
         names = {entry.name for entry in self.path.iterdir()}
         # A new volume has lost+found; the others were left by a start that got no further.
-        if names - {"lock", "format.new", "lost+found"} and "format" not in names:
+        if names - {"lock", "format.new", "lost+found", NAMESERVER} and "format" not in names:
             raise StoreError(
                 f"data folder {self.path} holds files of something else"
                 f" ({', '.join(sorted(names)[:3])}); name an empty folder or an orderlane one"

@@ -25,10 +25,18 @@ class SourceView(Answer):
     source: str
 
 
+class StoreView(Answer):
+    """The store of groups: their versions, and the nameservers that do not answer."""
+
+    versions: dict[str, int]
+    unreachable: list[str]
+
+
 class ConfigurationView(Answer):
     """``problems``: a sentence for each thing that is not as somebody wants it."""
 
     file: FileView | None
+    store: StoreView | None
     groups: list[SourceView]
     leaving: list[str]
     problems: list[str]

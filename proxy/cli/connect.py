@@ -46,15 +46,22 @@ def proxy_groups(http: str) -> dict[str, Any]:
 
 
 def ask_proxy(
-    http: str, path: str, *, body: bytes | None = None, timeout_s: float = _TIMEOUT_S
+    http: str,
+    path: str,
+    *,
+    body: bytes | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    method: str | None = None,
 ) -> bytes:
-    """GET *path* from a proxy's HTTP port, or POST *body* to it.
+    """GET *path* from a proxy's HTTP port, or POST *body* to it, or as *method* says.
 
     Raises OrderlaneError in one sentence.
     """
     checked_address(http)
     try:
-        asked = urllib.request.Request(f"http://{http}{path}", data=body, headers=_HEADERS)
+        asked = urllib.request.Request(
+            f"http://{http}{path}", data=body, headers=_HEADERS, method=method
+        )
         with urllib.request.urlopen(asked, timeout=timeout_s) as answer:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:

@@ -50,12 +50,13 @@ def options(
 
 for verb in (
     *(processes.up, processes.nameserver, processes.broker, processes.proxy),
-    *(produce.produce, consume.consume, topics.topics, groups.groups, lag.lag),
+    *(produce.produce, consume.consume, topics.topics, lag.lag),
     *(demo.demo, doctor.doctor, token.token),
 ):
     app.command()(verb)
 app.command("verify-history")(verify_history.verify_history)
 app.add_typer(bench.app, name="bench")
+app.add_typer(groups.app, name="groups")
 app.add_typer(key.app, name="key")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(spark_judging.app, name="spark")

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from broker_core.broker import Broker, BrokerSettings
 from broker_core.nameserver.server import NameServer
+from broker_core.store.data_folder import NAMESERVER
 from proxy.app import Proxy
 from proxy.cli.connect import checked_address
 from proxy.errors import OrderlaneError, SettingsError
@@ -48,9 +49,11 @@ def load_broker_settings(
 
 
 @asynccontextmanager
-async def running_nameserver(address: str) -> AsyncIterator[Addresses]:
-    """A nameserver at *address*. Raises OrderlaneError if it is none, or cannot be had."""
-    server = NameServer(*checked_address(address))
+async def running_nameserver(address: str, *, data: Path | None = None) -> AsyncIterator[Addresses]:
+    """A nameserver at *address*, whose values are kept in the folder *data*. Raises OrderlaneError
+    if it is none, or cannot be had, and StoreError if the values cannot be read.
+    """
+    server = NameServer(*checked_address(address), data=data)
     try:
         await server.start()
     except OSError as error:
@@ -104,7 +107,7 @@ async def running_all(
     file: SettingsFile | None = None,
 ) -> AsyncIterator[Addresses]:
     """All three; broker and proxy use the nameserver at the address *nameserver*."""
-    async with running_nameserver(nameserver) as at:
+    async with running_nameserver(nameserver, data=embedded.data / NAMESERVER) as at:
         use = {"nameserver": (at["nameserver"],)}
         async with (
             running_broker(embedded.model_copy(update=use)) as broker,

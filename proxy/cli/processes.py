@@ -66,12 +66,18 @@ def up(
         serve(running_all(loaded, embedded, writer, nameserver=at, file=file))
 
 
-def nameserver(listen: Listen = DEFAULT_NAMESERVER, history: HistoryOption = None) -> None:
+def nameserver(
+    data: Annotated[
+        Path | None, typer.Option("--data", help="folder for values that are to outlive a restart")
+    ] = None,
+    listen: Listen = DEFAULT_NAMESERVER,
+    history: HistoryOption = None,
+) -> None:
     """Run a nameserver."""
     from proxy.cli.parts import running_nameserver
 
     with closing(open_history(history, "nameserver", parts=("nameserver",))):
-        serve(running_nameserver(listen or DEFAULT_NAMESERVER))
+        serve(running_nameserver(listen or DEFAULT_NAMESERVER, data=data))
 
 
 def broker(

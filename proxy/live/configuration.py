@@ -11,8 +11,12 @@ from proxy.group_lane import GroupLane
 from proxy.group_settings import GroupSettings
 from proxy.lanes import Lanes
 from proxy.live.file_watch import FileWatch
+from proxy.live.group_desk import GroupDesk
+from proxy.live.group_store import GroupStore
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.settings_file import SettingsFile
+from proxy.live.store_watch import StoreWatch
+from proxy.upstream.audit import Audit
 
 
 class Configuration:
@@ -23,6 +27,8 @@ class Configuration:
         lanes: Lanes,
         *,
         file: SettingsFile | None,
+        store: GroupStore | None,
+        audit: Audit,
         changed: Callable[[GroupLane], None],
         give_up: Callable[[GroupLane], Awaitable[None]],
         unservable: Callable[[Iterable[GroupSettings]], Iterable[str]],
@@ -30,6 +36,8 @@ class Configuration:
         self.live = LiveGroups(lanes, changed=changed, give_up=give_up, unservable=unservable)
         self._lanes = lanes
         self._file = None if file is None else FileWatch(file, self.live)
+        self._store = None if store is None else StoreWatch(store, self.live)
+        self.desk = GroupDesk(lanes, self.live, audit, self._store)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, groups: tuple[GroupSettings, ...]) -> None:
@@ -37,6 +45,8 @@ class Configuration:
         self.live.give(Source.FILE, groups)
         if self._file is not None:
             self._tasks.append(spawn(self._file.run(), name="watch the settings file"))
+        if self._store is not None:
+            self._tasks.append(spawn(self._store.run(), name="watch the store of groups"))
 
     async def close(self) -> None:
         """Change nothing any more."""
@@ -58,6 +68,13 @@ class Configuration:
                 "config_refused": state.refusals,
                 "config_bad": bool(state.refused),
             }
+        if self._store is not None:
+            told = self._store.state
+            found[Source.STORE.value] = {
+                "config_applied": told.applied,
+                "config_refused": told.refusals,
+                "config_bad": bool(told.refused or self._store.store.unreadable),
+            }
         return found
 
     def view(self) -> dict[str, Any]:
@@ -73,6 +90,7 @@ class Configuration:
                 "refused": state.refused or None,
                 "restart_needed": state.restart_needed,
             },
+            "store": None if self._store is None else self._store_view(self._store),
             "groups": [
                 {"group": lane.name, "source": self._source(lane.name)}
                 for lane in sorted(self._lanes, key=lambda each: each.name)
@@ -95,7 +113,28 @@ class Configuration:
         if state is not None and state.restart_needed:
             names = ", ".join(state.restart_needed)
             found.append(f"{state.path}: {names} changed: restart the proxy with it")
+        if self._store is not None:
+            found += self._store_problems(self._store)
         return found
+
+    def _store_problems(self, watch: StoreWatch) -> list[str]:
+        store = watch.store
+        return [
+            *(f"the store was refused: {reason}" for reason in watch.state.refused.values()),
+            *(f"group {name} in the store: {why}" for name, why in store.unreadable.items()),
+            *(f"the store is not read at {why}" for why in store.unreachable.values()),
+            *(
+                f"group {name} is in the settings file and in the store: the file's counts"
+                for name in self.live.shadowed()
+            ),
+        ]
+
+    def _store_view(self, watch: StoreWatch) -> dict[str, Any]:
+        known = watch.store.known.items()
+        return {
+            "versions": {name: each.version for name, each in known if each.settings is not None},
+            "unreachable": sorted(watch.store.unreachable),
+        }
 
     def _source(self, group: str) -> str:
         source = self.live.source_of(group)

@@ -1,0 +1,139 @@
+"""What operators ask of groups: look at one, store it, delete it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.names import check_name
+from proxy.core.audit_record import Change
+from proxy.errors import Refused, SettingsError, UnknownName
+from proxy.group_settings import GroupSettings
+from proxy.lanes import Lanes
+from proxy.live.group_store import check_version
+from proxy.live.live_groups import LiveGroups, Source
+from proxy.live.store_watch import StoreWatch
+from proxy.live.stored_group import group_of, stored_form
+from proxy.upstream.audit import Audit
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Who changes a group, why, and from which version on (0: there is none; None: any)."""
+
+    by: str
+    reason: str
+    expect: int | None = None
+    dry_run: bool = False
+
+
+class GroupDesk:
+    """*store* is None where the settings name none."""
+
+    def __init__(
+        self, lanes: Lanes, live: LiveGroups, audit: Audit, store: StoreWatch | None
+    ) -> None:
+        self._lanes = lanes
+        self._live = live
+        self._audit = audit
+        self._watch = store
+
+    def describe(self, group: str) -> dict[str, Any]:
+        """Where *group* comes from, and its settings. Raises UnknownName."""
+        source = self._live.source_of(group)
+        lane = self._lanes.find(group)
+        settings = self._live.groups.get(group) or (None if lane is None else lane.settings)
+        refused = self._refused().get(group)
+        if settings is None and refused is None:
+            raise self._unknown(group)
+        return {
+            "group": group,
+            "source": "clients" if source is None else source.value,
+            "version": self._version(group),
+            "settings": None if settings is None else stored_form(settings),
+            "refused": refused,
+        }
+
+    async def put(self, group: str, settings: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
+        """Store *settings* as those of *group*. Raises SettingsError if they are wrong, Refused if
+        they cannot be stored here, or are not of the version that is expected.
+        """
+        try:
+            check_name("group", group)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+        watch = self._stored_here(group)
+        made = group_of(group, settings)
+        others = [each for each in watch.served if each.name != group]
+        try:
+            self._live.check(Source.STORE, [*others, made])
+        except SettingsError as error:
+            raise Refused("; ".join(str(error).splitlines())) from None
+        return await self._change(watch, group, made, wish)
+
+    async def delete(self, group: str, wish: Wish) -> dict[str, Any]:
+        """Remove *group* from the store. Raises as ``put``, and UnknownName."""
+        watch = self._stored_here(group)
+        await watch.store.refresh()
+        if not self._version(group):
+            raise self._unknown(group)
+        return await self._change(watch, group, None, wish)
+
+    async def _change(
+        self, watch: StoreWatch, group: str, made: GroupSettings | None, wish: Wish
+    ) -> dict[str, Any]:
+        store = watch.store
+        await store.refresh()
+        held = store.known.get(group)
+        check_version(group, held, expect=wish.expect)
+        before = None if held is None else held.settings
+        after = None if made is None else stored_form(made)
+        told = {
+            "group": group,
+            "version": self._version(group),
+            "before": before,
+            "after": after,
+            "changed": before != after and not wish.dry_run,
+        }
+        if wish.dry_run or before == after:
+            return told
+        change = Change(
+            actor=wish.by,
+            verb="groups delete"
+            if made is None
+            else "groups update"
+            if before
+            else "groups create",
+            group=group,
+            reason=wish.reason,
+            before=before,
+            after=after,
+        )
+        async with self._audit.change(change):
+            # What the audit says was before is what is replaced.
+            expect = self._version(group)
+            value = await store.write(group, made, expect=expect, by=wish.by)
+        watch.serve()
+        return {**told, "version": value.version}
+
+    def _stored_here(self, group: str) -> StoreWatch:
+        if self._watch is None:
+            raise Refused(
+                "this proxy has no store for groups: set group_store: nameserver, or change the"
+                " settings file"
+            )
+        if self._live.source_of(group) is Source.FILE:
+            raise Refused(f"group {group} comes from the proxy's settings file: change it there")
+        return self._watch
+
+    def _version(self, group: str) -> int:
+        held = None if self._watch is None else self._watch.store.known.get(group)
+        return 0 if held is None or held.settings is None else held.version
+
+    def _refused(self) -> Mapping[str, str]:
+        return {} if self._watch is None else self._watch.state.refused
+
+    def _unknown(self, group: str) -> UnknownName:
+        known = ", ".join(sorted(lane.name for lane in self._lanes)) or "none yet"
+        return UnknownName(f"there is no group {group!r:.80} here; known groups: {known}")

@@ -1,0 +1,253 @@
+"""Groups at nameservers that do not know each other, forget, and are away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.errors import ConnectionLost
+from proxy.errors import Refused, SettingsError, Unavailable
+from proxy.group_settings import GroupSettings
+from proxy.lanes import Lanes
+from proxy.live.group_store import GroupStore
+from proxy.live.live_groups import LiveGroups, Source
+from proxy.live.store_watch import StoreWatch
+from proxy.live.stored_group import StoredGroup, group_of, newest, stale, stored_form
+from tests.support.lanes import group_settings, make_lane
+
+
+class Nameservers:
+    """Values at two nameservers in memory; ``away`` are those that do not answer."""
+
+    def __init__(self) -> None:
+        self.nameservers = ("one:1", "two:2")
+        self.tables: dict[str, dict[str, str]] = {"one:1": {}, "two:2": {}}
+        self.away: set[str] = set()
+        self.meanwhile: dict[str, StoredGroup] = {}  # what somebody else puts after our next put
+        self.puts = 0
+
+    async def all_of(self, nameserver: str, _namespace: str) -> dict[str, str]:
+        self._check(nameserver)
+        return dict(self.tables[nameserver])
+
+    async def put(self, nameserver: str, _namespace: str, key: str, value: str) -> None:
+        self._check(nameserver)
+        self.puts += 1
+        self.tables[nameserver][key] = value
+        for name, theirs in self.meanwhile.items():
+            self.tables[nameserver][name] = theirs.encode()
+
+    def _check(self, nameserver: str) -> None:
+        if nameserver in self.away:
+            raise ConnectionLost(f"{nameserver} does not answer")
+
+
+def store(at: Nameservers) -> GroupStore:
+    return GroupStore(at)  # type: ignore[arg-type]
+
+
+BILLING = group_settings("billing")
+
+
+async def test_a_group_is_stored_everywhere_and_read_by_others() -> None:
+    at = Nameservers()
+    written = await store(at).write("billing", BILLING, expect=0, by="me")
+    assert written.version == 1
+    assert at.tables["one:1"] == at.tables["two:2"] == {"billing": written.encode()}
+    other = store(at)
+    await other.refresh()
+    assert other.known == {"billing": written}
+    assert group_of("billing", written.settings or {}) == BILLING
+
+
+@pytest.mark.parametrize(
+    ("expect", "sentence"),
+    [
+        (0, "group billing has version 2, and none is expected"),
+        (1, "group billing has version 2, and version 1 is expected"),
+        (None, ""),
+        (2, ""),
+    ],
+)
+async def test_a_write_is_refused_unless_the_version_is_as_expected(
+    expect: int | None, sentence: str
+) -> None:
+    at = Nameservers()
+    here = store(at)
+    await here.write("billing", BILLING, expect=None, by="")
+    await here.write("billing", BILLING, expect=1, by="")
+    if not sentence:
+        assert (await here.write("billing", None, expect=expect, by="")).version == 3
+        return
+    puts = at.puts
+    with pytest.raises(Refused, match=sentence):
+        await here.write("billing", None, expect=expect, by="")
+    assert at.puts == puts
+
+
+async def test_what_a_nameserver_missed_is_put_there_when_it_is_back() -> None:
+    at = Nameservers()
+    at.away = {"two:2"}
+    here = store(at)
+    written = await here.write("billing", BILLING, expect=None, by="")
+    assert list(here.unreachable) == ["two:2"]
+    at.away = set()
+    await here.refresh()
+    assert at.tables["two:2"] == {"billing": written.encode()}
+    assert not here.unreachable
+
+
+async def test_nameservers_that_forget_delete_nothing() -> None:
+    """The embedded one without a folder has nothing after a restart."""
+    at = Nameservers()
+    here = store(at)
+    written = await here.write("billing", BILLING, expect=None, by="")
+    at.tables = {"one:1": {}, "two:2": {}}
+    await here.refresh()
+    assert here.known == {"billing": written}
+    assert at.tables["one:1"] == at.tables["two:2"] == {"billing": written.encode()}
+
+
+async def test_a_deletion_is_not_undone_by_a_nameserver_that_was_away() -> None:
+    at = Nameservers()
+    here = store(at)
+    await here.write("billing", BILLING, expect=None, by="")
+    at.away = {"two:2"}
+    await here.write("billing", None, expect=1, by="")
+    at.away = set()
+    other = store(at)
+    await other.refresh()
+    assert other.known["billing"].settings is None
+    assert at.tables["two:2"] == at.tables["one:1"]
+    again = await other.write("billing", BILLING, expect=0, by="")
+    assert again.version == 3, "above that of the deletion"
+
+
+async def test_without_a_nameserver_nothing_is_changed() -> None:
+    at = Nameservers()
+    at.away = {"one:1", "two:2"}
+    with pytest.raises(Unavailable, match="no nameserver answers, so nothing was changed"):
+        await store(at).write("billing", BILLING, expect=None, by="")
+
+
+async def test_of_two_who_write_at_the_same_moment_one_is_told() -> None:
+    at = Nameservers()
+    theirs = StoredGroup(1, {"topics": [{"name": "zzz"}]}, 1 << 60)
+    at.meanwhile = {"billing": theirs}
+    here = store(at)
+    with pytest.raises(Refused, match="at the same moment"):
+        await here.write("billing", BILLING, expect=0, by="")
+    assert here.known["billing"] == theirs
+
+
+# ---- pure ---------------------------------------------------------------------------------------
+
+names = st.sampled_from("ab")
+values = st.builds(
+    StoredGroup,
+    st.integers(1, 3),
+    st.none() | st.dictionaries(st.text(max_size=2), st.integers(0, 9), max_size=2),
+    st.integers(0, 3),
+)
+tables = st.lists(st.dictionaries(names, values.map(StoredGroup.encode)), max_size=3)
+
+
+@given(tables, st.dictionaries(names, values))
+def test_in_whatever_order_it_is_read_the_same_counts(
+    some: list[dict[str, str]], known: dict[str, StoredGroup]
+) -> None:
+    right, unreadable = newest(some, known)
+    assert not unreadable
+    step = dict(known)
+    for table in reversed(some):
+        step, _ = newest([table], step)
+    assert step == right
+    for table in some:
+        mended = {**table, **dict(stale(table, right))}
+        assert {name: StoredGroup.decode(text) for name, text in mended.items()} == right
+
+
+@given(values)
+def test_what_is_stored_is_read_back(value: StoredGroup) -> None:
+    assert StoredGroup.decode(value.encode()) == value
+
+
+@given(st.text() | st.recursive(
+    st.none() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(
+        st.sampled_from(["version", "settings", "written_ms", "x"]), inner, max_size=4
+    ),
+).map(str))  # fmt: skip
+def test_anything_else_is_no_group(text: str) -> None:
+    found, unreadable = newest([{"a": text}], {})
+    assert not found
+    assert "no settings of a group" in unreadable["a"]
+
+
+def test_wrong_settings_are_refused_in_a_sentence_each() -> None:
+    with pytest.raises(SettingsError) as error:
+        group_of("billing", {"topics": [{"name": "orders", "tag": "x"}], "max_leased_jobs": 0})
+    assert [line.partition(":")[0] for line in str(error.value).splitlines()] == [
+        "group billing"
+    ] * 2
+    assert "did you mean tags?" in str(error.value)
+
+
+def test_what_is_stored_is_what_was_said_and_no_default() -> None:
+    made = group_of("billing", {"topics": [{"name": "orders", "order_key": "KEY"}]})
+    assert stored_form(made) == {"topics": [{"name": "orders", "order_key": "KEY"}]}
+
+
+# ---- to the lanes -------------------------------------------------------------------------------
+
+
+async def _nothing(_: Any) -> None:
+    return
+
+
+class Watch:
+    """A store that is read, and the lanes behind it."""
+
+    def __init__(self) -> None:
+        self.at = Nameservers()
+        self.lanes = Lanes(make_lane)
+        self.live = LiveGroups(self.lanes, changed=lambda _: None, give_up=_nothing)
+        self.watch = StoreWatch(store(self.at), self.live)
+
+    async def put(self, name: str, version: int, settings: Any) -> None:
+        """Somebody stores it; then it is read."""
+        self.at.tables["one:1"][name] = StoredGroup(version, settings).encode()
+        await self.watch.look()
+
+    def served(self) -> dict[str, GroupSettings]:
+        return {lane.name: lane.settings for lane in self.lanes}
+
+
+async def test_a_wrong_group_of_the_store_keeps_what_it_had_and_holds_up_no_other() -> None:
+    here = Watch()
+    good, other = stored_form(BILLING), stored_form(group_settings("other"))
+    await here.put("billing", 1, good)
+    await here.put("billing", 2, {"topics": []})
+    await here.put("other", 1, other)
+    assert here.served() == {"billing": BILLING, "other": group_settings("other")}
+    assert "should not be empty" in here.watch.state.refused["billing"]
+    assert here.watch.state.refusals == 1, "told once"
+    await here.put("billing", 3, None)
+    assert here.watch.state.refused == {}
+    assert here.live.groups.keys() == {"other"}
+
+
+async def test_what_was_refused_for_what_is_served_is_served_after_it() -> None:
+    here = Watch()
+    keyed, by_queue = group_settings("billing"), group_settings("billing", order_key="QID")
+    here.live.give(Source.FILE, [keyed])
+    here.live.give(Source.FILE, [])
+    await here.put("billing", 1, stored_form(keyed))
+    await here.put("billing", 2, stored_form(by_queue))
+    assert "order key cannot change" in here.watch.state.refused["billing"]
+    await here.put("other", 1, stored_form(group_settings("other")))
+    assert here.live.groups["billing"] == keyed
+    assert here.watch.state.refusals == 1
