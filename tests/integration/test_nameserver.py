@@ -275,3 +275,24 @@ async def test_a_missing_field_and_an_unknown_code_are_said_clearly(client: Clie
     assert (answer.code, answer.remark) == (1, "header field topic is missing: expected a text")
     answer = await client.ask(4711)
     assert (answer.code, answer.remark) == (3, " request type 4711 not supported")
+
+
+async def test_values_outlive_a_restart_where_there_is_a_folder(tmp_path: Path) -> None:
+    """In the file that RocketMQ's own nameserver has, too."""
+    for number in range(2):
+        server = NameServer(data=tmp_path / "values")
+        await server.start()
+        client = Client(server.address)
+        try:
+            if not number:
+                for key in ("kept", "gone"):
+                    put = PutKvHeader(namespace="n", key=key, value="1")
+                    await client.ask(RequestCode.PUT_KV_CONFIG, put.to_ext())
+                gone = KvKeyHeader(namespace="n", key="gone")
+                await client.ask(RequestCode.DELETE_KV_CONFIG, gone.to_ext())
+            namespace = KvNamespaceHeader(namespace="n").to_ext()
+            found = await client.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace)
+            assert table_from_json(found.body) == {"kept": "1"}
+        finally:
+            await client.pool.close()
+            await server.close()

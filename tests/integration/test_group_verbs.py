@@ -1,0 +1,101 @@
+"""``orderlane groups`` by its words, against a gateway that keeps groups at its nameserver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.command_line import CommandLine, command_line
+from tests.support.processes import Children
+
+SETTINGS = {
+    "group_store": "nameserver",
+    "groups": [{"name": "fixed", "topics": [{"name": "orders"}]}],
+}
+BILLING = {"topics": [{"name": "orders", "order_key": "KEY"}]}
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The HTTP port of a gateway."""
+    folder = tmp_path_factory.mktemp("groups")
+    (folder / "settings.yaml").write_text(yaml.safe_dump(SETTINGS))
+    names = ("thrift", "http", "nameserver", "broker")
+    ports = [part for name in names for part in (f"--{name}-port", 0)]
+    with Children(folder) as children:
+        up = children.start("up", "--data", "data", "--settings", "settings.yaml", *ports)
+        yield up.ready()["http"]
+
+
+@pytest.fixture
+def orderlane(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    with command_line(monkeypatch, capsys) as run:
+        yield run
+
+
+def test_a_group_is_created_shown_changed_and_deleted(
+    orderlane: CommandLine, http: str, tmp_path: Path
+) -> None:
+    (tmp_path / "billing.yaml").write_text(yaml.safe_dump({"name": "x", **BILLING}))
+    where, why = ("--http", http), ("--reason", "a test")
+    file = ("--file", tmp_path / "billing.yaml")
+    created = orderlane("groups", "create", "billing", *file, *why, *where, "-o", "json")
+    assert (created.code, [row["version"] for row in created.json]) == (0, [1])
+    shown = orderlane("groups", "describe", "billing", *where)
+    assert (shown.code, shown.err) == (0, "group billing: from store, version 1\n")
+    assert yaml.safe_load(shown.out) == BILLING
+    changes = ("--set", "max_leased_jobs=7", "--set", "orders.tags=paid || open")
+    tried = orderlane("groups", "update", "billing", *changes, "--dry-run", *why, *where)
+    assert (tried.code, "paid || open" in tried.out) == (0, True)
+    changed = orderlane("groups", "update", "billing", *changes, *why, *where, "-o", "json")
+    assert (changed.code, [row["version"] for row in changed.json]) == (0, [2])
+    found = orderlane("groups", "describe", "billing", *where, "-o", "json").json
+    assert found["settings"] == {
+        "max_leased_jobs": 7,
+        "topics": [{"name": "orders", "order_key": "KEY", "tags": "paid || open"}],
+    }
+    listed = orderlane("groups", *where, "-o", "json").json
+    assert listed == orderlane("groups", "ls", *where, "-o", "json").json
+    assert {row["group"] for row in listed} == {"fixed", "billing"}
+    back = orderlane("groups", "update", "billing", "--set", "max_leased_jobs=null", *why, *where)
+    assert back.code == 0
+    gone = orderlane("groups", "delete", "billing", *why, *where, "-o", "json")
+    assert (gone.code, [row["after"] for row in gone.json]) == (0, [None])
+    assert "there is no group 'billing'" in orderlane.problem(
+        "groups", "describe", "billing", *where
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("create new --file good.yaml", "add --reason"),
+        ("create new --file none.yaml --reason x", "none.yaml: cannot be read"),
+        ("create new --file list.yaml --reason x", "should be the settings of one group"),
+        ("create new --file wrong.yaml --reason x", "did you mean topics?"),
+        ("create fixed --file good.yaml --reason x", "comes from the proxy's settings file"),
+        ("update fixed --set max_leased_jobs=1 --reason x", "is not in the store"),
+        ("update nobody --set max_leased_jobs=1 --reason x", "there is no group 'nobody'"),
+        ("update fixed --reason x", "either --file FILE or --set"),
+        ("delete nobody --reason x", "there is no group 'nobody'"),
+        ("delete nobody", "add --reason"),
+        ("describe nobody", "there is no group 'nobody'"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_sentence(
+    orderlane: CommandLine,
+    http: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: str,
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("good", BILLING), ("list", []), ("wrong", {"topic": []})):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    assert sentence in orderlane.problem("groups", *arguments.split(), "--http", http)

@@ -1,0 +1,141 @@
+"""Groups in the nameservers' store: served by all proxies, changed under load, never forgotten."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from broker_core.names import Group
+from broker_core.nameserver.server import NameServer
+from proxy.app import Addresses, Proxy
+from proxy.live import store_watch
+from tests.support.consumers import consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+
+KEYS = [f"k{number % 40}" for number in range(300)]
+
+
+async def call(
+    addresses: Addresses, method: str, path: str, body: dict[str, Any] | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Status and answer."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, f"http://{addresses.http}{path}", json=body) as answer,
+    ):
+        return answer.status, orjson.loads(await answer.read())
+
+
+def settings_of(gateway: Gateway, **others: Any) -> dict[str, Any]:
+    """Settings of the gateway's group, with others of its topic."""
+    return {"topics": [{"name": gateway.topic, "order_key": "KEY", **others}]}
+
+
+def limit(proxy: Proxy, group: Group) -> int | None:
+    """The group's batches at *proxy*; None if it does not serve it."""
+    lane = proxy.lanes.find(group)
+    return None if lane is None else lane.settings.topics[0].max_pull_batch
+
+
+async def test_a_stored_group_is_served_changed_and_removed_by_all_proxies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through one proxy, seen by the other; with one of the nameservers away for a while."""
+    monkeypatch.setattr(store_watch, "_LOOK_S", 0.1)
+    async with (
+        AsyncExitStack() as stack,
+        run_gateway(tmp_path, queues=4, groups=[], group_store="nameserver") as gateway,
+    ):
+        second = NameServer(data=tmp_path / "second")
+        await second.start()
+        stack.push_async_callback(second.close)
+        both = f"{gateway.cluster.nameserver},{second.address}"
+        one, at_one = await gateway.start_proxy(nameserver=both)
+        two, at_two = await gateway.start_proxy(nameserver=both)
+        path = f"/api/groups/{gateway.group}"
+        asked = {"settings": settings_of(gateway), "reason": "a test", "expect": 0}
+        status, answer = await call(at_one, "PUT", path, asked)
+        assert (status, answer["version"], answer["changed"]) == (200, 1, True)
+        assert limit(one, gateway.group) == 256, "at once where it was asked for"
+        await eventually(lambda: limit(two, gateway.group) == 256, within_s=30)
+
+        async with (
+            consuming(gateway, at_one.thrift, "one"),
+            consuming(gateway, at_two.thrift, "two"),
+        ):
+            await gateway.send(KEYS)
+            await second.close()
+            asked = {"settings": settings_of(gateway, max_pull_batch=9), "reason": "slower"}
+            status, answer = await call(at_two, "PUT", path, {**asked, "expect": 1})
+            assert (status, answer["version"]) == (200, 2)
+            await eventually(lambda: limit(one, gateway.group) == 9, within_s=30)
+            status, answer = await call(at_one, "PUT", path, {**asked, "expect": 1})
+            assert (status, "has version 2" in answer["error"]) == (409, True)
+            await gateway.send(KEYS)
+            await eventually(gateway.all_finished, within_s=60)
+        report = gateway.verify()
+        assert (report.violations, report.counts.duplicates) == ({}, 0)
+
+        # The second nameserver comes back with what it had, and is told what it missed.
+        host, _, port = second.address.rpartition(":")
+        second = NameServer(host, int(port), data=tmp_path / "second")
+        await second.start()
+        stack.push_async_callback(second.close)
+        stored = second._routes.values
+        await eventually(
+            lambda: '"version":2' in stored("ORDERLANE_GROUPS")[gateway.group], within_s=30
+        )
+
+        status, answer = await call(at_one, "DELETE", f"{path}?reason=over&expect=2")
+        assert (status, answer["version"], answer["after"]) == (200, 3, None)
+        await eventually(lambda: limit(one, gateway.group) is None, within_s=60)
+        await eventually(lambda: limit(two, gateway.group) is None, within_s=60)
+        assert (await call(at_two, "GET", path))[0] == 404
+        verbs = [(each["verb"], each["reason"]) for each in gateway.events("audit")]
+        assert sorted(verbs) == [
+            ("groups create", "a test"),
+            ("groups delete", "over"),
+            ("groups update", "slower"),
+        ]
+
+
+async def test_what_cannot_be_stored_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, queues=1, group_store="nameserver") as gateway:
+        _, at = await gateway.start_proxy()
+        good = {"settings": settings_of(gateway), "reason": "a test"}
+        wrong = {**good, "settings": {"topics": [{"name": "orders", "tag": "x"}]}}
+
+        async def refused(method: str, group: str, body: dict[str, Any] | None) -> tuple[int, str]:
+            status, answer = await call(at, method, f"/api/groups/{group}", body)
+            return status, answer.get("error", "")
+
+        status, sentence = await refused("PUT", gateway.group, good)
+        assert (status, "comes from the proxy's settings file" in sentence) == (409, True)
+        status, sentence = await refused("PUT", "other", wrong)
+        assert (status, "did you mean tags?" in sentence) == (400, True)
+        status, sentence = await refused("PUT", "other", {**good, "reason": ""})
+        assert (status, "reason" in sentence) == (400, True)
+        status, sentence = await refused("PUT", "a%20b", good)
+        assert (status, "group" in sentence) == (400, True)
+        status, sentence = await refused("PUT", "other", {**good, "expect": 4})
+        assert (status, "version 4 is expected" in sentence) == (409, True)
+        assert (await refused("DELETE", "other?reason=x", None))[0] == 404
+        status, answer = await call(at, "PUT", "/api/groups/other", {**good, "dry_run": True})
+        assert (status, answer["changed"], answer["version"]) == (200, False, 0)
+        assert gateway.events("audit") == [], "nothing was changed"
+
+
+async def test_a_proxy_without_a_store_says_so(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, queues=1) as gateway:
+        _, at = await gateway.start_proxy()
+        body = {"settings": settings_of(gateway), "reason": "a test"}
+        status, answer = await call(at, "PUT", "/api/groups/other", body)
+        assert (status, "set group_store: nameserver" in answer["error"]) == (409, True)
+        status, answer = await call(at, "GET", f"/api/groups/{gateway.group}")
+        assert (status, answer["source"], answer["version"]) == (200, "file", 0)
