@@ -14,7 +14,7 @@ from proxy.core.effects import Effects, Nack, Skip
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.order_key import key_text
-from proxy.core.parked_copy import ORIGIN_OFFSET
+from proxy.core.parked_copy import origin_of
 from proxy.core.pull_buffer import Lease
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import MS, OnExhausted
@@ -41,7 +41,7 @@ class LaneHistory:
                 {
                     **self._place(batch.pipeline),
                     **_delivery(lease),
-                    **_origin(batch.pipeline, lease),
+                    **_origin_of(batch.pipeline, lease),
                     "at_ns": at_ns,
                 }
                 for batch in batches
@@ -73,7 +73,6 @@ class LaneHistory:
         """Ends of leases and jobs; *nacks* are among the verdicts that led to them at *at_ns*."""
         if not self.history.enabled:
             return
-        orders = {job.offset: {"order": key_text(job.key)} for job in effects.parked}
         self._ended(pipeline, "expire", effects.expired)
         self._ended(pipeline, "unsent", effects.unsent)
         wishes = {nack.lease_id: nack.retry_after_ms for nack in nacks}
@@ -93,23 +92,41 @@ class LaneHistory:
         )
         self._verdict(pipeline, "defer", effects.released)
         self._record(pipeline, "ack_fenced", [{"lease": number} for number in effects.fenced])
+        self._finished(pipeline, effects, at_ns=at_ns)
+        self._actions_failed(pipeline, effects, at_ns=at_ns)
+        for key in effects.stopped:
+            self.parking(pipeline.origin, "redrive", key, state="stopped", by="failure policy")
+
+    def _finished(self, pipeline: QueuePipeline, effects: Effects, *, at_ns: int) -> None:
+        how: dict[int, dict[str, object]] = {
+            job.offset: {"order": key_text(job.key)} for job in effects.parked
+        }
+        how |= {offset: _skip(skip) for offset, skip in effects.skips.items()}
+        for offset, each in effects.filtered_by.items():
+            how[offset] = {"by": each.by, **_origin(pipeline, each.origin)}
         decided = {"at_ns": at_ns} if at_ns else {}  # the process may stand still before it says so
         self._record(
             pipeline,
             "finish",
             [
-                {
-                    "offset": offset,
-                    "outcome": outcome.value,
-                    **orders.get(offset, {}),
-                    **_skip(effects.skips.get(offset)),
-                    **decided,
-                }
+                {"offset": offset, "outcome": outcome.value, **how.get(offset, {}), **decided}
                 for offset, outcome in effects.finished
             ],
         )
-        for key in effects.stopped:
-            self.parking(pipeline.origin, "redrive", key, state="stopped", by="failure policy")
+
+    def _actions_failed(self, pipeline: QueuePipeline, effects: Effects, *, at_ns: int) -> None:
+        failed = [
+            {
+                "offset": each.offset,
+                "order": key_text(each.key),
+                "attempt": each.attempt,
+                "reason": each.reason,
+                **_origin(pipeline, each.origin),
+                "at_ns": at_ns,
+            }
+            for each in effects.failed_actions
+        ]
+        self._record(pipeline, "act_fail", failed)
 
     def period(self, pipeline: QueuePipeline, event: str, **fields: object) -> None:
         """A period of ownership begins, is to end, or ended."""
@@ -206,6 +223,7 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
         "retry_ms": list(rules.retry.intervals_ms),
         "max_deliveries": rules.retry.max_deliveries if exhausts else None,
         "max_jobs": rules.max_jobs,
+        "filters": rules.filters,
     }
 
 
@@ -213,9 +231,7 @@ def _named(lease: Lease) -> dict[str, object]:
     return {"lease": lease.lease_id, "offset": lease.job.offset}
 
 
-def _skip(skip: Skip | None) -> dict[str, object]:
-    if skip is None:
-        return {}
+def _skip(skip: Skip) -> dict[str, object]:
     origin = {} if skip.origin is None else {"origin_offset": skip.origin}
     return {"order": key_text(skip.key), "audit": skip.audit, **origin}
 
@@ -234,8 +250,11 @@ def _delivery(lease: Lease) -> dict[str, object]:
     }
 
 
-def _origin(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
+def _origin_of(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
+    message = lease.job.message
+    return {} if message is None else _origin(pipeline, origin_of(message)[0])
+
+
+def _origin(pipeline: QueuePipeline, offset: int) -> dict[str, object]:
     """Of a parked copy: where its message stands."""
-    if pipeline.origin is pipeline or lease.job.message is None:
-        return {}
-    return {"origin_offset": int(lease.job.message.properties[ORIGIN_OFFSET])}
+    return {} if pipeline.origin is pipeline else {"origin_offset": offset}

@@ -12,7 +12,7 @@ the pull ends with what it has, and the lane looks again a moment later.
 from __future__ import annotations
 
 from proxy.actions.pipeline import Dropped, Failed, Passed
-from proxy.core.effects import Effects, FailedAction, Nack
+from proxy.core.effects import Effects, FailedAction, Filtered, Nack
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
 
@@ -41,15 +41,17 @@ class Unreported:
         effects, self._effects = self._effects, None
         return effects
 
-    def ended(self, job: Job, acted: Dropped | Failed) -> tuple[Effects, Nack | None]:
+    def ended(
+        self, job: Job, acted: Dropped | Failed, *, origin: int
+    ) -> tuple[Effects, Nack | None]:
         """Actions ended the hand-out of *job*: where to note what that leads to, and how it failed,
         which counts as a hand-out; None if it was filtered.
         """
         effects = self._effects = self._effects or Effects()
         if isinstance(acted, Dropped):
-            effects.filtered_by[job.offset] = acted.by
+            effects.filtered_by[job.offset] = Filtered(acted.by, origin)
             return effects, None
         job.attempts += 1
-        failed = FailedAction(job.offset, job.key, job.attempts, acted.reason)
+        failed = FailedAction(job.offset, origin, job.key, job.attempts, acted.reason)
         effects.failed_actions.append(failed)
         return effects, Nack(LeaseId(0), reason=acted.reason)

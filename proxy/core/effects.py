@@ -35,9 +35,12 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class FailedAction:
-    """An action failed on a job that was about to be handed out: its hand-out number *attempt*."""
+    """An action failed on a job that was about to be handed out: its hand-out number *attempt*.
+    *origin* is where the message itself stands, for a parked copy.
+    """
 
     offset: int
+    origin: int
     key: bytes | None
     attempt: int
     reason: str
@@ -52,6 +55,14 @@ class Skip:
     audit: str
     key: bytes
     origin: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """The rule *by* ended a job: ``tags``, ``shadow traffic``, ``action 1``; *origin* as above."""
+
+    by: str
+    origin: int
 
 
 @dataclass(slots=True)
@@ -75,7 +86,7 @@ class Effects:
     refills: list[Refill] = field(default_factory=list)
     skips: dict[int, Skip] = field(default_factory=dict)  # of those that finished so, by offset
     missing_keys: int = 0
-    filtered_by: dict[int, str] = field(default_factory=dict)  # by offset: "tags", "action 1"
+    filtered_by: dict[int, Filtered] = field(default_factory=dict)  # by offset
     failed_actions: list[FailedAction] = field(default_factory=list)
     parked: list[Job] = field(default_factory=list)
     stopped: list[bytes] = field(default_factory=list)  # keys whose redrive failed

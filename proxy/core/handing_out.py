@@ -132,7 +132,7 @@ class HandingOut:
         raise NotImplementedError
 
     def _ended_by_action(self, job: Job, acted: Dropped | Failed, *, now_ns: int) -> None:
-        effects, failure = self._unreported.ended(job, acted)
+        effects, failure = self._unreported.ended(job, acted, origin=self._subject(job).offset)
         if failure is None:
             self._finish(job, Outcome.FILTERED, effects)
         else:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from broker_core.names import QueueName
 from broker_core.remoting.message import StoredMessage
 from proxy.actions.document import Subject
-from proxy.core.effects import Effects, Outcome, PipelineStatistics
+from proxy.core.effects import Effects, Filtered, Outcome, PipelineStatistics
 from proxy.core.flow_window import Budget, FlowWindow
 from proxy.core.ids import Epoch, qid_text
 from proxy.core.job_chains import Job, JobState
@@ -158,7 +158,7 @@ class QueuePipeline(KeyActs):
                 self.jobs.pass_over(offset)
             elif (rule := self.rules.unwanted(message)) is not None:
                 self.jobs.pass_over(offset)
-                effects.filtered_by[offset] = rule
+                effects.filtered_by[offset] = Filtered(rule, offset)
                 effects.finished.append((offset, Outcome.FILTERED))
             else:
                 self._admit(message, effects)

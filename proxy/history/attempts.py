@@ -19,6 +19,7 @@ class Unfinished:
     origin: int | None = None  # a copy's: where the message itself stands
     allowed: int = 0  # hand-outs, of rules that held before
     base: int = 0  # what the owner must have known at the beginning of its period
+    failed_action: bool = False  # under the rules that hold
     out_ns: list[int] = field(default_factory=list)  # when, in this period
 
     def begin_anew(self) -> None:

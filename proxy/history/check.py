@@ -76,6 +76,7 @@ class HistoryChecker:
             "record": lambda event: self._lane(event).record(event),
             "window": lambda event: self._lane(event).window(event),
             "deliver": self._deliver,
+            "act_fail": lambda event: self._lane(event).action_failed(event),
             "replay": lambda event: self._lane(event).replay(event),
             "handle_start": self._handle_start,
             "handle_end": lambda event: self._lane(event).handlings.end(event),

@@ -111,14 +111,45 @@ class Deliveries:
 
     def deliver(self, event: Event) -> None:
         """A job was handed out."""
-        offset, order, t_ns = event["offset"], event["order"], event["t_ns"]
-        slot: Slot = offset if order is None else order
-        flags = self._facts.flags.get(offset)
-        self._judge_again(offset, flags)
-        head = self.leases.grant(event, slot)
+        offset, order = event["offset"], event["order"]
+        self._judge_again(offset, self._facts.flags.get(offset))
+        head = self.leases.grant(event, offset if order is None else order)
+        together: set[int] = set()
         if order is not None:
             run = event.get("run")
             together = self.leases.ahead(order, event["lease"] if run is None else run)
+        message = self._goes_out(event, head=head, together=together)
+        if message.failed_action:
+            self._facts.violation(
+                "D2", f"offset {offset} was handed out although an action had failed on it"
+            )
+
+    def action_failed(self, event: Event) -> None:
+        """An action failed on a job that was about to be handed out: a hand-out that failed."""
+        offset, order = event["offset"], event["order"]
+        self._judge_again(offset, self._facts.flags.get(offset))
+        slot: Slot = offset if order is None else order
+        if (other := self.leases.any_of(slot)) is not None:
+            self._facts.violation(
+                "O3",
+                f"{name_of(slot)}: an action looked at offset {offset} while lease {other.number}"
+                f" (offset {other.offset}) was alive",
+            )
+        message = self._goes_out(event, head=True, together=set())
+        message.failed_action = True
+        self._retry(offset, slot, event)
+
+    def acts_anew(self) -> None:
+        """Other rules may hold: what an action failed on may pass it now. O(unfinished)."""
+        for message in self._unfinished.values():
+            message.failed_action = False
+
+    def _goes_out(self, event: Event, *, head: bool, together: set[int]) -> Unfinished:
+        """A hand-out that counts, behind those *together* with it in its run."""
+        offset, order, t_ns = event["offset"], event["order"], event["t_ns"]
+        slot: Slot = offset if order is None else order
+        flags = self._facts.flags.get(offset)
+        if order is not None:
             self._judge_order(offset, order, flags, together)
         message = self._unfinished.get(offset)
         if message is None:
@@ -145,6 +176,7 @@ class Deliveries:
         )
         self.duplicates += bool(flags & FINISHED)
         self._facts.flags.add(offset, DELIVERED)
+        return message
 
     def _judge_again(self, offset: int, flags: int) -> None:
         """It may have finished, and its owner may have had to know."""
@@ -192,6 +224,8 @@ class Deliveries:
         """A job came to its end."""
         offset, outcome, t_ns = event["offset"], event["outcome"], event["t_ns"]
         self._judge_outcome(offset, outcome)
+        if outcome == "filtered":
+            self._judge_filter(offset, event.get("by"))
         if (closed := self._close(offset)) is not None:
             message, out_ns = closed
             if (lease := self.leases.at(offset)) is not None:
@@ -235,6 +269,20 @@ class Deliveries:
                 facts.violation("D2", f"offset {offset} finished without an accepted ack")
             self._acked.discard(offset)
 
+    def _judge_filter(self, offset: int, by: str | None) -> None:
+        """D2 unless the rule *by*, where that is known, is one of the group's by which messages are
+        filtered; an action that failed on a message filters it not.
+        """
+        rules, message = self._facts.rules.filters, self._unfinished.get(offset)
+        if by is not None and rules is not None and by not in rules:
+            self._facts.violation(
+                "D2", f"offset {offset} was filtered by {by}, which is no filter of its group"
+            )
+        elif message is not None and message.failed_action:
+            self._facts.violation(
+                "D2", f"offset {offset} was filtered although an action had failed on it"
+            )
+
     def ack_ok(self, event: Event) -> None:
         """A verdict was accepted."""
         offset, number, outcome = event["offset"], event["lease"], event["outcome"]
@@ -248,16 +296,17 @@ class Deliveries:
         elif outcome == "defer":
             self._free(lease, event["t_ns"])
         elif outcome == "retry":
-            self._failed(lease, event)
+            self._retry(lease.offset, lease.slot, event)
 
-    def _failed(self, lease: Lease, event: Event) -> None:
-        message, intervals = self._unfinished.get(lease.offset), self._facts.rules.retry_ms
+    def _retry(self, offset: int, slot: Slot, event: Event) -> None:
+        """The message there failed: it is due after an interval."""
+        message, intervals = self._unfinished.get(offset), self._facts.rules.retry_ms
         delay_ms = event.get("after_ms")
         if delay_ms is None and message is not None and intervals:
             delay_ms = intervals[min(max(message.shown, 1), len(intervals)) - 1]
         if delay_ms is not None:
             decided_ns = event.get("at_ns") or event["t_ns"]
-            self.progress.retry_at(lease.offset, lease.slot, decided_ns + delay_ms * 1_000_000)
+            self.progress.retry_at(offset, slot, decided_ns + delay_ms * 1_000_000)
 
     def expire(self, event: Event) -> None:
         """A lease ended without its client's doing."""

@@ -95,6 +95,7 @@ class Rules:
     retry_ms: tuple[int, ...] = ()
     max_deliveries: int | None = None
     max_jobs: int | None = None
+    filters: frozenset[str] | None = None
 
     @property
     def known(self) -> bool:
@@ -111,6 +112,7 @@ class Rules:
             tuple(event.get("retry_ms") or ()),
             event.get("max_deliveries"),
             event.get("max_jobs"),
+            None if event.get("filters") is None else frozenset(event["filters"]),
         )
 
 

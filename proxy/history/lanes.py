@@ -56,6 +56,11 @@ class Lane:
         self._answers.handed_out(event, self.facts, self.deliveries.leases)
         self.deliveries.deliver(event)
 
+    def action_failed(self, event: Event) -> None:
+        """An action failed on a job that was about to be handed out."""
+        if not self.ownership.fenced(event):
+            self.deliveries.action_failed(event)
+
     def replay(self, event: Event) -> None:
         """A lease was given once more to the pull that got it."""
         self._answers.replayed(event, self.facts, self.deliveries.leases)
@@ -69,8 +74,9 @@ class Lane:
             slot = None if message is None else message.slot
             again = self.facts.done(event["offset"])
             self.parking.finished(event, slot if isinstance(slot, str) else None, again=again)
-        elif message is not None:
-            self._origin.parking.copy_finished(message.origin)
+        else:
+            origin = None if message is None else message.origin
+            self._origin.parking.copy_finished(event.get("origin_offset", origin))
         self.ownership.finish(event)
 
     def lease(self, event: Event) -> None:

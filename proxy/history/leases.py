@@ -42,6 +42,10 @@ class Leases:
         """Offsets of *slot* in hand in the same run."""
         return {each.offset for each in self._of.get(slot, {}).values() if each.run == run}
 
+    def any_of(self, slot: Slot) -> Lease | None:
+        """One of the live leases of *slot*; None without any."""
+        return next(iter(self._of.get(slot, {}).values()), None)
+
     def grant(self, event: Event, slot: Slot) -> bool:
         """A lease began; False if it goes on with a run that another one began."""
         number, offset, run = event["lease"], event["offset"], event.get("run")

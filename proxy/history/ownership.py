@@ -61,6 +61,7 @@ class Ownership:
             facts.jobs_before = max(facts.jobs_before, event.get("jobs", 0))
             self._deliveries.rules_changed()
         facts.rules = rules
+        self._deliveries.acts_anew()
         if facts.site is not None:
             facts.site.max_leased = event.get("max_leased")
 

@@ -47,7 +47,7 @@ RATED = frozenset({"rate", "own+", "own-", "deliver"})
 _LANES = frozenset(
     {
         *("own+", "own-", "drain", "record", "window", "deliver", "replay", "handle_start"),
-        "rules",
+        *("rules", "act_fail"),
         *("handle_end", "finish", "commit", "park", "unpark", "redrive"),
         *("ack_ok", "expire", "unsent", "extend"),
     }

@@ -197,6 +197,23 @@ async def _limited(world: World) -> None:
     await world.finished()
 
 
+async def _acting(world: World) -> None:
+    """Keys that are dropped, on which an action fails, and that also their clients fail on."""
+    staff = _Staff(world)
+    left = await world.start_proxy("left")
+    staff.hire(left, 3)
+    world.send("dropped", "broken", "torn", "dropped", "broken", "torn")
+    await _load(world, messages=60)
+    right = await world.start_proxy("right")
+    staff.hire(right, 3)
+    world.send("dropped", "broken", "torn", "torn")
+    await _load(world, messages=60)
+    left.kill()
+    world.send("dropped", "broken", "torn")
+    await _load(world, messages=60, every_s=0.15)
+    await world.finished()
+
+
 async def _until(holds: Callable[[], bool], *, within_s: int = 60) -> None:
     """Wait for it; a bug may keep it from ever coming."""
     for _ in range(within_s * 5):
@@ -222,4 +239,16 @@ parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 
 limited = Scenario("limited", _limited, {"max_rate": 6})
 """A rate limit holds a load up, while proxies come and one is killed."""
 
-SCENARIOS = (everyday, short, handed_over, cut_off, stuck, burst, parked, limited)
+acting = Scenario(
+    "acting",
+    _acting,
+    {
+        "actions": [
+            {"filter": {"where": "key != 'dropped' && (key != 'broken' || key)"}},
+            {"transform": {"to": "key != 'torn' && text || `null`"}},
+        ]
+    },
+)
+"""Actions drop a key, and fail on two others; a proxy is killed meanwhile."""
+
+SCENARIOS = (everyday, short, handed_over, cut_off, stuck, burst, parked, limited, acting)

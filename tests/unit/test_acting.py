@@ -10,7 +10,7 @@ import pytest
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.acting import BYTES_OF_WORK, MAX_WORK
-from proxy.core.effects import Effects, FailedAction, Outcome
+from proxy.core.effects import Effects, FailedAction, Filtered, Outcome
 from proxy.core.group_buffer import GroupBuffer, PullWish
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
@@ -77,7 +77,7 @@ def test_what_a_filter_drops_finishes_and_its_key_goes_on() -> None:
     assert offsets(lease(here)) == [2]
     effects = acted(here)
     assert effects.finished == [(0, Outcome.FILTERED), (1, Outcome.FILTERED)]
-    assert effects.filtered_by == {0: "action 1", 1: "action 1"}
+    assert effects.filtered_by == {n: Filtered("action 1", n) for n in (0, 1)}
     assert (here.committable, effects.failed_actions) == (2, [])
 
 
@@ -117,11 +117,11 @@ def test_a_failed_action_is_a_failed_hand_out() -> None:
     here = pipeline(rules, messages=[sent(0, wanted=1), sent(1)])
     reason = "action 1 (filter) gave a number, neither true nor false"
     assert lease(here) == []
-    assert acted(here).failed_actions == [FailedAction(0, b"a", 1, reason)]
+    assert acted(here).failed_actions == [FailedAction(0, 0, b"a", 1, reason)]
     assert (here.attempts, here.next_due_ns(0)) == ({0: 1}, 10 * MS)
     assert here.on_time(now_ns=10 * MS) == Effects()
     assert lease(here, now_ns=10 * MS) == [], "its key waits with it"
-    assert acted(here).failed_actions == [FailedAction(0, b"a", 2, reason)]
+    assert acted(here).failed_actions == [FailedAction(0, 0, b"a", 2, reason)]
     assert (here.next_due_ns(10 * MS), here.committable) == (30 * MS, 0)
 
 
@@ -209,11 +209,11 @@ def test_parked_messages_pass_the_actions_when_they_are_redriven() -> None:
     twin.settle(acked=[first.lease_id], now_ns=0)
     (third,) = lease(twin)
     assert third.body == b'[12,"broker-a_0"]'
-    assert acted(twin).finished == [(1, Outcome.FILTERED)]
+    assert acted(twin).filtered_by == {1: Filtered("action 1", 11)}
     twin.settle(acked=[third.lease_id], now_ns=0)
     assert lease(twin) == []
     effects = acted(twin)
-    assert (effects.stopped, effects.failed_actions[0].offset) == ([b"a"], 3)
+    assert (effects.stopped, effects.failed_actions[0].origin) == ([b"a"], 13)
     assert (list(twin.redriven), twin.committable) == ([], 3), "it waits where it stands"
 
 
@@ -279,7 +279,7 @@ def test_shadow_traffic_ends_when_it_is_read(setting: str, kept: list[int]) -> N
     messages = [sent(n, f"k{n}", isPressureTraffic=flag) for n, flag in enumerate(flags)]
     effects = here.on_messages(messages, next_offset=4)
     assert offsets(lease(here)) == kept
-    dropped = {n: "shadow traffic" for n in range(4) if n not in kept}
+    dropped = {n: Filtered("shadow traffic", n) for n in range(4) if n not in kept}
     assert effects.filtered_by == dropped
     assert here.rules.filters == (["shadow traffic"] if dropped else [])
 
