@@ -12,8 +12,8 @@ from itertools import chain
 from typing import Any, ClassVar
 from unittest.mock import patch
 
-from proxy.actions.pipeline import Actions, Dropped, Failed
-from proxy.core.acting import PASSED, Unreported
+from proxy.actions.pipeline import Actions
+from proxy.core.acting import Unreported
 from proxy.core.effects import Outcome
 from proxy.core.flow_window import FlowWindow
 from proxy.core.handing_out import HandingOut
@@ -30,6 +30,7 @@ from proxy.downstream.replays import Replays
 from proxy.upstream.committer import Committer
 from proxy.upstream.owned_queue import OwnedQueue
 from proxy.upstream.ownership_log import OwnershipLog
+from tests.mutants import action_bugs
 from tests.mutants.clients import Worker
 from tests.mutants.scenarios import (
     Scenario,
@@ -191,31 +192,6 @@ def _expiry_is_free(original: Any, buffer: PullBuffer, now_ns: int) -> Any:
     return ended
 
 
-# ---- actions ------------------------------------------------------------------------------------
-
-
-def _error_is_a_no(original: Any, actions: Actions, subject: Any) -> Any:
-    outcome = original(actions, subject)
-    return Dropped(outcome.reason.partition(" (")[0]) if isinstance(outcome, Failed) else outcome
-
-
-def _error_is_a_success(original: Any, jobs: HandingOut, job: Any, acted: Any, **how: Any) -> None:
-    if isinstance(acted, Failed):
-        jobs._finish(job, Outcome.OK, jobs._unreported.ended(job, Dropped(""), origin=0)[0])
-    else:
-        original(jobs, job, acted, **how)
-
-
-def _as_it_is_the_second_time(original: Any, jobs: HandingOut, job: Any) -> Any:
-    return PASSED if job.attempts else original(jobs, job)
-
-
-def _error_is_free(original: Any, unreported: Any, job: Any, acted: Any, **how: Any) -> Any:
-    ended = original(unreported, job, acted, **how)
-    job.attempts -= ended[1] is not None
-    return ended
-
-
 # ---- parked keys --------------------------------------------------------------------------------
 
 
@@ -358,17 +334,17 @@ MUTANTS = (
     Mutant("D2", "an expired lease counts as an ack",
            _method(QueuePipeline, "on_time", _expiry_finishes)),
     Mutant("D2", "a transform that fails drops its message",
-           _method(Actions, "run", _error_is_a_no), acting),
+           _method(Actions, "run", action_bugs.error_is_a_no), acting),
     Mutant("D2", "an action that fails is a success, as in DDMQ",
-           _method(HandingOut, "_ended_by_action", _error_is_a_success), acting),
+           _method(HandingOut, "_ended_by_action", action_bugs.error_is_a_success), acting),
     Mutant("D2", "what an action failed on is handed out as it is",
-           _method(HandingOut, "_act", _as_it_is_the_second_time), acting),
+           _method(HandingOut, "_act", action_bugs.as_it_is_the_second_time), acting),
     Mutant("D3", "a dead letter is told as acked as well",
            _method(QueuePipeline, "dead_lettered", _told_twice)),
     Mutant("D3b", "an expired hand-out does not count",
            _method(PullBuffer, "expired", _expiry_is_free)),
     Mutant("D3b", "a hand-out on which an action fails does not count",
-           _method(Unreported, "ended", _error_is_free), acting),
+           _method(Unreported, "ended", action_bugs.error_is_free), acting),
     Mutant("D4", "a new owner passes over the ownership records",
            _method(OwnershipLog, "last", _knows_nothing)),
     Mutant("D5", "a hand-over neither commits nor records",

@@ -1,0 +1,32 @@
+"""Bugs of actions, each in the place of a method that it gets as its first argument."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.actions.pipeline import Actions, Dropped, Failed
+from proxy.core.acting import PASSED
+from proxy.core.effects import Outcome
+from proxy.core.handing_out import HandingOut
+
+
+def error_is_a_no(original: Any, actions: Actions, subject: Any) -> Any:
+    outcome = original(actions, subject)
+    return Dropped(outcome.reason.partition(" (")[0]) if isinstance(outcome, Failed) else outcome
+
+
+def error_is_a_success(original: Any, jobs: HandingOut, job: Any, acted: Any, **how: Any) -> None:
+    if isinstance(acted, Failed):
+        jobs._finish(job, Outcome.OK, jobs._unreported.ended(job, Dropped(""), origin=0)[0])
+    else:
+        original(jobs, job, acted, **how)
+
+
+def as_it_is_the_second_time(original: Any, jobs: HandingOut, job: Any) -> Any:
+    return PASSED if job.attempts else original(jobs, job)
+
+
+def error_is_free(original: Any, unreported: Any, job: Any, acted: Any, **how: Any) -> Any:
+    ended = original(unreported, job, acted, **how)
+    job.attempts -= ended[1] is not None
+    return ended
