@@ -63,7 +63,13 @@ class HistoryChecker:
         self._events = self._deliveries = self._handled = self._broker_starts = 0
         self._brokers: set[str] = set()  # nodes with a running broker
         self._commits_fenced = True  # Apache RocketMQ takes those of former owners, too
-        self._actions: dict[str, Callable[[Event], None]] = {
+        self._actions = self._judges()
+
+    def _judges(self) -> dict[str, Callable[[Event], None]]:
+        """Who is told of an event, by its name."""
+        leases = ("ack_ok", "expire", "unsent", "extend")
+        return {
+            **dict.fromkeys(leases, lambda event: self._lane(event).lease(event)),
             "send": self._sends.send,
             "send_ok": self._sends.send_ok,
             "send_info": self._sends.send_info,
@@ -91,8 +97,6 @@ class HistoryChecker:
             "start": self._start,
             "stop": lambda event: self._brokers.discard(event["node"]),
         }
-        leases = ("ack_ok", "expire", "unsent", "extend")
-        self._actions |= dict.fromkeys(leases, lambda event: self._lane(event).lease(event))
 
     def on_event(self, event: Event) -> None:
         """Judge one event, pass over unknown ones. Raises HistoryError if a field is wrong."""
