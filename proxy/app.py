@@ -29,7 +29,7 @@ from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.downstream.bulk_service import BulkService
 from proxy.downstream.consumer_service import ConsumerService
-from proxy.downstream.deliverers import make_deliverer
+from proxy.downstream.deliverers import make_deliverer, undeliverable
 from proxy.downstream.gate import Gate
 from proxy.downstream.producer_service import ProducerService
 from proxy.downstream.self_delivery import OpenConnections, SelfDelivery
@@ -43,7 +43,7 @@ from proxy.live.configuration import Configuration
 from proxy.live.group_store import GroupStore
 from proxy.live.settings_file import SettingsFile
 from proxy.metrics import ProxyCollector
-from proxy.secrets import problems_with_secrets, read_secrets
+from proxy.secrets import read_secrets
 from proxy.setting_types import at_port, host_port
 from proxy.settings import Settings
 from proxy.tls import server_context
@@ -87,7 +87,7 @@ class Proxy:
         """*file* is where *settings* came from: its groups are read again when it changes."""
         self.settings = settings
         self._secrets = read_secrets(settings.secrets)
-        if problems := list(problems_with_secrets(settings.groups, secrets=self._secrets)):
+        if problems := list(undeliverable(settings.groups, secrets=self._secrets)):
             raise SettingsError("\n".join(problems))
         self._history = history or NullHistory()
         self._client = BrokerClient(
@@ -269,7 +269,7 @@ class Proxy:
             audit=self._context.audit,
             changed=self._group_changed,
             give_up=self._give_up,
-            unservable=partial(problems_with_secrets, secrets=self._secrets),
+            unservable=partial(undeliverable, secrets=self._secrets),
         )
 
     def _group_changed(self, lane: GroupLane) -> None:

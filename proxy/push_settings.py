@@ -126,6 +126,9 @@ class PushSettings(DeliverySettings):
     of the topic's messages wait so long."""
     max_answer_bytes: Annotated[int, Field(strict=True, ge=0, le=16_777_216)] = 65_536
     """What is read of an answer. A longer one is a failure with answer: errno."""
+    ca_file: Annotated[str, Field(min_length=1)] | None = None
+    """File in PEM with the authorities of the receivers' certificates (https), read when the push
+    begins; null: the system's."""
     callback_hosts: Annotated[
         tuple[Annotated[str, AfterValidator(check_allowed_host)], ...], Field(max_length=1000)
     ] = ()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from proxy.errors import SettingsError
-from proxy.group_settings import GroupSettings
-from proxy.push_settings import push_rules_of
 from proxy.settings import SecretSettings
 
 
@@ -29,20 +27,6 @@ def read_secrets(
     if problems:
         raise SettingsError("\n".join(problems))
     return secrets
-
-
-def problems_with_secrets(
-    groups: Iterable[GroupSettings], *, secrets: Mapping[str, bytes]
-) -> Iterator[str]:
-    """A sentence for each topic of *groups* whose push cannot do with *secrets*."""
-    for group in groups:
-        for topic in group.topics:
-            for action in topic.actions:
-                try:
-                    if action.push is not None:
-                        push_rules_of(action.push, secrets)
-                except ValueError as error:
-                    yield f"group {group.name}, topic {topic.name}: its push: {error}"
 
 
 def _read(settings: SecretSettings, environment: Mapping[str, str]) -> bytes:

@@ -1,4 +1,4 @@
-"""The TLS side of the Thrift port."""
+"""The TLS side of the Thrift port, and of requests that the proxy makes."""
 
 from __future__ import annotations
 
@@ -35,6 +35,18 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
             ) from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def client_context(ca_file: str | None) -> ssl.SSLContext:
+    """What a request needs whose server is to be of an authority in *ca_file*, or (None) of one
+    that the system trusts. Raises ValueError in words that follow the file's name.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except ssl.SSLError as error:  # an OSError, too
+        raise ValueError(f"holds no certificate in PEM: {_why(error)}") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
 
 
 def _check_readable(name: str, path: str | None) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from ssl import SSLContext
 
 from broker_core.names import Group, Topic
 from proxy.delivery_settings import DeliverySettings
 from proxy.downstream.deliverer import Deliverer
 from proxy.downstream.http_push import HttpPush
+from proxy.group_settings import GroupSettings
 from proxy.push_settings import PushSettings, answer_rules_of, push_rules_of
 from proxy.redis_settings import RedisSettings
+from proxy.tls import client_context
 
 
 def make_deliverer(
@@ -23,9 +26,33 @@ def make_deliverer(
             timeout_s=settings.timeout_s,
             concurrency=settings.concurrency,
             max_rate=settings.max_rate,
+            tls=_trust(settings),
         )
     if isinstance(settings, RedisSettings):
         from proxy.downstream.redis_sink import RedisSink  # an extra, of whoever wants it
 
         return RedisSink(settings)
     raise TypeError(f"{group} {topic}: no deliverer for an action {settings.kind}")
+
+
+def undeliverable(
+    groups: Iterable[GroupSettings], *, secrets: Mapping[str, bytes]
+) -> Iterator[str]:
+    """A sentence for each topic of *groups* whose deliverer cannot be made by this process."""
+    for group in groups:
+        for topic in group.topics:
+            if isinstance(topic.delivery, PushSettings):
+                try:
+                    push_rules_of(topic.delivery, secrets)
+                    _trust(topic.delivery)
+                except ValueError as error:
+                    yield f"group {group.name}, topic {topic.name}: its push: {error}"
+
+
+def _trust(settings: PushSettings) -> SSLContext | None:
+    if settings.ca_file is None:
+        return None
+    try:
+        return client_context(settings.ca_file)
+    except ValueError as error:
+        raise ValueError(f"its ca_file {settings.ca_file} {error}") from None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import ssl
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -46,12 +47,15 @@ class HttpPush:
         timeout_s: float,
         concurrency: int,
         max_rate: float | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """*tls* None: receivers' certificates are of authorities that the system trusts."""
         self.pace = PushPace(max_rate)
         self._rules = rules
         self._answers = answers
         self._timeout_s = timeout_s
         self._concurrency = concurrency
+        self._tls = tls
         self._pauses = {url.origin: TargetPause() for url in rules.urls}
         self._session: aiohttp.ClientSession | None = None
 
@@ -171,7 +175,9 @@ class HttpPush:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=self._concurrency, keepalive_timeout=_KEEPALIVE_S
+                    limit=self._concurrency,
+                    keepalive_timeout=_KEEPALIVE_S,
+                    ssl=True if self._tls is None else self._tls,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={

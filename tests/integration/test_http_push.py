@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from broker_core.names import Group, Topic
 from proxy.downstream.deliverer import ACKED, Delivery, TargetDown, Verdict
 from proxy.downstream.http_push import HttpPush
 from proxy.push_settings import PushSettings, answer_rules_of, push_rules_of
+from proxy.tls import client_context
 from tests.support.eventually import eventually
 from tests.support.receiver import (
     Receiver,
@@ -72,6 +74,7 @@ async def push(receiver: Receiver) -> AsyncIterator[MakePush]:
                 timeout_s=settings.timeout_s,
                 concurrency=settings.concurrency,
                 max_rate=settings.max_rate,
+                tls=None if settings.ca_file is None else client_context(settings.ca_file),
             )
             stack.push_async_callback(made.close)
             return made
@@ -255,19 +258,21 @@ async def test_a_retry_goes_to_the_next_url(receiver: Receiver, push: MakePush) 
         assert [each.headers["Orderlane-Attempt"] for each in other.received] == ["2", "4"]
 
 
-async def test_https_needs_a_certificate_that_is_trusted(push: MakePush) -> None:
+async def test_https_needs_a_certificate_that_is_trusted(push: MakePush, tmp_path: Path) -> None:
+    """By the system, or by the settings; and it has to be that of the host."""
     authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
-
-    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    trusted = {"ca_file": str(tmp_path / "ca.pem")}
+    async with running_receiver(tls=context) as receiver:
+        url = f"https://localhost:{receiver.port}/"
         with pytest.raises(TargetDown, match="certificate verify failed"):
-            await push(f"https://localhost:{port}/").deliver(DELIVERY)
+            await push(url).deliver(DELIVERY)
+        with pytest.raises(TargetDown, match="certificate verify failed: IP address mismatch"):
+            await push(f"https://127.0.0.1:{receiver.port}/", **trusted).deliver(DELIVERY)
+        assert receiver.received == []
+        assert await push(url, **trusted).deliver(DELIVERY) == ACKED
 
 
 async def test_a_receiver_may_ask_for_a_wait_for_fewer_requests_and_for_none(

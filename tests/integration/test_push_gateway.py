@@ -322,16 +322,26 @@ async def dead_letters(gateway: Gateway) -> list[StoredMessage]:
     return list(pulled.messages)
 
 
-def test_a_push_that_names_a_secret_that_is_not_there_ends_the_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("push", "sentence"),
+    [
+        ("sign_with: [key]", "names 'key', which is not among the proxy's secrets"),
+        ("ca_file: /none", "its ca_file /none cannot be read: No such file or directory"),
+        ("ca_file: /etc/passwd", "its ca_file /etc/passwd holds no certificate in PEM"),
+    ],
+)
+def test_a_push_that_this_process_cannot_make_ends_the_start(
+    tmp_path: Path, push: str, sentence: str
+) -> None:
     (tmp_path / "orderlane.yaml").write_text(
-        """
+        f"""
         groups:
           - name: billing
             topics:
               - name: orders
-                actions: [{push: {urls: ["http://receiver/"], sign_with: [key]}}]
+                actions: [{{push: {{urls: ["http://receiver/"], {push}}}}}]
         """
     )
     settings = load_settings(tmp_path / "orderlane.yaml", environment={})
-    with pytest.raises(SettingsError, match="group billing, topic orders: its push: names 'key'"):
+    with pytest.raises(SettingsError, match=f"^group billing, topic orders: its push: {sentence}"):
         Proxy(settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -79,10 +80,10 @@ class Receiver:
 
 @asynccontextmanager
 async def running_receiver(
-    port: int = 0, receiver: Receiver | None = None
+    port: int = 0, *, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Receiver]:
     """A receiver that listens on *port* (0: any free one) until the end of the block."""
-    receiver = receiver or Receiver()
+    receiver = Receiver()
     application = web.Application(client_max_size=1 << 26)
     application.router.add_route("*", "/{path:.*}", receiver.handle)
     runner = web.AppRunner(
@@ -90,7 +91,7 @@ async def running_receiver(
     )
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
         receiver.port = runner.addresses[0][1]
         yield receiver
     finally:
