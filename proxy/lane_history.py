@@ -227,6 +227,11 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
     }
 
 
+def paused_in_history(pipeline: QueuePipeline) -> dict[str, object]:
+    """What is paused when an ownership period begins, for its ``own+``; null: all of the queue."""
+    return {"paused": [key_text(key) for key in pipeline.paused]} if pipeline.paused else {}
+
+
 def _named(lease: Lease) -> dict[str, object]:
     return {"lease": lease.lease_id, "offset": lease.job.offset}
 

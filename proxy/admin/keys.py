@@ -1,14 +1,26 @@
-"""What operators do with single keys: which are parked, park, redrive, stop."""
+"""What operators do with single keys: look at them, pause, skip, retry, park, redrive."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from proxy.admin.operations import LOOKS, OWNED, Actor, Answer, Asked, Call, Operation, get, post
-from proxy.upstream.key_desk import KeyDesk
+from proxy.admin.operations import (
+    LOOKS,
+    OWNED,
+    Actor,
+    Answer,
+    Asked,
+    Call,
+    ChangeBody,
+    Operation,
+    Reason,
+    get,
+    post,
+)
+from proxy.upstream.key_desk import KeyDesk, KeyWish
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 #: Messages a second: less is none at all, more is no limit at all.
@@ -20,16 +32,59 @@ Rate = Annotated[
     Field(description=f"messages a second, from {_LEAST} to {_MOST:,}, or 0 for no limit"),
 ]
 DryRun = Annotated[bool, Field(description="true or false: only count, change nothing")]
+Key = Annotated[str, Field(description="the order key, a text", max_length=65536)]
+Queue = Annotated[
+    str | None,
+    Field(description="the queue that is meant, such as broker-a_0", max_length=255),
+]
 
 
-class KeyBody(Asked):
+class KeyBody(ChangeBody):
     """Which key."""
 
-    key: Annotated[str, Field(description="the order key, a text", max_length=65536)]
-    by: Actor = None
-    reason: Annotated[str, Field(description="why, for logs and histories", max_length=1000)] = ""
-    dry_run: DryRun = False
+    key: Key
+
+
+class QueuedKeyBody(KeyBody):
+    """Which key, and of which queue if it has messages in several."""
+
+    queue: Queue = None
+
+
+class SkipBody(QueuedKeyBody):
+    """Which message."""
+
+    offset: Annotated[
+        int | None,
+        Field(description="where the key's first message has to stand, or none is skipped", ge=0),
+    ] = None
+
+
+class RetryBody(QueuedKeyBody):
+    """Which key, and how its hand-outs are counted."""
+
+    anew: Annotated[bool, Field(description="true or false: hand-outs so far count no longer")] = (
+        False
+    )
+
+
+class RedriveKeyBody(Asked):
+    """Which key, and how fast."""
+
+    key: Key
+    queue: Queue = None
     rate: Rate = 0.0
+    dry_run: DryRun = False
+    reason: Reason | None = None
+    by: Actor = None
+
+    @model_validator(mode="after")
+    def _has_reason(self) -> RedriveKeyBody:
+        if self.reason is None and not self.dry_run:
+            raise ValueError(
+                "reason is missing: it should be one line that says why, for the audit topic"
+            )
+        return self
 
 
 class ParkedKeyView(Answer):
@@ -46,6 +101,49 @@ class ParkedKeyView(Answer):
     redriven_by: str
 
 
+class KeyRow(Answer):
+    """A key of a queue. ``offset`` is its first unfinished message (among the parked copies, if it
+    is parked), ``age_ms`` since that was stored, ``backlog`` all of them, ``copies`` those parked,
+    ``spilled`` those held as offsets alone; ``overdue``: leased for longer than one lease.
+    """
+
+    key: str
+    topic: str
+    queue: str
+    state: str
+    paused: bool
+    offset: int | None
+    age_ms: int | None
+    backlog: int
+    copies: int
+    spilled: int
+    attempts: int
+    holder: str | None
+    lease: int | None
+    lease_ends_ms: int | None
+    overdue: bool
+    retry_ms: int | None
+    last_error: str
+    by: str
+    reason: str
+    not_copied: int
+    redriven_by: str
+
+
+class PauseView(Answer):
+    """Where it is paused or resumed now: the queues that this proxy owns. ``owners`` are where the
+    proxies can be asked that own others; nobody owns those in ``unowned``.
+    """
+
+    group: str
+    topic: str | None
+    key: str | None
+    paused: bool
+    queues: list[str]
+    owners: list[str]
+    unowned: list[str]
+
+
 class KeySurface:
     """``GET …/keys/parked``, and ``POST …/keys/VERB`` with an object that names the key."""
 
@@ -54,41 +152,44 @@ class KeySurface:
 
     def operations(self) -> list[Operation]:
         """What it serves."""
+        parked = get(
+            f"{_PLACE}/parked",
+            "The parked keys of the queues that this proxy owns.",
+            self._parked,
+            answer=list[ParkedKeyView],
+            errors=LOOKS,
+        )
+        desk = self._desk
         return [
-            get(
-                f"{_PLACE}/parked",
-                "The parked keys of the queues that this proxy owns.",
-                self._parked,
-                answer=list[ParkedKeyView],
-                errors=LOOKS,
-            ),
-            self._verb("park", "Park a key: its messages wait in the parked topic, in order."),
-            self._verb("redrive", "Hand out what is parked of a key, in order."),
-            self._verb("stop", "Redrive a key no longer: the rest of it stays parked."),
+            parked,
+            self._verb("park", KeyBody, "Park a key: its messages wait in the parked topic."),
+            self._verb("redrive", RedriveKeyBody, "Hand out what is parked of a key, in order."),
+            self._verb("stop", QueuedKeyBody, "Redrive a key no longer: the rest stays parked."),
+            self._verb("skip", SkipBody, "Give up the first message of a key."),
+            self._verb("retry", RetryBody, "Hand the first message of a key out at once."),
+            self._everywhere("pause", desk.pause, "Hand nothing of a key out, in any queue."),
+            self._everywhere("resume", desk.resume, "Hand a paused key out again."),
         ]
 
-    def _verb(self, verb: str, summary: str) -> Operation:
-        return post(
-            f"{_PLACE}/{verb}",
-            summary,
-            partial(self._act, verb),
-            body=KeyBody,
-            answer=ParkedKeyView,
-            errors=OWNED,
-        )
+    def _verb(self, verb: str, body: type[Asked], summary: str) -> Operation:
+        act = partial(self._act, verb)
+        return post(f"{_PLACE}/{verb}", summary, act, body=body, answer=KeyRow, errors=OWNED)
+
+    def _everywhere(self, verb: str, do: Any, summary: str) -> Operation:
+        act = partial(self._pause, do)
+        return post(f"{_PLACE}/{verb}", summary, act, body=KeyBody, answer=PauseView, errors=OWNED)
 
     async def _parked(self, call: Call) -> list[dict[str, Any]]:
         return self._desk.parked(call.path["group"], call.path["topic"])
 
     async def _act(self, verb: str, call: Call) -> dict[str, Any]:
+        asked = call.body.model_dump(exclude={"by", "reason"})
+        wish = KeyWish(**asked, by=call.by, reason=call.body.reason or "")
+        return await self._desk.act(call.path["group"], call.path["topic"], verb, wish)
+
+    async def _pause(self, do: Any, call: Call) -> dict[str, Any]:
         asked: KeyBody = call.body
-        return await self._desk.act(
-            call.path["group"],
-            call.path["topic"],
-            verb,
-            asked.key,
-            by=call.by,
-            reason=asked.reason,
-            dry_run=asked.dry_run,
-            rate=asked.rate,
+        done: dict[str, Any] = await do(
+            call.path["group"], call.path["topic"], asked.key, by=call.by, reason=asked.reason
         )
+        return done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import urllib.error
 import urllib.request
@@ -19,6 +20,8 @@ from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.setting_types import host_port
 
 _TIMEOUT_S = 3.0
+#: What changes something is put on record first, and the brokers may have to make a topic for it.
+CHANGE_TIMEOUT_S = 30.0
 _HEADERS = {"Content-Type": "application/json"}
 
 
@@ -75,6 +78,43 @@ def ask_proxy(
         raise OrderlaneError(
             f"no proxy answers at http://{http}{path} ({reason}): is it running, is --http right?"
         ) from None
+
+
+def change_at_all(http: str, path: str, body: bytes) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """POST *body* to a proxy, and to all that its answer says own other queues of what it is about.
+
+    Their answers by address, and sentences of those that failed. Raises OrderlaneError if all did.
+    """
+    done: dict[str, dict[str, Any]] = {}
+    failed: list[str] = []
+    left, asked = [http], set()
+    while left:
+        address = left.pop(0)
+        asked.add(address)
+        try:
+            answer = ask_proxy(address, path, body=body, timeout_s=CHANGE_TIMEOUT_S)
+        except OwnedElsewhere as elsewhere:
+            owners = list(elsewhere.addresses)
+            if not owners:
+                failed.append(str(elsewhere))
+        except OrderlaneError as error:
+            failed.append(str(error))
+            continue
+        else:
+            done[address] = orjson.loads(answer)
+            owners = done[address]["owners"]
+        left += [each for each in owners if each not in asked and each not in left]
+    if not done:
+        raise OrderlaneError("\n".join(failed))
+    return done, failed
+
+
+def actor() -> str:
+    """Who asks, for the audit."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an id without a name
+        return f"user {os.getuid()}"
 
 
 def _sentence(answer: bytes) -> str:

@@ -1,4 +1,4 @@
-"""``orderlane key``: which keys are parked; park one, redrive it, stop that."""
+"""``orderlane key``: what is done to one key: pause, resume, skip, retry, park, redrive."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from urllib.parse import quote
 import orjson
 import typer
 
-from proxy.cli.connect import ask_proxy, proxy_groups
+from proxy.cli.connect import CHANGE_TIMEOUT_S, actor, ask_proxy, change_at_all, proxy_groups
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 from proxy.errors import OrderlaneError, OwnedElsewhere
 
-app = typer.Typer(no_args_is_help=True, help="Keys of a group: which are parked, and what to do.")
+app = typer.Typer(no_args_is_help=True, help="One key of a group, and what to do with it.")
 
-_COLUMNS = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason")
+_PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason")
+_COLUMNS = (
+    *("key", "queue", "state", "offset", "age_ms", "backlog", "copies", "attempts", "holder"),
+    *("retry_ms", "last_error", "by", "reason"),
+)
 
 Topic = Annotated[str | None, typer.Option(help="the topic, if the group has more than one")]
-Reason = Annotated[str, typer.Option(help="why, for logs and histories")]
+Queue = Annotated[str | None, typer.Option(help="the queue that is meant, as broker-a_0")]
+Reason = Annotated[str, typer.Option(help="why, for the audit")]
 Rate = Annotated[float, typer.Option(help="messages a second at most; 0: no limit")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only count what is parked")]
 
@@ -32,15 +37,15 @@ def parked(
 ) -> None:
     """List the parked keys of the queues that the proxy owns."""
     rows = orjson.loads(ask_proxy(http, f"{_place(http, group, topic)}/parked"))
-    print_rows(rows, columns=_COLUMNS, output=output)
+    print_rows(rows, columns=_PARKED, output=output)
 
 
 @app.command("park")
 def park(
     group: str,
     key: str,
+    reason: Reason,
     topic: Topic = None,
-    reason: Reason = "",
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -52,35 +57,129 @@ def park(
 def redrive(
     group: str,
     key: str,
+    reason: Annotated[str | None, typer.Option(help="why, for the audit")] = None,
     topic: Topic = None,
+    queue: Queue = None,
     dry_run: DryRun = False,
     rate: Rate = 0.0,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Hand out what is parked of a key, in order; then it goes on as any other."""
-    _act(http, group, topic, "redrive", output, key=key, dry_run=dry_run, rate=rate)
+    asked = {"key": key, "reason": reason, "queue": queue, "dry_run": dry_run, "rate": rate}
+    _act(http, group, topic, "redrive", output, **asked)
 
 
 @app.command("stop")
 def stop(
     group: str,
     key: str,
+    reason: Reason,
     topic: Topic = None,
+    queue: Queue = None,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Redrive a key no longer: the rest of it stays parked."""
-    _act(http, group, topic, "stop", output, key=key)
+    _act(http, group, topic, "stop", output, key=key, reason=reason, queue=queue)
+
+
+@app.command("skip")
+def skip(
+    group: str,
+    key: str,
+    reason: Reason,
+    offset: Annotated[
+        int | None, typer.Option(help="only if the key's first message stands there", min=0)
+    ] = None,
+    topic: Topic = None,
+    queue: Queue = None,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Give up the first unfinished message of a key; the key goes on behind it.
+
+    Not while a client has it: pause the key and wait, or revoke the lease.
+    """
+    asked = {"key": key, "reason": reason, "offset": offset, "queue": queue}
+    _act(http, group, topic, "skip", output, **asked)
+
+
+@app.command("retry")
+def retry(
+    group: str,
+    key: str,
+    reason: Reason,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="its hand-outs so far count no more")
+    ] = False,
+    topic: Topic = None,
+    queue: Queue = None,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Hand the first message of a key, which failed, out without waiting for its delay."""
+    _act(http, group, topic, "retry", output, key=key, reason=reason, anew=anew, queue=queue)
+
+
+@app.command("pause")
+def pause(
+    group: str,
+    key: str,
+    reason: Reason,
+    topic: Topic = None,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Hand nothing of a key out until it is resumed; what clients have they may finish.
+
+    It holds in all queues of the topic, at all proxies, and over restarts.
+    """
+    _everywhere(http, group, topic, "pause", output, key=key, reason=reason)
+
+
+@app.command("resume")
+def resume(
+    group: str,
+    key: str,
+    reason: Reason,
+    topic: Topic = None,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Hand a paused key out again, in order."""
+    _everywhere(http, group, topic, "resume", output, key=key, reason=reason)
+
+
+def _everywhere(
+    http: str, group: str, topic: str | None, verb: str, output: OutputFormat, **asked: Any
+) -> None:
+    """At this proxy, and at those that own other queues. Raises OrderlaneError for those where it
+    was not done.
+    """
+    path = f"{_place(http, group, topic)}/{verb}"
+    body = orjson.dumps({"by": actor(), **asked})
+    done, failed = change_at_all(http, path, body)
+    rows = [
+        {"key": each["key"], "queue": queue, "paused": each["paused"], "proxy": address}
+        for address, each in done.items()
+        for queue in each["queues"]
+    ]
+    print_rows(rows, columns=("key", "queue", "paused", "proxy"), output=output)
+    owned = {row["queue"] for row in rows}
+    if free := sorted({q for each in done.values() for q in each["unowned"]} - owned):
+        failed.append(f"nobody owns {', '.join(free)} now: ask again once clients are there")
+    if failed:
+        raise OrderlaneError("\n".join(failed))
 
 
 def _act(
     http: str, group: str, topic: str | None, verb: str, output: OutputFormat, **asked: Any
 ) -> None:
     path = f"{_place(http, group, topic)}/{verb}"
-    body = orjson.dumps({"by": "orderlane key", **asked})
+    body = orjson.dumps({"by": actor(), **asked})
     try:
-        answer = ask_proxy(http, path, body=body)
+        answer = ask_proxy(http, path, body=body, timeout_s=CHANGE_TIMEOUT_S)
     except OwnedElsewhere as elsewhere:
         answer = _ask_owners(elsewhere, path, body)
     row = orjson.loads(answer)
@@ -92,7 +191,7 @@ def _ask_owners(elsewhere: OwnedElsewhere, path: str, body: bytes) -> bytes:
     refusals = [str(elsewhere)]
     for address in elsewhere.addresses:
         try:
-            answer = ask_proxy(address, path, body=body)
+            answer = ask_proxy(address, path, body=body, timeout_s=CHANGE_TIMEOUT_S)
         except OrderlaneError as error:
             refusals.append(str(error))
         else:

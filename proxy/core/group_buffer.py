@@ -15,6 +15,7 @@ from broker_core.names import QueueName, Topic
 from proxy.core.acting import MAX_WORK
 from proxy.core.effects import Effects
 from proxy.core.flow_window import Budget
+from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.rate_gate import RateGate
@@ -78,6 +79,12 @@ class GroupBuffer:
     def forget(self, topic: Topic) -> None:
         """No queue of *topic* is here any more."""
         self._ready.pop(topic, None)
+
+    @property
+    def paused_whole(self) -> PausedKey | None:
+        """Who paused the group, if its queues here are."""
+        pauses = (each.paused.get(EVERYTHING) for each in self)
+        return next((each for each in pauses if each is not None), None)
 
     def find(self, queue: QueueName) -> QueuePipeline | None:
         """The pipeline of an owned queue."""

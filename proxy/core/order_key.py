@@ -137,6 +137,18 @@ def key_text(key: bytes | None) -> str | None:
         return "0x" + key.hex()
 
 
+def key_of(text: str) -> bytes:
+    """Inverse of ``key_text``."""
+    if text.startswith("0x"):
+        try:
+            key = bytes.fromhex(text[2:])
+        except ValueError:
+            return text.encode()
+        if key_text(key) == text:
+            return key
+    return text.encode()
+
+
 def _message_key(message: Keyed) -> bytes | None:
     key = message.key
     return key.encode() if key else None

@@ -3,8 +3,8 @@
 It reads the events of all files in the order of time and judges them as they pass. The ids are
 those of the invariants, described in ``docs/history.md``: O1 to O4 of the order inside a key, L1 L2
 of the log, W1 W2 W3 of ownership and fencing, C1 C2 C3 of commits, D1 to D5 of loss and repetition,
-R1 R2 R3 of retries, leases and parking, N1 to N4 of isolation and progress, Q1 of rate limits, X1
-of lost answers.
+R1 to R5 of retries, leases, parking, pauses and audit, N1 to N4 of isolation and progress, Q1 of
+rate limits, X1 of lost answers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from proxy.history.findings import Findings, Report
 from proxy.history.lanes import Lane
 from proxy.history.limits import Limits, ns
 from proxy.history.parking import is_twin, origin_of, twin_of
+from proxy.history.pauses import Audits
 from proxy.history.rates import Rates
 from proxy.history.reader import Event, HistoryError, HistoryReader
 from proxy.history.sends import Sends
@@ -58,6 +59,7 @@ class HistoryChecker:
         self._sites = Sites() if sites is None else sites
         self._answers = Answers() if answers is None else answers
         self._rates = Rates(self._findings)
+        self._audits = Audits()
         self._calm = Calm(ns(self._limits.settle_s))
         self._lanes: dict[tuple[str, str, str], Lane] = {}
         self._events = self._deliveries = self._handled = self._broker_starts = 0
@@ -91,6 +93,10 @@ class HistoryChecker:
             "park": lambda event: self._lane(event).parking.park(event),
             "unpark": lambda event: self._lane(event).parking.unpark(event),
             "redrive": self._redrive,
+            "audit": self._audits.seen,
+            "pause": lambda event: self._lane(event).pauses.pause(event),
+            "resume": lambda event: self._lane(event).pauses.resume(event),
+            "retry": lambda event: self._lane(event).retry(event),
             "pull_wait": lambda event: self._pull(event, 1),
             "pull_end": lambda event: self._pull(event, -1),
             "nemesis": self._nemesis,
@@ -155,7 +161,7 @@ class HistoryChecker:
                 self._calm,
                 self._sends.times(topic, queue),
             )
-            lane = Lane(facts, self._sites, self._answers, origin=origin)
+            lane = Lane(facts, self._sites, self._answers, self._audits, origin=origin)
             self._lanes[group, topic, queue] = lane
         return lane
 
@@ -190,6 +196,8 @@ class HistoryChecker:
         self._lane(event).parking.redrive(event)
         lane = self._lane({**event, "queue": twin_of(event["queue"])})
         started = event.get("state", "started") == "started"
+        if started:
+            self._lane(event).pauses.judge_act(event, f"a redrive of {event.get('order')!r}")
         lane.deliveries.redriven(event.get("order"), started=started)
 
     def _pull(self, event: Event, change: int) -> None:

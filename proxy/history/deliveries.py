@@ -107,6 +107,14 @@ class Deliveries:
                 if started:
                     message.begin_anew()
 
+    def hastened(self, event: Event) -> None:
+        """A message that failed may be had now; *anew*: its attempts are counted anew."""
+        message = self._unfinished.get(event["offset"])
+        if message is not None:
+            if event["anew"]:
+                message.begin_anew()
+            self.progress.ended(event["offset"], message.slot, event["t_ns"])
+
     # ---- hand-outs ------------------------------------------------------------------------------
 
     def deliver(self, event: Event) -> None:

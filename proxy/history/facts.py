@@ -148,6 +148,10 @@ class LaneFacts:
     """Where the group began to read: what lies below was never meant for it."""
     committed: int = 0
     flags: OffsetFlags = field(default_factory=OffsetFlags)
+    paused: set[str | None] = field(default_factory=set)
+    """Keys that are paused; None: all of the queue."""
+    resumed_ns: dict[str | None, int] = field(default_factory=dict)
+    """The same that are not any more: since when."""
     excused: set[tuple[int, int]] = field(default_factory=set)
     """(offset, lease) of leases that ended without their client's doing."""
 

@@ -8,6 +8,7 @@ from proxy.history.facts import LaneFacts
 from proxy.history.handlings import Handlings
 from proxy.history.ownership import Ownership
 from proxy.history.parking import Parking
+from proxy.history.pauses import Audits, Pauses
 from proxy.history.reader import Event
 from proxy.history.waiting import Sites
 
@@ -15,23 +16,43 @@ from proxy.history.waiting import Sites
 class Lane:
     """One queue as one group sees it. *origin* is the lane whose parked messages it holds."""
 
-    __slots__ = ("_answers", "_origin", "deliveries", "facts", "handlings", "ownership", "parking")
+    __slots__ = (
+        "_answers",
+        "_origin",
+        "deliveries",
+        "facts",
+        "handlings",
+        "ownership",
+        "parking",
+        "pauses",
+    )
 
     def __init__(
-        self, facts: LaneFacts, sites: Sites, answers: Answers, *, origin: Lane | None
+        self,
+        facts: LaneFacts,
+        sites: Sites,
+        answers: Answers,
+        audits: Audits,
+        *,
+        origin: Lane | None,
     ) -> None:
         self.facts = facts
         self.deliveries = Deliveries(facts)
         self.ownership = Ownership(facts, self.deliveries, sites)
         self.handlings = Handlings(facts)
         self.parking = Parking(facts)
+        self.pauses = Pauses(facts, audits)
         self._answers = answers
         self._origin = origin
 
     def own(self, event: Event, *, fenced: bool) -> None:
         """A proxy began to own the queue; *fenced*: the broker takes no late commits."""
         self.ownership.own(event, fenced=fenced)
-        if self._origin is not None and event["epoch"] == self.facts.epoch:
+        if event["epoch"] != self.facts.epoch:
+            return
+        if self._origin is None:
+            self.pauses.taken_over(event)
+        else:
             self._origin.parking.twin_taken_over(self.facts.known_ns)
 
     def rules(self, event: Event) -> None:
@@ -49,6 +70,7 @@ class Lane:
                 f"offset {event['offset']} of key {key!r} is kept in order as {event['order']!r}:"
                 " it waits for others' sake",
             )
+        (self._origin or self).pauses.handed_out(event, self.facts)
         if self._origin is None:
             self.parking.handed_out(event)
         elif event.get("origin_offset") is not None:
@@ -77,7 +99,14 @@ class Lane:
         else:
             origin = None if message is None else message.origin
             self._origin.parking.copy_finished(event.get("origin_offset", origin))
+        if event["outcome"] == "skipped":
+            self.pauses.judge_act(event, f"that offset {event['offset']} was skipped")
         self.ownership.finish(event)
+
+    def retry(self, event: Event) -> None:
+        """Somebody had a message offered without waiting for its retry."""
+        if event["epoch"] == self.facts.epoch:
+            self.deliveries.hastened(event)
 
     def lease(self, event: Event) -> None:
         """A lease ended by a verdict or otherwise, or was extended."""

@@ -39,7 +39,7 @@ QUEUE, SITE, CLIENT, RATE = "queue", "site", "client", "rate"
 #: Events that say where a message stands (a send's answer only if it tells the place).
 _PLACES = frozenset({"deliver", "handle_start", "send_ok"})
 _SENDS = frozenset({"send", "send_ok", "send_info", "send_fail"})
-_EVERYWHERE = frozenset({"start", "stop", "nemesis"})
+_EVERYWHERE = frozenset({"start", "stop", "nemesis", "audit"})
 _PULLS = frozenset({"pull_wait", "pull_end"})
 #: What rate limits are judged by.
 RATED = frozenset({"rate", "own+", "own-", "deliver"})
@@ -49,6 +49,7 @@ _LANES = frozenset(
         *("own+", "own-", "drain", "record", "window", "deliver", "replay", "handle_start"),
         *("rules", "act_fail"),
         *("handle_end", "finish", "commit", "park", "unpark", "redrive"),
+        *("pause", "resume", "retry"),
         *("ack_ok", "expire", "unsent", "extend"),
     }
 )

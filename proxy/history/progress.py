@@ -120,7 +120,11 @@ class Progress:
         calm_ns = facts.calm.since
         if calm_ns is None or facts.clock is None or not facts.rules.known:
             return
-        since_ns = max(since_ns, calm_ns, facts.serves_from_ns)
+        since_ns = max(since_ns, calm_ns, facts.serves_from_ns, facts.resumed_ns.get(None, 0))
+        if isinstance(slot, str):
+            since_ns = max(since_ns, facts.resumed_ns.get(slot, 0))
+        if None in facts.paused or slot in facts.paused:
+            return  # it has no right to come
         limits = facts.limits
         limit_ns = ns(_LIMITS[invariant](limits))
         shortest_ns = min(limit_ns, ns(limits.isolation_s))

@@ -13,9 +13,10 @@ from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ownership_record import Clean, Snapshot, parts
 from proxy.core.parking_pipeline import ParkingPipeline
+from proxy.core.paused_key import EVERYTHING
 from proxy.core.rules import TopicRules
 from proxy.group_lane import GroupLane
-from proxy.lane_history import LaneHistory, rules_in_history
+from proxy.lane_history import LaneHistory, paused_in_history, rules_in_history
 from proxy.topic_rules import rules_of
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
@@ -157,6 +158,7 @@ class OwnedQueue:
             hold_until_ns=pipeline.hold_until_ns,
             max_leased=self._lane.leases_of_group.limit,
             **rules_in_history(pipeline),
+            **paused_in_history(pipeline),
         )
         self.parking = Parking(self._context, self._committer, self._lane, pipeline)
         self._lane.add(pipeline)
@@ -192,6 +194,8 @@ class OwnedQueue:
             pipeline.found_parked(found)
             if found or (begun.last is not None and begun.last.damage is not None):
                 self._lane.records_damaged(pipeline)  # of a queue long idle they may just be gone
+        if begun.last is None and (pause := self._lane.buffer.paused_whole) is not None:
+            pipeline.pause(EVERYTHING, pause)  # a new queue of a group that is paused
         context.recorder.begin(pipeline, begun.last)
         return pipeline
 
@@ -232,7 +236,15 @@ class OwnedQueue:
     async def _restart_at(self, offset: int) -> None:
         pipeline = self._owned()
         lease_ms = pipeline.raised_lease_ms
-        empty = parts(Snapshot(pipeline.epoch, offset, offset, longest_lease_ms=lease_ms))
+        empty = parts(
+            Snapshot(
+                pipeline.epoch,
+                offset,
+                offset,
+                longest_lease_ms=lease_ms,
+                paused=dict(pipeline.paused),
+            )
+        )
         while now_ns() < self._trusted_until_ns:
             try:
                 await self._context.log.append(self._lane.name, self.queue, *empty)

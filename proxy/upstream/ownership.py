@@ -90,6 +90,11 @@ class GroupOwnership:
             if topic in (None, queue.topic) and owned.parking is not None:
                 yield owned.parking
 
+    @property
+    def topics(self) -> list[Topic]:
+        """The group's."""
+        return [Topic(topic.name) for topic in self._lane.settings.topics]
+
     def consumes(self, topic: str) -> bool:
         """True if *topic* is one of the group's."""
         return self._lane.settings.topic(topic) is not None

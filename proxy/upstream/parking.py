@@ -97,15 +97,6 @@ class Parking:
         """The queue, without its topic."""
         return self._pipeline.place
 
-    def named(self, text: str) -> list[bytes]:
-        """The keys that people read as *text*: a parked one, or that of a message."""
-        parked = [key for key in self._pipeline.parked if key_text(key) == text]
-        return parked or [text.encode()]
-
-    def knows(self, key: bytes) -> bool:
-        """True if *key* is parked, or has an unfinished message here."""
-        return key in self._pipeline.parked or self._pipeline.jobs.knows_key(key)
-
     def view(self, key: bytes) -> dict[str, Any]:
         """What is to be known of *key*: ``copies`` are those in the twin."""
         pipeline, twin = self._pipeline, self._pipeline.twin
@@ -129,24 +120,24 @@ class Parking:
 
     def park(self, key: bytes, *, by: str, reason: str) -> bool:
         """Park *key*; False if it is parked already, or nothing of it is unfinished here."""
-        if not (self._may_act and self._pipeline.park(key, by=by, reason=reason)):
+        if not (self.may_act and self._pipeline.park(key, by=by, reason=reason)):
             return False
         self._lane.did(self._pipeline, Effects(parking=True))
         return True
 
-    def redrive(self, key: bytes, *, by: str, rate: float = 0.0) -> bool:
+    def redrive(self, key: bytes, *, by: str, audit: str, rate: float = 0.0) -> bool:
         """Hand out what is parked of *key*, *rate* messages a second at most (0: no limit); False
         if it is not parked, or not ready for that. One that is redriven gets another rate.
         """
         twin = self._pipeline.twin
-        if not self._may_act or twin is None or key not in self._pipeline.recorded:
+        if not self.may_act or twin is None or key not in self._pipeline.recorded:
             return False
         if key in twin.redriven:
             self._lane.did(twin, twin.pace(key, rate=rate))
             return True
         if key in twin.stopping:
             return False
-        self._notes.parking(self._pipeline, "redrive", key, by=by, state="started")
+        self._notes.parking(self._pipeline, "redrive", key, by=by, state="started", audit=audit)
         self._log.warning("redrive started", order=key_text(key), by=by)
         self._lane.did(twin, twin.redrive(key, rate=rate, by=by))
         return True
@@ -154,7 +145,7 @@ class Parking:
     def stop(self, key: bytes, *, by: str) -> bool:
         """Redrive *key* no longer; False if it is not redriven."""
         twin = self._pipeline.twin
-        if not self._may_act or twin is None or key not in twin.redriven:
+        if not self.may_act or twin is None or key not in twin.redriven:
             return False
         self._lane.did(twin, twin.stop(key))
         self._notes.parking(self._pipeline, "redrive", key, by=by, state="stopped")
@@ -162,7 +153,7 @@ class Parking:
         return True
 
     @property
-    def _may_act(self) -> bool:
+    def may_act(self) -> bool:
         """False once the last record is on its way, and while another may own the queue."""
         return not self._pipeline.draining and self._pipeline.is_owned(now_ns())
 

@@ -47,9 +47,7 @@ class Operator:
         if chooser.random() < _PARKS:
             key = chooser.choice([HOT, POISONED, *plain_keys(self.site.shape.keys)])
             # One of them may own its queue; and one may stand still.
-            await asyncio.gather(
-                *(_act(http, "park", key, reason="no reason") for http in self.site.https)
-            )
+            await asyncio.gather(*(_act(http, "park", key) for http in self.site.https))
         await asyncio.gather(*(self._look_at(http) for http in self.site.https))
 
     async def _look_at(self, http: str) -> None:
@@ -74,7 +72,7 @@ class Operator:
 
 
 async def _act(http: str, verb: str, key: str, **more: Any) -> None:
-    await _ask(http, verb, orjson.dumps({"key": key, "by": "chaos", **more}))
+    await _ask(http, verb, orjson.dumps({"key": key, "by": "chaos", "reason": "no reason", **more}))
 
 
 async def _ask(http: str, what: str, body: bytes | None) -> Any:

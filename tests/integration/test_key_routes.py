@@ -12,12 +12,22 @@ from tests.support.gateway import GROUP, TOPIC, run_gateway
 KEYS = f"/api/groups/{GROUP}/topics/{TOPIC}/keys"
 NO_RATE = "rate should be messages a second, from 0.001 to 1,000,000, or 0 for no limit"
 NO_KEY = "key should be the order key, a text"
+NO_FIELD = "there is no field 'resaon': did you mean reason?"
+REASON = "should be one line that says why, for the audit topic"
+NO_OFFSET = "offset should be where the key's first message has to stand, or none is skipped"
+NO_ANEW = "anew should be true or false: hand-outs so far count no longer"
 WRONG: list[tuple[str, Any, int, str]] = [
     ("/hop", {"key": "a"}, 404, f"there is no {KEYS}/hop here: see /api/openapi.json"),
     ("/park", [], 400, "the request should be a JSON object"),
-    ("/park", {}, 400, "key is missing: it should be the order key, a text"),
-    ("/park", {"key": 5}, 400, NO_KEY),
-    ("/park", {"key": "a", "resaon": "x"}, 400, "there is no field 'resaon': did you mean reason?"),
+    ("/park", {"reason": "x"}, 400, "key is missing: it should be the order key, a text"),
+    ("/park", {"key": 5, "reason": "x"}, 400, NO_KEY),
+    ("/park", {"key": "a", "reason": "x", "resaon": "x"}, 400, NO_FIELD),
+    ("/park", {"key": "a"}, 400, f"reason is missing: it {REASON}"),
+    ("/skip", {"key": "a", "reason": "  "}, 400, f"reason {REASON}"),
+    ("/redrive", {"key": "a"}, 400, f"reason is missing: it {REASON}"),
+    ("/pause", {"key": "a"}, 400, f"reason is missing: it {REASON}"),
+    ("/skip", {"key": "a", "reason": "x", "offset": -1}, 400, NO_OFFSET),
+    ("/retry", {"key": "a", "reason": "x", "anew": 1}, 400, NO_ANEW),
     ("/redrive", {"key": "a", "rate": "5"}, 400, NO_RATE),
     ("/redrive", {"key": "a", "rate": True}, 400, NO_RATE),
     ("/redrive", {"key": "a", "rate": -1}, 400, NO_RATE),
@@ -38,9 +48,9 @@ async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
             assert await post(KEYS + path, body) == (status, sentence), body
         unknown = KEYS.replace(TOPIC, "other")
         why = f"this proxy has no group '{GROUP}' with a topic 'other'"
-        assert await post(unknown + "/park", {"key": "a"}) == (404, why)
+        assert await post(unknown + "/park", {"key": "a", "reason": "x"}) == (404, why)
         async with http.get(f"http://{at.http}{unknown}/parked") as answer:
             assert (answer.status, await answer.json()) == (404, {"error": why})
-        status, sentence = await post(f"{KEYS}/stop", {"key": "a"})
+        status, sentence = await post(f"{KEYS}/stop", {"key": "a", "reason": "x"})
         assert status == 409
         assert sentence.startswith("key 'a' is not redriven in the queues of 'orders' that this")

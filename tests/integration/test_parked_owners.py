@@ -40,7 +40,9 @@ async def test_a_proxy_that_does_not_own_a_keys_queue_names_the_one_that_does(
                 with pytest.raises(OwnedElsewhere, match=f"answers 421: key 'a' .*: ask {owner}"):
                     await key(other, gateway, verb, key="a")
             # The command line goes there by itself.
-            redrive = partial(command_line.redrive, dry_run=False, rate=0.0, output="json")
+            redrive = partial(
+                command_line.redrive, reason="mended", dry_run=False, rate=0.0, output="json"
+            )
             await asyncio.to_thread(redrive, gateway.group, "a", http=other.http)
             await eventually(lambda: desk.done["a"] == [1], within_s=10)
             assert f"done by the proxy at {at.http}" in capsys.readouterr().err

@@ -86,6 +86,12 @@ def copied(proxy: Proxy, gateway: Gateway) -> int:
     return 0 if counts is None else counts.parked
 
 
+def put_on_record(gateway: Gateway) -> None:
+    """As the audit would: who redrives past the desk in these tests is known."""
+    about = {"by": "a test", "reason": "so", "before": {}, "after": {}, "phase": "begin"}
+    gateway.sends.write("audit", id="test", **about)
+
+
 def view(proxy: Proxy, gateway: Gateway) -> dict[str, Any]:
     """What an operator is told of key ``a``."""
     return parking(proxy, gateway).view(b"a")
@@ -94,7 +100,7 @@ def view(proxy: Proxy, gateway: Gateway) -> dict[str, Any]:
 async def key(at: Addresses, gateway: Gateway, what: str, **asked: Any) -> Any:
     """What the proxy answers an operator."""
     path = f"/api/groups/{gateway.group}/topics/{gateway.topic}/keys/{what}"
-    body = orjson.dumps(asked) if asked else None
+    body = orjson.dumps({"reason": "a test", **asked}) if asked else None
     return orjson.loads(await asyncio.to_thread(ask_proxy, at.http, path, body=body))
 
 
@@ -131,7 +137,9 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
             await send(gateway, "a")
             await eventually(lambda: desk.done["a"][-1] == 8, within_s=10)
             with pytest.raises(OrderlaneError, match="has nothing unfinished in memory"):
-                await asyncio.to_thread(command_line.park, gateway.group, "nobody", http=at.http)
+                await asyncio.to_thread(
+                    command_line.park, gateway.group, "nobody", reason="a test", http=at.http
+                )
     report = gateway.verify()
     assert report.clean, report.violations
 
@@ -142,6 +150,7 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
     """So does the word of who parked it, and why."""
     desk = Desk("a")
     async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+        put_on_record(gateway)
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "first", handle=desk):
             await send(gateway, "a", "b", "a", "a")
@@ -149,7 +158,7 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
             before = parking(proxy, gateway)
         await gateway.close_proxy(proxy)
         # An owner that has written its last record takes no orders.
-        assert not before.redrive(b"a", by="a test")
+        assert not before.redrive(b"a", by="a test", audit="test")
         assert not before.stop(b"a", by="a test")
         await send(gateway, "a", "b")
         proxy, at = await gateway.start_proxy()
@@ -158,7 +167,9 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
             assert desk.failed["a"] == 2  # nobody had it again
             told = view(proxy, gateway)
             assert (told["by"], told["reason"]) == ("failure policy", "ValueError: broken")
-            await eventually(lambda: parking(proxy, gateway).redrive(b"a", by="a test"), within_s=5)
+            await eventually(
+                lambda: parking(proxy, gateway).redrive(b"a", by="a test", audit="test"), within_s=5
+            )
             # It fails again: the redrive stops, and nothing is copied twice.
             await eventually(lambda: parking(proxy, gateway).keys() == {b"a": False}, within_s=10)
             assert desk.failed["a"] == 4
@@ -166,7 +177,7 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
                 *(b"a:1", b"a:3", b"a:4", b"a:5"),
             ]
             desk.broken.clear()
-            assert parking(proxy, gateway).redrive(b"a", by="a test")
+            assert parking(proxy, gateway).redrive(b"a", by="a test", audit="test")
             await eventually(lambda: desk.done["a"] == [1, 3, 4, 5], within_s=10)
             await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
     report = gateway.verify()
@@ -204,6 +215,7 @@ async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_b
     monkeypatch.setattr(BrokerClient, "create_topic", refuse)
     desk = Desk("a")
     async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+        put_on_record(gateway)
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):
             await send(gateway, "a", "b", "a", "b")
@@ -222,7 +234,7 @@ async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_b
             await eventually(lambda: copied(proxy, gateway) == 2, within_s=10)
             assert (figures(proxy, gateway).trouble, figures(proxy, gateway).uncopied) == ("", 0)
             desk.broken.clear()
-            assert parking(proxy, gateway).redrive(b"a", by="a test")
+            assert parking(proxy, gateway).redrive(b"a", by="a test", audit="test")
             await eventually(lambda: desk.done["a"] == [1, 3], within_s=10)
     report = gateway.verify()
     assert report.clean, report.violations
@@ -234,6 +246,7 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
     """Once it is certain again that nobody does they are made anew; the first ones are repeats."""
     store, stored = BrokerClient.send_batch, asyncio.Event()
     async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+        put_on_record(gateway)
         proxy, at = await gateway.start_proxy()
 
         async def store_in_doubt(client: BrokerClient, queue: QueueName, messages: Any) -> Any:
@@ -254,7 +267,7 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
             bodies = [copy.body for copy in await parked(gateway, 4)]
             assert bodies == [b"a:1", b"a:2"] * 2
             desk.broken.clear()
-            await eventually(lambda: found.redrive(b"a", by="a test"), within_s=10)
+            await eventually(lambda: found.redrive(b"a", by="a test", audit="test"), within_s=10)
             await eventually(lambda: not found.keys(), within_s=10)
             assert desk.done["a"] == [1, 2]
     report = gateway.verify()

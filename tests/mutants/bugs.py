@@ -5,8 +5,8 @@ No bug has a switch in the product; each is a few lines here that take the place
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar
@@ -27,6 +27,7 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.rate_gate import RateGate
 from proxy.core.retry_policy import RetryPolicy
 from proxy.downstream.replays import Replays
+from proxy.upstream.audit import Audit, Entry
 from proxy.upstream.committer import Committer
 from proxy.upstream.owned_queue import OwnedQueue
 from proxy.upstream.ownership_log import OwnershipLog
@@ -34,6 +35,7 @@ from tests.mutants import action_bugs
 from tests.mutants.clients import Worker
 from tests.mutants.scenarios import (
     Scenario,
+    acted,
     acting,
     burst,
     cut_off,
@@ -300,6 +302,16 @@ def _never_again(original: Any, buffer: PullBuffer, job: Any) -> None:
         original(buffer, job)
 
 
+def _knows_no_pause(original: Any, pipeline: QueuePipeline, **how: Any) -> Any:
+    with patch.object(pipeline, "paused", {}):
+        return original(pipeline, **how)
+
+
+@asynccontextmanager
+async def _off_the_record(*_: Any) -> AsyncIterator[Entry]:
+    yield Entry("none", None)
+
+
 MUTANTS = (
     Mutant("O1", "a job overtakes one of its key in the chain",
            _method(JobChains, "submit", _newest_first)),
@@ -359,6 +371,12 @@ MUTANTS = (
                 _method(ParkingPipeline, "_next_job", _whatever_is_ready)), parked),
     Mutant("R3", "a redrive begins at the tail",
            _method(QueueJobs, "refilled", _last_first), parked),
+    Mutant("R4", "what is ready of a paused key is handed out",
+           _method(QueuePipeline, "lease", _knows_no_pause), acted),
+    Mutant("R4", "no record says what is paused",
+           _property(QueuePipeline, "recorded_pauses", lambda *_: {}), acted),
+    Mutant("R5", "what is done is put on no record",
+           _method(Audit, "change", _off_the_record), acted),
     Mutant("N1", "nothing is read while a lease is alive",
            _method(QueuePipeline, "room", _no_room_beside_a_lease), stuck),
     Mutant("N1", "keys are hashed to 8 bits: to their length",

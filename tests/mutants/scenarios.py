@@ -170,7 +170,7 @@ async def _parked(world: World) -> None:
     world.send("poison", "poison")
     await _until(lambda: right.parked() == 5)
     broken.clear()
-    right.redrive()
+    await right.redrive()
     world.send("poison")
     await _load(world, messages=30)
     await _until(lambda: not right.parked())
@@ -214,6 +214,35 @@ async def _acting(world: World) -> None:
     await world.finished()
 
 
+async def _acted(world: World) -> None:
+    """A paused key changes hands, and what blocks another is retried, then skipped."""
+    staff = _Staff(world, fails={"poison"}, sloppy=False)
+    left = await world.start_proxy("left")
+    staff.hire(left, 3)
+    world.send("poison", "poison")
+    await _load(world, messages=30)
+    await left.act("pause", KEYS[0])
+    await _load(world, messages=60)
+    left.kill()
+    right = await world.start_proxy("right")
+    staff.hire(right, 3)
+    await _load(world, messages=60, every_s=0.3)
+    await right.act("resume", KEYS[0])
+    await _try_to(right, "retry", "poison", anew=True)
+    await _load(world, messages=20)
+    for _ in range(2):
+        await _try_to(right, "skip", "poison")
+    await world.finished()
+
+
+async def _try_to(proxy: RunningProxy, verb: str, key: str, **more: Any) -> None:
+    """Until it can be; a bug may keep it from ever being."""
+    for _ in range(300):
+        if await proxy.act(verb, key, **more):
+            return
+        await asyncio.sleep(0.1)
+
+
 async def _until(holds: Callable[[], bool], *, within_s: int = 60) -> None:
     """Wait for it; a bug may keep it from ever coming."""
     for _ in range(within_s * 5):
@@ -236,6 +265,8 @@ burst = Scenario("burst", _burst, {"max_jobs_in_memory": 40})
 """More messages at once than there is room for."""
 parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 2})
 """A key fails and is parked, goes to another proxy, and is redriven there once it is mended."""
+acted = Scenario("acted", _acted, {"on_exhausted": "block", "retry_intervals_ms": (2000,)})
+"""An operator pauses, resumes, retries and skips."""
 limited = Scenario("limited", _limited, {"max_rate": 6})
 """A rate limit holds a load up, while proxies come and one is killed."""
 
@@ -251,4 +282,4 @@ acting = Scenario(
 )
 """Actions drop a key, and fail on two others; a proxy is killed meanwhile."""
 
-SCENARIOS = (everyday, short, handed_over, cut_off, stuck, burst, parked, limited, acting)
+SCENARIOS = (everyday, short, handed_over, cut_off, stuck, burst, parked, limited, acting, acted)

@@ -18,7 +18,10 @@ from broker_core.names import Group
 from broker_core.remoting.key_hash import java_hash
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.app import Proxy
+from proxy.core.order_key import key_text
+from proxy.errors import OrderlaneError
 from proxy.settings import Settings
+from proxy.upstream.key_desk import KeyDesk, KeyWish
 from proxy.upstream.parking import Parking
 from tests.mutants.brokers import Broker, Client, Member
 from thrift_idl import consumer_service
@@ -119,11 +122,28 @@ class RunningProxy:
         """How many copies of parked messages wait here."""
         return sum(each.view(key)["copies"] for each in self._parkings() for key in [*each.keys()])
 
-    def redrive(self) -> None:
+    async def redrive(self) -> None:
         """An operator wants all parked keys to go on."""
-        for parking in self._parkings():
-            for key in [*parking.keys()]:
-                parking.redrive(key, by="operator")
+        parked = [key for each in self._parkings() for key in list(each.keys())]
+        for key in sorted({str(key_text(key)) for key in parked}):
+            for _ in range(50):
+                if await self.act("redrive", key):
+                    break
+                await asyncio.sleep(0.2)
+
+    async def act(self, verb: str, key: str, **more: Any) -> bool:
+        """An operator does something to a key; False if that cannot be now."""
+        desk = KeyDesk(self._proxy._context, self._proxy._ownerships)
+        try:
+            if verb in ("pause", "resume"):
+                do = desk.pause if verb == "pause" else desk.resume
+                await do(GROUP, "orders", key, by="operator", reason="so")
+            else:
+                wish = KeyWish(key, "operator", "so", **more)
+                await desk.act(GROUP, "orders", verb, wish)
+        except OrderlaneError:
+            return False
+        return True
 
     def _parkings(self) -> list[Parking]:
         return list(self._proxy._parkings())

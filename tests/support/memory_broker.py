@@ -62,7 +62,7 @@ class MemoryClient:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}")
         return sorted(self.brokers.topics[topic])
 
-    async def create_topic(self, topic: Topic, *, queues: int, broker: str) -> None:
+    async def create_topic(self, topic: Topic, *, queues: int, broker: str = "broker-a") -> None:
         await self._step("create_topic", topic)
         self.brokers.add_topic(topic, queues, broker=broker)
 

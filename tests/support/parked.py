@@ -14,6 +14,7 @@ class Parked(Story):
 
     def __init__(self, *, parked: int = 3) -> None:
         super().__init__()
+        self.audited("a-1")
         for offset in range(3):
             self.sent(offset, queue="broker-a_3")
         self.lane = {**LANE, "queue": "broker-a_3"}
@@ -25,7 +26,16 @@ class Parked(Story):
             self.finish(offset, outcome="parked", queue="broker-a_3", order="k")
 
     def about(self, event: str, **fields: Any) -> Story:
-        return self.add(event, **self.lane, epoch=1, order="k", by="failure policy", **fields)
+        audit = {"audit": "a-1"} if event == "redrive" else {}
+        by = "failure policy"
+        return self.add(
+            event, **{**self.lane, "epoch": 1, "order": "k", "by": by, **audit, **fields}
+        )
+
+    def audited(self, audit: str, **fields: Any) -> Story:
+        """An act is on record; *fields* that are None are not."""
+        record = {"by": "ann", "reason": "so", "before": {}, "after": {}, "phase": "begin"}
+        return self.add("audit", id=audit, group=LANE["group"], **{**record, **fields})
 
     def verdict(self, offset: int, lease: int, queue: str, *, outcome: str = "ok") -> Story:
         place = {**LANE, "queue": queue, "epoch": 1, "offset": offset}

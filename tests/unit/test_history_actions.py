@@ -122,7 +122,8 @@ def test_a_copy_that_is_filtered_ends_its_message() -> None:
     story.add("park", **LANE, epoch=1, order="k", by="failure policy", reason="x")
     story.finish(0, outcome="parked", order="k").finish(1, outcome="parked", order="k")
     story.add("own+", **TWIN, epoch=2, owner="p")
-    story.add("redrive", **LANE, epoch=1, order="k", by="me", state="started")
+    story.add("audit", id="a", phase="begin", by="me", reason="so", before={}, after={})
+    story.add("redrive", **LANE, epoch=1, order="k", by="me", state="started", audit="a")
     copy = {**TWIN, "epoch": 2}
     story.fails(0, 1, **copy, origin_offset=0)
     for offset in (0, 1):

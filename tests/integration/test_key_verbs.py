@@ -1,0 +1,197 @@
+"""What the command does to single keys of a running gateway, and what it says if it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.app import Addresses
+from proxy.core.audit_record import AuditWish
+from proxy.history.record import NullHistory
+from proxy.upstream.audit import Audit
+from proxy.upstream.key_desk import KeyDesk
+from tests.integration.test_parking import PARK, Desk, copied, parking, send, view
+from tests.support.command_line import CommandLine, command_line
+from tests.support.consumers import consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+
+BLOCK = {"on_exhausted": "block", "retry_intervals_ms": [600_000]}
+WHY = ("--reason", "a test")
+QUICK = {"renewal_s": 0.2, "trust_s": 0.8, "request_timeout_s": 0.2}
+
+
+@pytest.fixture
+def orderlane(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    with command_line(monkeypatch, capsys) as command:
+        yield command
+
+
+async def rows(
+    command: CommandLine, at: Addresses, gateway: Gateway, verb: str, *words: str
+) -> list[dict[str, Any]]:
+    """What ``orderlane key VERB`` prints."""
+    given = ["key", verb, gateway.group, *words, "--http", at.http, "-o", "json"]
+    ended = await asyncio.to_thread(command, *given)
+    assert ended.code == 0, ended
+    found: list[dict[str, Any]] = orjson.loads(ended.out)
+    return found
+
+
+async def problem(
+    command: CommandLine, at: Addresses, gateway: Gateway, verb: str, *words: str
+) -> str:
+    """The sentence with which it ends if it cannot."""
+    given = ["key", verb, gateway.group, *words, "--http", at.http]
+    ended = await asyncio.to_thread(command, *given)
+    assert (ended.code, ended.out) == (2, ""), ended
+    return ended.err.splitlines()[-1]
+
+
+async def on_record(gateway: Gateway) -> list[tuple[str, str, Any]]:
+    """Verb, target and ``after`` of all audit records, once what failed was left out."""
+    page = await Audit(gateway.client, NullHistory()).read(AuditWish(group=gateway.group))
+    return [(each.change.verb, each.change.target, each.change.after) for each in page.records]
+
+
+def count(gateway: Gateway, name: str) -> int:
+    """Of all owned queues."""
+    return sum(getattr(each, name) for each in gateway.statistics())
+
+
+async def test_a_paused_key_waits_and_its_next_owner_keeps_it_so(
+    tmp_path: Path, orderlane: CommandLine
+) -> None:
+    desk = Desk()
+    async with run_gateway(tmp_path, queues=1, lock=QUICK) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "first", handle=desk):
+            await send(gateway, "a", "b")
+            await eventually(lambda: desk.done["a"] == [1] and desk.done["b"] == [2], within_s=10)
+            (row,) = await rows(orderlane, at, gateway, "pause", "a", *WHY)
+            assert (row["queue"], row["paused"]) == (f"orders/{gateway.queue(0).qid}", True)
+            await send(gateway, "a", "b", "a")
+            await eventually(lambda: desk.done["b"] == [2, 4], within_s=10)
+            assert count(gateway, "paused") == 1
+        await gateway.close_proxy(proxy)
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "second", handle=desk):
+            await send(gateway, "a", "b")
+            await eventually(lambda: desk.done["b"] == [2, 4, 7], within_s=20)
+            assert desk.done["a"] == [1]
+            (row,) = await rows(orderlane, at, gateway, "resume", "a", *WHY)
+            assert row["paused"] is False
+            await eventually(lambda: desk.done["a"] == [1, 3, 5, 6], within_s=10)
+        assert [each[:2] for each in await on_record(gateway)] == [
+            ("key pause", "a"),
+            ("key resume", "a"),
+        ]
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_a_paused_group_waits_over_a_restart(tmp_path: Path, orderlane: CommandLine) -> None:
+    desk = Desk()
+    async with run_gateway(tmp_path, queues=2, lock=QUICK) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "first", handle=desk):
+            await send(gateway, "a")
+            await eventually(lambda: desk.done["a"] == [1], within_s=10)
+            await eventually(lambda: len(gateway.statistics()) == 2, within_s=10)
+            key_desk = KeyDesk(proxy._context, proxy._ownerships)
+            done = await key_desk.pause(gateway.group, None, None, by="ann", reason="a test")
+            assert (len(done["queues"]), done["unowned"]) == (2, [])
+        await gateway.close_proxy(proxy)
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "second", handle=desk):
+            await send(gateway, "a", "b", "a")
+            await eventually(
+                lambda: sum(each.unfinished for each in gateway.statistics()) == 3, within_s=20
+            )
+            assert all(each.paused_whole for each in gateway.statistics())
+            key_desk = KeyDesk(proxy._context, proxy._ownerships)
+            await key_desk.resume(gateway.group, None, None, by="ann", reason="a test")
+            await eventually(lambda: desk.done["a"] == [1, 2, 4], within_s=10)
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_a_message_that_blocks_its_key_is_skipped_or_retried(
+    tmp_path: Path, orderlane: CommandLine
+) -> None:
+    desk = Desk("a", "b")
+    async with run_gateway(tmp_path, queues=1, topic=BLOCK) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a", "b", "a", "b")
+            await eventually(lambda: count(gateway, "retrying") == 2, within_s=10)
+            said = await problem(orderlane, at, gateway, "skip", "a", "--offset", "7", *WHY)
+            assert "message of key 'a' in broker-a_0 is 0, not 7: nothing was skipped" in said
+            desk.broken.clear()
+            (row,) = await rows(orderlane, at, gateway, "skip", "a", "--offset", "0", *WHY)
+            assert (row["key"], row["topic"]) == ("a", "orders")
+            await eventually(lambda: desk.done["a"] == [3], within_s=10)
+            await rows(orderlane, at, gateway, "retry", "b", "--anew", *WHY)
+            await eventually(lambda: desk.done["b"] == [2, 4], within_s=10)
+            for verb in ("skip", "retry"):
+                said = await problem(orderlane, at, gateway, verb, "c", *WHY)
+                assert "answers 409: key 'c' has nothing unfinished in the queues of" in said
+        lane = proxy.lanes.find(gateway.group)
+        assert lane is not None
+        assert lane.counts[gateway.topic].skipped == 1
+        told = await on_record(gateway)
+    assert [each[0] for each in told] == ["key skip", "key skip", "key skip", "key retry"]
+    assert told[2][2] == {"queue": "broker-a_0", "skipped": 0}
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_a_parked_message_is_skipped_among_its_copies(
+    tmp_path: Path, orderlane: CommandLine
+) -> None:
+    desk = Desk("a")
+    async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a", "a", "a")
+            await eventually(lambda: copied(proxy, gateway) == 3, within_s=10)
+            await eventually(lambda: view(proxy, gateway)["copies"] == 3, within_s=10)
+            (row,) = await rows(orderlane, at, gateway, "skip", "a", *WHY)
+            assert (row["state"], row["copies"]) == ("parked", 2)
+            desk.broken.clear()
+            await rows(orderlane, at, gateway, "redrive", "a", *WHY)
+            await eventually(lambda: desk.done["a"] == [2, 3], within_s=10)
+            await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
+            await send(gateway, "a")
+            await eventually(lambda: desk.done["a"] == [2, 3, 4], within_s=10)
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_a_pause_holds_at_all_proxies(tmp_path: Path, orderlane: CommandLine) -> None:
+    desk = Desk()
+    async with run_gateway(tmp_path, queues=4) as gateway:
+        _, first = await gateway.start_proxy()
+        _, second = await gateway.start_proxy()
+        async with (
+            consuming(gateway, first.thrift, "first", handle=desk),
+            consuming(gateway, second.thrift, "second", handle=desk),
+        ):
+            await eventually(lambda: len(gateway.statistics()) == 4, within_s=20)
+            paused = await rows(orderlane, first, gateway, "pause", "a", *WHY)
+            assert {row["proxy"] for row in paused} == {first.http, second.http}
+            assert len({row["queue"] for row in paused}) == 4
+            await eventually(lambda: all(each.paused for each in gateway.statistics()))
+
+
+def test_a_reason_is_needed(orderlane: CommandLine) -> None:
+    for verb in ("pause", "resume", "skip", "retry", "park", "stop"):
+        said = orderlane.problem("key", verb, "billing", "a")
+        assert said == f"Missing option '--reason'; see orderlane key {verb} --help"
