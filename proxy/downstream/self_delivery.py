@@ -59,6 +59,9 @@ class SelfDelivery:
         for name, present in list(self._topics.items()):
             if name[0] == lane.name and wanted.get(name[1]) != present.settings:
                 self._end(*name)
+        for group, topic in list(self._counts):
+            if group == lane.name and lane.settings.topic(topic) is None:
+                del self._counts[group, topic]
         lane.delivers_itself = bool(wanted)
         for topic, settings in wanted.items():
             if (lane.name, topic) not in self._topics:

@@ -12,6 +12,7 @@ import pytest
 from broker_core.names import Group
 from proxy.admin.snapshots import groups_view
 from proxy.cli import doctor
+from tests.support.certificates import make_certificates
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway
 from tests.support.redis_server import RedisServer, redis_server
@@ -28,7 +29,7 @@ async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
 
 def sink(server: RedisServer, commands: list[list[str]], **others: Any) -> dict[str, Any]:
     """Settings of a topic that goes there."""
-    settings = {"url": server.url, "commands": commands, **others}
+    settings: dict[str, Any] = {"url": server.url, "commands": commands, **others}
     return {"actions": [{"redis": settings}], "retry_intervals_ms": [20]}
 
 
@@ -83,6 +84,43 @@ async def test_two_proxies_share_the_queues_and_hand_them_over_without_a_repeat(
         assert sum(map(len, found.values())) == 800
         assert all(numbers == sorted(numbers) for numbers in found.values())
         judged(gateway)
+
+
+async def test_actions_before_it_decide_what_arrives_and_how(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    topic = sink(redis, [["RPUSH", "seen:${key}", "${body}"]])
+    topic["actions"] = [
+        {"filter": {"where": "body.n != `2`"}},
+        {"transform": {"to": "body.n"}},
+        *topic["actions"],
+    ]
+    async with run_gateway(tmp_path, queues=1, topic=topic) as gateway:
+        await gateway.start_proxy()
+        await gateway.send(["a"] * 4)
+        await eventually(gateway.all_finished, within_s=30)
+        assert await seen(redis, {"a"}) == {"a": [1, 3, 4]}
+        judged(gateway)
+
+
+async def test_over_tls_the_servers_certificate_is_asked_for(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    files = ["--tls-cert-file", str(made.server), "--tls-key-file", str(made.server_key)]
+    async with redis_server(tmp_path / "redis", tls=files) as server:
+        topic = sink(server, LISTS, url=server.tls_url, ca_file=str(made.other_ca))
+        good = {**sink(server, LISTS, url=server.tls_url, ca_file=str(made.ca)), "name": "orders"}
+        async with run_gateway(tmp_path, queues=1, topic=topic) as gateway:
+            doubting, _ = await gateway.start_proxy()
+            await gateway.send(["a", "b"])
+            await eventually(
+                lambda: "CERTIFICATE_VERIFY_FAILED" in _delivery(doubting)["reason"], within_s=30
+            )
+            await gateway.close_proxy(doubting)
+            groups = [{"name": gateway.group, "topics": [{**good, "order_key": "KEY"}]}]
+            await gateway.start_proxy(groups=groups)
+            await eventually(gateway.all_finished, within_s=30)
+            assert await seen(server, {"a", "b"}) == {"a": [1], "b": [2]}
+            judged(gateway)
 
 
 async def test_several_commands_are_one_transaction_with_what_a_message_has(

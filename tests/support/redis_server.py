@@ -16,12 +16,13 @@ from redis.exceptions import RedisError
 
 @dataclass(slots=True)
 class RedisServer:
-    """A process on a port of loopback. ``options`` are further ones of its command line."""
+    """A process on a port of loopback, and with *tls* (options of its command line) on another."""
 
     folder: Path
     port: int
-    options: Sequence[str] = ()
+    tls_port: int
     password: str | None = None
+    tls: Sequence[str] = ()
     client: Redis = field(init=False)
     _process: asyncio.subprocess.Process | None = None
 
@@ -32,14 +33,20 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    @property
+    def tls_url(self) -> str:
+        return f"rediss://127.0.0.1:{self.tls_port}/0"
+
     async def start(self) -> None:
         """Return once it answers."""
         asked = ["--requirepass", self.password] if self.password else []
         place = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
         durable = ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        secured = ["--tls-port", str(self.tls_port), "--tls-auth-clients", "no", *self.tls]
+        secured = secured if self.tls else []
         with (self.folder / "redis.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                "redis-server", *place, *durable, *asked, *self.options, stdout=log, stderr=log
+                "redis-server", *place, *durable, *asked, *secured, stdout=log, stderr=log
             )
         async with asyncio.timeout(30):
             while not await self._answers():
@@ -72,17 +79,18 @@ class RedisServer:
 
 @asynccontextmanager
 async def redis_server(
-    folder: Path, *, options: Sequence[str] = (), password: str | None = None, start: bool = True
+    folder: Path, *, password: str | None = None, tls: Sequence[str] = ()
 ) -> AsyncIterator[RedisServer]:
     """One that ends with the test."""
     folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # nothing else runs yet
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = RedisServer(folder, port, options, password)
+    with socket.socket() as one, socket.socket() as another:
+        ports = []
+        for free in (one, another):
+            free.bind(("127.0.0.1", 0))
+            ports.append(free.getsockname()[1])
+    server = RedisServer(folder, *ports, password, tls)
     try:
-        if start:
-            await server.start()
+        await server.start()
         yield server
     finally:
         await server.client.aclose()

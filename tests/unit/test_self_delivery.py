@@ -128,6 +128,12 @@ async def test_an_action_taken_out_ends_its_deliveries_and_clients_may_pull() ->
         assert it.targets[0].seen == []
 
 
+async def test_a_topic_that_is_gone_leaves_no_figures() -> None:
+    async with site(group(orders=8, refunds=8)) as it:
+        it.apply(group(orders=8))
+        assert set(it.delivery.figures()) == {(GROUP, "orders")}
+
+
 async def test_a_group_that_is_gone_leaves_nothing() -> None:
     async with site(group(orders=8)) as it:
         assert set(it.delivery.figures()) == {(GROUP, "orders")}
