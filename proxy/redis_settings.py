@@ -5,11 +5,12 @@ The docstring below a field is what ``docs/settings.md`` shows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from proxy.actions.expression import BadExpression
 from proxy.actions.template import compile_template
@@ -50,7 +51,7 @@ def _url(value: str) -> str:
     except ValueError:
         raise ValueError(expected) from None
     if url.username or url.password:
-        raise ValueError("should hold no password: name its file in password_file")
+        raise ValueError("should hold no password: name a secret in password_secret")
     if url.query or url.fragment:
         raise ValueError(f"{expected}, without ? and #")
     database = url.path.lstrip("/")
@@ -104,8 +105,8 @@ class RedisSettings(DeliverySettings):
     would stand in the log and in every answer that shows settings."""
     username: Annotated[str, Field(min_length=1)] | None = None
     """The user's name, where Redis has users; null: the default one."""
-    password_file: Annotated[str, Field(min_length=1)] | None = None
-    """File with the password, read at each connect, so it may change; null: none is asked for."""
+    password_secret: Annotated[str, Field(min_length=1)] | None = None
+    """Name of the proxy's secret that is the password; null: none is asked for."""
     ca_file: Annotated[str, Field(min_length=1)] | None = None
     """File with the authorities of the server's certificate (rediss://); null: the system's."""
     commands: Annotated[
@@ -127,6 +128,14 @@ class RedisSettings(DeliverySettings):
             raise ValueError("needs the package redis: pip install 'orderlane[redis]'")
         return value
 
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.username is not None and self.password_secret is None:
+            raise ValueError("should have password_secret beside username")
+        if self.ca_file is not None and not self.tls:
+            raise ValueError("should have a url that begins with rediss:// beside ca_file")
+        return self
+
     @property
     def place(self) -> dict[str, str | int]:
         """Where the server is, in the words of the package redis."""
@@ -140,3 +149,18 @@ class RedisSettings(DeliverySettings):
     def tls(self) -> bool:
         """True if the connection is one of TLS."""
         return urlsplit(self.url).scheme == "rediss"
+
+
+def password_of(settings: RedisSettings, secrets: Mapping[str, bytes]) -> str | None:
+    """The password, None if none is asked for; *secrets* by name. Raises ValueError, in a sentence,
+    if it is not there or no text.
+    """
+    name = settings.password_secret
+    if name is None:
+        return None
+    if name not in secrets:
+        raise ValueError(f"names {name!r}, which is not among the proxy's secrets")
+    try:
+        return secrets[name].decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"names {name!r}, a secret that is not UTF-8") from None

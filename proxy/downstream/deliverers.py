@@ -11,7 +11,7 @@ from proxy.downstream.deliverer import Deliverer
 from proxy.downstream.http_push import HttpPush
 from proxy.group_settings import GroupSettings
 from proxy.push_settings import PushSettings, answer_rules_of, push_rules_of
-from proxy.redis_settings import RedisSettings
+from proxy.redis_settings import RedisSettings, password_of
 from proxy.tls import client_context
 
 
@@ -31,7 +31,7 @@ def make_deliverer(
     if isinstance(settings, RedisSettings):
         from proxy.downstream.redis_sink import RedisSink  # an extra, of whoever wants it
 
-        return RedisSink(settings)
+        return RedisSink(settings, password=password_of(settings, secrets))
     raise TypeError(f"{group} {topic}: no deliverer for an action {settings.kind}")
 
 
@@ -41,15 +41,20 @@ def undeliverable(
     """A sentence for each topic of *groups* whose deliverer cannot be made by this process."""
     for group in groups:
         for topic in group.topics:
-            if isinstance(topic.delivery, PushSettings):
-                try:
-                    push_rules_of(topic.delivery, secrets)
-                    _trust(topic.delivery)
-                except ValueError as error:
-                    yield f"group {group.name}, topic {topic.name}: its push: {error}"
+            settings = topic.delivery
+            try:
+                if isinstance(settings, PushSettings):
+                    push_rules_of(settings, secrets)
+                    _trust(settings)
+                elif isinstance(settings, RedisSettings):
+                    password_of(settings, secrets)
+                    _trust(settings)
+            except ValueError as error:
+                kind = "" if settings is None else settings.kind
+                yield f"group {group.name}, topic {topic.name}: its {kind}: {error}"
 
 
-def _trust(settings: PushSettings) -> SSLContext | None:
+def _trust(settings: PushSettings | RedisSettings) -> SSLContext | None:
     if settings.ca_file is None:
         return None
     try:

@@ -6,7 +6,6 @@ of the pool; what the library would try again by itself is turned off, since the
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from redis.asyncio import (
@@ -18,7 +17,6 @@ from redis.asyncio import (
 )
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.credentials import CredentialProvider
 from redis.exceptions import (
     ClusterError,
     ConnectionError,
@@ -45,14 +43,14 @@ _DOWN_WORDS = ("MISCONF", "NOREPLICAS", "NOAUTH", "WRONGPASS", "LOADING", "BUSY 
 class RedisSink:
     """The deliverer of one topic; see ``Deliverer``."""
 
-    def __init__(self, settings: RedisSettings) -> None:
+    def __init__(self, settings: RedisSettings, *, password: str | None) -> None:
         self._settings = settings
         self._commands = [
             (name, [compile_template(text, known=DELIVERED) for text in arguments])
             for name, *arguments in settings.commands
         ]
         self._names = _names_of(self._commands)
-        self._pool = _pool(settings)
+        self._pool = _pool(settings, password=password)
         self._redis = Redis(connection_pool=self._pool)
 
     @property
@@ -96,33 +94,10 @@ class RedisSink:
         await self._pool.disconnect()
 
 
-class _Password(CredentialProvider):
-    """User and password, read at each connect."""
-
-    def __init__(self, settings: RedisSettings) -> None:
-        self._settings = settings
-
-    def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """What AUTH is given. Raises ConnectionError if the file cannot be read."""
-        path = Path(self._settings.password_file or "")
-        try:
-            password = path.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConnectionError(f"password_file {path} cannot be read: {error}") from None
-        username = self._settings.username
-        return (password,) if username is None else (username, password)
-
-    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
-        """The same: the file is a line."""
-        return self.get_credentials()
-
-
-def _pool(settings: RedisSettings) -> ConnectionPool:
+def _pool(settings: RedisSettings, *, password: str | None) -> ConnectionPool:
     kinds: dict[str, Any] = {"redis": Connection, "rediss": SSLConnection}
     kind = kinds.get(settings.url.partition(":")[0], UnixDomainSocketConnection)
     others: dict[str, Any] = dict(settings.place)
-    if settings.password_file is not None:
-        others["credential_provider"] = _Password(settings)
     if settings.tls and settings.ca_file is not None:
         others["ssl_ca_certs"] = settings.ca_file
     return ConnectionPool(
@@ -131,6 +106,8 @@ def _pool(settings: RedisSettings) -> ConnectionPool:
         # One that does not even answer a connect is down; the whole attempt has its own limit.
         socket_connect_timeout=settings.timeout_s / 2,
         socket_timeout=None,
+        username=settings.username,
+        password=password,
         retry=Retry(NoBackoff(), 0),
         protocol=2,
         **others,

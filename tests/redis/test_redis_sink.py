@@ -246,18 +246,20 @@ async def test_a_server_that_stands_still_is_a_failed_delivery_after_the_time_ou
         judged(gateway)
 
 
-async def test_a_wrong_password_is_the_targets_trouble_until_its_file_is_mended(
-    tmp_path: Path,
+async def test_a_wrong_password_is_the_targets_trouble_and_costs_no_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secret = tmp_path / "password"
-    secret.write_text("wrong\n")
+    monkeypatch.setenv("REDIS_PASSWORD", "wrong")
+    secrets = [{"name": "cache", "environment": "REDIS_PASSWORD"}]
     async with redis_server(tmp_path / "redis", password="right") as server:
-        topic = sink(server, LISTS, password_file=str(secret))
-        async with run_gateway(tmp_path, queues=1, topic=topic) as gateway:
-            proxy, _ = await gateway.start_proxy()
+        topic = sink(server, LISTS, password_secret="cache")
+        async with run_gateway(tmp_path, queues=1, topic=topic, secrets=secrets) as gateway:
+            wrong, _ = await gateway.start_proxy()
             await gateway.send(["a", "b", "a"])
-            await eventually(lambda: "password" in _delivery(proxy)["reason"], within_s=30)
-            secret.write_text("right\n")
+            await eventually(lambda: "password" in _delivery(wrong)["reason"], within_s=30)
+            await gateway.close_proxy(wrong)
+            monkeypatch.setenv("REDIS_PASSWORD", "right")
+            await gateway.start_proxy()
             await eventually(gateway.all_finished, within_s=60)
             assert {each["outcome"] for each in gateway.events("finish")} == {"ok"}
             assert {each["attempt"] for each in gateway.events("deliver")} == {1}

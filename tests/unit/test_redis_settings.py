@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proxy.downstream.deliverers import undeliverable
 from proxy.errors import SettingsError
 from proxy.redis_settings import RedisSettings
 from proxy.settings import Settings, load_settings
@@ -52,7 +54,7 @@ def test_places(url: str, place: dict[str, Any]) -> None:
         ({"url": "redis://cache:x"}, "should be redis://HOST:PORT/DATABASE"),
         ({"url": "redis://cache/zero"}, "should be redis://HOST:PORT/DATABASE"),
         ({"url": "redis://cache?db=1"}, "without ? and #"),
-        ({"url": "redis://:secret@cache"}, "should hold no password"),
+        ({"url": "redis://:hush@cache"}, "should hold no password"),
         ({"commands": []}, "should not be empty"),
         ({"commands": [[]]}, "should name a command and its arguments"),
         ({"commands": [["GET", "k"]]}, "GET is none that a sink runs: they are APPEND, DEL"),
@@ -64,6 +66,8 @@ def test_places(url: str, place: dict[str, Any]) -> None:
         ({"concurrency": 0}, "greater than or equal to 1"),
         ({"timeout_s": 0}, "greater than 0"),
         ({"once": True}, "unknown"),
+        ({"username": "u"}, "should have password_secret beside username"),
+        ({"ca_file": "ca.pem"}, "should have a url that begins with rediss://"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(changed: dict[str, Any], sentence: str) -> None:
@@ -72,7 +76,7 @@ def test_what_cannot_be_is_refused_with_its_place(changed: dict[str, Any], sente
     (line,) = str(refusal.value).splitlines()
     assert sentence in line
     assert "groups[0].topics[0].actions[0].redis" in line
-    assert "secret" not in line
+    assert "hush" not in line
 
 
 def test_what_delivers_stands_last() -> None:
@@ -80,6 +84,28 @@ def test_what_delivers_stands_last() -> None:
     with pytest.raises(SettingsError, match=r"action 1 \(redis\) delivers the message"):
         loaded(redis, {"filter": {"tags": "paid"}})
     assert redis_of(loaded({"filter": {"tags": "paid"}}, redis)).kind == "redis"
+
+
+@pytest.mark.parametrize(
+    ("secrets", "problem"),
+    [
+        ({"other": b"x"}, "names 'cache', which is not among the proxy's secrets"),
+        ({"cache": b"\xff"}, "names 'cache', a secret that is not UTF-8"),
+    ],
+)
+def test_a_password_that_is_not_there_is_told_before_anything_is_served(
+    secrets: dict[str, bytes], problem: str
+) -> None:
+    groups = loaded({"redis": {"url": URL, "commands": SET, "password_secret": "cache"}}).groups
+    (sentence,) = undeliverable(groups, secrets=secrets)
+    assert sentence == f"group billing, topic orders: its redis: {problem}"
+    assert list(undeliverable(groups, secrets={"cache": b"hush"})) == []
+
+
+def test_authorities_that_cannot_be_read_are_told_as_well(tmp_path: Path) -> None:
+    action = {"url": "rediss://cache", "commands": SET, "ca_file": str(tmp_path / "none.pem")}
+    (sentence,) = undeliverable(loaded({"redis": action}).groups, secrets={})
+    assert sentence.startswith(f"group billing, topic orders: its redis: its ca_file {tmp_path}")
 
 
 def test_without_the_package_it_is_refused_when_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
