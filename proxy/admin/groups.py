@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from proxy.admin.checking import Malformed
 from proxy.admin.operations import (
@@ -24,13 +24,16 @@ from proxy.live.group_desk import GroupDesk, Wish
 _PLACE = "/api/groups/{group}"
 _CHANGES = (404, 409, 503)
 
+
+def _integral(value: object) -> object:
+    """JSON has one kind of numbers: 2.0 is a version, too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Version = Annotated[int, Field(ge=0, lt=2**53), BeforeValidator(_integral)]
 Expect = Annotated[
-    int | None,
-    Field(
-        description="the version that the group has, 0 if there is none; without it any",
-        ge=0,
-        lt=2**53,
-    ),
+    _Version | None,
+    Field(description="the version that the group has, 0 if there is none; without it any"),
 ]
 DryRun = Annotated[bool, Field(description="true or false: only tell, change nothing")]
 
@@ -54,7 +57,7 @@ class DeleteQuery(Asked):
     dry_run: DryRun = False
 
 
-class GroupView(Answer):
+class StoredGroupView(Answer):
     """``version``: that of the store, 0 if it is not there. ``refused``: why the settings in the
     store are not served.
     """
@@ -89,7 +92,7 @@ class GroupSurface:
                 _PLACE,
                 "Where a group comes from, and its settings.",
                 self._describe,
-                answer=GroupView,
+                answer=StoredGroupView,
                 errors=LOOKS,
             ),
             Operation(
