@@ -15,10 +15,14 @@ from proxy.group_lane import GroupLane
 
 
 class TopicView(Answer):
-    """A topic of a group; no order key: its messages are unordered."""
+    """A topic of a group; no order key: its messages are unordered. ``rate_limited``: messages are
+    ready and wait for ``max_rate``.
+    """
 
     name: str
     order_key: str | None
+    max_rate: float | None
+    rate_limited: bool
 
 
 class QueueView(BaseModel):
@@ -38,8 +42,10 @@ class QueueView(BaseModel):
 
 
 class GroupView(Answer):
-    """One group at this proxy."""
+    """One group at this proxy. ``deliveries``: topics that the proxy delivers itself."""
 
+    max_rate: float | None
+    deliveries: list[dict[str, Any]]
     topics: list[TopicView]
     taking_part: bool
     waiting_pulls: int
