@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
+from proxy.cli.connect import ask_proxy
 from tests.support.command_line import CommandLine, command_line
-from tests.support.processes import Children
+from tests.support.processes import Child, Children, wait_until
 
 SETTINGS = {
     "group_store": "nameserver",
@@ -18,16 +20,30 @@ SETTINGS = {
 BILLING = {"topics": [{"name": "orders", "order_key": "KEY"}]}
 
 
+@dataclass(frozen=True)
+class Running:
+    """A gateway in a process of its own, and its settings file."""
+
+    process: Child
+    settings: Path
+    http: str
+
+
 @pytest.fixture(scope="module")
-def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The HTTP port of a gateway."""
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("groups")
     (folder / "settings.yaml").write_text(yaml.safe_dump(SETTINGS))
     names = ("thrift", "http", "nameserver", "broker")
     ports = [part for name in names for part in (f"--{name}-port", 0)]
     with Children(folder) as children:
         up = children.start("up", "--data", "data", "--settings", "settings.yaml", *ports)
-        yield up.ready()["http"]
+        yield Running(up, folder / "settings.yaml", up.ready()["http"])
+
+
+@pytest.fixture
+def http(running: Running) -> str:
+    """The HTTP port of the gateway."""
+    return running.http
 
 
 @pytest.fixture
@@ -69,6 +85,23 @@ def test_a_group_is_created_shown_changed_and_deleted(
     assert "there is no group 'billing'" in orderlane.problem(
         "groups", "describe", "billing", *where
     )
+
+
+def test_the_settings_file_is_read_again_at_sighup(
+    orderlane: CommandLine, running: Running
+) -> None:
+    """And a bad one is refused: doctor says why."""
+
+    def refused() -> bool:
+        return b"not YAML as it should be" in ask_proxy(running.http, "/api/config")
+
+    running.settings.write_text("groups: [")
+    running.process.hang_up()
+    wait_until(refused, within_s=30, what="the bad file refused")
+    assert "not YAML as it should be" in orderlane("doctor", "--http", running.http).out
+    running.settings.write_text(yaml.safe_dump(SETTINGS))
+    running.process.hang_up()
+    wait_until(lambda: not refused(), within_s=30, what="the good file read")
 
 
 @pytest.mark.parametrize(

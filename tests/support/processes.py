@@ -104,6 +104,10 @@ class Child:
         self.process.terminate()
         return self.wait(within_s=within_s)
 
+    def hang_up(self) -> None:
+        """SIGHUP: it reads its settings file again."""
+        self.process.send_signal(signal.SIGHUP)
+
     def pause(self) -> None:
         """SIGSTOP: it lives and does nothing."""
         self.process.send_signal(signal.SIGSTOP)

@@ -17,7 +17,10 @@ from broker_core.nameserver.server import NameServer
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting_channel import Answer, RemotingChannel
+from proxy.live.group_store import GroupStore
+from proxy.live.stored_group import NAMESPACE, group_of
 from tests.support.eventually import eventually
+from tests.support.lanes import group_settings
 from tests.support.rocketmq import VERSIONS, OfficialCluster
 
 FIRST, SECOND, LAST = Topic("first"), Topic("second"), Topic("last")
@@ -134,5 +137,33 @@ async def test_our_broker_on_the_official_nameserver(tmp_path: Path, version: st
                         assert queues == [QueueName(topic, "broker-a", each) for each in range(4)]
                         await assert_carries(client, queues[0], topic.encode())
                 assert await gone(client, FIRST)
+    finally:
+        await asyncio.to_thread(official.close)
+
+
+@pytest.mark.feature("groups in the official nameserver's store")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_groups_in_the_official_nameservers_store(tmp_path: Path, version: str) -> None:
+    """Written, read by others, and deleted, which is a value too."""
+    official = OfficialCluster(tmp_path / "official", version, {}, lock_expiry_s=60)
+    group = group_settings(f"billing-{tmp_path.name}", tags="paid || größer")
+    try:
+        await asyncio.to_thread(official.start_nameserver)
+        async with (
+            client_of(official.nameserver) as one,
+            client_of(official.nameserver) as two,
+        ):
+            here, there = GroupStore(one.key_values), GroupStore(two.key_values)
+            await there.refresh()
+            written = await here.write(group.name, group, expect=0, by="a test")
+            await there.refresh()
+            assert there.known[group.name] == written
+            assert group_of(group.name, written.settings or {}) == group
+            gone = await there.write(group.name, None, expect=1, by="a test")
+            await here.refresh()
+            assert here.known[group.name] == gone
+            await one.key_values.delete(official.nameserver, NAMESPACE, group.name)
+            stored = await two.key_values.all_of(official.nameserver, NAMESPACE)
+            assert group.name not in stored
     finally:
         await asyncio.to_thread(official.close)
