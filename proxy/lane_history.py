@@ -85,6 +85,7 @@ class LaneHistory:
                     **_named(lease),
                     "outcome": "retry",
                     "after_ms": wishes.get(lease.lease_id),
+                    "reason": lease.job.reason,
                     "at_ns": at_ns,
                 }
                 for lease in effects.nacked

@@ -273,11 +273,12 @@ class TopicDelivery:
                 nack = Nack(lease_id, found.retry_after_ms, found.reject, found.reason[:MAX_TEXT])
                 verdicts = Verdicts(*place, nacked=[nack])
         else:
-            self._note("handle_end", attempt, outcome="defer")
+            reason = "cut off" if found is None else str(found)
+            self._note("handle_end", attempt, outcome="defer", reason=reason)
             if found is None:
                 self.counts.cut += 1
             else:
-                self._unreached(attempt, str(found))
+                self._unreached(attempt, reason)
             verdicts = Verdicts(*place, released=[lease_id])
         if attempt.alive:
             self._lane.settle(verdicts, connection=self._holder.connection)

@@ -136,7 +136,14 @@ async def test_the_life_of_a_lease_stands_in_the_history(bench: Bench) -> None:
     assert first["at_ns"] <= failed.pop("at_ns") <= third["at_ns"]
     assert bench.notes.of("ack_ok") == [
         {**here, "lease": 1, "offset": 0, "outcome": "ok"},
-        {**here, "lease": 2, "offset": 2, "outcome": "retry", "after_ms": 7},
+        {
+            **here,
+            "lease": 2,
+            "offset": 2,
+            "outcome": "retry",
+            "after_ms": 7,
+            "reason": "failed by its client",
+        },
         {**here, "lease": 3, "offset": 1, "outcome": "defer"},
     ]
     assert bench.notes.of("ack_fenced") == [{**here, "lease": 9}]

@@ -130,6 +130,8 @@ async def test_a_target_that_is_down_costs_no_message_an_attempt_and_is_tried_by
         await eventually(lambda: len(it.target.open) == 4)
         assert {each.attempt for each in it.target.seen} == {1}
         assert it.delivery.pause.down_since_ns is None
+        ends = [each for each in it.notes.of("handle_end") if each["outcome"] == "defer"]
+        assert {each["reason"] for each in ends} == {"connection refused"}
         assert it.listener.dead_letters == []
 
 
@@ -180,6 +182,7 @@ async def test_what_its_target_saw_stands_in_the_history_as_of_any_client() -> N
             ("handle_end", 0, 2, "ok"),
         ]
         assert {each["consumer"] for each in it.notes.of("deliver")} == {"proxy us@1#1"}
+        assert [each.get("reason") for each in it.notes.of("ack_ok")] == ["no", None]
 
 
 class OneAtATime:
