@@ -51,6 +51,7 @@ from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letter_desk import DeadLetterDesk
 from proxy.upstream.dead_letters import DeadLetters
+from proxy.upstream.key_changes import KeyChanges
 from proxy.upstream.key_desk import KeyDesk
 from proxy.upstream.ownership import GroupOwnership
 from proxy.upstream.ownership_log import OwnershipLog
@@ -101,6 +102,7 @@ class Proxy:
         self._dead_letters = DeadLetters(self._context)
         self._dead_letter_desk = DeadLetterDesk(self._context)
         self._refills = Refills(self._context)
+        self._key_changes = KeyChanges(self._context, self._refills)
         self._ownerships: dict[Group, GroupOwnership] = {}
         self._lanes = Lanes(self._make_lane, auto_create=settings.auto_create_groups)
         self._consumers = ConsumerService(self._lanes, settings.limits)
@@ -159,6 +161,7 @@ class Proxy:
         self._regular = [
             spawn(self._committer.run(self._lanes), name="committer"),
             spawn(recording, name="recorder"),
+            spawn(self._key_changes.run(self._lanes), name="order keys"),
             spawn(watch_retention(self._context, self._parkings), name="retention"),
         ]
         thrift = await self._listen("listen.thrift", listen.thrift, on_thrift)
@@ -186,7 +189,12 @@ class Proxy:
             *(ownership.close() for ownership in self._ownerships.values()),
         )
         await self._deliveries.close()
-        await cancel_and_wait(*self._regular, *self._dead_letters.tasks(), *self._refills.tasks())
+        await cancel_and_wait(
+            *self._regular,
+            *self._dead_letters.tasks(),
+            *self._refills.tasks(),
+            *self._key_changes.tasks(),
+        )
         for lane in self._lanes:
             lane.close()
         await self._thrift.close()

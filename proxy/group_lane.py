@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from broker_core.clock import now_ns
-from broker_core.names import Group, Topic
+from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack, PipelineStatistics
 from proxy.core.flow_window import Budget
@@ -47,6 +47,7 @@ class GroupLane:
     auto_created: bool = False  # made on the fly: further topics may join it
     _last_seen_ns: int = 0
     _starvation: Starvation = field(default_factory=Starvation)
+    refused: dict[QueueName, tuple[str, int]] = field(default_factory=dict)  # why; kept by upstream
     _leases: Budget = field(init=False)
     rates: LaneRates = field(init=False)
     buffer: GroupBuffer = field(init=False)
@@ -166,9 +167,7 @@ class GroupLane:
 
     def apply(self, settings: GroupSettings) -> None:
         """Go on by other settings of the same group, without a lease, a chain or a lock being lost.
-
-        New topics are joined, those that went are handed over. Raises ValueError if the order key
-        of a topic is another one.
+        New topics are joined, those that went are handed over; another order key follows soon.
         """
         self.settings = settings
         self.rates.follow(settings)

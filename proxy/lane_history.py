@@ -42,6 +42,7 @@ class LaneHistory:
                     **self._place(batch.pipeline),
                     **_delivery(lease),
                     **_origin_of(batch.pipeline, lease),
+                    **_next_order(batch.pipeline, lease),
                     "at_ns": at_ns,
                 }
                 for batch in batches
@@ -95,6 +96,8 @@ class LaneHistory:
         self._record(pipeline, "ack_fenced", [{"lease": number} for number in effects.fenced])
         self._finished(pipeline, effects, at_ns=at_ns)
         self._actions_failed(pipeline, effects, at_ns=at_ns)
+        if effects.keys_changed:
+            self._record(pipeline, "order_key", [_order_key(pipeline)])
         for key in effects.stopped:
             self.parking(pipeline.origin, "redrive", key, state="stopped", by="failure policy")
 
@@ -219,7 +222,7 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
     rules = pipeline.rules
     exhausts = rules.retry.on_exhausted is not OnExhausted.BLOCK
     return {
-        "order_key": rules.order_key.text,
+        "order_key": pipeline.origin.key_record.rule.text,
         "visibility_ms": pipeline.visibility_ns // MS,
         "retry_ms": list(rules.retry.intervals_ms),
         "max_deliveries": rules.retry.max_deliveries if exhausts else None,
@@ -264,3 +267,28 @@ def _origin_of(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
 def _origin(pipeline: QueuePipeline, offset: int) -> dict[str, object]:
     """Of a parked copy: where its message stands."""
     return {} if pipeline.origin is pipeline else {"origin_offset": offset}
+
+
+def key_change_in_history(pipeline: QueuePipeline) -> dict[str, object]:
+    """In an ``own+``: the switch of a change that is not through."""
+    record = pipeline.key_record
+    return {} if record.before is None else {"key_since": record.since}
+
+
+def _order_key(pipeline: QueuePipeline) -> dict[str, object]:
+    record = pipeline.key_record
+    return {
+        "version": record.version,
+        "since": record.since,
+        "order_key": record.rule.text,
+        "missing_key": record.rule.missing.value,
+        "through": record.before is None,
+    }
+
+
+def _next_order(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
+    """While the order key changes: the key of an older message by the new rule."""
+    record, message = pipeline.key_record, lease.job.message
+    if record.before is None or message is None or lease.job.offset >= record.since:
+        return {}
+    return {"next_order": key_text(record.rule.chain_of(message))}

@@ -39,6 +39,7 @@ def rules_of(topic: TopicSettings) -> TopicRules:
         max_jobs_per_key=topic.max_jobs_per_key_in_memory,
         drops_shadow_traffic=topic.pressure_traffic == "drop",
         actions=_actions_of(topic.actions),
+        order_key_version=topic.order_key_version,
     )
 
 

@@ -42,7 +42,9 @@ class QueueView(BaseModel):
 
 
 class GroupView(Answer):
-    """One group at this proxy. ``deliveries``: topics that the proxy delivers itself."""
+    """One group at this proxy. ``deliveries``: topics that the proxy delivers itself; ``refused``:
+    queues that its settings are too old for.
+    """
 
     max_rate: float | None
     deliveries: list[dict[str, Any]]
@@ -50,6 +52,7 @@ class GroupView(Answer):
     taking_part: bool
     waiting_pulls: int
     bulk_readers: int
+    refused: dict[str, str]
     queues: list[QueueView]
 
 
@@ -74,6 +77,7 @@ def groups_view(
             "waiting_pulls": lane.waiting_pulls,
             "bulk_readers": reading.get(lane.name, 0),
             "deliveries": [] if deliveries is None else deliveries(lane.name),
+            "refused": {str(queue): why for queue, (why, _) in lane.refused.items()},
             "queues": [_queue_view(figures) for figures in lane.statistics()],
         }
         for lane in lanes

@@ -150,8 +150,12 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
                 f" {each['reason']}"
             )
     delivered = {each["topic"] for each in group["deliveries"]}
+    for refused, reason in group.get("refused", {}).items():
+        yield f"{refused} is not served here: {reason}"
     for queue in queues:
         where = f"{queue['topic']}/{queue['queue']}"
+        if queue.get("key_change"):
+            yield f"{where}: order key {queue['key_change']} ({queue['older']} are left)"
         if queue["trouble"]:
             yield (
                 f"{where}: {queue['uncopied']} messages of parked keys wait until copies of them"

@@ -91,6 +91,7 @@ class Effects:
     parked: list[Job] = field(default_factory=list)
     stopped: list[bytes] = field(default_factory=list)  # keys whose redrive failed
     parking: bool = False
+    keys_changed: bool = False  # another order key begins to hold, or no older message is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,11 @@ class PipelineStatistics:
     """Keys, blocked or parked, whose messages the broker is about to delete."""
     records_damaged: bool = False
     """This period began with damaged ownership records."""
+    key_version: int = 1
+    older: int = 0
+    """Unfinished messages that have their order keys by the rule before."""
+    key_change: str = ""
+    """What a change of the order key waits for, in words."""
 
     def __str__(self) -> str:
         return (

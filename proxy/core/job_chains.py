@@ -9,7 +9,7 @@ newly submitted ones, the *reactivation queue* for those whose predecessor has j
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -74,6 +74,8 @@ class JobChains:
     held_keys: set[bytes] = field(default_factory=set)
     """Held keys that have jobs here. Others change it not."""
     _held: set[bytes] = field(default_factory=set)
+    waits: Callable[[Job], bool] | None = None
+    """Whether a job that has none ahead of it waits nevertheless, until its key is ``open``ed."""
     _burst: int = 0  # reactivated jobs polled since the main queue's last turn
 
     @property
@@ -109,7 +111,7 @@ class JobChains:
         *reactivated*: its predecessor has finished, but was not here any more to be followed.
         """
         chain = None if job.key is None else self._chains.get(job.key)
-        ready = chain is None and job.key not in self._held
+        ready = chain is None and job.key not in self._held and not self._waits(job)
         job.move(JobState.NEW, JobState.READY if ready else JobState.CHAINED)
         if chain is not None:
             chain.tail.successor = job
@@ -120,7 +122,7 @@ class JobChains:
             (self._reactivated if reactivated else self._main).append(job)
         if job.key is not None:
             self._chains[job.key] = _Chain(job, job)
-            if not ready:
+            if job.key in self._held:
                 self.held_keys.add(job.key)
         return ready
 
@@ -139,8 +141,10 @@ class JobChains:
 
     def follow(self, job: Job) -> Job | None:
         """Let the successor of *job*, which is running, run behind it; None if there is none."""
-        if (successor := job.successor) is not None:
-            successor.move(JobState.CHAINED, JobState.RUNNING)
+        successor = job.successor
+        if successor is None or self._waits(successor):
+            return None
+        successor.move(JobState.CHAINED, JobState.RUNNING)
         return successor
 
     def unfollow(self, job: Job) -> None:
@@ -158,6 +162,7 @@ class JobChains:
             successor is not None
             and successor.state is not JobState.RUNNING  # not in its run
             and job.key not in self._held
+            and not self._waits(successor)
         ):
             successor.move(JobState.CHAINED, JobState.READY)
             self._reactivated.append(successor)
@@ -192,8 +197,14 @@ class JobChains:
         """Hold *key* no longer. Its head, if it does not run, becomes ready."""
         self._held.discard(key)
         self.held_keys.discard(key)
+        self.open(key)
+
+    def open(self, key: bytes) -> None:
+        """The head of *key*, if neither it is held nor ``waits``, becomes ready."""
         chain = self._chains.get(key)
-        if chain is not None and chain.head.state is JobState.CHAINED:
+        if chain is None or key in self._held or chain.head.state is not JobState.CHAINED:
+            return
+        if not self._waits(chain.head):
             chain.head.move(JobState.CHAINED, JobState.READY)
             self._reactivated.append(chain.head)
 
@@ -223,3 +234,6 @@ class JobChains:
             following.successor, following = None, following.successor
         chain.tail, chain.jobs = last, kept
         return cut
+
+    def _waits(self, job: Job) -> bool:
+        return self.waits is not None and self.waits(job)

@@ -10,8 +10,8 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by
   (order key, who asked for it, why), longest_lease_ms (how long leases may be in this period, if
   that is longer than its ``own`` says), paused (pairs of order key, null for all of the queue, and
-  [since_ms, who asked for it, why]). The parts of a snapshot follow each other; what they list adds
-  up;
+  [since_ms, who asked for it, why]), keys (the order key: see ``KeyRecord``). The parts of a
+  snapshot follow each other; what they list adds up;
 - ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
   before it build on), after (offset of the delta before it, or of that snapshot), base, read, left
   (offsets that were unfinished, and are finished or spilled now), unfinished (those that were
@@ -19,7 +19,7 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   key and the first offset that is left of its spilled chain, null if none is), parked (those that
   changed, null if the key is not parked any more), parked_by (of those that are),
   longest_lease_ms (as in a snapshot), paused (those that changed, null if it is not paused any
-  more);
+  more), keys (if that changed);
 - ``clean``: epoch. The owner ended with nothing leased but what its snapshot names, which is the
   whole truth.
 
@@ -28,8 +28,8 @@ stuck key has messages, so they are packed: ``width:base64``, with differences (
 *width* bytes each, little endian.
 
 Proxies of several versions take a queue over from each other. What came to be written later
-(``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``) may be missing, and what a
-reader does not know it passes over.
+(``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``) may be missing, and
+what a reader does not know it passes over.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from typing import Any
 import orjson
 
 from proxy.core.ids import Epoch
+from proxy.core.key_rules import KeyRecord
 from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, SnapshotPart
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
@@ -136,6 +137,7 @@ def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
         {key: each for key, each in _parked_of(fields).items() if each is not None},
         _number(fields.get("longest_lease_ms", 0)),
         {key: each for key, each in _paused_of(fields).items() if each is not None},
+        keys=_keys_of(fields),
     )
     number, of = _number(fields["part"]), _number(fields["of"])
     if not 0 <= number < of:
@@ -161,6 +163,7 @@ def _delta(fields: dict[str, Any]) -> Delta:
         after=None if (after := fields.get("after")) is None else _number(after),
         longest_lease_ms=_number(fields.get("longest_lease_ms", 0)),
         paused=_paused_of(fields),
+        keys=_keys_of(fields),
     )
 
 
@@ -175,6 +178,7 @@ def _of_keys(record: Snapshot | Delta) -> dict[str, Any]:
         "parked_by": _parked_by(record.parked),
         **_longest_lease(record.longest_lease_ms),
         **_paused_to_json(record.paused),
+        **_keys_to_json(record.keys),
     }
 
 
@@ -215,6 +219,15 @@ def _paused_of(fields: dict[str, Any]) -> dict[bytes | None, PausedKey | None]:
         None if key is None else _bytes(key): None if each is None else PausedKey.from_json(each)
         for key, each in fields.get("paused", ())
     }
+
+
+def _keys_to_json(keys: KeyRecord | None) -> dict[str, Any]:
+    return {} if keys is None else {"keys": keys.to_json()}
+
+
+def _keys_of(fields: dict[str, Any]) -> KeyRecord | None:
+    keys = fields.get("keys")
+    return None if keys is None else KeyRecord.from_json(keys)
 
 
 def _steps(first: int, offsets: Iterable[int]) -> list[int]:

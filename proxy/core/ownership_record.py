@@ -16,6 +16,7 @@ from itertools import chain, pairwise
 
 from broker_core.names import Group, Topic
 from proxy.core.ids import Epoch
+from proxy.core.key_rules import KeyRecord
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
 
@@ -51,6 +52,7 @@ class Snapshot:
     ``spilled`` (by order key; no offset is in both). ``leases``: milliseconds, counted from when it
     was written, for which unfinished jobs may still be in the hands of clients.
     ``longest_lease_ms``: how long a lease may be, if that is longer than the ``own`` says.
+    ``keys``: None if its writer did not say.
 
     Raises ValueError unless these offsets rise from ``base`` and end below ``read``.
     """
@@ -65,6 +67,7 @@ class Snapshot:
     parked: dict[bytes, ParkedKey] = field(default_factory=dict)
     longest_lease_ms: int = 0
     paused: dict[bytes | None, PausedKey] = field(default_factory=dict)
+    keys: KeyRecord | None = None
 
     def __post_init__(self) -> None:
         if not all(self.spilled.values()):
@@ -117,7 +120,7 @@ class Delta:
     """What changed since the record before: ``ownership_codec`` says it of each field.
 
     ``heads``: None for a key whose spilled jobs are all finished. ``after``: None if its writer did
-    not say.
+    not say. ``keys``: None if they are what they were.
     """
 
     epoch: Epoch
@@ -133,12 +136,13 @@ class Delta:
     after: int | None = None
     longest_lease_ms: int = 0
     paused: Mapping[bytes | None, PausedKey | None] = field(default_factory=dict)
+    keys: KeyRecord | None = None
 
     @property
     def size(self) -> int:
-        """How many offsets it lists."""
+        """How many offsets and other changes it lists."""
         lists = (self.left, self.unfinished, self.attempts, self.heads, self.parked, self.paused)
-        return sum(map(len, (*lists, *self.spilled.values())))
+        return sum(map(len, (*lists, *self.spilled.values()))) + (self.keys is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,13 @@ def parts(snapshot: Snapshot) -> list[SnapshotPart]:
 
 
 def _empty_piece(whole: Snapshot) -> Snapshot:
-    return Snapshot(whole.epoch, whole.base, whole.read, longest_lease_ms=whole.longest_lease_ms)
+    return Snapshot(
+        whole.epoch,
+        whole.base,
+        whole.read,
+        longest_lease_ms=whole.longest_lease_ms,
+        keys=whole.keys,
+    )
 
 
 def _chunks(snapshot: Snapshot) -> Iterator[tuple[str | bytes, array[int]]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from proxy.core.ids import Epoch
+from proxy.core.key_rules import KeyRecord
 from proxy.core.ownership_record import (
     Delta,
     Own,
@@ -74,6 +75,7 @@ class _State:
     leases: dict[int, int]
     parked: dict[bytes, ParkedKey]
     paused: dict[bytes | None, PausedKey]
+    keys: KeyRecord | None = None
 
     @classmethod
     def of(cls, whole: Snapshot, *, at: int) -> _State:
@@ -90,10 +92,12 @@ class _State:
             dict(whole.leases),
             dict(whole.parked),
             dict(whole.paused),
+            keys=whole.keys,
         )
 
     def apply(self, delta: Delta, *, at: int) -> None:
         self.epoch, self.base, self.read, self.last = delta.epoch, delta.base, delta.read, at
+        self.keys = delta.keys or self.keys
         self.unfinished.difference_update(delta.left)
         self.unfinished.update(delta.unfinished)
         for offset in delta.left:
@@ -131,6 +135,7 @@ class _State:
             self.leases,
             self.parked,
             paused=self.paused,
+            keys=self.keys,
         )
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.order_key import QUEUE_CHAIN, MissingKey
+from proxy.core.key_rules import KeyRecord
 from proxy.core.ownership_record import Snapshot
 from proxy.core.parked_copy import origin_of
 from proxy.core.parked_key import ParkedKey
-from proxy.core.rules import TopicRules
 
 BY = "recovery"
 _REASON = "found among the parked copies, for the ownership records were damaged"
@@ -26,7 +25,7 @@ class FoundParked:
     all below ``start`` has ended.
     """
 
-    rules: TopicRules
+    keys_by: KeyRecord
     said: Snapshot | None
     start: int
     keys: dict[bytes, ParkedKey] = field(default_factory=dict)
@@ -47,10 +46,8 @@ class FoundParked:
 
     def see(self, copy: StoredMessage) -> None:
         """A copy that stands there."""
-        key = self.rules.order_key.of(copy)
-        if key is None and self.rules.missing_key is MissingKey.BY_QUEUE:
-            key = QUEUE_CHAIN
         origin, epoch = origin_of(copy)
+        key = self.keys_by.rule_at(origin).chain_of(copy)
         if key is None or origin < 0:
             return  # not one of ours
         found = self.keys.setdefault(key, ParkedKey(0, epoch, by=BY, reason=_REASON))

@@ -22,7 +22,7 @@ from typing import Any
 from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
 from proxy.core.job_chains import Job, JobState
-from proxy.core.order_key import QUEUE_CHAIN, MissingKey
+from proxy.core.key_rules import KeyRule
 from proxy.core.parked_copy import origin_of
 from proxy.core.parked_key import FAILURE_POLICY, ParkedKey, plain_text
 from proxy.core.pull_buffer import Holder, Lease
@@ -96,7 +96,7 @@ class ParkingPipeline(QueuePipeline):
             return run
         for job in islice(self.jobs.in_memory(key), min(jobs, self.rules.max_jobs_per_key)):
             body_bytes -= job.body_bytes
-            if self._is_out(job) or (run and body_bytes < 0):
+            if self._is_out(job) or self.jobs.waits(job) or (run and body_bytes < 0):
                 break
             run.append(job)
         return run
@@ -113,6 +113,7 @@ class ParkingPipeline(QueuePipeline):
         for job in jobs:
             if job.state is JobState.RUNNING:
                 self._withdraw(job)
+            self.jobs.parks(job)
             self._finish(job, Outcome.PARKED, effects)
             effects.parked.append(job)
         return self._with_refills(effects)
@@ -147,6 +148,7 @@ class ParkingPipeline(QueuePipeline):
         for key in keys:
             self.leaving.discard(key)
             self.jobs.release_key(key)
+            self.jobs.unparked([key])
         return self._with_refills(Effects())
 
     # ---- what the pipeline does otherwise for them ----------------------------------------------
@@ -334,8 +336,7 @@ class TwinPipeline(QueuePipeline):
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
         job = self._job(message)
-        if job.key is None and self.rules.missing_key is MissingKey.BY_QUEUE:
-            job.key = QUEUE_CHAIN
+        job.key = self._rule_of(message).chain_of(message)
         origin, epoch = origin_of(message)
         parked = None if job.key is None else self.origin.parked.get(job.key)
         if job.key is not None and parked is not None and epoch >= parked.epoch:
@@ -351,6 +352,10 @@ class TwinPipeline(QueuePipeline):
 
     def _offset_of(self, _job: Job, message: StoredMessage) -> int:
         return origin_of(message)[0]
+
+    def _rule_of(self, message: StoredMessage) -> KeyRule:
+        """That of the message itself: keys are parked by the rule that it had."""
+        return self.origin.key_record.rule_at(origin_of(message)[0])
 
     def _next_job(self) -> Job | None:
         while (job := super()._next_job()) is not None:

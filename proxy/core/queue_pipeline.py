@@ -14,21 +14,21 @@ from dataclasses import replace
 from broker_core.names import QueueName
 from broker_core.remoting.message import StoredMessage
 from proxy.actions.document import Subject
+from proxy.core.changing_jobs import ChangingJobs
 from proxy.core.effects import Effects, Filtered, Outcome, PipelineStatistics
 from proxy.core.flow_window import Budget, FlowWindow
 from proxy.core.ids import Epoch, qid_text
 from proxy.core.job_chains import Job, JobState
-from proxy.core.key_acts import KeyActs
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
+from proxy.core.order_keyed import OrderKeyed
 from proxy.core.ownership_record import Snapshot
-from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import EVERYTHING, PausedKey
-from proxy.core.queue_jobs import QueueJobs, Refill
+from proxy.core.queue_jobs import Refill
 from proxy.core.retry_policy import MS
 from proxy.core.rules import TopicRules
 
 
-class QueuePipeline(KeyActs):
+class QueuePipeline(OrderKeyed):
     """The chains, leases and offsets of one queue in one ownership period. All times are ns."""
 
     def __init__(
@@ -51,7 +51,7 @@ class QueuePipeline(KeyActs):
         """*resume* is what the records said *now*; nothing is handed out before *hold*.
         *twin_of*: *queue* holds the parked messages of that one's.
         """
-        jobs = QueueJobs(
+        jobs = ChangingJobs(
             start_offset,
             window=FlowWindow(rules.max_jobs, memory),
             max_jobs_per_key=rules.max_jobs_per_key,
@@ -61,6 +61,9 @@ class QueuePipeline(KeyActs):
         super().__init__(
             jobs,
             rules,
+            keys=None if resume is None else resume.keys,
+            parked={} if resume is None else dict(resume.parked),
+            is_twin=twin_of is not None,
             trusted_until_ns=trusted_until_ns,
             hold_until_ns=hold_until_ns,
             leases_of_group=leases_of_group,
@@ -77,7 +80,6 @@ class QueuePipeline(KeyActs):
         #: The pipeline of the queue itself, and that of its parked messages, if there are any.
         self.origin = twin_of or self
         self.twin: QueuePipeline | None = None
-        self.parked: dict[bytes, ParkedKey] = {} if resume is None else dict(resume.parked)
         if twin_of is not None:
             self.paused = twin_of.paused  # one truth for both
         elif resume is not None:
@@ -91,18 +93,14 @@ class QueuePipeline(KeyActs):
     # ---- other rules; caller: group lane --------------------------------------------------------
 
     def change_rules(self, rules: TopicRules) -> Effects:
-        """Go on by *rules*, which have the same order key.
+        """Go on by *rules*; another order key only after ``plan_key_change``.
 
         Limits and tags count for what is read from now on, retries and policies from the next
         failure on, the length of leases from the next hand-out on; a longer one once a record says
-        so (``raised_lease_ms``). What is leased or waits for its retry stays as it is. Raises
-        ValueError for another order key.
+        so (``raised_lease_ms``). What is leased or waits for its retry stays as it is.
 
         Affects: window, spilled chains.
         """
-        before = self.rules.order_key.text, self.rules.missing_key
-        if (rules.order_key.text, rules.missing_key) != before:
-            raise ValueError(f"the order key of {self.queue} cannot be changed in this way")
         self.rules = rules
         self._failures.policy = rules.retry
         self.jobs.change_limits(max_jobs=rules.max_jobs, max_jobs_per_key=rules.max_jobs_per_key)
@@ -135,20 +133,22 @@ class QueuePipeline(KeyActs):
 
         *demand*: clients wait, and for them reading goes on past jobs that nobody can have now.
         """
-        if self.draining or self.closed:
+        if self.draining or self.closed or self.key_change_planned:
             return 0
         if EVERYTHING in self.paused:
             demand = False  # whoever waits has no use for more
-        return self.jobs.room(demand=demand and self.rules.order_key.has_many_keys)
+        has_many_keys = self.key_record.rule.order_key.has_many_keys
+        return self.jobs.room(demand=demand and has_many_keys)
 
     def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
         """Messages were read; the next read starts at *next_offset*. Re-read ones are passed over,
-        and all of them once the pipeline drains or is closed: the next owner reads them.
+        and all of them once the pipeline drains or is closed: the next owner reads them. Nor any
+        while the order key is about to change: they are read again.
 
         Affects: chains, tracker, window.
         """
         effects = Effects()
-        if self.draining or self.closed:
+        if self.draining or self.closed or self.key_change_planned:
             return effects
         for message in messages:
             offset = message.queue_offset
@@ -166,22 +166,24 @@ class QueuePipeline(KeyActs):
         return self._with_refills(effects)
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
-        job = self._job(message)
-        if job.key is None and self.rules.order_key.text is not None:
+        job, rule = self._job(message), self._rule_of(message)
+        if self.jobs.change is not None:
+            self.jobs.change.read(message)
+        if job.key is None and rule.text is not None:
             effects.missing_keys += 1
-            if self.rules.missing_key is MissingKey.DEAD_LETTER:
+            if rule.missing is MissingKey.DEAD_LETTER:
                 self.jobs.hold(job)
                 job.move(JobState.NEW, JobState.RUNNING)  # it never was ready: nobody may poll it
-                job.reason = f"no order key at {self.rules.order_key.text}"
+                job.reason = f"no order key at {rule.text}"
                 self._give_up(job, effects)
                 return
-            if self.rules.missing_key is MissingKey.BY_QUEUE:
+            if rule.missing is MissingKey.BY_QUEUE:
                 job.key = QUEUE_CHAIN
         self.jobs.admit(job)
 
     def _job(self, message: StoredMessage) -> Job:
         offset = message.queue_offset
-        job = Job(offset, self.rules.order_key.of(message), message, len(message.body))
+        job = Job(offset, self._rule_of(message).order_key.of(message), message, len(message.body))
         job.attempts = self.attempts.get(offset, 0)
         return job
 
@@ -203,6 +205,8 @@ class QueuePipeline(KeyActs):
         jobs = {message.queue_offset: self._job(message) for message in messages}
         for job in jobs.values():
             job.key = refill.key  # the policy for missing keys has spoken
+            if self.jobs.change is not None and job.message is not None:
+                self.jobs.change.read_again(job.message)
         here = [jobs[each] for each in refill.offsets if each in jobs]
         if self.jobs.refilled(refill, here):
             gone = (offset for offset in refill.offsets if offset not in jobs)
@@ -251,6 +255,7 @@ class QueuePipeline(KeyActs):
             parked=dict(self.parked),
             longest_lease_ms=self.raised_lease_ms,
             paused=dict(self.recorded_pauses),
+            keys=self.recorded_keys,
         )
 
     @property
@@ -288,6 +293,9 @@ class QueuePipeline(KeyActs):
             paused_whole=EVERYTHING in self.paused,
             near_retention=len(self.near_retention),
             records_damaged=self.records_damaged,
+            key_version=self.key_record.version,
+            older=self.jobs.older,
+            key_change=self.key_change_in_words,
         )
 
     def __repr__(self) -> str:

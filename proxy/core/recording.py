@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from proxy.core.key_rules import KeyRecord
 from proxy.core.ownership_record import Delta, Record, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import ParkedKey
@@ -38,6 +39,7 @@ class Recording:
         self._parked: dict[bytes, ParkedKey] = {}
         self._longest_lease_ms = 0
         self._paused: dict[bytes | None, PausedKey] = {}
+        self._keys: KeyRecord | None = None
         if last is not None and last.snapshot is not None and last.damage is None:
             self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
             self._tell(last.snapshot)
@@ -93,6 +95,7 @@ class Recording:
         self._parked = dict(snapshot.parked)
         self._longest_lease_ms = snapshot.longest_lease_ms
         self._paused = dict(snapshot.paused)
+        self._keys = snapshot.keys
         self._pipeline.jobs.rewritten_chains.clear()
 
     def _delta(self, snapshot_at: int) -> Delta | None:
@@ -119,6 +122,7 @@ class Recording:
             paused=self._paused_changes(),
             after=self._last_at,
             longest_lease_ms=self._pipeline.raised_lease_ms,
+            keys=None if (keys := self._pipeline.recorded_keys) == self._keys else keys,
         )
         said = self._base, self._read, self._longest_lease_ms
         if (base, read, delta.longest_lease_ms) == said and not delta.size:
@@ -128,6 +132,7 @@ class Recording:
         self._attempts, self._spilled = attempts, ends
         self._parked = dict(self._pipeline.parked)
         self._paused = dict(self._pipeline.recorded_pauses)
+        self._keys = keys
         jobs.rewritten_chains.clear()
         return delta
 

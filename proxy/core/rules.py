@@ -27,6 +27,7 @@ class TopicRules:
     max_pull_batch: int = 256
     max_jobs: int = 20000
     max_jobs_per_key: int = 64
+    order_key_version: int = 0
     drops_shadow_traffic: bool = False
     actions: Actions = field(default_factory=Actions)
 

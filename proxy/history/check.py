@@ -1,7 +1,7 @@
 """The history checker: does what the processes wrote down keep the promises?
 
 It reads the events of all files in the order of time and judges them as they pass. The ids are
-those of the invariants, described in ``docs/history.md``: O1 to O4 of the order inside a key, L1 L2
+those of the invariants, described in ``docs/history.md``: O1 to O5 of the order inside a key, L1 L2
 of the log, W1 W2 W3 of ownership and fencing, C1 C2 C3 of commits, D1 to D5 of loss and repetition,
 R1 to R5 of retries, leases, parking, pauses and audit, N1 to N4 of isolation and progress, Q1 of
 rate limits, X1 of lost answers.
@@ -77,7 +77,7 @@ class HistoryChecker:
             "send_info": self._sends.send_info,
             "send_fail": self._sends.send_fail,
             "own+": self._own,
-            "rules": lambda event: self._lane(event).rules(event),
+            **dict.fromkeys(("rules", "order_key"), lambda event: self._lane(event).rules(event)),
             "own-": self._disown,
             "rate": self._rate,
             "drain": lambda event: self._lane(event).ownership.drain(event),

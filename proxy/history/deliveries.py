@@ -160,6 +160,8 @@ class Deliveries:
         if order is not None:
             self._judge_order(offset, order, flags, together)
         message = self._unfinished.get(offset)
+        if message is not None and message.slot != slot:
+            self._rekey(offset, message, slot)
         if message is None:
             message = self._unfinished[offset] = Unfinished(slot, origin=event.get("origin_offset"))
             self._first_out[offset] = t_ns
@@ -185,6 +187,14 @@ class Deliveries:
         self.duplicates += bool(flags & FINISHED)
         self._facts.flags.add(offset, DELIVERED)
         return message
+
+    def _rekey(self, offset: int, message: Unfinished, slot: Slot) -> None:
+        """Another order key holds for it, by a switch that its owner before knew nothing of."""
+        self._open[message.slot].discard(offset)
+        if not self._open[message.slot]:
+            del self._open[message.slot]
+        message.slot = slot
+        self._open.setdefault(slot, set()).add(offset)
 
     def _judge_again(self, offset: int, flags: int) -> None:
         """It may have finished, and its owner may have had to know."""

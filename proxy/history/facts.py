@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proxy.history.calm import Calm
 from proxy.history.findings import Findings
@@ -142,6 +142,10 @@ class LaneFacts:
     """Until when its owner knows by records what the one before did."""
     served_until_ns: int | None = None
     """When its owner began to drain it, or gave it up; None while it hands out."""
+    key_since: int | None = None
+    """Messages below have their order keys by the rule before; None while no change goes on."""
+    keys_settled_ns: int = 0
+    """When the last change of the order key was through: until then messages may wait for it."""
     judged_by_proxy: bool = False
     """A proxy's events of this queue are in the histories; else handlers are all we have."""
     begin: int = 0
@@ -158,6 +162,10 @@ class LaneFacts:
     def violation(self, invariant: str, text: str) -> None:
         """Report that *invariant* did not hold in this queue."""
         self.findings.add(invariant, f"group {self.group}, {self.topic}/{self.queue}: {text}")
+
+    def go_by_order_key(self, text: str | None) -> None:
+        """Another order key holds."""
+        self.rules = replace(self.rules, order_key=text)
 
     def done(self, offset: int) -> bool:
         """True if the message came to an end: finished, or without a proxy's word handled."""

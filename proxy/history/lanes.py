@@ -6,6 +6,7 @@ from proxy.history.answers import Answers
 from proxy.history.deliveries import Deliveries
 from proxy.history.facts import LaneFacts
 from proxy.history.handlings import Handlings
+from proxy.history.key_changes import KeyChanges
 from proxy.history.ownership import Ownership
 from proxy.history.parking import Parking
 from proxy.history.pauses import Audits, Pauses
@@ -18,6 +19,7 @@ class Lane:
 
     __slots__ = (
         "_answers",
+        "_keys",
         "_origin",
         "deliveries",
         "facts",
@@ -42,6 +44,7 @@ class Lane:
         self.handlings = Handlings(facts)
         self.parking = Parking(facts)
         self.pauses = Pauses(facts, audits)
+        self._keys = KeyChanges(facts)
         self._answers = answers
         self._origin = origin
 
@@ -51,20 +54,25 @@ class Lane:
         if event["epoch"] != self.facts.epoch:
             return
         if self._origin is None:
+            self._keys.own(event)
             self.pauses.taken_over(event)
         else:
             self._origin.parking.twin_taken_over(self.facts.known_ns)
 
     def rules(self, event: Event) -> None:
-        """The owner goes on by other rules."""
-        if event["epoch"] == self.facts.epoch:
+        """The owner goes on by other rules, or the order key changes."""
+        if event["epoch"] == self.facts.epoch and event["e"] == "order_key":
+            self._keys.changed(event)
+        elif event["epoch"] == self.facts.epoch:
             self.ownership.go_by(event)
 
     def deliver(self, event: Event, key: str | None) -> None:
         """A job was handed out. *key* is that of its send, if it had one."""
         if self.ownership.fenced(event):
             return
-        if key and self.facts.rules.order_key == "KEY" and event["order"] != key:
+        since = self.facts.key_since
+        newer = since is None or event["offset"] >= since
+        if key and newer and self.facts.rules.order_key == "KEY" and event["order"] != key:
             self.facts.violation(
                 "N1",
                 f"offset {event['offset']} of key {key!r} is kept in order as {event['order']!r}:"
@@ -73,6 +81,7 @@ class Lane:
         (self._origin or self).pauses.handed_out(event, self.facts)
         if self._origin is None:
             self.parking.handed_out(event)
+            self._keys.handed_out(event)
         elif event.get("origin_offset") is not None:
             self._origin.parking.copy_handed_out(event)
         self._answers.handed_out(event, self.facts, self.deliveries.leases)
@@ -96,6 +105,7 @@ class Lane:
             slot = None if message is None else message.slot
             again = self.facts.done(event["offset"])
             self.parking.finished(event, slot if isinstance(slot, str) else None, again=again)
+            self._keys.finished(event["offset"])
         else:
             origin = None if message is None else message.origin
             self._origin.parking.copy_finished(event.get("origin_offset", origin))

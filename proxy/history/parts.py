@@ -47,7 +47,7 @@ RATED = frozenset({"rate", "own+", "own-", "deliver"})
 _LANES = frozenset(
     {
         *("own+", "own-", "drain", "record", "window", "deliver", "replay", "handle_start"),
-        *("rules", "act_fail"),
+        *("rules", "act_fail", "order_key"),
         *("handle_end", "finish", "commit", "park", "unpark", "redrive"),
         *("pause", "resume", "retry"),
         *("ack_ok", "expire", "unsent", "extend"),

@@ -121,8 +121,11 @@ class Progress:
         if calm_ns is None or facts.clock is None or not facts.rules.known:
             return
         since_ns = max(since_ns, calm_ns, facts.serves_from_ns, facts.resumed_ns.get(None, 0))
+        since_ns = max(since_ns, facts.keys_settled_ns)
         if isinstance(slot, str):
             since_ns = max(since_ns, facts.resumed_ns.get(slot, 0))
+        if facts.key_since is not None:
+            return  # it may wait for messages that have its key by another rule
         if None in facts.paused or slot in facts.paused:
             return  # it has no right to come
         limits = facts.limits

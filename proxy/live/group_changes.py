@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.group_settings import GroupSettings, TopicSettings
+from proxy.group_settings import GroupSettings
 from proxy.settings import Settings
 
 
@@ -42,22 +42,6 @@ def refusals(before: GroupSettings, after: GroupSettings) -> Iterable[str]:
             f"group {after.name}: its mode cannot change from {old} to {new} while"
             " it is served: give the group another name, or remove it first"
         )
-    for topic in after.topics:
-        known = before.topic(topic.name)
-        if known is not None and _order(known) != _order(topic):
-            yield (
-                f"group {after.name}, topic {topic.name}: its order key cannot change from"
-                f" {_shown(known)} to {_shown(topic)} while it is served: restart the proxies"
-                " with it, or leave it as it is"
-            )
-
-
-def _order(topic: TopicSettings) -> tuple[str | None, str]:
-    return topic.order_key, topic.missing_key
-
-
-def _shown(topic: TopicSettings) -> str:
-    return f"{topic.order_key or 'none'} (missing_key {topic.missing_key})"
 
 
 def restart_needed(running: Settings, file: Settings) -> list[str]:

@@ -16,13 +16,18 @@ from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.paused_key import EVERYTHING
 from proxy.core.rules import TopicRules
 from proxy.group_lane import GroupLane
-from proxy.lane_history import LaneHistory, paused_in_history, rules_in_history
+from proxy.lane_history import (
+    LaneHistory,
+    key_change_in_history,
+    paused_in_history,
+    rules_in_history,
+)
 from proxy.topic_rules import rules_of
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.parked_recovery import parked_in_twin
 from proxy.upstream.parking import Parking
-from proxy.upstream.period_start import Begun, PeriodStart
+from proxy.upstream.period_start import Begun, OlderSettings, PeriodStart
 from proxy.upstream.queue_reader import read_queue
 
 #: Acquiring: locked, its pipeline being built. Unlocking: not served any more, and its lock not to
@@ -30,6 +35,8 @@ from proxy.upstream.queue_reader import read_queue
 QueueState = Enum("QueueState", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
 
 _LOOK_AGAIN_S = 0.2
+#: A queue that older settings must not serve is looked at again after so long.
+_REFUSED_NS = 5_000_000_000
 
 
 class OwnedQueue:
@@ -142,6 +149,11 @@ class OwnedQueue:
     async def _acquire(self) -> None:
         try:
             pipeline = await self._take_over()
+        except OlderSettings as error:
+            self._lane.refused[self.queue] = str(error), now_ns() + _REFUSED_NS
+            self._log.error("not served", reason=str(error))
+            await self._unlock_or_leave()
+            return
         except Exception as error:
             bug = None if isinstance(error, RemotingError) else error
             self._log.warning("take-over failed; trying again", reason=str(error), exc_info=bug)
@@ -150,6 +162,7 @@ class OwnedQueue:
         pipeline.doubtful = self._doubtful
         self._pipeline = pipeline
         self.state = QueueState.OWNED
+        self._lane.refused.pop(self.queue, None)
         self._history(
             "own+",
             owner=self._us,
@@ -159,6 +172,7 @@ class OwnedQueue:
             max_leased=self._lane.leases_of_group.limit,
             **rules_in_history(pipeline),
             **paused_in_history(pipeline),
+            **key_change_in_history(pipeline),
         )
         self.parking = Parking(self._context, self._committer, self._lane, pipeline)
         self._lane.add(pipeline)
@@ -243,6 +257,7 @@ class OwnedQueue:
                 offset,
                 longest_lease_ms=lease_ms,
                 paused=dict(pipeline.paused),
+                keys=pipeline.key_record.begun_anew(offset),
             )
         )
         while now_ns() < self._trusted_until_ns:

@@ -153,7 +153,7 @@ class GroupOwnership:
                 owned.hand_over()
             elif owned.state is QueueState.OWNED:
                 owned.follow_tags()
-        missing = share - self._queues.keys()
+        missing = share - self._queues.keys() - self._refused(share)
         await asyncio.gather(
             *(self._lock(broker, queues) for broker, queues in _by_broker(missing).items())
         )
@@ -161,6 +161,13 @@ class GroupOwnership:
         now = now_ns()
         steady = all(members.settled(now_ns=now) for members in self._members.values())
         return settled and steady and sure and self._queues.keys() == share
+
+    def _refused(self, share: set[QueueName]) -> set[QueueName]:
+        """Queues that our settings are too old for, and that were looked at lately."""
+        refused, now = self._lane.refused, now_ns()
+        for queue in refused.keys() - share:
+            del refused[queue]
+        return {queue for queue, (_, until_ns) in refused.items() if now < until_ns}
 
     async def _share_of(self, topic: Topic) -> list[QueueName] | None:
         """Queues of *topic* for this proxy; None if that cannot be said now."""

@@ -37,7 +37,7 @@ async def parked_in_twin(
     last, _ = await context.log.last(group, twin, by_period=True)
     committed = await client.committed_offset(group, twin) or 0
     start = max(committed, await client.min_offset(twin))
-    found = FoundParked(pipeline.rules, None if last is None else last.snapshot, start)
+    found = FoundParked(pipeline.key_record, None if last is None else last.snapshot, start)
     async for copy in read_range(client, twin, group=group, start=found.position, end=end):
         found.see(copy)
     if found.keys:

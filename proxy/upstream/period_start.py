@@ -9,12 +9,18 @@ import structlog
 from broker_core.clock import now_ns
 from broker_core.names import QueueName
 from proxy.core.ids import Epoch
+from proxy.core.key_rules import KeyRule
 from proxy.core.ownership_record import Own
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.rules import TopicRules
+from proxy.errors import OrderlaneError
 from proxy.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.start_offsets import start_offset
+
+
+class OlderSettings(OrderlaneError):
+    """Ours want an order key that the queue had before: whoever has newer ones serves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +59,13 @@ class PeriodStart:
         )
 
     async def begin(self, rules: TopicRules) -> Begun:
-        """Write the record that makes us the owner. Raises RemotingError."""
+        """Write the record that makes us the owner. Raises RemotingError, OlderSettings."""
         context, group = self._context, self._lane.name
         held_ns = self.hold_until_ns
         while True:
             broker_start_ms = await context.client.broker_start_ms(self._queue.broker)
             last, end = await context.log.last(group, self._queue)
+            self._check_order_key(rules, last)
             committed, start = await start_offset(
                 context.client, context.log, self._lane.settings, self._queue
             )
@@ -69,6 +76,7 @@ class PeriodStart:
             if epoch == end:
                 return begun
             seen, (last, _) = last, await context.log.last(group, self._queue, before=epoch)
+            self._check_order_key(rules, last)
             if seen is not None and last is not None and seen.epoch == last.epoch:
                 # The last words of that owner were not to be seen yet.
                 self.hold_until_ns = held_ns
@@ -92,6 +100,15 @@ class PeriodStart:
             period=last.own.period + 1 if known and last is not None else end + 1,
             http=self._context.http,
         )
+
+    def _check_order_key(self, rules: TopicRules, last: LastOwner | None) -> None:
+        keys = None if last is None or last.snapshot is None else last.snapshot.keys
+        if keys is not None and keys.is_newer_than(rules):
+            raise OlderSettings(
+                f"the order key of {self._queue} is {keys.rule} since offset {keys.since}, and"
+                f" {KeyRule.of(rules)} in the settings of this proxy is older: bring them up to"
+                f" date, or set order_key_version: {keys.setting + 1} to go back to that order key"
+            )
 
     def _hold(self, wait_ns: int) -> None:
         self.hold_until_ns = max(self.hold_until_ns, now_ns() + wait_ns)

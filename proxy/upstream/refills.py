@@ -52,7 +52,7 @@ class Refills:
             while wanted and not pipeline.closed:
                 now, wanted[:_AT_ONCE] = wanted[:_AT_ONCE], []
                 offsets = sorted(offset for refill in now for offset in refill.offsets)
-                found = await self._read(lane, pipeline, offsets)
+                found = await self.fetch(lane, pipeline, offsets)
                 for refill in now:
                     lane.refilled(
                         pipeline, refill, [found[o] for o in refill.offsets if o in found]
@@ -60,7 +60,7 @@ class Refills:
         finally:
             del self._wanted[pipeline]
 
-    async def _read(
+    async def fetch(
         self, lane: GroupLane, pipeline: QueuePipeline, offsets: list[int]
     ) -> dict[int, StoredMessage]:
         """The messages at rising *offsets* that are still there; ends early with the pipeline."""

@@ -107,6 +107,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                 "waiting_pulls": 0,
                 "bulk_readers": 0,
                 "deliveries": [],
+                "refused": {},
                 "queues": [
                     {
                         "queue": "broker-a_3",
@@ -131,6 +132,9 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "paused_whole": False,
                         "near_retention": 0,
                         "records_damaged": False,
+                        "key_version": 1,
+                        "older": 0,
+                        "key_change": "",
                     }
                 ],
             }

@@ -6,6 +6,8 @@ The steps are those of ``proxy.upstream.parking``, each of which a crash may be 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
@@ -21,10 +23,16 @@ from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
-from tests.support.messages import keyed, message
+from proxy.core.rules import TopicRules
+from tests.support.messages import message
 from tests.support.pipelines import FOR_EVER_NS, HOLDER, MS, Budgets, queue, rules
 
 MAX_DELIVERIES = 2
+RULES: dict[str, Any] = {
+    "max_jobs": 8,
+    "max_jobs_per_key": 2,
+    "retry": RetryPolicy((1,), MAX_DELIVERIES, OnExhausted.PARK),
+}
 
 
 class _Log:
@@ -70,13 +78,17 @@ class ParkingSite:
 
     # ---- ownership periods ----------------------------------------------------------------------
 
+    def wanted_rules(self) -> TopicRules:
+        """By the settings."""
+        return rules(**RULES)
+
+    def stored(self, offset: int, **others: str) -> StoredMessage:
+        """The message there, or a copy of it."""
+        return message(offset, key=self.sent[offset], **others)
+
     def begin(self) -> None:
         """A new owner; the one before may have crashed at any step."""
-        self.rules = rules(
-            max_jobs=8,
-            max_jobs_per_key=2,
-            retry=RetryPolicy((1,), MAX_DELIVERIES, OnExhausted.PARK),
-        )
+        self.rules = self.wanted_rules()
         self.budgets = Budgets()
         self.done_now = set()
         self.unheard = False
@@ -111,7 +123,7 @@ class ParkingSite:
     def _find_parked(self) -> None:
         last = self.logs[1].last()
         said = None if last is None else last.snapshot
-        found = FoundParked(self.rules, said, self.committed[1])
+        found = FoundParked(self.pipeline.key_record, said, self.committed[1])
         for copy in self.copies[found.position :]:
             found.see(copy)
         self.pipeline.found_parked(found.keys)
@@ -153,7 +165,7 @@ class ParkingSite:
         """A message or two of the queue."""
         at = self.pipeline.position
         room = min(2, self.pipeline.room(demand=True))
-        messages = [keyed(each, self.sent[each]) for each in range(at, len(self.sent))[:room]]
+        messages = [self.stored(each) for each in range(at, len(self.sent))[:room]]
         if messages:
             self._saw(self.pipeline, self.pipeline.on_messages(messages, next_offset=at))
 
@@ -170,7 +182,7 @@ class ParkingSite:
             found = (
                 [self.copies[each] for each in refill.offsets]
                 if pipeline is self.twin
-                else [keyed(each, self.sent[each]) for each in refill.offsets]
+                else [self.stored(each) for each in refill.offsets]
             )
             self._saw(pipeline, pipeline.refilled(refill, found))
 
@@ -200,7 +212,8 @@ class ParkingSite:
                         "ORDERLANE_OFFSET": str(job.offset),
                         "ORDERLANE_EPOCH": str(self.pipeline.epoch),
                     }
-                    self.copies.append(message(len(self.copies), key=key.decode(), **properties))
+                    copied = self.stored(job.offset, **properties)
+                    self.copies.append(replace(copied, queue_offset=len(self.copies)))
                 self.unheard = not heard
                 if heard:
                     self.twin.must_read = len(self.copies)
@@ -224,8 +237,12 @@ class ParkingSite:
 
     def redrive(self, key: str) -> None:
         """An operator's act."""
-        if self.twin is not None and key.encode() in self.pipeline.recorded:
-            self._saw(self.twin, self.twin.redrive(key.encode()))
+        self.redrive_key(key.encode())
+
+    def redrive_key(self, key: bytes) -> None:
+        """The same, of a key that is no text."""
+        if self.twin is not None and key in self.pipeline.recorded:
+            self._saw(self.twin, self.twin.redrive(key))
 
     def stop(self, key: str) -> None:
         """An operator's act."""
@@ -275,9 +292,9 @@ class ParkingSite:
         for _ in range(40 * (len(self.sent) + 4)):
             self.record_parked()
             self.open_twin()
-            for key in {key for key in self.sent if key.encode() in self.pipeline.parked}:
-                if self.twin is None or key.encode() not in self.twin.redriven:
-                    self.redrive(key)
+            for key in list(self.pipeline.parked):
+                if self.twin is None or key not in self.twin.redriven:
+                    self.redrive_key(key)
             for step in (self.read, self.read_twin, self.refill, self.pull, self.settle):
                 step()
             self.copy(heard=True)

@@ -10,6 +10,7 @@ from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.flow_window import Budget
 from proxy.core.ids import Epoch
+from proxy.core.key_rules import KeyRecord
 from proxy.core.order_key import compile_order_key
 from proxy.core.ownership_record import Snapshot
 from proxy.core.pull_buffer import Holder, Lease
@@ -30,6 +31,10 @@ def queue(queue_id: int = 0, *, topic: Topic = TOPIC) -> QueueName:
 def rules(order_key: str | None = "KEY", **others: Any) -> TopicRules:
     """The rules of a topic, ordered by the message key."""
     return TopicRules(compile_order_key(order_key), **others)
+
+
+#: What records say of a queue that is, and always was, ordered by the message key.
+KEYS = KeyRecord.first(rules())
 
 
 @dataclass(slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.core.recording import Recording
 from tests.support.messages import keyed
 from tests.support.pipelines import MS, lease, pipeline, rules
@@ -28,8 +26,9 @@ def test_a_shorter_lease_counts_at_once_and_ends_none_before_its_time() -> None:
     assert [each.job.offset for each in here.on_time(now_ns=9 * MS).expired] == [0]
 
 
-def test_another_order_key_is_refused() -> None:
+def test_another_order_key_waits_for_its_switch() -> None:
+    """The other rules hold at once."""
     here = pipeline(rules("KEY"))
-    with pytest.raises(ValueError, match="order key"):
-        here.change_rules(rules("$.id"))
-    assert here.rules.order_key.text == "KEY"
+    here.change_rules(rules("$.id", visibility_ns=5 * MS))
+    here.on_messages([keyed(0, "a"), keyed(1, "a")], next_offset=2)
+    assert [each.job.key for each in lease(here)] == [b"a"]

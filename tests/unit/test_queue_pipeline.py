@@ -13,7 +13,7 @@ from proxy.core.pull_buffer import Holder
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from tests.support.messages import keyed, message
-from tests.support.pipelines import HOLDER, MS, Budgets, lease, offsets, pipeline, rules
+from tests.support.pipelines import HOLDER, KEYS, MS, Budgets, lease, offsets, pipeline, rules
 
 
 def retrying(deliveries: int = 2, **others: Any) -> RetryPolicy:
@@ -350,7 +350,7 @@ def test_the_next_owner_repeats_nothing_and_goes_on_counting() -> None:
         now_ns=0,
     )
     snapshot = first.snapshot()
-    assert snapshot == Snapshot(Epoch(1), base=1, read=4, unfinished=(1, 3), attempts={1: 1})
+    assert snapshot == Snapshot(Epoch(1), 1, 4, (1, 3), {1: 1}, keys=KEYS)
     second = pipeline(
         epoch=2,
         start=snapshot.base,
@@ -363,22 +363,22 @@ def test_the_next_owner_repeats_nothing_and_goes_on_counting() -> None:
 
 def test_what_an_owner_has_not_come_to_it_passes_on_unchanged() -> None:
     """Two hand-overs in a row: the second owner had no time to read all that the first had."""
-    before = Snapshot(Epoch(1), base=1, read=9, unfinished=(1, 4, 7), attempts={4: 2, 7: 3})
+    before = Snapshot(Epoch(1), 1, 9, (1, 4, 7), {4: 2, 7: 3}, keys=KEYS)
     second = pipeline(epoch=2, start=1, resume=before, messages=[keyed(1, "a"), keyed(2, "b")])
     (each,) = lease(second)
     second.settle(acked=[each.lease_id], now_ns=0)
     after = second.snapshot()
-    assert after == Snapshot(Epoch(2), base=4, read=9, unfinished=(4, 7), attempts={4: 2, 7: 3})
+    assert after == Snapshot(Epoch(2), 4, 9, (4, 7), {4: 2, 7: 3}, keys=KEYS)
     third = pipeline(resume=after, messages=[keyed(n, "k") for n in range(4, 9)])
     assert (third.statistics().unfinished, lease(third)[0].job.offset) == (2, 4)
 
 
 def test_an_owner_begins_at_the_base_of_the_record_if_the_stored_offset_is_below_it() -> None:
     """A lost commit: what was finished is finished."""
-    before = Snapshot(Epoch(1), base=5, read=9, unfinished=(7,))
+    before = Snapshot(Epoch(1), base=5, read=9, unfinished=(7,), keys=KEYS)
     second = pipeline(epoch=2, start=0, resume=before, messages=[keyed(0, "a"), keyed(7, "b")])
     assert offsets(lease(second)) == [7]
-    assert second.snapshot() == Snapshot(Epoch(2), base=7, read=9, unfinished=(7,))
+    assert second.snapshot() == Snapshot(Epoch(2), base=7, read=9, unfinished=(7,), keys=KEYS)
 
 
 def test_a_closed_queue_gives_back_what_it_held_and_hands_nothing_out() -> None:

@@ -7,7 +7,7 @@ from proxy.core.ownership_replay import LastOwner
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
 from tests.support.messages import keyed
-from tests.support.pipelines import lease, pipeline
+from tests.support.pipelines import KEYS, lease, pipeline
 from tests.unit.test_ownership_record import own
 
 HOUR_NS = 3600 * 1_000_000_000
@@ -29,7 +29,7 @@ def write(records: Recording, at: int, *, now_ns: int = 1) -> list[Record]:
 def test_the_first_owner_begins_with_a_snapshot_and_goes_on_with_what_changed() -> None:
     queue = pipeline(messages=[keyed(0, "a"), keyed(1, "b"), keyed(2, "c")])
     records = Recording(queue, None)
-    first = Snapshot(Epoch(1), 0, 3, (0, 1, 2))
+    first = Snapshot(Epoch(1), 0, 3, (0, 1, 2), keys=KEYS)
     assert write(records, 7) == [SnapshotPart(0, 1, first)]
     assert write(records, 8) == [], "nothing changed"
     ack_one(queue)
@@ -38,7 +38,7 @@ def test_the_first_owner_begins_with_a_snapshot_and_goes_on_with_what_changed() 
 
 
 def test_an_owner_goes_on_from_the_snapshot_that_it_resumed() -> None:
-    before = Snapshot(Epoch(1), 1, 4, (1, 3))
+    before = Snapshot(Epoch(1), 1, 4, (1, 3), keys=KEYS)
     queue = pipeline(epoch=5, resume=before, messages=[keyed(1, "a")])
     records = Recording(
         queue, LastOwner(Epoch(1), own(), before, clean=False, snapshot_at=2, last_at=4)
@@ -55,7 +55,7 @@ def test_after_a_record_that_may_be_lost_everything_is_said_again() -> None:
     ack_one(queue)
     assert isinstance(records.due(1)[0], Delta)
     records.failed()
-    assert records.due(1) == [SnapshotPart(0, 1, Snapshot(Epoch(1), 1, 2, (1,)))]
+    assert records.due(1) == [SnapshotPart(0, 1, Snapshot(Epoch(1), 1, 2, (1,), keys=KEYS))]
 
 
 def test_a_snapshot_is_written_in_any_case_if_it_is_asked_for() -> None:

@@ -123,7 +123,6 @@ async def test_a_file_that_is_replaced_as_kubernetes_does_it_is_seen(
         ("groups: [", "not YAML as it should be"),
         ("", "is empty: write 'groups: []'"),
         ("groups:\n- name: billing\n  topics: [{name: orders, tag: x}]", "did you mean tags?"),
-        ("groups:\n- name: billing\n  topics: [{name: orders}]", "order key cannot change"),
     ],
 )
 async def test_a_bad_file_is_refused_and_the_old_groups_stay(

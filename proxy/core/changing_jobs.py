@@ -1,0 +1,100 @@
+"""The unfinished jobs of a queue whose order key may change meanwhile. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+from proxy.core.job_chains import Job
+from proxy.core.key_change import KeyChange
+from proxy.core.key_rules import KeyRecord
+from proxy.core.queue_jobs import QueueJobs, Refill
+
+
+class ChangingJobs(QueueJobs):
+    """``change`` is there while messages that have their keys by an older rule are unfinished, or
+    parked.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        """As ``QueueJobs``."""
+        super().__init__(*arguments, **named)
+        self.change: KeyChange | None = None
+
+    def begin_change(self, record: KeyRecord, *, parked: bool) -> None:
+        """From the switch in *record* on messages have their keys by another rule. *parked*: some
+        older ones are parked. O(unfinished).
+        """
+        self.change = KeyChange(
+            record, unfinished=self._all_read(), in_memory=self._in_memory(), parked=parked
+        )
+        self._chains.waits = self.change.waits
+
+    def settle_change(self) -> bool:
+        """Let go on what waits for older messages no longer; True if none of these is left now."""
+        if (change := self.change) is None:
+            return False
+        through = (
+            not (change.counting or change.waits_for_parked)
+            and min(self.position, self.committable) >= change.since
+        )
+        if through:
+            self.change = self._chains.waits = None
+        opened = change.take_opened()
+        for key in list(self._chains.keys) if through or opened is None else opened:
+            self._chains.open(key)
+        return through
+
+    @property
+    def older(self) -> int:
+        """How many unfinished messages have their keys by an older rule. O(unfinished)."""
+        return 0 if self.change is None else bisect_left(self._all_read(), self.change.since)
+
+    def waits(self, job: Job) -> bool:
+        """True if *job* waits for older messages, though none may be ahead of it in its chain."""
+        return self.change is not None and self.change.waits(job)
+
+    def parks(self, job: Job) -> None:
+        """*job* is about to finish: a copy of it is parked."""
+        if self.change is not None and job.key is not None:
+            self.change.parked(job.key, job.offset)
+
+    def unparked(self, keys: Iterable[bytes]) -> None:
+        """*keys* are parked no more: they have no copies."""
+        if self.change is not None:
+            self.change.unparked(keys)
+
+    def finish(self, job: Job) -> None:
+        """As elsewhere; it may be the last one of its new key."""
+        super().finish(job)
+        self._finished(job.offset)
+
+    def refilled(self, refill: Refill, jobs: Iterable[Job]) -> bool:
+        """As elsewhere; those that are gone have finished."""
+        jobs = list(jobs)
+        wanted = super().refilled(refill, jobs)
+        if wanted:
+            for offset in set(refill.offsets).difference(job.offset for job in jobs):
+                self._finished(offset)
+        return wanted
+
+    def skip_stored(self, key: bytes) -> int | None:
+        """As elsewhere; nobody looked at that message."""
+        offset = super().skip_stored(key)
+        if offset is not None:
+            self._finished(offset)
+        return offset
+
+    def _finished(self, offset: int) -> None:
+        if self.change is not None and not self.change.finished(offset):
+            self.change.recount(self._all_read(), self._in_memory())
+
+    def _all_read(self) -> list[int]:
+        spilled = (each.offsets[each.head :] for _, each in self._spilled)
+        return sorted([*self._tracker.unfinished(), *chain.from_iterable(spilled)])
+
+    def _in_memory(self) -> list[int]:
+        again = (each.offsets[each.head : each.loaded] for _, each in self._spilled)
+        return [*self._tracker.unfinished(), *chain.from_iterable(again)]

@@ -1,0 +1,142 @@
+"""Changes of order keys: what has to be stored and read for those of owned queues.
+
+``proxy.core.key_change`` says what waits for what. Each step is done before the next begins:
+
+1. the switch is chosen, and nothing is read;
+2. an ownership record names it, with both rules: whoever takes over knows as much;
+3. reading goes on; older messages are read once more, to be counted under their new keys, and so
+   are the copies of those that are parked;
+4. when the last older message has finished the next record says so, and the next change may begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+import structlog
+
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import Group
+from broker_core.remoting.codes import ResponseCode
+from broker_core.tasks import spawn
+from proxy.core.parked_copy import origin_of
+from proxy.core.parked_key import parked_topic
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.group_lane import GroupLane
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.queue_range import read_range
+from proxy.upstream.refills import Refills
+
+#: How often each queue is looked at: so late a change begins, or goes on after a take-over.
+_EVERY_S = 0.25
+#: Older messages that are read at once.
+_AT_ONCE = 1024
+_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 2.0
+
+_log = structlog.get_logger("order_key")
+
+
+class KeyChanges:
+    """Those of all queues of this proxy; one task a queue while there is something to do."""
+
+    def __init__(self, context: UpstreamContext, refills: Refills) -> None:
+        self._context = context
+        self._refills = refills
+        self._tasks: dict[QueuePipeline, asyncio.Task[None]] = {}
+
+    async def run(self, lanes: Iterable[GroupLane]) -> None:
+        """Look after them until cancelled. *lanes* is iterated anew each time."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            for lane in lanes:
+                for pipeline in list(lane.buffer):
+                    if _is_due(pipeline) and pipeline not in self._tasks:
+                        name = f"order key {pipeline.queue}"
+                        task = spawn(self._look_after(lane, pipeline), name=name)
+                        self._tasks[pipeline] = task
+                        task.add_done_callback(partial(self._done, pipeline))
+
+    def _done(self, pipeline: QueuePipeline, _: asyncio.Task[None]) -> None:
+        del self._tasks[pipeline]
+
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """Those under way."""
+        return set(self._tasks.values())
+
+    async def _look_after(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        log = _log.bind(group=lane.name, topic=pipeline.topic, queue=pipeline.place)
+        back_off_s = _FIRST_BACK_OFF_S
+        while _is_due(pipeline):
+            try:
+                if pipeline.key_change_due or pipeline.key_change_planned:
+                    await self._begin(lane, pipeline)
+                    record = pipeline.key_record
+                    log.warning("order key changed", rule=str(record.rule), since=record.since)
+                else:
+                    await self._count(lane, pipeline)
+                back_off_s = _FIRST_BACK_OFF_S
+            except Exception as error:  # whatever it is: no key may stand still in silence
+                bug = None if isinstance(error, RemotingError) else error
+                log.error(
+                    "the change of the order key waits; trying again",
+                    state=pipeline.key_change_in_words,
+                    reason=str(error),
+                    exc_info=bug,
+                )
+                await asyncio.sleep(back_off_s)
+                back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
+
+    async def _begin(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        if not pipeline.key_change_planned:
+            pipeline.plan_key_change()
+        await self._context.recorder.record(lane, pipeline)
+        lane.did(pipeline, pipeline.key_change_recorded())
+        self._context.settled.fire()  # its reader waits
+
+    async def _count(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        change = pipeline.jobs.change
+        if change is None:
+            return
+        if change.twin_unread:
+            found = await self._copies(lane.name, pipeline)
+            lane.did(pipeline, pipeline.older_copies_read(found))
+        asked = change.to_count(_AT_ONCE)
+        if not asked and change.counting:
+            await asyncio.sleep(_EVERY_S)  # what the broker has no more finishes here, by and by
+            return
+        messages = await self._refills.fetch(lane, pipeline, asked) if asked else {}
+        lane.did(pipeline, pipeline.older_counted(asked, messages))
+
+    async def _copies(self, group: Group, pipeline: QueuePipeline) -> dict[bytes, set[bytes]]:
+        """New keys of the older messages whose copies stand in the parked twin, by parked key."""
+        client, record = self._context.client, pipeline.key_record
+        found: dict[bytes, set[bytes]] = {}
+        twin = pipeline.queue._replace(topic=parked_topic(group, pipeline.topic))
+        try:
+            if record.before is None or twin not in await client.queues(twin.topic, fresh=True):
+                return found
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            return found
+        start = max(await client.committed_offset(group, twin) or 0, await client.min_offset(twin))
+        end = await client.max_offset(twin)
+        async for copy in read_range(client, twin, group=group, start=start, end=end):
+            if 0 <= origin_of(copy)[0] < record.since:
+                parked, key = record.before.chain_of(copy), record.rule.chain_of(copy)
+                if parked is not None:
+                    found.setdefault(parked, set()).update(() if key is None else (key,))
+        return found
+
+
+def _is_due(pipeline: QueuePipeline) -> bool:
+    if pipeline.closed or pipeline.draining or pipeline.origin.doubtful:
+        return False
+    change = pipeline.jobs.change
+    return (
+        pipeline.key_change_due
+        or pipeline.key_change_planned
+        or (change is not None and change.counting)
+    )

@@ -1,0 +1,61 @@
+"""The order key changes under load: what is older of a key comes first, and nobody else waits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.consumers import consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+from thin_client.message import Message
+
+KEYS = [f"k{number % 40}" for number in range(80)]
+SHOPS = [f"s{number}" for number in range(5)]
+
+
+def _write(gateway: Gateway, path: Path, **of_topic: Any) -> None:
+    group = gateway.settings["groups"][0]
+    topic = {**group["topics"][0], **of_topic}
+    path.write_text(yaml.safe_dump({"groups": [{**group, "topics": [topic]}]}))
+
+
+async def _send(gateway: Gateway) -> None:
+    for shop in SHOPS:
+        await gateway.send(KEYS, body='{{"id": "{key}", "n": {n}, "shop": "' + shop + '"}}')
+
+
+def _through(gateway: Gateway, order_key: str) -> int:
+    """In how many queues the change to it is through."""
+    told = gateway.events("order_key")
+    return len({e["queue"] for e in told if e["through"] and e["order_key"] == order_key})
+
+
+async def test_the_order_key_changes_there_and_back_under_load(tmp_path: Path) -> None:
+    """Back to what it was before is meant only with a higher version; queues are not given back."""
+    async with run_gateway(tmp_path, queues=4) as gateway:
+        path = tmp_path / "orderlane.yaml"
+        _write(gateway, path, order_key="KEY")
+        proxy, addresses = await gateway.start_proxy(file=path)
+
+        async def work(_: Message) -> None:
+            await asyncio.sleep(0.005)
+
+        async with consuming(gateway, addresses.thrift, "one", handle=work):
+            for order_key, version in (("$.shop", 0), ("KEY", 1)):
+                await _send(gateway)
+                _write(gateway, path, order_key=order_key, order_key_version=version)
+                proxy.reload()
+                await eventually(lambda: gateway.events("order_key"), within_s=30)
+                await _send(gateway)
+                await eventually(lambda: _through(gateway, order_key) == 4, within_s=60)  # noqa: B023
+            await eventually(gateway.all_finished, within_s=60)
+        report = gateway.verify()
+        assert report.violations == {}
+        assert report.counts.duplicates == 0
+        assert len(gateway.events("own+")) == 4
+        assert {each["order"] for each in gateway.events("deliver")} >= {*SHOPS, *KEYS}
+        assert any(each.get("next_order") in SHOPS for each in gateway.events("deliver"))
