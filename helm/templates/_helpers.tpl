@@ -73,3 +73,17 @@ securityContext:
 {{- end }}
 {{- with $placement }}{{ toYaml . }}{{ end }}
 {{- end }}
+
+{{/* The volume "data" of a StatefulSet's pods: size and className. */}}
+{{- define "orderlane.volume" -}}
+- metadata:
+    name: data
+  spec:
+    accessModes: [ReadWriteOnce]
+    {{- with .className }}
+    storageClassName: {{ . }}
+    {{- end }}
+    resources:
+      requests:
+        storage: {{ .size }}
+{{- end }}
