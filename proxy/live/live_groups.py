@@ -157,7 +157,9 @@ class LiveGroups:
     async def _leave(self, lane: GroupLane) -> None:
         try:
             await self._give_up(lane)
-        finally:
-            self._lanes.drop(lane.name)
-            del self._leaving[lane.name]
+        except Exception as bug:
+            _log.error("group not given up as it should be", group=lane.name, exc_info=bug)
+        # Not if it is cancelled: whoever closes hands over what is left, and verdicts count.
+        self._lanes.drop(lane.name)
+        del self._leaving[lane.name]
         self._settle()  # one of the same name may have come meanwhile

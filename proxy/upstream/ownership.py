@@ -138,6 +138,8 @@ class GroupOwnership:
         topics = [Topic(topic.name) for topic in settings.topics]
         self._lane.joined = True
         await self._context.membership.join(group, topics)
+        for gone in self._members.keys() - set(topics):
+            del self._members[gone]
         settled = True
         share: set[QueueName] = set()
         for topic in topics:

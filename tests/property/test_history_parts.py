@@ -42,7 +42,7 @@ def lanes(draw: st.DrawFn) -> Event:
                     *("own+", "own-", "drain", "record", "window", "commit", "park", "unpark"),
                     *("redrive", "handle_start", "handle_end", "replay", "extend", "unsent"),
                     *("deliver", "ack_ok", "expire", "finish") * 3,
-                    "act_fail",
+                    *("act_fail", "rules"),
                 ]
             )
         ),

@@ -105,6 +105,15 @@ async def test_verdicts_of_a_removed_group_count_until_its_queues_are_handed_ove
         site.lanes.require("a", None)
 
 
+async def test_who_closes_meanwhile_finds_the_removed_group_still(site: Site) -> None:
+    """Its hand-over is not done, and verdicts of its clients are on their way."""
+    site.live.give(Source.FILE, [group_settings("a")])
+    lane = site.lanes.find("a")
+    site.live.give(Source.FILE, [])
+    await site.live.close()
+    assert site.lanes.find("a") is lane
+
+
 async def test_a_group_that_comes_back_while_it_is_given_up_begins_when_that_is_done(
     site: Site,
 ) -> None:
