@@ -123,6 +123,8 @@ class Ownership:
                     return False
             case "commit":
                 return _when(event, "asked_ns") > self._granted_ns
+            case "act_fail":
+                return _when(event, "at_ns") > self._granted_ns
             case "finish":  # of what the new owner offers again: it was nobody's loss
                 if _when(event, "at_ns") <= self._granted_ns:
                     return False

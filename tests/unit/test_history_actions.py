@@ -85,6 +85,20 @@ def test_what_an_action_failed_on_is_a_success_nowhere() -> None:
     assert story.finish(0).through(1, 2).found() == {"D2"}
 
 
+@pytest.mark.parametrize(("decided_after", "found"), [(False, set()), (True, {"W2"})])
+def test_a_former_owner_may_say_late_where_an_action_failed(
+    decided_after: bool, found: set[str]
+) -> None:
+    """It stood still between the two; nobody acts on what it says."""
+    story = Acting()
+    decided_ns = story.now_ns
+    story.own(2, begin=0, **RULES)
+    at_ns = story.now_ns + 1 if decided_after else decided_ns
+    story.fails(0, 1, epoch=1, at_ns=at_ns)
+    story._attempts.clear()  # the new owner knows nothing of it
+    assert story.through(0, 1, 2).found() == found
+
+
 def test_another_owner_may_have_other_rules() -> None:
     story = Acting().fails(0, 1)
     story.own(2, begin=0, **RULES)

@@ -22,7 +22,9 @@ from proxy.downstream.requests import (
     wish_of,
 )
 from proxy.errors import OrderlaneError, Refused, UnknownName
+from proxy.group_settings import TopicSettings
 from proxy.lane_listener import Verdicts
+from proxy.topic_rules import rules_of
 from tests.support.lanes import group_settings
 from tests.support.messages import keyed
 from tests.support.pipelines import lease, pipeline, rules
@@ -165,6 +167,17 @@ def answer(*, ours: bool, queues: int = 1) -> Any:
         owned = pipeline(rules("KEY"), epoch=queue_id, messages=[keyed(0, "k"), keyed(1, "l")])
         batches.append(Batch(owned, lease(owned)))
     return pull_response(batches, group="g", ours=ours, home="h:1")
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_all_clients_get_the_body_that_a_transform_made(ours: bool) -> None:
+    """DDMQ gives its clients the body as it was sent, whatever a transform made of it."""
+    topic = TopicSettings.model_validate(
+        {"name": "orders", "order_key": "KEY", "actions": [{"transform": {"to": "[key, text]"}}]}
+    )
+    owned = pipeline(rules_of(topic), messages=[keyed(0, "k")])
+    response = pull_response([Batch(owned, lease(owned))], group="g", ours=ours, home="h:1")
+    assert [each.value for each in response.messages] == [b'["k","xyz"]']
 
 
 def test_a_client_of_ours_gets_leases_and_ddmqs_gets_none() -> None:
