@@ -13,7 +13,7 @@ from proxy.errors import Refused, SettingsError, Unavailable
 from proxy.group_settings import GroupSettings
 from proxy.lanes import Lanes
 from proxy.live.group_store import GroupStore
-from proxy.live.live_groups import LiveGroups, Source
+from proxy.live.live_groups import LiveGroups
 from proxy.live.store_watch import StoreWatch
 from proxy.live.stored_group import StoredGroup, group_of, newest, stale, stored_form
 from tests.support.lanes import group_settings, make_lane
@@ -214,7 +214,13 @@ class Watch:
     def __init__(self) -> None:
         self.at = Nameservers()
         self.lanes = Lanes(make_lane)
-        self.live = LiveGroups(self.lanes, changed=lambda _: None, give_up=_nothing)
+        self.missing: list[str] = []  # what this process cannot do for groups
+        self.live = LiveGroups(
+            self.lanes,
+            changed=lambda _: None,
+            give_up=_nothing,
+            unservable=lambda _: self.missing,
+        )
         self.watch = StoreWatch(store(self.at), self.live)
 
     async def put(self, name: str, version: int, settings: Any) -> None:
@@ -240,14 +246,16 @@ async def test_a_wrong_group_of_the_store_keeps_what_it_had_and_holds_up_no_othe
     assert here.live.groups.keys() == {"other"}
 
 
-async def test_what_was_refused_for_what_is_served_is_served_after_it() -> None:
+async def test_what_was_refused_for_now_is_served_once_it_can_be() -> None:
     here = Watch()
-    keyed, by_queue = group_settings("billing"), group_settings("billing", order_key="QID")
-    here.live.give(Source.FILE, [keyed])
-    here.live.give(Source.FILE, [])
-    await here.put("billing", 1, stored_form(keyed))
-    await here.put("billing", 2, stored_form(by_queue))
-    assert "order key cannot change" in here.watch.state.refused["billing"]
-    await here.put("other", 1, stored_form(group_settings("other")))
-    assert here.live.groups["billing"] == keyed
-    assert here.watch.state.refusals == 1
+    await here.put("billing", 1, stored_form(BILLING))
+    here.missing = ["a secret is missing"]
+    await here.put("billing", 2, stored_form(group_settings("billing", max_pull_batch=2)))
+    assert here.watch.state.refused == {"billing": "a secret is missing"}
+    await here.watch.look()
+    assert here.served() == {"billing": BILLING}
+    assert here.watch.state.refusals == 1, "told once"
+    here.missing = []
+    await here.watch.look()
+    assert here.served()["billing"].topics[0].max_pull_batch == 2
+    assert here.watch.state.refused == {}
