@@ -17,10 +17,12 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError, reason_of
 from broker_core.names import Group, QueueName
 from broker_core.tasks import cancel_and_wait, spawn
+from proxy.admin.audit import AuditSurface
 from proxy.admin.configuration import ConfigurationSurface
 from proxy.admin.dead_letters import DeadLetterSurface
 from proxy.admin.groups import GroupSurface
 from proxy.admin.http import AdminHttp
+from proxy.admin.key_views import KeyViewSurface
 from proxy.admin.keys import KeySurface
 from proxy.admin.snapshots import groups_view
 from proxy.core.flow_window import Budget
@@ -51,6 +53,7 @@ from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letter_desk import DeadLetterDesk
 from proxy.upstream.dead_letters import DeadLetters
+from proxy.upstream.key_board import KeyBoard
 from proxy.upstream.key_changes import KeyChanges
 from proxy.upstream.key_desk import KeyDesk
 from proxy.upstream.ownership import GroupOwnership
@@ -316,6 +319,8 @@ class Proxy:
                 *ConfigurationSurface(self._configuration).operations(),
                 *GroupSurface(self._configuration.desk).operations(),
                 *KeySurface(KeyDesk(self._context, self._ownerships)).operations(),
+                *KeyViewSurface(KeyBoard(self._context, self._ownerships)).operations(),
+                *AuditSurface(self._context.audit).operations(),
                 *DeadLetterSurface(self._dead_letter_desk).operations(),
             ],
         )

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from proxy.admin.keys import DryRun, Rate
-from proxy.admin.operations import Actor, Answer, Asked, Call, Operation, get, post
+from proxy.admin.operations import (
+    Actor,
+    Answer,
+    Asked,
+    Call,
+    ChangeBody,
+    Operation,
+    Reason,
+    get,
+    needs_reason,
+    post,
+)
 from proxy.upstream.dead_letter_desk import DeadLetterDesk, Wish
 
 _PLACE = "/api/groups/{group}/dead-letters"
@@ -39,13 +50,16 @@ class RedriveBody(Asked):
         ),
     ]
     dry_run: DryRun = False
+    reason: Reason | None = None
     by: Actor = None
 
+    @model_validator(mode="after")
+    def _has_reason(self) -> RedriveBody:
+        return needs_reason(self)
 
-class StopBody(Asked):
+
+class StopBody(ChangeBody):
     """Who stops it."""
-
-    by: Actor = None
 
 
 class RedriveView(Answer):
@@ -136,7 +150,8 @@ class DeadLetterSurface:
             rate=asked.rate,
             skip=asked.skip,
             dry_run=asked.dry_run,
+            reason=asked.reason or "",
         )
 
     async def _stop(self, call: Call) -> dict[str, Any]:
-        return await self._desk.stop(call.path["group"])
+        return await self._desk.stop(call.path["group"], by=call.by, reason=call.body.reason)

@@ -18,6 +18,7 @@ from proxy.admin.operations import (
     Operation,
     Reason,
     get,
+    needs_reason,
     post,
 )
 from proxy.upstream.key_desk import KeyDesk, KeyWish
@@ -80,11 +81,7 @@ class RedriveKeyBody(Asked):
 
     @model_validator(mode="after")
     def _has_reason(self) -> RedriveKeyBody:
-        if self.reason is None and not self.dry_run:
-            raise ValueError(
-                "reason is missing: it should be one line that says why, for the audit topic"
-            )
-        return self
+        return needs_reason(self)
 
 
 class ParkedKeyView(Answer):

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import orjson
 import typer
 
-from proxy.cli.connect import ask_proxy
+from proxy.cli.connect import actor, ask_proxy
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 
@@ -60,6 +60,7 @@ def ls(
 @app.command("redrive")
 def redrive(
     group: str,
+    reason: Annotated[str | None, typer.Option(help="why, for the audit")] = None,
     rate: Rate = 0.0,
     dry_run: DryRun = False,
     skip: Skip = None,
@@ -71,17 +72,22 @@ def redrive(
     All groups of a topic get what comes back. Those that come to the dead letters meanwhile stay
     there. The proxy does it; "ls" says how far it is, and once stopped it goes on where it was.
     """
-    _act(http, group, "redrive", output, rate=rate, dry_run=dry_run, skip=skip or [])
+    _act(http, group, "redrive", output, rate=rate, dry_run=dry_run, skip=skip or [], reason=reason)
 
 
 @app.command("stop")
-def stop(group: str, http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> None:
+def stop(
+    group: str,
+    reason: Annotated[str, typer.Option(help="why, for the audit")],
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
     """Send no more of them back: the rest waits for the next redrive."""
-    _act(http, group, "stop", output)
+    _act(http, group, "stop", output, reason=reason)
 
 
 def _act(http: str, group: str, verb: str, output: OutputFormat, **asked: Any) -> None:
-    body = orjson.dumps({"by": "orderlane dead-letters", **asked})
+    body = orjson.dumps({"by": actor(), **asked})
     path = f"{_place(group)}/{verb}"
     row = orjson.loads(ask_proxy(http, path, body=body, timeout_s=_TIMEOUT_S))
     print_rows([row], columns=_STATE, output=output)

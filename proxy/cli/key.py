@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import orjson
 import typer
@@ -16,6 +17,7 @@ from proxy.errors import OrderlaneError, OwnedElsewhere
 app = typer.Typer(no_args_is_help=True, help="One key of a group, and what to do with it.")
 
 _PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason")
+_HISTORY = ("at", "queue", "what", "offset", "attempt", "by", "detail")
 _COLUMNS = (
     *("key", "queue", "state", "offset", "age_ms", "backlog", "copies", "attempts", "holder"),
     *("retry_ms", "last_error", "by", "reason"),
@@ -36,8 +38,42 @@ def parked(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List the parked keys of the queues that the proxy owns."""
-    rows = orjson.loads(ask_proxy(http, f"{_place(http, group, topic)}/parked"))
+    rows = orjson.loads(ask_proxy(http, f"{place_of(http, group, topic)}/parked"))
     print_rows(rows, columns=_PARKED, output=output)
+
+
+@app.command("show")
+def show(
+    group: str,
+    key: str,
+    topic: Topic = None,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """All of a key in the queues that the proxy owns."""
+    asked = f"{place_of(http, group, topic)}/show?{urlencode({'key': key})}"
+    print_rows(orjson.loads(ask_proxy(http, asked)), columns=_COLUMNS, output=output)
+
+
+@app.command("history")
+def history(
+    group: str,
+    key: str,
+    topic: Topic = None,
+    limit: Annotated[int, typer.Option(help="how much, the newest", min=1, max=1000)] = 100,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """What happened to a key lately: failures, and what people did to it."""
+    given = urlencode({"key": key, "limit": limit})
+    found = ask_proxy(
+        http, f"{place_of(http, group, topic)}/history?{given}", timeout_s=CHANGE_TIMEOUT_S
+    )
+    rows = [
+        {**row, "at": datetime.fromtimestamp(row["at_ms"] / 1000, UTC).isoformat(" ", "seconds")}
+        for row in orjson.loads(found)
+    ]
+    print_rows(rows, columns=_HISTORY, output=output)
 
 
 @app.command("park")
@@ -157,7 +193,7 @@ def _everywhere(
     """At this proxy, and at those that own other queues. Raises OrderlaneError for those where it
     was not done.
     """
-    path = f"{_place(http, group, topic)}/{verb}"
+    path = f"{place_of(http, group, topic)}/{verb}"
     body = orjson.dumps({"by": actor(), **asked})
     done, failed = change_at_all(http, path, body)
     rows = [
@@ -176,7 +212,7 @@ def _everywhere(
 def _act(
     http: str, group: str, topic: str | None, verb: str, output: OutputFormat, **asked: Any
 ) -> None:
-    path = f"{_place(http, group, topic)}/{verb}"
+    path = f"{place_of(http, group, topic)}/{verb}"
     body = orjson.dumps({"by": actor(), **asked})
     try:
         answer = ask_proxy(http, path, body=body, timeout_s=CHANGE_TIMEOUT_S)
@@ -200,7 +236,8 @@ def _ask_owners(elsewhere: OwnedElsewhere, path: str, body: bytes) -> bytes:
     raise OrderlaneError("\n".join(refusals))
 
 
-def _place(http: str, group: str, topic: str | None) -> str:
+def place_of(http: str, group: str, topic: str | None) -> str:
+    """Where the keys of the topic are asked for; None: the only one of the group."""
     if topic is None:
         known = proxy_groups(http).get(group)
         if known is None:

@@ -9,12 +9,14 @@ import typer
 
 from broker_core.errors import RemotingError, StoreError
 from proxy.cli import (
+    audit,
     bench,
     consume,
     dead_letters,
     doctor,
     groups,
     key,
+    keys,
     lag,
     processes,
     produce,
@@ -57,7 +59,9 @@ for verb in (
 app.command("verify-history")(verify_history.verify_history)
 app.add_typer(bench.app, name="bench")
 app.add_typer(groups.app, name="groups")
+app.add_typer(audit.app, name="audit")
 app.add_typer(key.app, name="key")
+app.add_typer(keys.app, name="keys")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(spark_judging.app, name="spark")
 

@@ -17,6 +17,7 @@ from broker_core.client import PullStatus
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, check_name
 from broker_core.remoting.codes import ResponseCode
+from proxy.core.audit_record import Change
 from proxy.core.dead_letter import DeadLetter, dead_letter
 from proxy.core.redrive import RedriveState, parse_skips
 from proxy.errors import OrderlaneError, UnknownName
@@ -80,7 +81,7 @@ class DeadLetterDesk:
         }
 
     async def redrive(
-        self, name: str, *, by: str, rate: float, skip: Sequence[str], dry_run: bool
+        self, name: str, *, by: str, reason: str, rate: float, skip: Sequence[str], dry_run: bool
     ) -> dict[str, Any]:
         """Begin to send the dead letters of a group back, *rate* a second at most (0: no limit),
         but not those named in *skip* (``broker-a_0@17``). *dry_run*: only count them.
@@ -98,15 +99,20 @@ class DeadLetterDesk:
             return {"group": group, "state": "dry run", "left": left}
         if (last := self._runs.get(group)) is not None and last.running:
             raise OrderlaneError(f"the dead letters of {group!r} are being redriven: stop it first")
-        run = self._runs[group] = RedriveRun(
-            self._context, group, queues, by=by, rate=rate, skip=skips, counts=self.counts
-        )
-        await run.begun()
-        if run.redrive.state is RedriveState.FAILED:
-            raise OrderlaneError(run.redrive.reason)
+        after = {"state": "redriven", "rate": rate, "skip": list(skip)}
+        change = Change(by, "dead-letters redrive", group, reason, before={}, after=after)
+        async with self._context.audit.change(change):
+            if (last := self._runs.get(group)) is not None and last.running:
+                raise OrderlaneError(f"the dead letters of {group!r} are being redriven by now")
+            run = self._runs[group] = RedriveRun(
+                self._context, group, queues, by=by, rate=rate, skip=skips, counts=self.counts
+            )
+            await run.begun()
+            if run.redrive.state is RedriveState.FAILED:
+                raise OrderlaneError(run.redrive.reason)
         return self._view(group) or {}
 
-    async def stop(self, name: str) -> dict[str, Any]:
+    async def stop(self, name: str, *, by: str, reason: str) -> dict[str, Any]:
         """Send no more of them back; return once nothing is on its way. Raises OrderlaneError if
         this proxy does not.
         """
@@ -115,7 +121,12 @@ class DeadLetterDesk:
             raise OrderlaneError(
                 f"this proxy does not redrive the dead letters of {name!r}: ask the one that does"
             )
-        await run.stop()
+        before = self._view(run.group)
+        change = Change(
+            by, "dead-letters stop", run.group, reason, before=before, after={"state": "stopped"}
+        )
+        async with self._context.audit.change(change):
+            await run.stop()
         return self._view(run.group) or {}
 
     async def close(self) -> None:

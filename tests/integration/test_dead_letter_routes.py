@@ -15,6 +15,7 @@ PLACE = f"/api/groups/{GROUP}/dead-letters"
 NO_RATE = "rate should be messages a second, from 0.001 to 1,000,000, or 0 for no limit"
 NO_SKIP = 'skip should be a list of dead letters, such as ["broker-a_0@17"]'
 NOT_THERE = f"group '{GROUP}' has no dead letters: no topic %DLQ%{GROUP}"
+NO_REASON = "reason is missing: it should be one line that says why, for the audit topic"
 WRONG: list[tuple[str, Any, int, str]] = [
     ("/park", {}, 404, f"there is no {PLACE}/park here: see /api/openapi.json"),
     ("/redrive", [], 400, "the request should be a JSON object"),
@@ -24,7 +25,9 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("/redrive", {"rate": 5e-324}, 400, NO_RATE),
     ("/redrive", {"skip": "broker-a_0@17"}, 400, NO_SKIP),
     ("/redrive", {"skip": [17]}, 400, NO_SKIP),
-    ("/redrive", {}, 404, NOT_THERE),
+    ("/redrive", {"reason": "x"}, 404, NOT_THERE),
+    ("/redrive", {}, 400, NO_REASON),
+    ("/stop", {}, 400, NO_REASON),
 ]
 
 
@@ -49,7 +52,7 @@ async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
         await gateway.client.create_topic(
             gateway.dead_letter_topic, queues=1, broker=gateway.queue(0).broker
         )
-        assert await ask(f"{PLACE}/redrive", {"skip": ["17"]}) == (
+        assert await ask(f"{PLACE}/redrive", {"skip": ["17"], "reason": "x"}) == (
             409,
             "'17' names no dead letter: it should be a queue of broker-a_0, '@' and an offset",
         )

@@ -178,13 +178,17 @@ async def test_a_parked_message_is_skipped_among_its_copies(
 async def test_a_pause_holds_at_all_proxies(tmp_path: Path, orderlane: CommandLine) -> None:
     desk = Desk()
     async with run_gateway(tmp_path, queues=4) as gateway:
-        _, first = await gateway.start_proxy()
-        _, second = await gateway.start_proxy()
+        one, first = await gateway.start_proxy()
+        other, second = await gateway.start_proxy()
+
+        def shares() -> list[int]:
+            return [sum(len(lane.buffer) for lane in proxy.lanes) for proxy in (one, other)]
+
         async with (
             consuming(gateway, first.thrift, "first", handle=desk),
             consuming(gateway, second.thrift, "second", handle=desk),
         ):
-            await eventually(lambda: len(gateway.statistics()) == 4, within_s=20)
+            await eventually(lambda: shares() == [2, 2], within_s=20)
             paused = await rows(orderlane, first, gateway, "pause", "a", *WHY)
             assert {row["proxy"] for row in paused} == {first.http, second.http}
             assert len({row["queue"] for row in paused}) == 4
@@ -195,3 +199,46 @@ def test_a_reason_is_needed(orderlane: CommandLine) -> None:
     for verb in ("pause", "resume", "skip", "retry", "park", "stop"):
         said = orderlane.problem("key", verb, "billing", "a")
         assert said == f"Missing option '--reason'; see orderlane key {verb} --help"
+
+
+async def test_the_keys_that_matter_are_shown_and_what_happened_to_them(
+    tmp_path: Path, orderlane: CommandLine
+) -> None:
+    desk = Desk("a")
+    async with run_gateway(tmp_path, queues=1, topic=BLOCK) as gateway:
+        _, at = await gateway.start_proxy()
+
+        async def shown(*words: str) -> list[dict[str, Any]]:
+            ended = await asyncio.to_thread(orderlane, *words, "--http", at.http, "-o", "json")
+            assert ended.code == 0, ended
+            found: list[dict[str, Any]] = orjson.loads(ended.out)
+            return found
+
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a", "b", "a", "b", "a", "b")
+            await eventually(lambda: desk.done["b"] == [2, 4, 6], within_s=10)
+            await eventually(lambda: count(gateway, "retrying") == 1, within_s=10)
+            await rows(orderlane, at, gateway, "pause", "c", *WHY)
+            (top,) = await shown("keys", "top", gateway.group)
+            assert (top["key"], top["backlog"], top["state"]) == ("a", 3, "retrying")
+            (blocked,) = await shown("keys", "blocked", gateway.group)
+            assert (blocked["key"], blocked["offset"], blocked["attempts"]) == ("a", 0, 1)
+            assert (blocked["last_error"], blocked["retry_ms"] > 1000) == (
+                "ValueError: broken",
+                True,
+            )
+            hot = await shown("keys", "hot", gateway.group)
+            assert [(each["key"], each["share"]) for each in hot] == [("b", 0.75), ("a", 0.25)]
+            (paused,) = await shown("keys", "paused", gateway.group)
+            assert (paused["key"], paused["state"], paused["reason"]) == ("c", "paused", "a test")
+            assert (await shown("key", "show", gateway.group, "a"))[0]["key"] == "a"
+            assert await shown("key", "show", gateway.group, "nobody") == []
+            await rows(orderlane, at, gateway, "skip", "a", *WHY)
+            told = [each["what"] for each in await shown("key", "history", gateway.group, "a")]
+            assert told[:1] == ["failed"]
+            assert set(told[1:3]) == {"key skip", "finished: skipped"}
+            changes = await shown("audit", "ls", "--group", gateway.group, "--target", "a")
+            assert [each["verb"] for each in changes] == ["key skip"]
+            for words in (("keys", "top", "nobody"), ("key", "show", "nobody", "a")):
+                said = await asyncio.to_thread(orderlane, *words, "--http", at.http)
+                assert (said.code, "has no group 'nobody'" in said.err) == (2, True)

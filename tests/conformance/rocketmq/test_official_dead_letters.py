@@ -84,7 +84,9 @@ async def test_what_their_consumers_gave_up_goes_back(
         _, at = await gateway.start_proxy()
         path = f"/api/groups/{gateway.group}/dead-letters/redrive"
         async with consuming(gateway, at.thrift, "ours", handle=handle):
-            await asyncio.to_thread(ask_proxy, at.http, path, body=b"{}", timeout_s=20)
+            await asyncio.to_thread(
+                ask_proxy, at.http, path, body=b'{"reason": "a test"}', timeout_s=20
+            )
             await eventually(lambda: len(got) >= 2, within_s=30)
         back = {message.key: message for message in got}
     for key in ("a", "b"):

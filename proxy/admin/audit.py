@@ -1,0 +1,91 @@
+"""The records of the audit topic: who changed what, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from proxy.admin.operations import Answer, Asked, Call, Operation, get
+from proxy.core.audit_record import AuditWish
+from proxy.upstream.audit import Audit
+
+MOST_SHOWN = 10_000
+
+
+class AuditQuery(Asked):
+    """Which records."""
+
+    limit: Annotated[
+        int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)
+    ] = 100
+    group: Annotated[str | None, Field(description="the group that was changed")] = None
+    topic: Annotated[str | None, Field(description="the topic")] = None
+    target: Annotated[str | None, Field(description="the key, queue or lease")] = None
+    after: Annotated[
+        str | None,
+        Field(
+            description='the "position" of an answer before',
+            pattern=r"^([A-Za-z0-9_-]+_[0-9]{1,9}:[0-9]{1,18}(,|$))+$",
+            max_length=10_000,
+        ),
+    ] = None
+
+
+class AuditRow(Answer):
+    """One record. ``phase`` ``begin``: stored before the change, with what it was meant to lead to;
+    ``end``: what became of it, if that was something else, or why it ``failed``.
+    """
+
+    id: str
+    at_ms: int
+    phase: str
+    actor: str
+    verb: str
+    group: str
+    topic: str
+    target: str
+    reason: str
+    before: Any
+    after: Any
+    failed: str
+    proxy: str
+
+
+class AuditView(Answer):
+    """The newest records, the oldest first; ``position`` is for the next question."""
+
+    records: list[AuditRow]
+    position: str
+
+
+class AuditSurface:
+    """``GET /api/audit``."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+    def operations(self) -> list[Operation]:
+        """What it serves."""
+        return [
+            get(
+                "/api/audit",
+                "Who changed what, and why.",
+                self._show,
+                query=AuditQuery,
+                answer=AuditView,
+                errors=(503,),
+            )
+        ]
+
+    async def _show(self, call: Call) -> dict[str, Any]:
+        asked: AuditQuery = call.query
+        places = [each.rpartition(":") for each in (asked.after or "").split(",") if each]
+        wish = AuditWish(asked.limit, asked.group, asked.topic, asked.target)
+        page = await self._audit.read(
+            wish, position={queue: int(offset) for queue, _, offset in places}
+        )
+        return {
+            "records": [record.row() for record in page.records],
+            "position": ",".join(f"{queue}:{offset}" for queue, offset in page.position.items()),
+        }

@@ -1,0 +1,92 @@
+"""``orderlane audit``: who changed what, and why."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import orjson
+import typer
+
+from proxy.cli.connect import ask_proxy
+from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.output import Output, OutputFormat, print_json, print_rows
+
+app = typer.Typer(no_args_is_help=True, help="Changes that people made, from the audit topic.")
+
+_COLUMNS = ("at", "actor", "verb", "group", "target", "reason", "before", "after", "failed")
+_TIMEOUT_S = 30.0
+_LOOK_S = 1.0
+
+Group = Annotated[str | None, typer.Option(help="only changes of this group")]
+Target = Annotated[str | None, typer.Option(help="only those of this key, queue or lease")]
+Limit = Annotated[int, typer.Option(help="how many, the newest", min=1, max=10_000)]
+
+
+@app.command("ls")
+def ls(
+    group: Group = None,
+    target: Target = None,
+    limit: Limit = 100,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List changes, the newest last."""
+    _show(_ask(http, group=group, target=target, limit=limit)["records"], output)
+
+
+@app.command("tail")
+def tail(
+    group: Group = None,
+    target: Target = None,
+    limit: Limit = 10,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List the last changes, and those that come, until interrupted."""
+    page = _ask(http, group=group, target=target, limit=limit)
+    while True:
+        if output is OutputFormat.JSON:
+            for record in page["records"]:
+                print_json(record)
+        elif page["records"]:
+            _show(page["records"], output)
+        time.sleep(_LOOK_S)
+        after = page["position"] or None
+        page = _ask(http, group=group, target=target, limit=10_000, after=after)
+
+
+def _ask(http: str, **asked: Any) -> dict[str, Any]:
+    given = urlencode({name: value for name, value in asked.items() if value is not None})
+    found: dict[str, Any] = orjson.loads(
+        ask_proxy(http, f"/api/audit?{given}", timeout_s=_TIMEOUT_S)
+    )
+    return found
+
+
+def _show(records: list[dict[str, Any]], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        rows = records
+    else:
+        rows = [
+            {
+                **record,
+                "at": datetime.fromtimestamp(record["at_ms"] / 1000, UTC).isoformat(
+                    timespec="seconds"
+                ),
+                "before": _short(record["before"]),
+                "after": _short(record["after"]),
+            }
+            for record in records
+        ]
+    print_rows(rows, columns=_COLUMNS, output=output)
+
+
+def _short(value: Any) -> str:
+    """What is telling of *value*: a view of a key has twenty fields."""
+    if isinstance(value, dict):
+        told = ("queue", "state", "offset", "paused", "skipped", "retried", "rate", "anew")
+        value = {name: value[name] for name in told if name in value} or value
+    return "-" if value is None else orjson.dumps(value).decode()

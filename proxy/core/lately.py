@@ -1,0 +1,87 @@
+"""What happened to keys lately, in bounded memory: which are hot, and what failed. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+_WINDOW_NS = 60 * 1_000_000_000
+#: Keys counted at a time: one with more than 1/256 of all hand-outs is among them.
+_COUNTED = 256
+#: Keys of which events are kept, the ones of late, and events of each.
+_REMEMBERED, _EVENTS = 512, 32
+
+
+@dataclass(slots=True)
+class HotKeys:
+    """Keys with a large share of the hand-outs of the last one or two minutes (Misra and Gries).
+
+    A key's count is too low by 1/256 of all at most; O(1) a hand-out, amortized.
+    """
+
+    _began_ns: int = 0
+    _total: int = 0
+    _counts: dict[bytes, int] = field(default_factory=dict)
+    _total_before: int = 0
+    _before: dict[bytes, int] = field(default_factory=dict)
+
+    def note(self, key: bytes, *, now_ns: int) -> None:
+        """One hand-out of *key*."""
+        if now_ns - self._began_ns >= _WINDOW_NS:
+            self._turn(now_ns)
+        self._total += 1
+        counts = self._counts
+        if key in counts or len(counts) < _COUNTED:
+            counts[key] = counts.get(key, 0) + 1
+        else:
+            self._counts = {each: count - 1 for each, count in counts.items() if count > 1}
+
+    def _turn(self, now_ns: int) -> None:
+        fresh = now_ns - self._began_ns < 2 * _WINDOW_NS
+        self._before, self._total_before = (self._counts, self._total) if fresh else ({}, 0)
+        self._counts, self._total, self._began_ns = {}, 0, now_ns
+
+    def counts(self, *, now_ns: int) -> tuple[dict[bytes, int], int]:
+        """Hand-outs by key, and of all keys."""
+        if now_ns - self._began_ns >= _WINDOW_NS:
+            self._turn(now_ns)
+        both = dict(self._before)
+        for key, count in self._counts.items():
+            both[key] = both.get(key, 0) + count
+        return both, self._total + self._total_before
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEvent:
+    """``what`` befell the message at ``offset``; ``at_ns`` by the core's clock."""
+
+    at_ns: int
+    what: str
+    offset: int | None = None
+    attempt: int | None = None
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class KeyEvents:
+    """The last events of the keys to which something out of the ordinary happened last."""
+
+    _events: OrderedDict[bytes, deque[KeyEvent]] = field(default_factory=OrderedDict)
+
+    def __contains__(self, key: bytes | None) -> bool:
+        return key in self._events
+
+    def note(self, key: bytes, event: KeyEvent) -> None:
+        """It happened to *key*."""
+        events = self._events.get(key)
+        if events is None:
+            events = self._events[key] = deque(maxlen=_EVENTS)
+            if len(self._events) > _REMEMBERED:
+                self._events.popitem(last=False)
+        else:
+            self._events.move_to_end(key)
+        events.append(event)
+
+    def of(self, key: bytes) -> list[KeyEvent]:
+        """Those of *key*, the oldest first."""
+        return list(self._events.get(key, ()))
