@@ -25,6 +25,7 @@ from proxy.admin.http import AdminHttp
 from proxy.admin.key_views import KeyViewSurface
 from proxy.admin.keys import KeySurface
 from proxy.admin.snapshots import groups_view
+from proxy.broadcast import follow_group, give_up_clients, leave_clients
 from proxy.core.flow_window import Budget
 from proxy.core.job_chains import Job
 from proxy.core.queue_jobs import Refill
@@ -161,11 +162,14 @@ class Proxy:
         recording = self._context.recorder.run(
             self._lanes, every_s=self.settings.ownership.record_every_s
         )
+        leave_after_s = self.settings.ownership.leave_after_s
+        leaving = leave_clients(self._lanes, self._forget, leave_after_s=leave_after_s)
         self._regular = [
             spawn(self._committer.run(self._lanes), name="committer"),
             spawn(recording, name="recorder"),
             spawn(self._key_changes.run(self._lanes), name="order keys"),
             spawn(watch_retention(self._context, self._parkings), name="retention"),
+            spawn(leaving, name="leave clients"),
         ]
         thrift = await self._listen("listen.thrift", listen.thrift, on_thrift)
         producer = None
@@ -286,15 +290,23 @@ class Proxy:
     def _group_changed(self, lane: GroupLane) -> None:
         self._deliveries.apply(lane)
         self._consumers.topics_changed(lane)
+        follow_group(self._lanes, lane, self._consumers.topics_changed)
 
     async def _give_up(self, lane: GroupLane) -> None:
         """The group was removed: hand its queues over, and keep nothing of it."""
+        await give_up_clients(self._lanes, lane, self._give_up)
         self._deliveries.forget(lane)
         self._consumers.group_removed(lane.name)
         await self._ownerships[lane.name].close()
-        del self._ownerships[lane.name]
+        await self._forget(lane)
+
+    async def _forget(self, lane: GroupLane) -> None:
+        """Nothing is owned or wanted of it. One of the same name may come while this goes on."""
+        ownership = self._ownerships.pop(lane.name)
         lane.close()
         self._bulk.forget(lane.name)
+        self._consumers.group_removed(lane.name)
+        await ownership.close()
 
     def _make_http(self) -> AdminHttp:
         registry = CollectorRegistry()

@@ -6,12 +6,13 @@ The docstring below a field is what ``docs/settings.md`` shows.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import jsonpath_rfc9535
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from proxy.action_settings import ActionSettings, delivers_last
+from proxy.core.member_group import MAX_BROADCAST_CHARS
 from proxy.delivery_settings import DeliverySettings
 from proxy.setting_types import (
     Count,
@@ -22,7 +23,6 @@ from proxy.setting_types import (
     SettingsGroup,
     TopicName,
     named_once,
-    not_yet,
     some,
 )
 
@@ -136,9 +136,10 @@ class GroupSettings(SettingsGroup):
     """Where a group without a committed position begins in the queues that it finds: earliest,
     latest or a time with its zone, such as 2026-01-31T12:00:00Z. Earliest loses nothing. Queues
     added later are always read from their first message."""
-    mode: Annotated[Literal["clustering"], not_yet("clustering", "other modes")] = "clustering"
-    """clustering: each message goes to one client of the group. Other modes come in a later
-    version."""
+    mode: Literal["clustering", "broadcast"] = "clustering"
+    """clustering: each message goes to one client of the group. broadcast: each goes to all of
+    them; each clientId is a group of its own, `billing%clientId`, which goes on where it was, and
+    a pull without one is refused ([broadcast groups](operating.md#broadcast-groups))."""
     max_leased_jobs: Count = 4_096
     """Messages in the hands of this group's clients, over all its topics, at one proxy."""
     max_rate: Rate | None = None
@@ -146,6 +147,22 @@ class GroupSettings(SettingsGroup):
     null: no limit."""
     topics: Annotated[tuple[TopicSettings, ...], AfterValidator(some), AfterValidator(named_once)]
     """The topics that the group consumes."""
+
+    @model_validator(mode="after")
+    def _broadcastable(self) -> Self:
+        if self.mode != "broadcast":
+            return self
+        if len(self.name) > MAX_BROADCAST_CHARS:
+            raise ValueError(
+                "the name of a broadcast group should have at most"
+                f" {MAX_BROADCAST_CHARS} characters: those of its clients stand behind it"
+            )
+        if delivered := [topic.name for topic in self.topics if topic.delivery is not None]:
+            raise ValueError(
+                f"the proxy delivers topic {delivered[0]} itself, so there is nobody to broadcast"
+                " it to: should be mode: clustering, or without that action"
+            )
+        return self
 
     def topic(self, name: str) -> TopicSettings | None:
         """Settings of the topic *name*, None if the group does not consume it."""

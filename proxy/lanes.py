@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from broker_core.names import MAX_NAME_CHARS, Group, Topic, check_name
-from proxy.errors import UnknownName
+from proxy.core.member_group import member_group
+from proxy.errors import Refused, UnknownName
 from proxy.group_lane import GroupLane
 from proxy.group_settings import GroupSettings, TopicSettings
 
+#: Clients of one broadcast group that a proxy serves at a time. Each costs what a group costs.
+MAX_MEMBERS = 1_000
 #: Order key of groups that are created on the fly: a message's own key, the safe choice.
 AUTO_ORDER_KEY = "KEY"
 
@@ -21,6 +24,7 @@ class Lanes:
     make: Callable[[GroupSettings], GroupLane]
     auto_create: bool = False
     _lanes: dict[Group, GroupLane] = field(default_factory=dict)
+    _member_of: dict[Group, Group] = field(default_factory=dict)  # clients of broadcast groups
     # Those that are given up: clients get nothing more, but say what became of what they have.
     _retired: dict[Group, GroupLane] = field(default_factory=dict)
 
@@ -43,6 +47,7 @@ class Lanes:
         is no such group.
         """
         lane = self._lanes.pop(Group(group), None)
+        self._member_of.pop(Group(group), None)
         if lane is not None:
             self._retired[lane.name] = lane
         return lane
@@ -50,6 +55,58 @@ class Lanes:
     def drop(self, group: str) -> None:
         """Forget a group that was retired."""
         self._retired.pop(Group(group), None)
+
+    def holder_of(self, group: str | None, client: str | None) -> GroupLane | None:
+        """The lane that holds what *client* got as one of *group*, None if there is none."""
+        lane = self.find(group)
+        if lane is None or lane.settings.mode != "broadcast":
+            return lane
+        return self.find(member_group(lane.name, client)) if client else None
+
+    def members(self, group: Group | None = None) -> list[GroupLane]:
+        """The clients of a broadcast group (None: of all) that are served."""
+        of = self._member_of.items()
+        return [self._lanes[name] for name, each in of if group in (None, each)]
+
+    def leave_member(self, lane: GroupLane) -> None:
+        """Keep nothing of a client that is not here any more, until its next pull."""
+        del self._lanes[lane.name], self._member_of[lane.name]
+
+    def serving(
+        self, group: str | None, topics: Iterable[str] | None, client: str | None
+    ) -> GroupLane:
+        """The lane that serves the pulls of *client*: that of *group*, or if it is broadcast, the
+        client's own, which is made at its first pull. Raises UnknownName as ``require``, and
+        Refused for a client that a broadcast group cannot tell from others.
+        """
+        topics = None if topics is None else list(topics)
+        lane = self.require(group, topics)
+        if (of := self._member_of.get(lane.name)) is not None:
+            raise Refused(
+                f"{lane.name!r} is one client of the broadcast group {of!r}: pull as that group,"
+                " with the clientId"
+            )
+        if lane.settings.mode != "broadcast":
+            return lane
+        if not client:
+            raise Refused(
+                f"group {lane.name!r} is broadcast, each client has all messages: set clientId, by"
+                " which a client goes on where it was"
+            )
+        return self._member(lane, member_group(lane.name, client))
+
+    def _member(self, of: GroupLane, name: Group) -> GroupLane:
+        if (lane := self._lanes.get(name)) is None:
+            if len(self.members(of.name)) >= MAX_MEMBERS:
+                raise Refused(
+                    f"group {of.name!r} has {MAX_MEMBERS} clients at this proxy, more are not"
+                    " taken: does each have a lasting clientId?"
+                )
+            lane = self.add(member_settings(of.settings, name))
+            self._member_of[name] = of.name
+        elif self._member_of.get(name) != of.name:
+            raise Refused(f"{name!r} is a group of its own here: take another clientId")
+        return lane
 
     def require(self, group: str | None, topics: Iterable[str] | None) -> GroupLane:
         """The lane of *group*, which has *topics* (None: any).
@@ -99,6 +156,11 @@ class Lanes:
             lane.settings = lane.settings.model_copy(update={"topics": (*known, *added)})
             lane.listener.on_wanted(lane)
         return lane
+
+
+def member_settings(settings: GroupSettings, name: Group) -> GroupSettings:
+    """Of one client of the broadcast group with *settings*."""
+    return settings.model_copy(update={"name": name, "mode": "clustering"})
 
 
 def _shown(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from broker_core.names import check_name
 
@@ -43,17 +43,6 @@ def _server_address(value: str) -> str:
     if host_port(value)[1] == 0:
         raise ValueError("should name the port that the server listens on, not 0")
     return value
-
-
-def not_yet(neutral: object, what: str) -> BeforeValidator:
-    """Refuses every value but *neutral*: *what* (a plural) this version does not serve."""
-
-    def check(value: object) -> object:
-        if value != neutral:
-            raise ValueError(f"{what} come in a later version: leave it out")
-        return value
-
-    return BeforeValidator(check)
 
 
 def some(items: Items) -> Items:

@@ -111,13 +111,14 @@ class ConsumerService:
         connection = reply.connection.connection_id
         try:
             refuse_floods(result=request.result, acks=request.acks)
+            client = request.clientId
             if request.result is not None:
-                self._apply(verdicts_of_result(request.result), connection)
+                self._apply(verdicts_of_result(request.result), connection, client)
             if request.acks:
-                self._apply(verdicts_of_acks(request.acks), connection)
+                self._apply(verdicts_of_acks(request.acks), connection, client)
             refuse_contradictions(request)
             name = request_name(request)
-            lane = self._lanes.require(request.groupId, wanted_topics(request))
+            lane = self._lanes.serving(request.groupId, wanted_topics(request), client)
             wish = wish_of(
                 request,
                 group=lane.settings,
@@ -155,7 +156,7 @@ class ConsumerService:
                 raise Refused("settle came without its request")
             refuse_floods(acks=request.acks)
             verdicts = verdicts_of_acks(request.acks)
-            void = self._apply(verdicts, reply.connection.connection_id)
+            void = self._apply(verdicts, reply.connection.connection_id, request.clientId)
         except OrderlaneError as error:
             _refuse(reply, consumer_service.settle_result, error)
             return
@@ -173,7 +174,7 @@ class ConsumerService:
         not_held = []
         for reference in request.leases or ():
             context = reference.context or consumer.Context()
-            lane = self._lanes.find(context.groupId)
+            lane = self._lanes.holder_of(context.groupId, request.clientId)
             lease_id = LeaseId(reference.leaseId or 0)
             if lane is not None:
                 lane.seen()
@@ -304,12 +305,12 @@ class ConsumerService:
     # ---- inside ---------------------------------------------------------------------------------
 
     def _apply(
-        self, addressed: Iterable[Addressed], connection: int
+        self, addressed: Iterable[Addressed], connection: int, client: str | None = None
     ) -> list[tuple[consumer.Context, int]]:
         """Apply each to the group that it names; returns the leases that were not held."""
         not_held: list[tuple[consumer.Context, int]] = []
         for context, verdicts in addressed:
-            lane = self._lanes.find(context.groupId)
+            lane = self._lanes.holder_of(context.groupId, client)
             if lane is None:
                 self.skipped_acks += 1
                 void = verdicts.named

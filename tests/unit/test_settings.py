@@ -210,8 +210,8 @@ def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sen
             "start_from is 2026-01-31 12:00:00: should be earliest, latest or a time with its zone",
         ),
         (
-            "groups: [{name: g, mode: broadcast, topics: [{name: t}]}]",
-            "other modes come in a later version: leave it out",
+            "groups: [{name: g, mode: broad, topics: [{name: t}]}]",
+            "groups[0].mode is 'broad': should be 'clustering' or 'broadcast'",
         ),
     ],
 )

@@ -1,0 +1,38 @@
+"""Clients of broadcast groups at one proxy: they follow their group, and are left once gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from proxy.group_lane import GroupLane
+from proxy.lanes import Lanes, member_settings
+
+
+def follow_group(lanes: Lanes, lane: GroupLane, changed: Callable[[GroupLane], None]) -> None:
+    """The settings of *lane* changed: those of its clients do; *changed* is told of each."""
+    for member in lanes.members(lane.name):
+        member.apply(member_settings(lane.settings, member.name))
+        changed(member)
+
+
+async def leave_clients(
+    lanes: Lanes, forget: Callable[[GroupLane], Awaitable[None]], *, leave_after_s: float
+) -> None:
+    """Keep nothing of clients that were not here for so long. Runs until it is cancelled."""
+    while True:
+        await asyncio.sleep(leave_after_s)
+        for lane in lanes.members():
+            if not (lane.joined or lane.wanted(leave_after_s=leave_after_s)):
+                lanes.leave_member(lane)
+                await forget(lane)
+
+
+async def give_up_clients(
+    lanes: Lanes, lane: GroupLane, give_up: Callable[[GroupLane], Awaitable[None]]
+) -> None:
+    """The group of *lane* was removed: its clients go first."""
+    for member in lanes.members(lane.name):
+        lanes.retire(member.name)
+        await give_up(member)
+        lanes.drop(member.name)
