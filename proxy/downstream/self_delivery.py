@@ -76,7 +76,8 @@ class SelfDelivery:
         for group, topic in list(self._topics):
             if group == lane.name:
                 self._end(group, topic)
-                del self._counts[group, topic]
+        for name in [name for name in self._counts if name[0] == lane.name]:
+            del self._counts[name]
 
     def dispatch(self, lane: GroupLane) -> None:
         """Jobs of *lane* became ready."""

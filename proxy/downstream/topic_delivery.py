@@ -338,7 +338,9 @@ class TopicDelivery:
         """
         self.stop()
         tasks = [each.task for each in self._under_way.values() if each.task is not None]
-        if tasks and wait:
-            await asyncio.wait(tasks)
-        await cancel_and_wait(*tasks)
-        await self._deliverer.close()
+        try:
+            if tasks and wait:
+                await asyncio.wait(tasks)
+        finally:  # whoever waits may be told to wait no longer
+            await cancel_and_wait(*tasks)
+            await self._deliverer.close()

@@ -112,6 +112,15 @@ async def test_what_changed_goes_on_with_its_new_settings_and_ends_what_it_had_w
         assert (view["to"], view["delivered"], view["under_way"]) == ("redis", 1, 2)
 
 
+async def test_the_end_of_the_proxy_cuts_off_what_goes_on_with_old_settings_too() -> None:
+    async with site(group(orders=1)) as it:
+        it.feed("orders", "a")
+        await eventually(lambda: it.targets[0].offsets == [0])
+        it.apply(group(orders=2))
+    assert [target.closed for target in it.targets] == [True, True]
+    assert it.targets[0].cut == [0]
+
+
 async def test_settings_that_say_the_same_change_nothing() -> None:
     async with site(group(orders=8)) as it:
         it.apply(group(orders=8))
