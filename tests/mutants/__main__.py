@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from tests.mutants.bugs import MUTANTS
+from tests.mutants.key_change_bugs import KEY_CHANGE_MUTANTS
 from tests.mutants.scenarios import LIMITS, SCENARIOS, judge
 from tests.mutants.virtual import StandsStill
 from tests.mutants.world import Events
 from tests.support.history_parts import counted, judge_in_parts
 
 INVARIANTS = (
-    *("O1", "O2", "O3", "O3b", "O4", "W1", "W2", "W3", "C1", "C2", "C3"),
+    *("O1", "O2", "O3", "O3b", "O4", "O5", "W1", "W2", "W3", "C1", "C2", "C3"),
     *(
         "D1",
         "D2",
@@ -54,7 +55,7 @@ def _runs() -> Iterator[tuple[str, str, Callable[[], Events]]]:
     """Invariant (none: it must be clean), what is done, and the run."""
     for scenario in SCENARIOS:
         yield "", f"no bug: {scenario.name}", scenario.run
-    for mutant in MUTANTS:
+    for mutant in (*MUTANTS, *KEY_CHANGE_MUTANTS):
         yield mutant.invariant, mutant.what, mutant.run
 
 

@@ -178,6 +178,26 @@ async def _parked(world: World) -> None:
     await world.finished()
 
 
+async def _rekeyed(world: World) -> None:
+    """The order key changes while a message is handled for long; then the proxy is killed."""
+    staff = _Staff(world, sloppy=False, slow=frozenset({"slow"}))
+    left = await world.start_proxy("left")
+    staff.hire(left, 3)
+    await _load(world, messages=30)
+    world.send("slow")
+    await asyncio.sleep(1)
+    world.change(order_key="QID")
+    await _load(world, messages=40)
+    left.kill()
+    right = await world.start_proxy("right")
+    staff.hire(right, 3)
+    await _load(world, messages=40)
+    await asyncio.sleep(20)
+    world.change(order_key="KEY", order_key_version=1)
+    await _load(world, messages=40)
+    await world.finished()
+
+
 async def _limited(world: World) -> None:
     """More than the limit lets out, with queues going from hand to hand meanwhile."""
     staff = _Staff(world, sloppy=False, work_s=0.05)
@@ -267,6 +287,8 @@ parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 
 """A key fails and is parked, goes to another proxy, and is redriven there once it is mended."""
 acted = Scenario("acted", _acted, {"on_exhausted": "block", "retry_intervals_ms": (2000,)})
 """An operator pauses, resumes, retries and skips."""
+rekeyed = Scenario("rekeyed", _rekeyed)
+"""Another order key, and back again."""
 limited = Scenario("limited", _limited, {"max_rate": 6})
 """A rate limit holds a load up, while proxies come and one is killed."""
 
@@ -282,4 +304,16 @@ acting = Scenario(
 )
 """Actions drop a key, and fail on two others; a proxy is killed meanwhile."""
 
-SCENARIOS = (everyday, short, handed_over, cut_off, stuck, burst, parked, limited, acting, acted)
+SCENARIOS = (
+    everyday,
+    short,
+    handed_over,
+    cut_off,
+    stuck,
+    burst,
+    parked,
+    limited,
+    acting,
+    acted,
+    rekeyed,
+)

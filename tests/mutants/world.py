@@ -114,6 +114,11 @@ class RunningProxy:
             return None
         return None if self.dead else result.success
 
+    def apply(self, settings: Settings) -> None:
+        """Other settings hold, of the groups."""
+        for lane in self._proxy.lanes:
+            lane.apply(settings.groups[0])
+
     def cut(self, *, off: bool) -> None:
         """The link to the broker is cut, or whole again."""
         self.client.cut_off = off
@@ -174,9 +179,19 @@ class World:
         self.broker = Broker()
         self.sender = Pen(self.events, "sender")
         self.nemesis = Pen(self.events, "nemesis")
-        topic = {"name": "orders", "order_key": "KEY", **self.rules}
-        self._settings = Settings.model_validate({"groups": [{"name": GROUP, "topics": [topic]}]})
+        self._settings = self._with()
         self._clients: list[asyncio.Task[None]] = []
+
+    def _with(self, **rules: Any) -> Settings:
+        topic = {"name": "orders", "order_key": "KEY", **self.rules, **rules}
+        return Settings.model_validate({"groups": [{"name": GROUP, "topics": [topic]}]})
+
+    def change(self, **rules: Any) -> None:
+        """Other settings of the topic, for all proxies that live and for those to come."""
+        self._settings = self._with(**rules)
+        for proxy in self.proxies:
+            if not proxy.dead:
+                proxy.apply(self._settings)
 
     async def start_proxy(self, name: str) -> RunningProxy:
         """One more."""
