@@ -1,0 +1,79 @@
+"""Another order key: who waits, and who does not."""
+
+from __future__ import annotations
+
+from broker_core.remoting.message import StoredMessage
+from proxy.core.queue_pipeline import QueuePipeline
+from tests.support.messages import message
+from tests.support.pipelines import lease, offsets, pipeline, rules
+
+
+def sent(offset: int, key: str, ident: str) -> StoredMessage:
+    return message(offset, key=key, body=f'{{"id":"{ident}"}}'.encode())
+
+
+OLDER = [sent(0, "a", "x"), sent(1, "b", "y")]
+
+
+def changed(*, counted: bool = True) -> QueuePipeline:
+    """Two older messages are leased, then the order key changes."""
+    here = pipeline(rules("KEY"), messages=OLDER)
+    assert offsets(lease(here)) == [0, 1]
+    here.change_rules(rules("$.id"))
+    here.plan_key_change()
+    here.key_change_recorded()
+    if counted:
+        here.older_counted([0, 1], dict(enumerate(OLDER)))
+    return here
+
+
+def finish(here: QueuePipeline, offset: int) -> None:
+    each = here._buffer.live_at(offset)
+    assert each is not None
+    here.settle(acked=[each.lease_id], now_ns=0)
+
+
+def test_only_keys_with_unfinished_older_messages_wait() -> None:
+    here = changed()
+    here.on_messages([sent(2, "c", "x"), sent(3, "c", "z")], next_offset=4)
+    assert offsets(lease(here)) == [3]
+    finish(here, 1)
+    assert offsets(lease(here)) == []
+    finish(here, 0)
+    assert offsets(lease(here)) == [2]
+
+
+def test_nothing_newer_is_handed_out_before_the_older_ones_are_counted() -> None:
+    here = changed(counted=False)
+    here.on_messages([sent(2, "c", "z")], next_offset=3)
+    assert offsets(lease(here)) == []
+    here.older_counted([0, 1], dict(enumerate(OLDER)))
+    assert offsets(lease(here)) == [2]
+
+
+def test_nothing_is_read_until_a_record_names_the_switch() -> None:
+    here = pipeline(rules("KEY"))
+    here.change_rules(rules("$.id"))
+    here.plan_key_change()
+    here.on_messages(OLDER, next_offset=2)
+    assert (here.room(), here.position) == (0, 0)
+
+
+def test_a_second_change_begins_when_the_first_is_through() -> None:
+    here = changed()
+    here.change_rules(rules("QID"))
+    assert not here.key_change_due
+    finish(here, 0)
+    finish(here, 1)
+    assert here.key_change_due
+    assert here.statistics().older == 0
+
+
+def test_a_message_that_the_broker_has_no_more_is_waited_for_by_all() -> None:
+    """It is in memory, and nobody can say what key it has by the new rule."""
+    here = changed(counted=False)
+    here.older_counted([0, 1], {1: OLDER[1]})
+    here.on_messages([sent(2, "c", "z")], next_offset=3)
+    assert offsets(lease(here)) == []
+    finish(here, 0)
+    assert offsets(lease(here)) == [2]

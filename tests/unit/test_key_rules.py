@@ -1,0 +1,50 @@
+"""Whose settings are older, and which rule a message has."""
+
+from __future__ import annotations
+
+from proxy.core.key_rules import KeyRecord, KeyRule
+from proxy.core.order_key import MissingKey
+from tests.support.pipelines import pipeline, rules
+
+UNORDERED = MissingKey.UNORDERED
+FIRST = KeyRecord.first(rules("KEY"))
+
+
+def test_a_rule_that_the_queue_never_had_is_newer() -> None:
+    assert FIRST.wants_change(rules("$.id"))
+    assert not FIRST.is_newer_than(rules("$.id"))
+
+
+def test_a_rule_that_the_queue_had_before_is_older() -> None:
+    """So proxies with an old file do not turn a change back."""
+    changed = FIRST.changed(rules("$.id"), since=7).through()
+    assert changed.is_newer_than(rules("KEY"))
+    assert not changed.wants_change(rules("KEY"))
+
+
+def test_the_way_back_needs_a_higher_version_and_then_is_the_newest() -> None:
+    changed = FIRST.changed(rules("$.id"), since=7).through()
+    back = rules("KEY", order_key_version=1)
+    assert changed.wants_change(back)
+    again = changed.changed(back, since=9).through()
+    assert not again.is_newer_than(rules("KEY"))
+    assert again.is_newer_than(rules("$.id"))
+
+
+def test_a_message_has_the_rule_of_its_place_until_the_change_is_through() -> None:
+    changed = FIRST.changed(rules("QID"), since=7)
+    assert [changed.rule_at(offset).text for offset in (6, 7)] == ["KEY", "QID"]
+    assert KeyRecord.from_json(changed.to_json()) == changed
+
+
+def test_the_policy_for_missing_keys_is_part_of_a_rule_where_keys_can_be_missing() -> None:
+    assert KeyRule.of(rules("KEY")).missing is not None
+    assert FIRST.wants_change(rules("KEY", missing_key=UNORDERED))
+    assert not KeyRecord.first(rules("QID")).wants_change(rules("QID", missing_key=UNORDERED))
+
+
+def test_a_pipeline_with_older_rules_goes_on_by_the_newer_ones_and_says_so() -> None:
+    here = pipeline(rules("KEY"))
+    here.key_record = FIRST.changed(rules("$.id"), since=0).through()
+    assert not here.key_change_due
+    assert "older than its order key, $.id" in here.statistics().key_change
