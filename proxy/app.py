@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,17 +11,11 @@ import structlog
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from broker_core.client import BrokerClient, Membership
-from broker_core.clock import now_ns
 from broker_core.errors import RemotingError, reason_of
 from broker_core.names import Group, QueueName
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.admin.audit import AuditSurface
-from proxy.admin.configuration import ConfigurationSurface
-from proxy.admin.dead_letters import DeadLetterSurface
-from proxy.admin.groups import GroupSurface
+from proxy.admin.desks import desk_operations
 from proxy.admin.http import AdminHttp
-from proxy.admin.key_views import KeyViewSurface
-from proxy.admin.keys import KeySurface
 from proxy.admin.snapshots import groups_view
 from proxy.broadcast import follow_group, give_up_clients, leave_clients
 from proxy.core.flow_window import Budget
@@ -46,6 +38,7 @@ from proxy.live.configuration import Configuration
 from proxy.live.group_store import GroupStore
 from proxy.live.settings_file import SettingsFile
 from proxy.metrics import ProxyCollector
+from proxy.process_name import client_id, reachable
 from proxy.secrets import read_secrets
 from proxy.setting_types import at_port, host_port
 from proxy.settings import Settings
@@ -54,9 +47,8 @@ from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letter_desk import DeadLetterDesk
 from proxy.upstream.dead_letters import DeadLetters
-from proxy.upstream.key_board import KeyBoard
 from proxy.upstream.key_changes import KeyChanges
-from proxy.upstream.key_desk import KeyDesk
+from proxy.upstream.owner_desk import Doors
 from proxy.upstream.ownership import GroupOwnership
 from proxy.upstream.ownership_log import OwnershipLog
 from proxy.upstream.parking import Parking
@@ -97,7 +89,7 @@ class Proxy:
         self._history = history or NullHistory()
         self._client = BrokerClient(
             nameservers=settings.nameserver,
-            client_id=_client_id(),
+            client_id=client_id(),
             on_consumers_changed=self._on_consumers_changed,
             on_broker_lost=self._on_broker_lost,
         )
@@ -127,6 +119,7 @@ class Proxy:
         self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits)
         self._http = self._make_http()
         self._regular: list[asyncio.Task[None]] = []
+        self._doors: dict[str, str] = {}  # where clients come, by setting
         self._served = self._draining = self._reached_nameserver = False
 
     @property
@@ -155,8 +148,6 @@ class Proxy:
     async def start(self) -> Addresses:
         """Listen and serve. Raises OrderlaneError if a port or a certificate cannot be had."""
         listen = self.settings.listen
-        tls = None if listen.tls is None else server_context(listen.tls)
-        on_thrift = partial(self._thrift.listen, tls=tls)
         await self._client.start()
         self._configuration.start(self.settings.groups)
         recording = self._context.recorder.run(
@@ -171,12 +162,13 @@ class Proxy:
             spawn(watch_retention(self._context, self._parkings), name="retention"),
             spawn(leaving, name="leave clients"),
         ]
-        thrift = await self._listen("listen.thrift", listen.thrift, on_thrift)
-        producer = None
+        self._doors = {"listen.thrift": listen.thrift}
         if listen.producer is not None:
-            producer = await self._listen("listen.producer", listen.producer, on_thrift)
+            self._doors["listen.producer"] = listen.producer
+        await self._open_doors()
+        thrift, producer = self._doors["listen.thrift"], self._doors.get("listen.producer")
         http = await self._listen("listen.http", listen.http, self._http.listen)
-        self._context.http = _reachable(http, self.client_id)
+        self._context.http = reachable(http, self.client_id)
         self._served = True
         _log.info("proxy ready", thrift=thrift, http=http, client_id=self.client_id)
         return Addresses(thrift, http, producer)
@@ -323,18 +315,19 @@ class Proxy:
         )
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
+        doors = Doors(self._thrift.stop_listening, self._thrift.close, self._open_doors)
         return AdminHttp(
             registry=registry,
             not_ready=self._not_ready,
             groups=lambda: groups_view(self._lanes, self._bulk.reading(), self._deliveries.view),
-            operations=[
-                *ConfigurationSurface(self._configuration).operations(),
-                *GroupSurface(self._configuration.desk).operations(),
-                *KeySurface(KeyDesk(self._context, self._ownerships)).operations(),
-                *KeyViewSurface(KeyBoard(self._context, self._ownerships)).operations(),
-                *AuditSurface(self._context.audit).operations(),
-                *DeadLetterSurface(self._dead_letter_desk).operations(),
-            ],
+            operations=desk_operations(
+                self._context,
+                self._lanes,
+                self._ownerships,
+                self._configuration,
+                self._dead_letter_desk,
+                doors,
+            ),
         )
 
     def _figures(self) -> dict[str, float]:
@@ -361,6 +354,8 @@ class Proxy:
         """
         if self._draining:
             return "it is draining"
+        if self._context.away:
+            return f"it was drained by a person: {self._context.away}"
         if not self._reached_nameserver:
             try:
                 await self._client.topics()
@@ -368,6 +363,13 @@ class Proxy:
                 return str(error)
             self._reached_nameserver = True
         return None
+
+    async def _open_doors(self) -> None:
+        """Listen for clients; at the same ports again, if it did before."""
+        tls = self.settings.listen.tls
+        on_thrift = partial(self._thrift.listen, tls=None if tls is None else server_context(tls))
+        for setting, address in self._doors.items():
+            self._doors[setting] = await self._listen(setting, address, on_thrift)
 
     async def _listen(self, setting: str, address: str, listen: _Listen) -> str:
         host, port = host_port(address)
@@ -379,21 +381,3 @@ class Proxy:
                 " choose another port, or 0 for any free one"
             ) from None
         return at_port(address, port)
-
-
-def _reachable(address: str, client_id: str) -> str:
-    """*address*, which this process listens at, as others can name it."""
-    host, port = host_port(address)
-    if host not in ("0.0.0.0", "::"):
-        return address
-    own = client_id.partition("@")[0]
-    return at_port(f"{own}:0", port)
-
-
-def _client_id() -> str:
-    """``ip@pid#time``: new in every process, as locks and records name it."""
-    try:
-        address = socket.gethostbyname(socket.gethostname())
-    except OSError:
-        address = "127.0.0.1"
-    return f"{address}@{os.getpid()}#{now_ns()}"

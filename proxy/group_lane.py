@@ -359,7 +359,7 @@ class GroupLane:
         self.buffer.refresh(pipeline)
         self._arm(pipeline)
         ended = effects.nacked or effects.released or effects.expired or effects.unsent
-        if effects.finished or ended:
+        if effects.finished or ended or effects.revoked:
             self.listener.on_settled()
 
     def _after(self, pipeline: QueuePipeline) -> None:

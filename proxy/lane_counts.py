@@ -16,6 +16,7 @@ class TopicCounts:
     nacked: int = 0
     released: int = 0
     expired: int = 0
+    revoked: int = 0
     fenced: int = 0
     filtered: int = 0
     failed_actions: int = 0
@@ -33,6 +34,7 @@ class TopicCounts:
         self.nacked += len(effects.nacked)
         self.released += len(effects.released)
         self.expired += len(effects.expired)
+        self.revoked += len(effects.revoked)
         self.fenced += len(effects.fenced)
         self.missing_keys += effects.missing_keys
         self.failed_actions += len(effects.failed_actions)

@@ -75,6 +75,7 @@ class LaneHistory:
         if not self.history.enabled:
             return
         self._ended(pipeline, "expire", effects.expired)
+        self._ended(pipeline, "revoke", effects.revoked)
         self._ended(pipeline, "unsent", effects.unsent)
         wishes = {nack.lease_id: nack.retry_after_ms for nack in nacks}
         self._verdict(pipeline, "ok", effects.acked)

@@ -73,6 +73,7 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
         ("nacked", "retries_total", "Messages that a client reported as failed"),
         ("released", "released_total", "Messages given back unhandled"),
         ("expired", "lease_expired_total", "Leases that ran out"),
+        ("revoked", "lease_revoked_total", "Leases that a person ended"),
         ("fenced", "ack_fenced_total", "Verdicts on leases that were no longer held"),
         ("filtered", "filtered_total", "Messages that rules of the group filtered"),
         ("failed_actions", "action_failures_total", "Hand-outs on which an action failed"),

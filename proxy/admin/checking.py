@@ -32,7 +32,16 @@ def body_of(content: bytes, model: type[AnyAsked]) -> AnyAsked:
         raise Malformed(f"the request should be a JSON object: {error}") from None
     if not isinstance(asked, dict):
         raise Malformed("the request should be a JSON object")
-    return _checked(asked, model)
+    return _checked(_whole_numbers(asked), model)
+
+
+def _whole_numbers(value: Any) -> Any:
+    """*value*, where 5.0 is 5: JSON knows one kind of number."""
+    if isinstance(value, dict):
+        return {name: _whole_numbers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def query_of(given: Sequence[tuple[str, str]], model: type[AnyAsked]) -> AnyAsked:

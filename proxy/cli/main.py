@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -18,6 +19,9 @@ from proxy.cli import (
     key,
     keys,
     lag,
+    leases,
+    offsets,
+    owners,
     processes,
     produce,
     spark_judging,
@@ -63,13 +67,18 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(key.app, name="key")
 app.add_typer(keys.app, name="keys")
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(leases.app, name="leases")
+app.add_typer(offsets.app, name="offsets")
+app.add_typer(owners.app, name="owners")
 app.add_typer(spark_judging.app, name="spark")
 
 
-def run() -> None:
-    """Run the command line; exit code 2 and one sentence for what a person can mend."""
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line (None: the process's own); exit code 2 and one sentence for what a
+    person can mend.
+    """
     try:
-        sys.exit(app(prog_name="orderlane", standalone_mode=False))
+        sys.exit(app(args=arguments, prog_name="orderlane", standalone_mode=False))
     except typer.TyperException as error:
         _say_usage(error)
         sys.exit(2)

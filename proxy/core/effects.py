@@ -80,6 +80,7 @@ class Effects:
     nacked: list[Lease] = field(default_factory=list)
     released: list[Lease] = field(default_factory=list)
     expired: list[Lease] = field(default_factory=list)
+    revoked: list[Lease] = field(default_factory=list)  # by a person
     unsent: list[Lease] = field(default_factory=list)  # expired, and no client ever had them
     fenced: list[int] = field(default_factory=list)  # lease ids (offsets from DDMQ's clients)
     dead_letters: list[Job] = field(default_factory=list)

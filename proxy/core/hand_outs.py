@@ -26,6 +26,10 @@ class HandOuts(HandingOut):
         """The lease of that id, if it is alive."""
         return self._buffer.live(lease_id)
 
+    def leases(self) -> list[Lease]:
+        """The live leases, as they were granted. O(leases)."""
+        return list(self._buffer.leases())
+
     def settle(
         self,
         *,
@@ -125,25 +129,42 @@ class HandOuts(HandingOut):
         given back, though one ahead of them was open.
         """
         effects = Effects()
-        for first, *behind in self._buffer.expired(now_ns):
-            if first.unsent:
-                effects.unsent += [first, *behind]
-                self._take_back(first.job)
-                self._unfollow(behind)
-                continue
-            handled, unhandled = _at_expiry(behind)
-            effects.expired += [first, *handled]
-            for lease in handled:
-                self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # it counts
-                self.jobs.unfollow(lease.job)
-            effects.released += unhandled
-            self._unfollow(unhandled)
-            self._failed(first.job, nack=None, now_ns=now_ns, effects=effects)
+        for leases in self._buffer.expired(now_ns):
+            effects.expired += self._ended(leases, effects, now_ns=now_ns)
         self._buffer.offer_due(now_ns)
         if self._held_back_ns:
             held_back = self._held_back_ns.items()
             self._held_back_ns = {offset: due for offset, due in held_back if due > now_ns}
         return self._with_refills(effects)
+
+    def revoke(self, lease_id: LeaseId, *, now_ns: int) -> Effects:
+        """End a lease, and all of its run, as if its deadline had come: what its client says of it
+        later is fenced. Nothing but ``fenced`` if it is not live.
+        """
+        effects = self.on_time(now_ns=now_ns)
+        if (lease := self._live(lease_id, effects)) is not None:
+            leases = self._buffer.end(lease.run[0] if lease.run else lease)
+            effects.revoked += self._ended(leases, effects, now_ns=now_ns)
+        return self._with_refills(effects)
+
+    def _ended(self, leases: Sequence[Lease], effects: Effects, *, now_ns: int) -> list[Lease]:
+        """*leases*, one behind the other in a run, ended without a verdict; returns those that
+        count as hand-outs.
+        """
+        first, *behind = leases
+        if first.unsent:
+            effects.unsent += leases
+            self._take_back(first.job)
+            self._unfollow(behind)
+            return []
+        handled, unhandled = _at_expiry(behind)
+        for lease in handled:
+            self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # it counts
+            self.jobs.unfollow(lease.job)
+        effects.released += unhandled
+        self._unfollow(unhandled)
+        self._failed(first.job, nack=None, now_ns=now_ns, effects=effects)
+        return [first, *handled]
 
     def next_due_ns(self, now_ns: int) -> int | None:
         """When ``on_time`` has something to do, or a waiting take-over may begin to hand out."""

@@ -85,6 +85,22 @@ class Snapshot:
         lists = (self.unfinished, self.attempts, self.leases, self.parked, self.paused)
         return sum(map(len, (*lists, *self.spilled.values())))
 
+    def moved_to(self, offset: int, *, epoch: Epoch | None = None) -> Snapshot:
+        """Of a queue where nothing is unfinished, read up to *offset*; parked and paused keys stay
+        what they are. *epoch*: in another period.
+        """
+        return replace(
+            self,
+            epoch=self.epoch if epoch is None else epoch,
+            base=offset,
+            read=offset,
+            unfinished=(),
+            attempts={},
+            spilled={},
+            leases={},
+            keys=None if self.keys is None else self.keys.begun_anew(offset),
+        )
+
     def unread(self, offset: int) -> bool:
         """True if that message has to be read by the next owner. O(log n).
 

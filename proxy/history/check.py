@@ -69,7 +69,7 @@ class HistoryChecker:
 
     def _judges(self) -> dict[str, Callable[[Event], None]]:
         """Who is told of an event, by its name."""
-        leases = ("ack_ok", "expire", "unsent", "extend")
+        leases = ("ack_ok", "expire", "revoke", "unsent", "extend")
         return {
             **dict.fromkeys(leases, lambda event: self._lane(event).lease(event)),
             "send": self._sends.send,
@@ -82,6 +82,7 @@ class HistoryChecker:
             "rate": self._rate,
             "drain": lambda event: self._lane(event).ownership.drain(event),
             "record": lambda event: self._lane(event).record(event),
+            "reset": lambda event: self._lane(event).reset(event),
             "window": lambda event: self._lane(event).window(event),
             "deliver": self._deliver,
             "act_fail": lambda event: self._lane(event).action_failed(event),

@@ -8,6 +8,8 @@ from proxy.history.facts import (
     DELIVERED,
     DURABLE,
     FINISHED,
+    HANDLED,
+    STARTED,
     LaneFacts,
     OffsetFlags,
     Slot,
@@ -96,6 +98,19 @@ class Deliveries:
     def rules_changed(self) -> None:
         """Messages that were handed out oftener than a lowered limit allows come once more."""
         self._attempts.rules_changed(self._unfinished.values())
+
+    def reset(self, to: int) -> None:
+        """A person had the group go on at *to*: what was read before counts no more, and what lies
+        there and behind it may come again.
+        """
+        self._facts.flags.forget(begin=to, kept=STARTED | HANDLED)
+        for table in (self._open, self._unfinished, self._first_out, self._highest_before):
+            table.clear()
+        self._highest.clear()
+        self._acked.clear()
+        self._finished_now, self._finished_before = OffsetFlags(), OffsetFlags()
+        self.durability.reset()
+        self.progress.new_period({}, 0)
 
     def redriven(self, key: str | None, *, started: bool) -> None:
         """The copies of *key* (None: of all) are handed out from now on, their attempts counted
@@ -329,6 +344,13 @@ class Deliveries:
     def expire(self, event: Event) -> None:
         """A lease ended without its client's doing."""
         if (lease := self.leases.expire(event)) is not None:
+            self._facts.excused.add((lease.offset, lease.number))
+            self.progress.ended(lease.offset, lease.slot, event["t_ns"])
+
+    def revoke(self, event: Event) -> None:
+        """A person ended a lease, whatever its deadline."""
+        lease = self.leases.end(event["offset"], event["lease"], event["t_ns"])
+        if lease is not None:
             self._facts.excused.add((lease.offset, lease.number))
             self.progress.ended(lease.offset, lease.slot, event["t_ns"])
 

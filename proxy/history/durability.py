@@ -44,6 +44,10 @@ class Durability:
         while self._volatile and self._volatile[0][1] < offset:
             self._volatile.popleft()
 
+    def reset(self) -> None:
+        """What finished before concerns nobody any more."""
+        self._volatile.clear()
+
     def new_period(self, epoch: int) -> None:
         """Another owner: what it could not know may come again."""
         made = [made_ns for at, made_ns in self._records if at < epoch]

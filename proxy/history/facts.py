@@ -44,6 +44,12 @@ class OffsetFlags:
             page = self._pages[offset // _PAGE] = bytearray(_PAGE)
         page[offset % _PAGE] |= flags
 
+    def forget(self, *, begin: int, kept: int) -> None:
+        """From *begin* on no flags are set but those of *kept* that were. O(offsets seen)."""
+        for number, page in self._pages.items():
+            for place in range(max(0, begin - number * _PAGE), _PAGE):
+                page[place] &= kept
+
     def finish(self, offset: int, outcome: str) -> None:
         """It finished so, anew: whether that is durable is not known yet."""
         code = _OUTCOMES.index(outcome) if outcome in _OUTCOMES else len(_OUTCOMES) - 1

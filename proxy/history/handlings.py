@@ -41,6 +41,11 @@ class Handlings:
         """Order keys seen."""
         return set(self._highest)
 
+    def reset(self) -> None:
+        """A person had the group go on elsewhere in the queue."""
+        self._waiting.clear()
+        self._highest.clear()
+
     def start(self, event: Event) -> None:
         """A handler began."""
         offset, order, lease = event["offset"], event["order"], event["lease"]

@@ -127,6 +127,8 @@ class Lane:
                 self.deliveries.ack_ok(event)
             case "expire":
                 self.deliveries.expire(event)
+            case "revoke":
+                self.deliveries.revoke(event)
             case "unsent":
                 self.deliveries.unsent(event)
             case "extend":
@@ -143,6 +145,14 @@ class Lane:
         """An ownership record was stored; one of a former owner counts for nothing."""
         if event["epoch"] == self.facts.epoch:
             self.deliveries.durability.recorded(event)
+
+    def reset(self, event: Event) -> None:
+        """A person had the group go on at another offset, after the end of the period."""
+        if event["epoch"] == self.facts.epoch:
+            self.facts.begin, self.facts.committed = event["to"], 0
+            self.deliveries.reset(event["to"])
+            self.handlings.reset()
+            self.pauses.judge_act(event, f"the reset from {event['from']} to {event['to']}")
 
     def window(self, event: Event) -> None:
         """So many jobs are in memory."""

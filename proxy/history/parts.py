@@ -47,14 +47,19 @@ RATED = frozenset({"rate", "own+", "own-", "deliver"})
 _LANES = frozenset(
     {
         *("own+", "own-", "drain", "record", "window", "deliver", "replay", "handle_start"),
-        *("rules", "act_fail", "order_key"),
+        *("rules", "act_fail", "order_key", "reset"),
         *("handle_end", "finish", "commit", "park", "unpark", "redrive"),
         *("pause", "resume", "retry"),
-        *("ack_ok", "expire", "unsent", "extend"),
+        *("ack_ok", "expire", "revoke", "unsent", "extend"),
     }
 )
 #: Of these it follows which leases are alive, at which node.
-_LEASES = frozenset({"own+", "own-", "drain", "deliver", "finish", "ack_ok", "expire", "unsent"})
+_LEASES = frozenset(
+    {
+        *("own+", "own-", "drain", "deliver", "finish"),
+        *("ack_ok", "expire", "revoke", "unsent"),
+    }
+)
 _NEVER_S = 1e8
 
 

@@ -48,6 +48,11 @@ class Committer:
                 return True
             return await self._commit(lane, pipeline)
 
+    async def at_rest(self, pipeline: QueuePipeline) -> None:
+        """Return once no commit of *pipeline*, which is closed, is under way."""
+        async with self._turns.setdefault(pipeline, asyncio.Lock()):
+            return
+
     async def _commit(self, lane: GroupLane, pipeline: QueuePipeline) -> bool:
         offset = pipeline.committable
         if pipeline.closed or pipeline.origin.doubtful or pipeline.trusted_until_ns <= now_ns():

@@ -27,6 +27,8 @@ class UpstreamContext:
     recorder: Recorder
     #: Where this proxy's HTTP port can be asked, as host:port; empty until it listens.
     http: str = ""
+    #: Why this proxy takes no part in any group; empty: it does.
+    away: str = ""
     settled: Signal = field(default_factory=Signal)
     audit: Audit = field(init=False)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from enum import Enum
+from typing import Any
 
 import structlog
 
@@ -11,7 +13,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.core.ownership_record import Clean, Snapshot, parts
+from proxy.core.ownership_record import Clean
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.paused_key import EVERYTHING
 from proxy.core.rules import TopicRules
@@ -29,6 +31,7 @@ from proxy.upstream.parked_recovery import parked_in_twin
 from proxy.upstream.parking import Parking
 from proxy.upstream.period_start import Begun, OlderSettings, PeriodStart
 from proxy.upstream.queue_reader import read_queue
+from proxy.upstream.resets import NoOwnerNow, NotStored, moved_to, store_reset
 
 #: Acquiring: locked, its pipeline being built. Unlocking: not served any more, and its lock not to
 #: be renewed. Gone: neither.
@@ -78,7 +81,7 @@ class OwnedQueue:
             group=lane.name, topic=queue.topic, queue=queue.qid
         )
         self._acquiring: asyncio.Task[None] = spawn(self._acquire(), name=f"acquire {queue}")
-        self._handing_over: asyncio.Task[None] | None = None
+        self._handing_over: asyncio.Task[Any] | None = None
 
     @property
     def is_sure(self) -> bool:
@@ -234,7 +237,7 @@ class OwnedQueue:
         )
         self._reader.add_done_callback(self._begin_anew_after_a_bug)
 
-    def _begin_anew_after_a_bug(self, task: asyncio.Task[None]) -> None:
+    def _begin_anew_after_a_bug(self, task: asyncio.Task[Any]) -> None:
         """A bug ended it: no queue may stand still in silence."""
         if not task.cancelled() and (error := task.exception()) is not None:
             spawn(self.lose(f"{task.get_name()} failed: {error!r}"), name=f"lose {self.queue}")
@@ -249,28 +252,50 @@ class OwnedQueue:
 
     async def _restart_at(self, offset: int) -> None:
         pipeline = self._owned()
-        lease_ms = pipeline.raised_lease_ms
-        empty = parts(
-            Snapshot(
-                pipeline.epoch,
-                offset,
-                offset,
-                longest_lease_ms=lease_ms,
-                paused=dict(pipeline.paused),
-                keys=pipeline.key_record.begun_anew(offset),
-            )
-        )
+        empty = replace(moved_to(pipeline, offset), parked={})
         while now_ns() < self._trusted_until_ns:
-            try:
-                await self._context.log.append(self._lane.name, self.queue, *empty)
-                await self._context.client.commit_offset(
-                    self._lane.name, self.queue, offset, epoch=pipeline.epoch
-                )
+            if await store_reset(self._context, self._lane.name, self.queue, empty):
                 break
-            except RemotingError as error:
-                self._log.error("reset not written down; trying again", reason=str(error))
-                await asyncio.sleep(_LOOK_AGAIN_S)
         await self._give_back("reset")
+
+    @property
+    def pipeline(self) -> ParkingPipeline | None:
+        """What is known of the queue; None before that is known."""
+        return self._pipeline
+
+    def for_reset(self) -> ParkingPipeline:
+        """The pipeline, if a person may move the group in this queue now. Raises WrongState."""
+        if self._pipeline is None or self._handing_over is not None or not self.is_sure:
+            raise NoOwnerNow(self.queue)
+        return self._pipeline
+
+    async def reset_to(self, offset: int, **why: object) -> None:
+        """End the period and have the group go on at *offset*; *why* stands in the history.
+
+        Raises WrongState, Unavailable if that could not be stored.
+        """
+        pipeline = self.for_reset()
+        self.state = QueueState.HANDING_OVER
+        pipeline.drain()
+        moving = spawn(self._move(pipeline, offset, why), name=f"reset {self.queue} by a person")
+        moving.add_done_callback(self._begin_anew_after_a_bug)
+        self._handing_over = moving
+        if not await asyncio.shield(moving):
+            raise NotStored(self.queue)
+
+    async def _move(self, pipeline: ParkingPipeline, offset: int, why: dict[str, object]) -> bool:
+        before, moved = pipeline.committable, moved_to(pipeline, offset)
+        await self._end("reset")
+        self._pipeline = self.parking = None  # nothing more is written of what it held
+        await self._committer.at_rest(pipeline)
+        await self._context.recorder.at_rest(pipeline)
+        stored = False
+        while not stored and now_ns() < self._trusted_until_ns:
+            stored = await store_reset(self._context, self._lane.name, self.queue, moved)
+        if stored:
+            self._notes.period(pipeline, "reset", **{"from": before, "to": offset, **why})
+        await self._give_back("reset")
+        return stored
 
     # ---- handing over ---------------------------------------------------------------------------
 

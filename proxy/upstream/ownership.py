@@ -27,6 +27,7 @@ from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.parking import Parking
+from proxy.upstream.resets import FreeReset, Moving, NoOwnerNow
 
 _log = structlog.get_logger("ownership")
 
@@ -95,6 +96,26 @@ class GroupOwnership:
         """The group's."""
         return [Topic(topic.name) for topic in self._lane.settings.topics]
 
+    @property
+    def held(self) -> int:
+        """How many queues it has the locks of."""
+        return sum(owned.state is not QueueState.GONE for owned in self._queues.values())
+
+    def owned(self, queue: QueueName) -> OwnedQueue | None:
+        """*queue*, if this proxy has its lock."""
+        owned = self._queues.get(queue)
+        return None if owned is None or owned.state is QueueState.GONE else owned
+
+    async def reset_free(self, queue: QueueName, move: Moving) -> None:
+        """Have *move* done under the lock of *queue*, which nobody owns. Raises WrongState if
+        somebody does.
+        """
+        async with self._lock_requests[queue.broker]:
+            if self.owned(queue) is not None:
+                raise NoOwnerNow(queue)
+            await FreeReset(self._context, self._lane, queue).run(move)
+        self.wake()
+
     def consumes(self, topic: str) -> bool:
         """True if *topic* is one of the group's."""
         return self._lane.settings.topic(topic) is not None
@@ -116,7 +137,7 @@ class GroupOwnership:
                 if self._closing:
                     await self._leave()
                     return
-                if self._lane.wanted(leave_after_s=self._context.settings.ownership.leave_after_s):
+                if self._wanted:
                     settled = await self._take_part()
                 elif self._lane.joined:
                     await self._leave()
@@ -124,6 +145,11 @@ class GroupOwnership:
                 settled = False
                 self._complain("no share computed; trying again", error)
             await self._pause(_SETTLED_S if settled else _UNSETTLED_S)
+
+    @property
+    def _wanted(self) -> bool:
+        leave_after_s = self._context.settings.ownership.leave_after_s
+        return not self._context.away and self._lane.wanted(leave_after_s=leave_after_s)
 
     async def _pause(self, seconds: float) -> None:
         try:

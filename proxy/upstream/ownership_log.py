@@ -89,6 +89,18 @@ class OwnershipLog:
             return None
         return (await self.last(group, queue))[0]
 
+    async def begun_ms(self, group: Group, queue: QueueName, last: LastOwner) -> int | None:
+        """When the period *last* of *queue* began, by the broker's clock; None if its first record
+        is gone. Raises RemotingError.
+        """
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        result = await self._client.pull(
+            twin, group=group, offset=last.epoch, max_messages=1, suspend_ms=0
+        )
+        return next(
+            (each.store_ms for each in result.messages if each.queue_offset == last.epoch), None
+        )
+
     async def any_owner(self, group: Group, topic: Topic) -> bool:
         """True if some queue of *topic* ever had an owner in *group*. Raises RemotingError."""
         for twin in await self._queues(ownership_topic(group, topic)):

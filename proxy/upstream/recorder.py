@@ -61,6 +61,11 @@ class Recorder:
                 reason=str(error),
             )
 
+    async def at_rest(self, pipeline: QueuePipeline) -> None:
+        """Return once no record of *pipeline*, which is closed, is under way."""
+        async with self._written[pipeline].turn:
+            return
+
     async def record(
         self, lane: GroupLane, pipeline: QueuePipeline, *, whole: bool = False
     ) -> int | None:

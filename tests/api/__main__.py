@@ -22,6 +22,7 @@ import structlog
 
 from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.tasks import cancel_and_wait, spawn
 from proxy.app import Proxy
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -49,7 +50,10 @@ async def _main(arguments: list[str]) -> int:
 @contextlib.asynccontextmanager
 async def _gateway(folder: Path) -> AsyncIterator[tuple[Gateway, str]]:
     topics = {"max_deliveries": 2, "retry_intervals_ms": [50], "on_exhausted": "park"}
-    async with run_gateway(folder, queues=2, topic=topics) as gateway, AsyncExitStack() as stack:
+    async with (
+        run_gateway(folder, queues=2, topic=topics, ownership={"drain_s": 0.5}) as gateway,
+        AsyncExitStack() as stack,
+    ):
         group = gateway.settings["groups"][0]
         await gateway.client.create_topic(_OTHER, queues=1)
         group["topics"].append({"name": _OTHER, **topics, "on_exhausted": "dead_letter"})
@@ -70,7 +74,19 @@ async def _gateway(folder: Path) -> AsyncIterator[tuple[Gateway, str]]:
             letter = OutgoingMessage(topic=_OTHER, body=b"{}", key=f"dead-{number}")
             await gateway.client.send(letters, letter)
         await eventually(lambda: _prepared(proxy, gateway), within_s=30)
+        resuming = spawn(_resume_when_drained(at.http), name="resuming")
+        stack.push_async_callback(cancel_and_wait, resuming)
         yield gateway, at.http
+
+
+async def _resume_when_drained(http: str) -> None:
+    """Else all that comes later would be asked of a proxy without a queue."""
+    body = {"reason": "others want to ask it, too"}
+    async with aiohttp.ClientSession() as session:
+        while True:
+            await asyncio.sleep(0.2)
+            async with session.post(f"http://{http}/api/owners/resume", json=body) as answer:
+                await answer.read()
 
 
 def _prepared(proxy: Proxy, gateway: Gateway) -> bool:
@@ -82,6 +98,7 @@ def _prepared(proxy: Proxy, gateway: Gateway) -> bool:
 
 async def _schemathesis(gateway: Gateway, http: str, arguments: list[str]) -> int:
     names = {"group": gateway.group, "topic": gateway.topic, "queue": gateway.queue(0).qid}
+    names["lease"] = await _a_lease(gateway, http)
     environment = {
         **os.environ,
         **{f"ORDERLANE_API_{name.upper()}": value for name, value in names.items()},
@@ -100,6 +117,12 @@ async def _schemathesis(gateway: Gateway, http: str, arguments: list[str]) -> in
         if running.returncode is None:
             running.kill()
             await running.wait()
+
+
+async def _a_lease(gateway: Gateway, http: str) -> str:
+    place = f"http://{http}/api/groups/{gateway.group}/leases"
+    async with aiohttp.ClientSession() as session, session.get(place) as answer:
+        return str((await answer.json())["leases"][0]["lease"])
 
 
 async def _still_serves(http: str) -> None:

@@ -106,6 +106,9 @@ async def test_what_is_asked_reaches_the_handler_checked() -> None:
         assert await it.ask("GET", "/api/g?limit=9&all=true&pace=2.5") == expected
         body = {"reason": "why", "by": "ann", "times": 2}
         assert await it.ask("POST", "/api/g/turn", json=body) == (200, {"said": "ann why 2"})
+        assert await it.ask("POST", "/api/g/turn", json={**body, "times": 2.0}) == (
+            *(200, {"said": "ann why 2"}),
+        )
         del body["by"]
         assert await it.ask("POST", "/api/g/turn", json=body) == (200, {"said": "127.0.0.1 why 2"})
 

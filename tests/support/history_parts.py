@@ -168,7 +168,7 @@ def _clients(events: list[tuple[Traits, Event]]) -> Streams:
             leases[lane, each.offset] |= told
         elif each.event == "replay":
             told = (client,)
-        elif each.event in ("ack_ok", "expire", "unsent"):
+        elif each.event in ("ack_ok", "expire", "revoke", "unsent"):
             told = leases[lane, each.epoch, each.lease]
         elif each.event == "finish":
             told = leases[lane, each.offset]

@@ -1,0 +1,51 @@
+"""All that operators can ask of a proxy beside health, metrics and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker_core.names import Group
+from proxy.admin.audit import AuditSurface
+from proxy.admin.configuration import ConfigurationSurface
+from proxy.admin.dead_letters import DeadLetterSurface
+from proxy.admin.groups import GroupSurface
+from proxy.admin.key_views import KeyViewSurface
+from proxy.admin.keys import KeySurface
+from proxy.admin.leases import LeaseSurface
+from proxy.admin.offsets import OffsetSurface
+from proxy.admin.operations import Operation
+from proxy.admin.owners import OwnerSurface
+from proxy.lanes import Lanes
+from proxy.live.configuration import Configuration
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.dead_letter_desk import DeadLetterDesk
+from proxy.upstream.key_board import KeyBoard
+from proxy.upstream.key_desk import KeyDesk
+from proxy.upstream.lease_desk import LeaseDesk
+from proxy.upstream.offset_desk import OffsetDesk
+from proxy.upstream.owner_book import OwnerBook
+from proxy.upstream.owner_desk import Doors, OwnerDesk
+from proxy.upstream.ownership import GroupOwnership
+
+
+def desk_operations(
+    context: UpstreamContext,
+    lanes: Lanes,
+    ownerships: Mapping[Group, GroupOwnership],
+    configuration: Configuration,
+    dead_letters: DeadLetterDesk,
+    doors: Doors,
+) -> list[Operation]:
+    """What the desks of one proxy serve."""
+    book = OwnerBook(context.client, context.log)
+    return [
+        *ConfigurationSurface(configuration).operations(),
+        *GroupSurface(configuration.desk).operations(),
+        *KeySurface(KeyDesk(context, ownerships)).operations(),
+        *KeyViewSurface(KeyBoard(context, ownerships)).operations(),
+        *AuditSurface(context.audit).operations(),
+        *DeadLetterSurface(dead_letters).operations(),
+        *LeaseSurface(LeaseDesk(context, lanes, book)).operations(),
+        *OffsetSurface(OffsetDesk(context, lanes, ownerships, book)).operations(),
+        *OwnerSurface(OwnerDesk(context, lanes, ownerships, book, doors)).operations(),
+    ]

@@ -1,0 +1,89 @@
+"""``orderlane owners``: which proxy owns which queue; drain one, have it take part again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from proxy.cli.asking import ReasonOption, change, look, path_of
+from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.errors import OrderlaneError
+
+app = typer.Typer(no_args_is_help=True, help="Which proxy owns which queue.")
+
+_COLUMNS = ("group", "topic", "queue", "state", "owner", "http", "epoch", "since")
+_STATE = ("proxy", "http", "state", "owned", "reason")
+#: Longer than any ``ownership.drain_s`` that is bearable.
+_TIMEOUT_S = 600.0
+
+Node = Annotated[
+    str, typer.Argument(metavar="NODE", help="an owner as ls shows it, or its HTTP port, host:port")
+]
+
+
+@app.command("ls")
+def ls(
+    group: Annotated[str | None, typer.Argument(help="a group (default: all of the proxy)")] = None,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List the queues of the proxy's groups with their owners, by what these have on record."""
+    found = look(http, path_of("owners"), group=group)
+    rows = [{**row, "since": _time(row["since_ms"])} for row in found["queues"]]
+    print_rows(rows, columns=_COLUMNS, output=output)
+    if found["state"] != "serving":
+        say(f"the proxy at {http} is {found['state']}: {found['reason']}")
+
+
+@app.command("drain")
+def drain(
+    node: Node,
+    reason: ReasonOption,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Have a proxy give all its queues to the others, and let no client in, until it is told to
+    resume, or restarted. Returns when it has done so.
+    """
+    row = change(
+        _http_of(node, http), path_of("owners", "drain"), {"reason": reason}, timeout_s=_TIMEOUT_S
+    )
+    print_rows([row], columns=_STATE, output=output)
+    if row["owned"]:
+        say(f"{row['owned']} queues are on their way still: see orderlane owners ls")
+
+
+@app.command("resume")
+def resume(
+    node: Node,
+    reason: ReasonOption,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Have a proxy that was drained take part again."""
+    row = change(_http_of(node, http), path_of("owners", "resume"), {"reason": reason})
+    print_rows([row], columns=_STATE, output=output)
+
+
+def _http_of(node: str, http: str) -> str:
+    """Where *node* can be asked; the proxy at *http* knows those that own queues."""
+    if "@" not in node:
+        return node
+    found: dict[str, Any] = look(http, path_of("owners"))
+    if found["proxy"] == node:
+        return http
+    rows = found["queues"]
+    for row in rows:
+        if row["owner"] == node and row["http"]:
+            return str(row["http"])
+    known = ", ".join(sorted({row["owner"] for row in rows if row["owner"]})) or "none"
+    raise OrderlaneError(f"no proxy {node!r} owns a queue; those that do: {known}")
+
+
+def _time(ms: int | None) -> str | None:
+    if ms is None:
+        return None
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,69 @@
+"""A group that a person moves in a queue: what of C1, D1 and the order inside a key still holds."""
+
+from __future__ import annotations
+
+from tests.support.histories import LANE, Story
+
+
+def story_of(messages: int) -> Story:
+    story = Story()
+    for offset in range(messages):
+        story.sent(offset)
+    return story.own(1)
+
+
+def moved(story: Story, to: int, *, audit: str = "a") -> Story:
+    """The period ends, the group goes on at *to*."""
+    place = {**LANE, "epoch": story.epoch}
+    story.add("own-", **place, reason="reset")
+    why = {"by": "ann", "reason": "why", "before": {"base": 0}, "after": {"base": to}}
+    if audit:
+        story.add("audit", id=audit, phase="begin", verb="offsets reset", group="billing", **why)
+    story.add("reset", **place, **{"from": 0, "to": to, "audit": audit})
+    story._attempts.clear()
+    return story.own(story.epoch + 1)
+
+
+def test_a_group_that_goes_back_gets_its_messages_again_in_order() -> None:
+    story = moved(story_of(3).through(0, 1, 2).commit(3), 1)
+    assert story.through(1, 2).commit(3).found() == set()
+
+
+def test_d1_what_comes_again_has_to_come_to_an_end() -> None:
+    story = moved(story_of(3).through(0, 1, 2).commit(3), 1)
+    assert story.through(1).commit(2).found() == {"D1"}
+
+
+def test_c1_a_commit_falls_no_further_than_that() -> None:
+    story = moved(story_of(3).through(0, 1, 2).commit(3), 1).through(1, 2).commit(3)
+    assert story.commit(2).found() == {"C1"}
+
+
+def test_d1_without_a_reset_they_may_not_come_again() -> None:
+    story = story_of(3).through(0, 1, 2).commit(3)
+    story.add("own-", **LANE, epoch=1, reason="handed over")
+    story.own(2)
+    story.through(1)
+    assert "D1" in story.found()
+
+
+def test_what_is_skipped_is_not_lost() -> None:
+    story = story_of(3)
+    story.deliver(0)
+    assert moved(story, 2).through(2).commit(3).found() == set()
+
+
+def test_d1_what_stands_behind_the_place_is() -> None:
+    story = moved(story_of(4).through(0), 2)
+    assert story.through(2).commit(3).found() == {"D1"}
+
+
+def test_o1_order_holds_behind_the_place() -> None:
+    story = moved(story_of(4).through(0, 1, 2, 3), 0)
+    story.through(0, 2, 1, 3)
+    assert {"O1", "O2"} & story.found()
+
+
+def test_r5_a_reset_that_is_not_on_record() -> None:
+    story = moved(story_of(3).through(0, 1, 2).commit(3), 1, audit="")
+    assert story.through(1, 2).commit(3).found() == {"R5"}
