@@ -19,15 +19,19 @@ class AuditQuery(Asked):
     limit: Annotated[
         int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)
     ] = 100
-    group: Annotated[str | None, Field(description="the group that was changed")] = None
-    topic: Annotated[str | None, Field(description="the topic")] = None
-    target: Annotated[str | None, Field(description="the key, queue or lease")] = None
+    group: Annotated[
+        str | None, Field(description="the group that was changed", max_length=500)
+    ] = None
+    topic: Annotated[str | None, Field(description="the topic", max_length=500)] = None
+    target: Annotated[str | None, Field(description="the key, queue or lease", max_length=500)] = (
+        None
+    )
     after: Annotated[
         str | None,
         Field(
             description='the "position" of an answer before',
             pattern=r"^([A-Za-z0-9_-]+_[0-9]{1,9}:[0-9]{1,18}(,|$))+$",
-            max_length=10_000,
+            max_length=1000,
         ),
     ] = None
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from proxy.admin.keys import DryRun, Rate
 from proxy.admin.operations import (
-    Actor,
     Answer,
     Asked,
     Call,
     ChangeBody,
     Operation,
-    Reason,
     get,
-    needs_reason,
     post,
 )
 from proxy.upstream.dead_letter_desk import DeadLetterDesk, Wish
@@ -37,7 +34,7 @@ class DeadLettersQuery(Asked):
     all: Annotated[bool, Field(description="true or false: also those that went back")] = False
 
 
-class RedriveBody(Asked):
+class RedriveBody(ChangeBody):
     """How to send them back."""
 
     rate: Rate = 0.0
@@ -50,12 +47,6 @@ class RedriveBody(Asked):
         ),
     ]
     dry_run: DryRun = False
-    reason: Reason | None = None
-    by: Actor = None
-
-    @model_validator(mode="after")
-    def _has_reason(self) -> RedriveBody:
-        return needs_reason(self)
 
 
 class StopBody(ChangeBody):
@@ -150,7 +141,7 @@ class DeadLetterSurface:
             rate=asked.rate,
             skip=asked.skip,
             dry_run=asked.dry_run,
-            reason=asked.reason or "",
+            reason=asked.reason,
         )
 
     async def _stop(self, call: Call) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from proxy.admin.keys import Key, KeyRow
+from proxy.admin.keys import KeyRow
 from proxy.admin.operations import LOOKS, Answer, Asked, Call, Operation, get
 from proxy.upstream.key_board import KeyBoard
 
@@ -16,6 +16,12 @@ _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 MOST_SHOWN = 1000
 
 Limit = Annotated[int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)]
+
+
+#: A request's first line has room for so much of a key.
+ShortKey = Annotated[
+    str, Field(description="the order key, a text of up to 500 characters", max_length=500)
+]
 
 
 class KeysQuery(Asked):
@@ -27,13 +33,13 @@ class KeysQuery(Asked):
 class KeyQuery(Asked):
     """Which key."""
 
-    key: Key
+    key: ShortKey
 
 
 class KeyHistoryQuery(Asked):
     """Which key, and how much of it."""
 
-    key: Key
+    key: ShortKey
     limit: Limit = 100
 
 

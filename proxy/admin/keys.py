@@ -5,20 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from proxy.admin.operations import (
     LOOKS,
     OWNED,
-    Actor,
     Answer,
     Asked,
     Call,
     ChangeBody,
     Operation,
-    Reason,
     get,
-    needs_reason,
     post,
 )
 from proxy.upstream.key_desk import KeyDesk, KeyWish
@@ -40,6 +37,10 @@ Queue = Annotated[
 ]
 
 
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 class KeyBody(ChangeBody):
     """Which key."""
 
@@ -56,8 +57,9 @@ class SkipBody(QueuedKeyBody):
     """Which message."""
 
     offset: Annotated[
-        int | None,
-        Field(description="where the key's first message has to stand, or none is skipped", ge=0),
+        Annotated[int, Field(ge=0, lt=2**63)] | None,
+        BeforeValidator(_whole),  # JSON knows one kind of number: 17.0 is 17
+        Field(description="where the key's first message has to stand, or none is skipped"),
     ] = None
 
 
@@ -69,19 +71,11 @@ class RetryBody(QueuedKeyBody):
     )
 
 
-class RedriveKeyBody(Asked):
+class RedriveKeyBody(QueuedKeyBody):
     """Which key, and how fast."""
 
-    key: Key
-    queue: Queue = None
     rate: Rate = 0.0
     dry_run: DryRun = False
-    reason: Reason | None = None
-    by: Actor = None
-
-    @model_validator(mode="after")
-    def _has_reason(self) -> RedriveKeyBody:
-        return needs_reason(self)
 
 
 class ParkedKeyView(Answer):
@@ -181,7 +175,7 @@ class KeySurface:
 
     async def _act(self, verb: str, call: Call) -> dict[str, Any]:
         asked = call.body.model_dump(exclude={"by", "reason"})
-        wish = KeyWish(**asked, by=call.by, reason=call.body.reason or "")
+        wish = KeyWish(**asked, by=call.by, reason=call.body.reason)
         return await self._desk.act(call.path["group"], call.path["topic"], verb, wish)
 
     async def _pause(self, do: Any, call: Call) -> dict[str, Any]:

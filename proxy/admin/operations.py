@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -55,19 +55,6 @@ class ChangeBody(Asked):
 
     reason: Reason
     by: Actor = None
-
-
-AnyBody = TypeVar("AnyBody", bound=Asked)
-
-
-def needs_reason(body: AnyBody) -> AnyBody:
-    """For bodies that change something unless ``dry_run``. Raises ValueError without a reason."""
-    given = body.model_dump()
-    if given["reason"] is None and not given["dry_run"]:
-        raise ValueError(
-            "reason is missing: it should be one line that says why, for the audit topic"
-        )
-    return body
 
 
 class Answer(BaseModel):

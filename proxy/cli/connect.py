@@ -109,6 +109,13 @@ def change_at_all(http: str, path: str, body: bytes) -> tuple[dict[str, dict[str
     return done, failed
 
 
+def given_reason(reason: str | None, dry_run: bool) -> dict[str, str]:
+    """For verbs that can also only count: that has a reason of its own."""
+    if reason is None and dry_run:
+        reason = "dry run"
+    return {} if reason is None else {"reason": reason}
+
+
 def actor() -> str:
     """Who asks, for the audit."""
     try:

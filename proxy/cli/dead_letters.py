@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import orjson
 import typer
 
-from proxy.cli.connect import actor, ask_proxy
+from proxy.cli.connect import actor, ask_proxy, given_reason
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 
@@ -72,7 +72,16 @@ def redrive(
     All groups of a topic get what comes back. Those that come to the dead letters meanwhile stay
     there. The proxy does it; "ls" says how far it is, and once stopped it goes on where it was.
     """
-    _act(http, group, "redrive", output, rate=rate, dry_run=dry_run, skip=skip or [], reason=reason)
+    _act(
+        http,
+        group,
+        "redrive",
+        output,
+        rate=rate,
+        dry_run=dry_run,
+        skip=skip or [],
+        **given_reason(reason, dry_run),
+    )
 
 
 @app.command("stop")

@@ -9,7 +9,14 @@ from urllib.parse import quote, urlencode
 import orjson
 import typer
 
-from proxy.cli.connect import CHANGE_TIMEOUT_S, actor, ask_proxy, change_at_all, proxy_groups
+from proxy.cli.connect import (
+    CHANGE_TIMEOUT_S,
+    actor,
+    ask_proxy,
+    change_at_all,
+    given_reason,
+    proxy_groups,
+)
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 from proxy.errors import OrderlaneError, OwnedElsewhere
@@ -102,8 +109,8 @@ def redrive(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Hand out what is parked of a key, in order; then it goes on as any other."""
-    asked = {"key": key, "reason": reason, "queue": queue, "dry_run": dry_run, "rate": rate}
-    _act(http, group, topic, "redrive", output, **asked)
+    asked = {"key": key, "queue": queue, "dry_run": dry_run, "rate": rate}
+    _act(http, group, topic, "redrive", output, **asked, **given_reason(reason, dry_run))
 
 
 @app.command("stop")

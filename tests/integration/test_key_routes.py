@@ -28,11 +28,11 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("/pause", {"key": "a"}, 400, f"reason is missing: it {REASON}"),
     ("/skip", {"key": "a", "reason": "x", "offset": -1}, 400, NO_OFFSET),
     ("/retry", {"key": "a", "reason": "x", "anew": 1}, 400, NO_ANEW),
-    ("/redrive", {"key": "a", "rate": "5"}, 400, NO_RATE),
-    ("/redrive", {"key": "a", "rate": True}, 400, NO_RATE),
-    ("/redrive", {"key": "a", "rate": -1}, 400, NO_RATE),
-    ("/redrive", {"key": "a", "rate": 5e-324}, 400, NO_RATE),
-    ("/redrive", {"key": "a", "rate": 1e9}, 400, NO_RATE),
+    ("/redrive", {"key": "a", "reason": "x", "rate": "5"}, 400, NO_RATE),
+    ("/redrive", {"key": "a", "reason": "x", "rate": True}, 400, NO_RATE),
+    ("/redrive", {"key": "a", "reason": "x", "rate": -1}, 400, NO_RATE),
+    ("/redrive", {"key": "a", "reason": "x", "rate": 5e-324}, 400, NO_RATE),
+    ("/redrive", {"key": "a", "reason": "x", "rate": 1e9}, 400, NO_RATE),
 ]
 
 
