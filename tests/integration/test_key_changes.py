@@ -59,3 +59,32 @@ async def test_the_order_key_changes_there_and_back_under_load(tmp_path: Path) -
         assert len(gateway.events("own+")) == 4
         assert {each["order"] for each in gateway.events("deliver")} >= {*SHOPS, *KEYS}
         assert any(each.get("next_order") in SHOPS for each in gateway.events("deliver"))
+
+
+async def test_older_settings_serve_no_queue_until_they_say_that_they_are_meant(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(tmp_path, queues=2) as gateway:
+        path = tmp_path / "orderlane.yaml"
+        _write(gateway, path, order_key="KEY")
+        first, addresses = await gateway.start_proxy(file=path)
+        async with consuming(gateway, addresses.thrift, "one"):
+            await _send(gateway)
+            _write(gateway, path, order_key="$.shop")
+            first.reload()
+            await eventually(lambda: _through(gateway, "$.shop") == 2, within_s=60)
+        await gateway.close_proxy(first)
+        _write(gateway, path, order_key="KEY")
+        second, addresses = await gateway.start_proxy(file=path)
+        lane = next(iter(second.lanes))
+        async with consuming(gateway, addresses.thrift, "two"):
+            await eventually(lambda: len(lane.refused) == 2, within_s=30)
+            assert gateway.statistics() == []
+            assert all("order_key_version: 1" in why for why, _ in lane.refused.values())
+            _write(gateway, path, order_key="KEY", order_key_version=1)
+            second.reload()
+            await _send(gateway)
+            await eventually(lambda: _through(gateway, "KEY") == 2, within_s=60)
+            await eventually(gateway.all_finished, within_s=60)
+        assert not lane.refused
+        assert gateway.verify().violations == {}
