@@ -42,7 +42,7 @@ def lanes(draw: st.DrawFn) -> Event:
                     *("own+", "own-", "drain", "record", "window", "commit", "park", "unpark"),
                     *("redrive", "handle_start", "handle_end", "replay", "extend", "unsent"),
                     *("deliver", "ack_ok", "expire", "finish") * 3,
-                    *("act_fail", "rules"),
+                    *("act_fail", "rules", "order_key"),
                 ]
             )
         ),
@@ -58,6 +58,10 @@ def lanes(draw: st.DrawFn) -> Event:
         "max_leased": draw(st.sampled_from([None, 1, 2])),
         "retry_ms": [100],
         "order_key": "KEY",
+        "since": draw(_numbers),
+        "through": draw(st.booleans()),
+        "key_since": draw(st.none() | _numbers),
+        "next_order": draw(st.sampled_from(["k", "l", None])),
         "offset": offset,
         "origin_offset": draw(st.none() | _numbers),
         "msg": f"{topic}-{message}",
