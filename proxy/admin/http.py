@@ -17,6 +17,8 @@ from proxy.admin.routes import application
 from proxy.admin.snapshots import GroupsView
 
 VERSION = "1"
+#: An order key of 64 KiB, percent-encoded, stands behind a ``?``.
+MAX_LINE_BYTES = 1 << 20
 
 
 class AdminHttp:
@@ -35,7 +37,9 @@ class AdminHttp:
         self._groups = groups
         all_operations = [*self._own(), *operations]
         self._document = document(all_operations, version=VERSION)
-        self._runner = web.AppRunner(application(all_operations), access_log=None)
+        self._runner = web.AppRunner(
+            application(all_operations), access_log=None, max_line_size=MAX_LINE_BYTES
+        )
 
     async def listen(self, host: str, port: int) -> int:
         """Listen on *host*:*port* (0: any free one); returns the port. Raises OSError."""
