@@ -15,6 +15,7 @@ from proxy.admin.leases import LeaseSurface
 from proxy.admin.offsets import OffsetSurface
 from proxy.admin.operations import Operation
 from proxy.admin.owners import OwnerSurface
+from proxy.admin.pauses import PauseSurface
 from proxy.lanes import Lanes
 from proxy.live.configuration import Configuration
 from proxy.upstream.context import UpstreamContext
@@ -42,6 +43,7 @@ def desk_operations(
         *ConfigurationSurface(configuration).operations(),
         *GroupSurface(configuration.desk).operations(),
         *KeySurface(KeyDesk(context, ownerships)).operations(),
+        *PauseSurface(KeyDesk(context, ownerships)).operations(),
         *KeyViewSurface(KeyBoard(context, ownerships)).operations(),
         *AuditSurface(context.audit).operations(),
         *DeadLetterSurface(dead_letters).operations(),

@@ -11,10 +11,10 @@ import orjson
 import pytest
 
 from proxy.app import Addresses
+from proxy.cli.connect import ask_proxy
 from proxy.core.audit_record import AuditWish
 from proxy.history.record import NullHistory
 from proxy.upstream.audit import Audit
-from proxy.upstream.key_desk import KeyDesk
 from tests.integration.test_parking import PARK, Desk, copied, parking, send, view
 from tests.support.command_line import CommandLine, command_line
 from tests.support.consumers import consuming
@@ -61,6 +61,14 @@ async def on_record(gateway: Gateway) -> list[tuple[str, str, Any]]:
     return [(each.change.verb, each.change.target, each.change.after) for each in page.records]
 
 
+async def whole(at: Addresses, gateway: Gateway, verb: str) -> dict[str, Any]:
+    """Pause or resume the group."""
+    path, body = f"/api/groups/{gateway.group}/{verb}", b'{"reason": "a test"}'
+    answer = await asyncio.to_thread(ask_proxy, at.http, path, body=body, timeout_s=20)
+    done: dict[str, Any] = orjson.loads(answer)
+    return done
+
+
 def count(gateway: Gateway, name: str) -> int:
     """Of all owned queues."""
     return sum(getattr(each, name) for each in gateway.statistics())
@@ -105,8 +113,7 @@ async def test_a_paused_group_waits_over_a_restart(tmp_path: Path, orderlane: Co
             await send(gateway, "a")
             await eventually(lambda: desk.done["a"] == [1], within_s=10)
             await eventually(lambda: len(gateway.statistics()) == 2, within_s=10)
-            key_desk = KeyDesk(proxy._context, proxy._ownerships)
-            done = await key_desk.pause(gateway.group, None, None, by="ann", reason="a test")
+            done = await whole(at, gateway, "pause")
             assert (len(done["queues"]), done["unowned"]) == (2, [])
         await gateway.close_proxy(proxy)
         proxy, at = await gateway.start_proxy()
@@ -116,8 +123,7 @@ async def test_a_paused_group_waits_over_a_restart(tmp_path: Path, orderlane: Co
                 lambda: sum(each.unfinished for each in gateway.statistics()) == 3, within_s=20
             )
             assert all(each.paused_whole for each in gateway.statistics())
-            key_desk = KeyDesk(proxy._context, proxy._ownerships)
-            await key_desk.resume(gateway.group, None, None, by="ann", reason="a test")
+            await whole(at, gateway, "resume")
             await eventually(lambda: desk.done["a"] == [1, 2, 4], within_s=10)
     report = gateway.verify()
     assert report.clean, report.violations
