@@ -60,6 +60,15 @@ class CommittedOffsets:
         """Return the stored offset; None if there is none."""
         return self._offsets.get(_Queue(group, topic, queue_id))
 
+    def delete(self, group: Group) -> None:
+        """Keep nothing of *group*: neither its offsets nor what fences them. A group of that name
+        begins anew, and its epochs may begin anew as well.
+        """
+        for table in (self._offsets, self._epochs):
+            for queue in [each for each in table if each.group == group]:
+                del table[queue]
+                self.change += 1
+
     def clamp(self, end_offset: Callable[[Topic, int], int]) -> list[Clamped]:
         """Bring offsets beyond their queue's end back to it; for a log that lost its tail.
 
@@ -86,7 +95,11 @@ class CommittedOffsets:
 
     def to_table(self) -> dict[str, Any]:
         """RocketMQ's form, ``topic@group`` to queue id to offset, and the epochs beside it."""
-        return {"offsetTable": _nested(self._offsets), "epochTable": _nested(self._epochs)}
+        return {**self.to_offset_table(), "epochTable": _nested(self._epochs)}
+
+    def to_offset_table(self) -> dict[str, Any]:
+        """What RocketMQ's own table has, and no epochs."""
+        return {"offsetTable": _nested(self._offsets)}
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> CommittedOffsets:

@@ -73,11 +73,5 @@ async def broker_start_ms(requests: BrokerRequests, broker: str) -> int:
 
 async def stores_offset(requests: BrokerRequests, group: Group, queue: QueueName) -> bool:
     """Tell whether the offset 0 that the broker gave for *group* is a stored one."""
-    answer = await requests.ask(
-        queue.broker,
-        RequestCode.GET_ALL_CONSUMER_OFFSET,
-        ok=(ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
-    )
-    if answer.code != ResponseCode.SUCCESS:
-        return True  # our own broker: it gives stored offsets only
+    answer = await requests.ask(queue.broker, RequestCode.GET_ALL_CONSUMER_OFFSET)
     return queue.queue_id in bodies.committed_queues_from_json(answer.body, group, queue.topic)

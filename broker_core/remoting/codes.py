@@ -24,7 +24,7 @@ class RequestCode(IntEnum):
     NOTIFY_CONSUMER_IDS_CHANGED = 40  # broker to client, one-way
     LOCK_BATCH_MQ = 41
     UNLOCK_BATCH_MQ = 42
-    GET_ALL_CONSUMER_OFFSET = 43  # the whole table; only asked for, never served
+    GET_ALL_CONSUMER_OFFSET = 43  # the whole table
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102
@@ -35,6 +35,7 @@ class RequestCode(IntEnum):
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
     GET_TOPIC_STATS_INFO = 202
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
+    DELETE_SUBSCRIPTIONGROUP = 207
     GET_CONSUME_STATS = 208
     DELETE_TOPIC_IN_NAMESRV = 216
     GET_KVLIST_BY_NAMESPACE = 219

@@ -201,6 +201,15 @@ class ConsumerGroupHeader(Header):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroupHeader(Header):
+    """Code 207. The offsets go as well if 5.x says ``clean_offset``, or 4.9 ``remove_offset``."""
+
+    group_name: str
+    clean_offset: bool = False
+    remove_offset: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicHeader(Header):
     """Code 17. ``perm``: 2 write, 4 read, 1 inherit (other topics may copy it)."""
 

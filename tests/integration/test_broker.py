@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import orjson
 import pytest
 
 from broker_core.broker import Broker, BrokerSettings
@@ -17,6 +18,8 @@ from broker_core.client.results import PullStatus
 from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import BrokerError, StoreError
 from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
@@ -168,6 +171,31 @@ async def test_offsets_of_groups_and_queues(cluster: Cluster) -> None:
     assert await client.offset_at(queue, wall_ms() + 1000) == 3
     with pytest.raises(BrokerError, match="no queue 99 of topic 'orders'"):
         await client.commit_offset(GROUP, queue._replace(queue_id=99), 1)
+
+
+@pytest.mark.parametrize("flag", ["cleanOffset", "removeOffset"])
+async def test_a_deleted_group_begins_anew_also_after_a_crash(cluster: Cluster, flag: str) -> None:
+    queue = (await cluster.create_topic(TOPIC))[0]
+    client, other = await cluster.client(), Group(f"{GROUP}%a")
+
+    async def ask(code: RequestCode, **ext: str) -> RemotingCommand:
+        return await client._requests.ask(cluster.broker_name, code, ext)
+
+    for group in (GROUP, other):
+        await client.commit_offset(group, queue, 0, epoch=7)
+    await ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=GROUP)
+    assert await client.has_committed(GROUP, queue), "the offsets go if that is asked for"
+    await ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=GROUP, **{flag: "true"})
+    table = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert orjson.loads(table.body) == {"offsetTable": {f"{TOPIC}@{other}": {"0": 0}}}
+    await cluster.broker._save_tables()
+    await cluster.restart_broker(crash=True)
+    client = await cluster.client("client-2")
+    assert not await client.has_committed(GROUP, queue)
+    assert await client.has_committed(other, queue)
+    await client.commit_offset(GROUP, queue, 1, epoch=0)
+    with pytest.raises(BrokerError, match=r"epoch 0 refused.*owned in epoch 7"):
+        await client.commit_offset(other, queue, 1, epoch=0)
 
 
 async def test_a_lock_has_one_holder_until_it_unlocks(cluster: Cluster) -> None:

@@ -132,6 +132,11 @@ AT_BROKER: dict[int, Good] = {
         },
     ),
     RequestCode.GET_ALL_TOPIC_CONFIG: Good(),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: Good(),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: Good(
+        headers.DeleteGroupHeader,
+        {"groupName": "g3", "cleanOffset": "true", "removeOffset": "true"},
+    ),
     RequestCode.GET_BROKER_RUNTIME_INFO: Good(),
 }  # fmt: skip
 

@@ -34,6 +34,26 @@ def test_an_older_epoch_is_refused_and_named() -> None:
     assert offsets.committed(GROUP, TOPIC, 0) == 4
 
 
+def test_a_deleted_group_leaves_nothing_and_others_keep_theirs() -> None:
+    offsets = CommittedOffsets()
+    other = Group(f"{GROUP}%a")
+    for group in (GROUP, other):
+        offsets.commit(group, TOPIC, 0, 5, epoch=9)
+        offsets.commit(group, Topic("refunds"), 1, 6)
+    change = offsets.change
+    offsets.delete(GROUP)
+    assert offsets.change > change, "or it would not be saved"
+    assert offsets.committed(GROUP, TOPIC, 0) is None
+    assert offsets.to_table() == {
+        "offsetTable": {f"{TOPIC}@{other}": {"0": 5}, f"refunds@{other}": {"1": 6}},
+        "epochTable": {f"{TOPIC}@{other}": {"0": 9}},
+    }
+    assert offsets.commit(GROUP, TOPIC, 0, 1, epoch=0) is None, "its epochs begin anew"
+    change = offsets.change
+    offsets.delete(Group("unknown"))
+    assert offsets.change == change
+
+
 def test_forgotten_epochs_let_a_lower_one_in() -> None:
     """A log that lost its tail gives the offsets of lost ownership records out again."""
     offsets = CommittedOffsets()

@@ -1,6 +1,8 @@
-"""Offsets: committed ones (codes 14, 15) and those of the queues (29, 30, 31)."""
+"""Offsets: committed ones (codes 14, 15, 43, 207) and those of the queues (29, 30, 31)."""
 
 from __future__ import annotations
+
+import orjson
 
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.topic_directory import TopicDirectory
@@ -9,6 +11,7 @@ from broker_core.names import Group, Topic, check_name
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import (
+    DeleteGroupHeader,
     OffsetResponse,
     QueryConsumerOffsetHeader,
     QueueHeader,
@@ -34,6 +37,8 @@ class OffsetProcessor:
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.GET_MAX_OFFSET: self._max,
             RequestCode.GET_MIN_OFFSET: self._min,
@@ -80,6 +85,16 @@ class OffsetProcessor:
                 f"commit of epoch {header.epoch} refused: queue {header.queue_id} of {topic!r}"
                 f" is owned in epoch {newer} now",
             )
+        return request.response()
+
+    def _all(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        return request.response(body=orjson.dumps(self._offsets.to_offset_table()))
+
+    def _delete_group(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        # Groups have no configuration here: what can be deleted of one is its offsets.
+        header = DeleteGroupHeader.from_ext(request.ext)
+        if header.clean_offset or header.remove_offset:
+            self._offsets.delete(Group(header.group_name))
         return request.response()
 
     def _search(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
