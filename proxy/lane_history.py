@@ -232,9 +232,13 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
     }
 
 
-def paused_in_history(pipeline: QueuePipeline) -> dict[str, object]:
-    """What is paused when an ownership period begins, for its ``own+``; null: all of the queue."""
-    return {"paused": [key_text(key) for key in pipeline.paused]} if pipeline.paused else {}
+def keys_in_history(pipeline: QueuePipeline) -> dict[str, object]:
+    """What is paused (null: all of the queue) and what is parked when an ownership period begins,
+    for its ``own+``.
+    """
+    paused = [key_text(key) for key in pipeline.paused]
+    parked = [key_text(key) for key in pipeline.parked]
+    return {name: keys for name, keys in (("paused", paused), ("parked", parked)) if keys}
 
 
 def _named(lease: Lease) -> dict[str, object]:

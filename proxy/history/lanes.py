@@ -56,6 +56,7 @@ class Lane:
         if self._origin is None:
             self._keys.own(event)
             self.pauses.taken_over(event)
+            self.parking.taken_over(event)
         else:
             self._origin.parking.twin_taken_over(self.facts.known_ns)
 

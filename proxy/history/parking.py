@@ -45,6 +45,14 @@ class Parking:
         """*order* is parked from now on."""
         self._keys.add(event["order"])
 
+    def taken_over(self, event: Event) -> None:
+        """A new owner says what the records have as parked: the one before may have ended between
+        a record and its word of it here.
+        """
+        known = set(event.get("parked", ()))
+        gone = {order for order in self._keys - known if not self._left(order)}
+        self._keys = (self._keys | known) - gone
+
     def redrive(self, event: Event) -> None:
         """The copies of *order* (null: of all) are handed out from now on, or no longer."""
         order, state = event.get("order"), event.get("state", "started")

@@ -21,7 +21,7 @@ from proxy.group_lane import GroupLane
 from proxy.lane_history import (
     LaneHistory,
     key_change_in_history,
-    paused_in_history,
+    keys_in_history,
     rules_in_history,
 )
 from proxy.topic_rules import rules_of
@@ -174,7 +174,7 @@ class OwnedQueue:
             hold_until_ns=pipeline.hold_until_ns,
             max_leased=self._lane.leases_of_group.limit,
             **rules_in_history(pipeline),
-            **paused_in_history(pipeline),
+            **keys_in_history(pipeline),
             **key_change_in_history(pipeline),
         )
         self.parking = Parking(self._context, self._committer, self._lane, pipeline)

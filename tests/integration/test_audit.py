@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -26,18 +27,22 @@ async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: 
         client = BrokerClient(nameservers=[cluster.nameserver], client_id="proxy@1#1")
         await client.start()
         try:
-            notes = Notes()
+            notes, group = (
+                Notes(),
+                f"billing-{uuid4().hex}",
+            )  # brokers may be shared, and so is the topic
+            ours = AuditWish(group=group)
             audit = Audit(client, notes)
-            async with audit.change(change()) as first:
-                seen = (await audit.read(AuditWish())).records
+            async with audit.change(change(group=group)) as first:
+                seen = (await audit.read(ours)).records
             assert [(each.id, each.phase) for each in seen] == [(first.id, Phase.BEGIN)]
             assert [each["id"] for each in notes.of("audit")] == [first.id]
-            async with audit.change(change("key skip", after=5)) as second:
+            async with audit.change(change("key skip", group=group, after=5)) as second:
                 second.after = 6  # it came otherwise
             with pytest.raises(ValueError, match="lost"):
-                async with audit.change(change("key retry")):
+                async with audit.change(change("key retry", group=group)):
                     raise ValueError("the queue was lost")
-            page = await audit.read(AuditWish())
+            page = await audit.read(ours)
             told = [(each.change.verb, each.phase, each.change.after) for each in page.records]
             assert told == [
                 ("key pause", Phase.BEGIN, "paused"),
@@ -47,11 +52,12 @@ async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: 
                 ("key retry", Phase.END, None),
             ]
             assert page.records[-1].failed == "the queue was lost"
-            newest = await audit.read(AuditWish(limit=1), position=page.position)
+            newest = await audit.read(AuditWish(group=group, limit=1), position=page.position)
             assert newest.records == []
-            async with Audit(client, NullHistory()).change(change(group="other")):
-                newest = await audit.read(AuditWish(), position=page.position)
-            assert [each.change.group for each in newest.records] == ["other"]
+            async with Audit(client, NullHistory()).change(change(group=f"{group}-2")):
+                other = AuditWish(group=f"{group}-2")
+                newest = await audit.read(other, position=page.position)
+            assert [each.change.group for each in newest.records] == [f"{group}-2"]
         finally:
             await client.close()
 

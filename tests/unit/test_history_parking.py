@@ -39,6 +39,21 @@ def test_r3_parked_before_its_key_was() -> None:
     assert "R3" in story.found()
 
 
+def test_a_new_owner_says_what_it_found_parked_by_one_that_could_not_say_so() -> None:
+    story = Parked()
+    park = next(event for event in story.events if event["e"] == "park")
+    park |= {"e": "own+", "epoch": 2, "owner": "q", "parked": ["k"]}
+    assert "R3" not in story.found()
+
+
+def test_r3_a_new_owner_that_forgot_a_parked_key() -> None:
+    story = Parked(parked=2)
+    story.add("own-", **story.lane, epoch=1).add("own+", **story.lane, epoch=2, owner="q")
+    story.epoch = 2
+    story.deliver(2, queue="broker-a_3")
+    assert "R3" in story.found()
+
+
 def test_r3_copies_that_nobody_redrove() -> None:
     story = Parked()
     story.redriven(0, 1, 2)
