@@ -8,11 +8,13 @@ from pydantic import Field
 
 from proxy.admin.keys import DryRun, Rate
 from proxy.admin.operations import (
+    NDJSON,
     Answer,
     Asked,
     Call,
     ChangeBody,
     Operation,
+    Pieces,
     get,
     post,
 )
@@ -32,6 +34,30 @@ class DeadLettersQuery(Asked):
     topic: Annotated[str | None, Field(description="the topic they came from")] = None
     key: Annotated[str | None, Field(description="their order key")] = None
     all: Annotated[bool, Field(description="true or false: also those that went back")] = False
+
+
+class ExportQuery(Asked):
+    """Which to export."""
+
+    count: Annotated[
+        int | None, Field(description="how many at most, 1 or more", ge=1, lt=2**53)
+    ] = None
+    topic: Annotated[str | None, Field(description="the topic they came from")] = None
+    key: Annotated[str | None, Field(description="their order key")] = None
+    all: Annotated[bool, Field(description="true or false: also those that went back")] = False
+
+
+class DeadLetterQuery(Asked):
+    """Which one."""
+
+    dead_letter: Annotated[
+        str,
+        Field(
+            description="a dead letter, such as broker-a_0@17, or its message id",
+            min_length=1,
+            max_length=255,
+        ),
+    ]
 
 
 class RedriveBody(ChangeBody):
@@ -83,6 +109,18 @@ class DeadLetterView(Answer):
     store_ms: int
 
 
+class WholeDeadLetterView(DeadLetterView):
+    """One with what it holds. ``body_base64`` in place of ``body``: that is no text, or
+    ``compressed`` in a way that is not read here.
+    """
+
+    tag: str | None
+    properties: dict[str, str]
+    compressed: bool
+    body: str | None = None
+    body_base64: str | None = None
+
+
 class DeadLettersView(Answer):
     """``complete``: all that were asked for are here."""
 
@@ -94,7 +132,7 @@ class DeadLettersView(Answer):
 
 
 class DeadLetterSurface:
-    """``GET …/dead-letters``, and ``POST …/dead-letters/VERB``."""
+    """``GET …/dead-letters``, ``…/show`` and ``…/export``, and ``POST …/dead-letters/VERB``."""
 
     def __init__(self, desk: DeadLetterDesk) -> None:
         self._desk = desk
@@ -108,6 +146,23 @@ class DeadLetterSurface:
                 self._show,
                 query=DeadLettersQuery,
                 answer=DeadLettersView,
+                errors=_ERRORS,
+            ),
+            get(
+                f"{_PLACE}/show",
+                "One dead letter with its properties and body.",
+                self._find,
+                query=DeadLetterQuery,
+                answer=WholeDeadLetterView,
+                errors=_ERRORS,
+            ),
+            get(
+                f"{_PLACE}/export",
+                "Dead letters with their properties and bodies, as lines of JSON. What ends before"
+                " its last chunk is not whole.",
+                self._export,
+                query=ExportQuery,
+                media=NDJSON,
                 errors=_ERRORS,
             ),
             post(
@@ -132,6 +187,14 @@ class DeadLetterSurface:
         asked: DeadLettersQuery = call.query
         wish = Wish(limit=asked.limit, topic=asked.topic, key=asked.key, everything=asked.all)
         return await self._desk.show(call.path["group"], wish)
+
+    async def _find(self, call: Call) -> dict[str, Any]:
+        return await self._desk.find(call.path["group"], call.query.dead_letter)
+
+    async def _export(self, call: Call) -> Pieces:
+        asked: ExportQuery = call.query
+        wish = Wish(limit=asked.count, topic=asked.topic, key=asked.key, everything=asked.all)
+        return self._desk.export(call.path["group"], wish)
 
     async def _redrive(self, call: Call) -> dict[str, Any]:
         asked: RedriveBody = call.body

@@ -65,8 +65,15 @@ async def _stream(request: web.Request, pieces: Any) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
     await response.prepare(request)
     await response.write(first)
-    async for piece in pieces:
-        await response.write(piece)
+    try:
+        async for piece in pieces:
+            await response.write(piece)
+    except (OrderlaneError, RemotingError) as error:
+        # Too late for a status: who reads must not take what there is for the whole.
+        _log.warning("a stream broke off", path=request.path, reason=str(error))
+        if request.transport is not None:
+            request.transport.abort()
+        return response
     await response.write_eof()
     return response
 

@@ -41,12 +41,21 @@ class QueueView(BaseModel):
     end: int
 
 
+class PausedView(Answer):
+    """Who paused a group, and why."""
+
+    since_ms: int
+    by: str
+    reason: str
+
+
 class GroupView(Answer):
-    """One group at this proxy. ``deliveries``: topics that the proxy delivers itself; ``refused``:
-    queues that its settings are too old for.
+    """One group at this proxy. ``paused``: queues of it are, since the group is; ``deliveries``:
+    topics that the proxy delivers itself; ``refused``: queues that its settings are too old for.
     """
 
     max_rate: float | None
+    paused: PausedView | None
     deliveries: list[dict[str, Any]]
     topics: list[TopicView]
     taking_part: bool
@@ -72,6 +81,7 @@ def groups_view(
     return {
         lane.name: {
             "max_rate": lane.settings.max_rate,
+            "paused": None if (pause := lane.buffer.paused_whole) is None else asdict(pause),
             "topics": _topics(lane),
             "taking_part": lane.joined,
             "waiting_pulls": lane.waiting_pulls,

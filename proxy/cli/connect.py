@@ -6,9 +6,10 @@ import getpass
 import os
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
 from typing import Any
 
 import orjson
@@ -22,6 +23,7 @@ from proxy.setting_types import host_port
 _TIMEOUT_S = 3.0
 #: What changes something is put on record first, and the brokers may have to make a topic for it.
 CHANGE_TIMEOUT_S = 30.0
+_PIECE_BYTES = 1 << 16
 _HEADERS = {"Content-Type": "application/json"}
 
 
@@ -60,13 +62,46 @@ def ask_proxy(
 
     Raises OrderlaneError in one sentence.
     """
+    with _asked(http, path, body=body, timeout_s=timeout_s, method=method) as answer:
+        try:
+            return bytes(answer.read())
+        except OSError as error:
+            raise _no_answer(http, path, error) from None
+
+
+def lines_of_proxy(http: str, path: str) -> Iterator[bytes]:
+    """The lines of a stream at *path*. Raises OrderlaneError, also if the stream breaks off."""
+    with _asked(http, path, timeout_s=CHANGE_TIMEOUT_S) as answer:
+        rest = b""
+        while piece := _piece(http, answer):
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
+
+
+def _piece(http: str, answer: HTTPResponse) -> bytes:
+    try:
+        return answer.read1(_PIECE_BYTES)
+    except (OSError, HTTPException) as error:
+        raise OrderlaneError(
+            f"the answer of the proxy at {http} broke off ({type(error).__name__}): what came is"
+            " not all"
+        ) from None
+
+
+def _asked(
+    http: str,
+    path: str,
+    *,
+    body: bytes | None = None,
+    timeout_s: float,
+    method: str | None = None,
+) -> HTTPResponse:
     checked_address(http)
     try:
         asked = urllib.request.Request(
             f"http://{http}{path}", data=body, headers=_HEADERS, method=method
         )
-        with urllib.request.urlopen(asked, timeout=timeout_s) as answer:
-            return bytes(answer.read())
+        answer: HTTPResponse = urllib.request.urlopen(asked, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         sentence = f"the proxy at {http} answers {error.code}: {_sentence(error.read())}"
         if error.code == HTTPStatus.MISDIRECTED_REQUEST:
@@ -74,10 +109,15 @@ def ask_proxy(
             raise OwnedElsewhere(sentence, addresses=tuple(filter(None, owners))) from None
         raise OrderlaneError(sentence) from None
     except OSError as error:
-        reason = getattr(error, "reason", error)
-        raise OrderlaneError(
-            f"no proxy answers at http://{http}{path} ({reason}): is it running, is --http right?"
-        ) from None
+        raise _no_answer(http, path, error) from None
+    return answer
+
+
+def _no_answer(http: str, path: str, error: OSError) -> OrderlaneError:
+    reason = getattr(error, "reason", error)
+    return OrderlaneError(
+        f"no proxy answers at http://{http}{path} ({reason}): is it running, is --http right?"
+    )
 
 
 def change_at_all(http: str, path: str, body: bytes) -> tuple[dict[str, dict[str, Any]], list[str]]:

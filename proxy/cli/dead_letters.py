@@ -1,7 +1,8 @@
-"""``orderlane dead-letters``: which messages a group gave up; send them back, stop that."""
+"""``orderlane dead-letters``: what a group gave up; export it, send it back, stop that."""
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -9,7 +10,7 @@ from urllib.parse import quote, urlencode
 import orjson
 import typer
 
-from proxy.cli.connect import actor, ask_proxy, given_reason
+from proxy.cli.connect import actor, ask_proxy, given_reason, lines_of_proxy
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 
@@ -55,6 +56,55 @@ def ls(
     if (redrive := found["redrive"]) is not None:
         reason = f": {redrive['reason']}" if redrive["reason"] else ""
         say(f"last redrive here: {redrive['state']}, {redrive['sent']:,} sent back{reason}")
+
+
+@app.command("show")
+def show(
+    group: str,
+    dead_letter: Annotated[
+        str, typer.Argument(help="its place, as broker-a_0@17, or its message id")
+    ],
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show a dead letter with its properties and its body, base64 if that is no text."""
+    path = f"{_place(group)}/show?{urlencode({'dead_letter': dead_letter})}"
+    row = _with_times(orjson.loads(ask_proxy(http, path, timeout_s=_TIMEOUT_S)))
+    if output is OutputFormat.JSON:
+        print_rows([row], columns=_COLUMNS, output=output)
+        return
+    fields = [{"field": name, "value": row.get(name)} for name in (*_COLUMNS, "origin", "tag")]
+    fields += [
+        {"field": f"property {name}", "value": value} for name, value in row["properties"].items()
+    ]
+    body = "body" if "body" in row else "body_base64"
+    fields.append({"field": body, "value": row[body]})
+    print_rows(fields, columns=("field", "value"), output=output)
+
+
+@app.command("export")
+def export(
+    group: str,
+    topic: Topic = None,
+    key: Key = None,
+    count: Annotated[int | None, typer.Option(min=1, help="how many at most")] = None,
+    everything: Everything = False,
+    http: HttpOption = DEFAULT_HTTP,
+) -> None:
+    """Print dead letters with their properties and bodies, each as one line of JSON.
+
+    Queue by queue, the oldest of each first. A body that is no UTF-8 text stands as base64 under
+    "body_base64". Exit code 2: what was printed is not all.
+    """
+    asked = {"count": count, "topic": topic, "key": key, "all": "true" if everything else None}
+    given = urlencode({name: value for name, value in asked.items() if value is not None})
+    path = f"{_place(group)}/export" + (f"?{given}" if given else "")
+    printed = 0
+    for line in lines_of_proxy(http, path):
+        sys.stdout.write(line.decode() + "\n")
+        printed += 1
+    sys.stdout.flush()
+    say(f"{printed:,} dead letters of {group} exported")
 
 
 @app.command("redrive")

@@ -113,8 +113,18 @@ def _groups(http: str) -> str:
     ]
     if found:
         raise OrderlaneError("; ".join(found))
-    held_back = [each for name, group in sorted(groups.items()) for each in limited(name, group)]
+    held_back = [each for name, group in sorted(groups.items()) for each in held(name, group)]
     return "; ".join([f"{len(groups)} groups, none stuck", *held_back])
+
+
+def held(name: str, group: dict[str, Any]) -> Iterator[str]:
+    """What a person or a rate limit holds back, as it is meant to."""
+    if (pause := group["paused"]) is not None:
+        yield (
+            f"group {name}: paused by {pause['by']} ({pause['reason']}), until orderlane groups"
+            " resume"
+        )
+    yield from limited(name, group)
 
 
 def limited(name: str, group: dict[str, Any]) -> Iterator[str]:
@@ -173,6 +183,8 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
             )
         if queue["trouble"] or queue["topic"].startswith(PARKED_PREFIX):
             continue  # what waits in a twin waits for an operator
+        if queue["paused_whole"]:
+            continue
         held_back = queue["topic"] in held
         pulled = group["waiting_pulls"] or queue["topic"] in delivered
         if queue["ready"] and not (queue["leased"] or held_back or pulled):

@@ -1,4 +1,4 @@
-"""``orderlane groups``: the groups of a proxy; store one, delete one."""
+"""``orderlane groups``: the groups of a proxy; store one, delete one, pause one."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ import typer
 import yaml
 
 from proxy.cli.connect import ask_proxy, proxy_groups
+from proxy.cli.everywhere import change_everywhere
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.errors import OrderlaneError
 
 app = typer.Typer(
     invoke_without_command=True,
-    help="Groups of a proxy: list them, look at one; store, change or delete one at the"
+    help="Groups of a proxy: list them, look at one, pause one; store, change or delete one at the"
     " nameservers, for all proxies with group_store: nameserver.",
 )
 
 _COLUMNS = (
     *("group", "topic", "order_key", "queues", "lag", "unfinished", "ready", "leased"),
-    *("blocked", "waiting_pulls", "bulk_readers"),
+    *("blocked", "paused_queues", "waiting_pulls", "bulk_readers"),
 )
+_PAUSES = ("group", "queue", "paused", "proxy")
 _CHANGE = ("group", "version", "changed", "before", "after")
 _TIMEOUT_S = 30.0
 
@@ -151,6 +153,33 @@ def delete(
     _show(ask_proxy(http, path, method="DELETE", timeout_s=_TIMEOUT_S), output)
 
 
+@app.command("pause")
+def pause(
+    group: str,
+    reason: Reason = "",
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Hand nothing of a group out until it is resumed; what clients have they may finish.
+
+    It holds in all queues of the group, at all proxies, and over restarts.
+    """
+    _check(reason)
+    change_everywhere(http, f"{_place(group)}/pause", output, columns=_PAUSES, reason=reason)
+
+
+@app.command("resume")
+def resume(
+    group: str,
+    reason: Reason = "",
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Hand a paused group out again, in order; single keys that are paused stay so."""
+    _check(reason)
+    change_everywhere(http, f"{_place(group)}/resume", output, columns=_PAUSES, reason=reason)
+
+
 def _put(
     http: str,
     group: str,
@@ -248,6 +277,7 @@ def _row(name: str, group: dict[str, Any], topic: dict[str, Any]) -> dict[str, A
             field: sum(queue[field] for queue in queues)
             for field in ("unfinished", "ready", "leased", "blocked")
         },
+        "paused_queues": sum(queue["paused_whole"] for queue in queues),
         "waiting_pulls": group["waiting_pulls"],
         "bulk_readers": group["bulk_readers"],
     }

@@ -13,10 +13,10 @@ from proxy.cli.connect import (
     CHANGE_TIMEOUT_S,
     actor,
     ask_proxy,
-    change_at_all,
     given_reason,
     proxy_groups,
 )
+from proxy.cli.everywhere import change_everywhere
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 from proxy.errors import OrderlaneError, OwnedElsewhere
@@ -24,6 +24,7 @@ from proxy.errors import OrderlaneError, OwnedElsewhere
 app = typer.Typer(no_args_is_help=True, help="One key of a group, and what to do with it.")
 
 _PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason")
+_PAUSES = ("key", "queue", "paused", "proxy")
 _HISTORY = ("at", "queue", "what", "offset", "attempt", "by", "detail")
 _COLUMNS = (
     *("key", "queue", "state", "offset", "age_ms", "backlog", "copies", "attempts", "holder"),
@@ -197,23 +198,8 @@ def resume(
 def _everywhere(
     http: str, group: str, topic: str | None, verb: str, output: OutputFormat, **asked: Any
 ) -> None:
-    """At this proxy, and at those that own other queues. Raises OrderlaneError for those where it
-    was not done.
-    """
     path = f"{place_of(http, group, topic)}/{verb}"
-    body = orjson.dumps({"by": actor(), **asked})
-    done, failed = change_at_all(http, path, body)
-    rows = [
-        {"key": each["key"], "queue": queue, "paused": each["paused"], "proxy": address}
-        for address, each in done.items()
-        for queue in each["queues"]
-    ]
-    print_rows(rows, columns=("key", "queue", "paused", "proxy"), output=output)
-    owned = {row["queue"] for row in rows}
-    if free := sorted({q for each in done.values() for q in each["unowned"]} - owned):
-        failed.append(f"nobody owns {', '.join(free)} now: ask again once clients are there")
-    if failed:
-        raise OrderlaneError("\n".join(failed))
+    change_everywhere(http, path, output, columns=_PAUSES, **asked)
 
 
 def _act(

@@ -10,7 +10,7 @@ import typer
 from broker_core.client import BrokerClient
 from broker_core.names import Group, QueueName, Topic
 from proxy.cli.connect import broker_client, proxy_groups
-from proxy.cli.doctor import limited
+from proxy.cli.doctor import held
 from proxy.cli.options import (
     DEFAULT_HTTP,
     DEFAULT_NAMESERVER,
@@ -24,6 +24,8 @@ _COLUMNS = (
     *("topic", "queue", "end", "committed", "lag", "position", "unfinished", "blocked"),
     *("leased", "epoch"),
 )
+#: What is known of a group that no proxy was asked for.
+_NOTHING: dict[str, Any] = {"topics": [], "queues": [], "paused": None}
 
 
 def lag(
@@ -41,11 +43,11 @@ def lag(
     Lag counts what is not committed; "unfinished" and "blocked" tell how much of that waits, and
     how much of it only behind another message of its key.
     """
-    held = _held(group, http, needed=not topic)
-    names = topic or [each["name"] for each in held["topics"]]
-    for each in limited(group, held):
+    known = _held(group, http, needed=not topic)
+    names = topic or [each["name"] for each in known["topics"]]
+    for each in held(group, known):
         say(each)
-    rows = asyncio.run(_rows(group, names, nameserver, held["queues"]))
+    rows = asyncio.run(_rows(group, names, nameserver, known["queues"]))
     print_rows(rows, columns=_COLUMNS, output=output)
 
 
@@ -57,11 +59,11 @@ def _held(group: str, http: str, *, needed: bool) -> dict[str, Any]:
         if needed:
             raise
         say(f"offsets only: {error}")
-        return {"topics": [], "queues": []}
+        return dict(_NOTHING)
     if group not in groups and needed:
         known = ", ".join(sorted(groups)) or "none"
         raise OrderlaneError(f"there is no group {group!r} at {http}; known groups: {known}")
-    return dict(groups.get(group, {"topics": [], "queues": []}))
+    return dict(groups.get(group, _NOTHING))
 
 
 async def _rows(

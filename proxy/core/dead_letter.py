@@ -8,11 +8,13 @@ redriven. Its id follows from the dead letter's own place, so one that is sent t
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from broker_core.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, QueueName, Topic, check_name
 from broker_core.remoting.key_hash import queue_index
@@ -104,6 +106,23 @@ def dead_letter(stored: StoredMessage, queue: QueueName) -> DeadLetter:
         last_failure_ms=_count(properties.get("ORDERLANE_LAST_FAILURE_MS")),
         redrives=_count(properties.get(REDRIVES)) or 0,
     )
+
+
+def content_of(stored: StoredMessage) -> dict[str, Any]:
+    """Tag, all properties and body; a body that is no UTF-8 text, or is compressed as no plain
+    bytes were got from it, stands as base64.
+    """
+    content: dict[str, Any] = {
+        "tag": stored.properties.get(TAGS),
+        "properties": stored.properties,
+        "compressed": stored.body_is_compressed,
+    }
+    try:
+        if not stored.body_is_compressed:
+            return {**content, "body": stored.body.decode()}
+    except UnicodeDecodeError:
+        pass
+    return {**content, "body_base64": base64.b64encode(stored.body).decode()}
 
 
 def sent_back(stored: StoredMessage, queue: QueueName) -> OutgoingMessage:

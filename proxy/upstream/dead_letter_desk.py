@@ -1,4 +1,4 @@
-"""What operators do with dead letters: look at them, send them back, stop that.
+"""What operators do with dead letters: look at them, export them, send them back, stop that.
 
 Any proxy can, whether it serves the group or not: dead letters belong to no queue that it owns. A
 redrive lives in the proxy that was asked, and ends with it; asked for again, there or elsewhere, it
@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import orjson
 
 from broker_core.client import PullStatus
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, check_name
 from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import StoredMessage
 from proxy.core.audit_record import Change
-from proxy.core.dead_letter import DeadLetter, dead_letter
+from proxy.core.dead_letter import DeadLetter, content_of, dead_letter
 from proxy.core.redrive import RedriveState, parse_skips
 from proxy.errors import OrderlaneError, UnknownName
 from proxy.upstream.context import UpstreamContext
@@ -32,9 +35,9 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Which dead letters to show. ``everything``: also those that went back."""
+    """Which dead letters. ``everything``: also those that went back; ``limit`` None: all."""
 
-    limit: int = 100
+    limit: int | None = 100
     topic: str | None = None
     key: str | None = None
     everything: bool = False
@@ -76,9 +79,55 @@ class DeadLetterDesk:
             "group": group,
             "waiting": waiting,
             "dead_letters": [_row(letter) for letter in found[: wish.limit]],
-            "complete": complete and len(found) <= wish.limit,
+            "complete": complete and (wish.limit is None or len(found) <= wish.limit),
             "redrive": self._view(group),
         }
+
+    async def find(self, name: str, which: str) -> dict[str, Any]:
+        """One dead letter with its body, by its place (``broker-a_0@17``) or message id.
+
+        Raises UnknownName, RemotingError.
+        """
+        group, queues = await self._find(name)
+        if "@" not in which:
+            return await self._by_id(group, queues, which)
+        try:
+            ((queue, offset),) = parse_skips([which], queues)
+        except ValueError as error:
+            raise UnknownName(str(error)) from None
+        client = self._context.client
+        begin, end = await client.min_offset(queue), await client.max_offset(queue)
+        if begin <= offset < end:
+            async for messages, _ in self._batches(queue, offset, offset + 1, at_once=1):
+                for stored in messages:
+                    if stored.queue_offset == offset:
+                        return _whole(stored, queue)
+        raise UnknownName(
+            f"there is no dead letter {which} of {group!r}: {queue.qid} has {begin} to {end - 1}"
+            if begin < end
+            else f"there is no dead letter {which} of {group!r}: {queue.qid} is empty"
+        )
+
+    async def export(self, name: str, wish: Wish) -> AsyncIterator[bytes]:
+        """Dead letters with their bodies as lines of JSON, queue by queue, each from its oldest on;
+        those that come meanwhile are not among them. Raises UnknownName, RemotingError.
+        """
+        group, queues = await self._find(name)
+        left = wish.limit
+        for queue in queues:
+            start, first, end = await self._bounds(group, queue)
+            begin = start if wish.everything else first
+            async for messages, _ in self._batches(queue, begin, end):
+                lines = [
+                    orjson.dumps(_whole(stored, queue)) + b"\n"
+                    for stored in messages
+                    if stored.queue_offset < end and wish.takes(dead_letter(stored, queue))
+                ][:left]
+                left = None if left is None else left - len(lines)
+                if lines:
+                    yield b"".join(lines)
+                if left == 0:
+                    return
 
     async def redrive(
         self, name: str, *, by: str, reason: str, rate: float, skip: Sequence[str], dry_run: bool
@@ -179,24 +228,52 @@ class DeadLetterDesk:
     ) -> tuple[list[DeadLetter], int]:
         """Those of *queue* that are wanted, one more than enough, and up to where it was read."""
         found: list[DeadLetter] = []
+        read_to = start
+        async for messages, read_to in self._batches(queue, start, end):  # noqa: B007
+            found += filter(wish.takes, (dead_letter(each, queue) for each in messages))
+            if wish.limit is not None and len(found) > wish.limit:
+                break
+        return found, read_to
+
+    async def _batches(
+        self, queue: QueueName, start: int, end: int, *, at_once: int | None = None
+    ) -> AsyncIterator[tuple[Sequence[StoredMessage], int]]:
+        """Messages of *queue*, some of them beyond *end* maybe, with up to where it was read."""
         offset = start
-        while offset < end and len(found) <= wish.limit:
+        while offset < end:
             result = await self._context.client.pull(
                 queue,
                 group=Group(queue.topic),  # that of the progress has the same name
                 offset=offset,
-                max_messages=_AT_ONCE,
+                max_messages=at_once or _AT_ONCE,
                 suspend_ms=0,
             )
-            letters = (dead_letter(each, queue) for each in result.messages)
-            found += filter(wish.takes, letters)
-            if result.next_offset <= offset or result.status is PullStatus.NO_NEW:
-                break
-            offset = result.next_offset
-        return found, offset
+            goes_on = result.next_offset > offset and result.status is not PullStatus.NO_NEW
+            offset = result.next_offset if goes_on else offset
+            yield result.messages, offset
+            if not goes_on:
+                return
+
+    async def _by_id(
+        self, group: Group, queues: Sequence[QueueName], message_id: str
+    ) -> dict[str, Any]:
+        room = _MOST_READ
+        for queue in queues:
+            start, _, end = await self._bounds(group, queue)
+            async for messages, _ in self._batches(queue, start, min(end, start + room)):
+                for stored in messages:
+                    if stored.message_id == message_id:
+                        return _whole(stored, queue)
+            room = max(0, room - (end - start))
+        among = "" if room else f" among the first {_MOST_READ:,}: say where it is"
+        raise UnknownName(f"there is no dead letter {message_id!r} of {group!r}{among}")
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:
     row = asdict(letter)
     del row["queue"], row["offset"]
     return {"dead_letter": f"{letter.queue.qid}@{letter.offset}", **row}
+
+
+def _whole(stored: StoredMessage, queue: QueueName) -> dict[str, Any]:
+    return {**_row(dead_letter(stored, queue)), **content_of(stored)}

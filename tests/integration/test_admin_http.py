@@ -95,6 +95,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
         assert orjson.loads(text) == {
             GROUP: {
                 "max_rate": None,
+                "paused": None,
                 "topics": [
                     {
                         "name": "orders",
