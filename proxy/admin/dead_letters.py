@@ -148,6 +148,27 @@ class DeadLetterSurface:
                 answer=DeadLettersView,
                 errors=_ERRORS,
             ),
+            *self._looks(),
+            post(
+                f"{_PLACE}/redrive",
+                "Send them back to the topics they came from, one by one.",
+                self._redrive,
+                body=RedriveBody,
+                answer=RedriveView,
+                errors=_ERRORS,
+            ),
+            post(
+                f"{_PLACE}/stop",
+                "Send no more of them back.",
+                self._stop,
+                body=StopBody,
+                answer=RedriveView,
+                errors=_ERRORS,
+            ),
+        ]
+
+    def _looks(self) -> list[Operation]:
+        return [
             get(
                 f"{_PLACE}/show",
                 "One dead letter with its properties and body.",
@@ -163,22 +184,6 @@ class DeadLetterSurface:
                 self._export,
                 query=ExportQuery,
                 media=NDJSON,
-                errors=_ERRORS,
-            ),
-            post(
-                f"{_PLACE}/redrive",
-                "Send them back to the topics they came from, one by one.",
-                self._redrive,
-                body=RedriveBody,
-                answer=RedriveView,
-                errors=_ERRORS,
-            ),
-            post(
-                f"{_PLACE}/stop",
-                "Send no more of them back.",
-                self._stop,
-                body=StopBody,
-                answer=RedriveView,
                 errors=_ERRORS,
             ),
         ]

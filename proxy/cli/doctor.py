@@ -181,10 +181,8 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
                 f"{where} was taken over with damaged ownership records: see orderlane key parked"
                 " for keys that wait since, and redrive those that should go on"
             )
-        if queue["trouble"] or queue["topic"].startswith(PARKED_PREFIX):
+        if queue["trouble"] or queue["topic"].startswith(PARKED_PREFIX) or queue["paused_whole"]:
             continue  # what waits in a twin waits for an operator
-        if queue["paused_whole"]:
-            continue
         held_back = queue["topic"] in held
         pulled = group["waiting_pulls"] or queue["topic"] in delivered
         if queue["ready"] and not (queue["leased"] or held_back or pulled):

@@ -194,7 +194,14 @@ async def test_a_pause_holds_at_all_proxies(tmp_path: Path, orderlane: CommandLi
             consuming(gateway, first.thrift, "first", handle=desk),
             consuming(gateway, second.thrift, "second", handle=desk),
         ):
-            await eventually(lambda: shares() == [2, 2], within_s=20)
+            await eventually(
+                lambda: (
+                    shares() == [2, 2]
+                    and len({each.queue for each in gateway.statistics()}) == 4
+                    and not any(each.draining for each in gateway.statistics())
+                ),
+                within_s=20,
+            )
             paused = await rows(orderlane, first, gateway, "pause", "a", *WHY)
             assert {row["proxy"] for row in paused} == {first.http, second.http}
             assert len({row["queue"] for row in paused}) == 4

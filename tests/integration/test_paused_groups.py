@@ -30,9 +30,11 @@ async def test_a_group_is_paused_at_all_proxies_and_over_a_hand_over(tmp_path: P
             consuming(it.gateway, there.thrift, "two", handle=desk),
         ):
             await eventually(
-                lambda: all(
-                    sum(len(lane.statistics()) for lane in each.lanes) == 2
-                    for each in (it.proxy, other)
+                lambda: (
+                    [sum(map(len, (x.statistics() for x in p.lanes))) for p in (it.proxy, other)]
+                    == [2, 2]
+                    and len({each.queue for each in it.gateway.statistics()}) == 4
+                    and not any(each.draining for each in it.gateway.statistics())
                 ),
                 within_s=20,
             )

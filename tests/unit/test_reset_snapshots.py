@@ -1,0 +1,43 @@
+"""What is written of a queue that is moved: nothing is forgotten but its messages."""
+
+from __future__ import annotations
+
+from proxy.core.ownership_record import Snapshot
+from proxy.core.paused_key import EVERYTHING, PausedKey
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.upstream.resets import moved_to
+from tests.support.messages import keyed
+from tests.support.pipelines import pipeline, rules
+
+
+def _moved_after_a_change() -> tuple[QueuePipeline, Snapshot]:
+    """At offset 1, though message 0 is unfinished under the order key before."""
+    here = pipeline(rules("KEY"), messages=[keyed(0, "a"), keyed(1, "b")])
+    here.change_rules(rules("$.id"))
+    here.plan_key_change()
+    here.key_change_recorded()
+    return here, moved_to(here, 1)
+
+
+def test_a_reset_keeps_the_order_keys_that_were() -> None:
+    """Else older settings, of a proxy that has not seen the change, would bring it back."""
+    here, moved = _moved_after_a_change()
+    assert moved.keys is not None
+    assert (moved.keys.version, moved.keys.rule.text) == (here.key_record.version, "$.id")
+    assert moved.keys.is_newer_than(rules("KEY"))
+    next_one = pipeline(rules("$.id"), resume=moved, start=1)
+    assert next_one.key_record.is_newer_than(rules("KEY"))
+
+
+def test_nothing_is_older_after_a_reset() -> None:
+    _, moved = _moved_after_a_change()
+    assert moved.keys is not None
+    assert (moved.keys.before, moved.unfinished, moved.base, moved.read) == (None, (), 1, 1)
+
+
+def test_what_is_paused_stays_so_over_a_reset() -> None:
+    here = pipeline(rules("KEY"), messages=[keyed(0, "a")])
+    how = PausedKey(5, "ann", "why")
+    here.pause(b"a", how)
+    here.pause(EVERYTHING, how)
+    assert moved_to(here, 1).paused == {b"a": how, EVERYTHING: how}
