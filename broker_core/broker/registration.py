@@ -12,7 +12,7 @@ from broker_core.client.connection_pool import ConnectionPool
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.remoting.codes import RequestCode, request_name
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import BrokerHeader, RegisterBrokerHeader
+from broker_core.remoting.nameserver_headers import BrokerHeader, RegisterBrokerHeader
 from broker_core.remoting.route_bodies import MASTER_ID, BrokerRegistration
 from broker_core.tasks import cancel_and_wait, spawn
 

@@ -13,7 +13,7 @@ from broker_core.errors import BrokerError
 from broker_core.remoting.bodies import table_from_json
 from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import KvKeyHeader, KvNamespaceHeader, PutKvHeader
+from broker_core.remoting.nameserver_headers import KvKeyHeader, KvNamespaceHeader, PutKvHeader
 
 
 class KeyValues:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from broker_core.errors import InvalidCommand
 from broker_core.names import Topic
-from broker_core.remoting.headers import BrokerHeader
+from broker_core.remoting.nameserver_headers import BrokerHeader
 from broker_core.remoting.route_bodies import (
     MASTER_ID,
     BrokerData,

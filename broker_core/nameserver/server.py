@@ -14,7 +14,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Topic
 from broker_core.nameserver.routes import EXPIRY_NS, ORDER_TOPICS, Registration, Routes
-from broker_core.remoting import headers
+from broker_core.remoting import headers, nameserver_headers
 from broker_core.remoting.bodies import table_to_json
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
@@ -93,7 +93,7 @@ class NameServer:
     # -- brokers -------------------------------------------------------------------------------
 
     def _register(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        header = headers.RegisterBrokerHeader.from_ext(request.ext)
+        header = nameserver_headers.RegisterBrokerHeader.from_ext(request.ext)
         _check_names(header)
         body = _registration(header, request.body)
         lifetime_ns = _lifetime_ns(header)
@@ -116,25 +116,27 @@ class NameServer:
             body=table_to_json(order_topics) if order_topics else b"",
         )
 
-    def _master_of(self, header: headers.RegisterBrokerHeader) -> headers.RegisterBrokerResponse:
+    def _master_of(
+        self, header: nameserver_headers.RegisterBrokerHeader
+    ) -> nameserver_headers.RegisterBrokerResponse:
         master = self._routes.master(header.broker_name)
         if header.broker_id == MASTER_ID or master is None:
-            return headers.RegisterBrokerResponse()
-        return headers.RegisterBrokerResponse(
+            return nameserver_headers.RegisterBrokerResponse()
+        return nameserver_headers.RegisterBrokerResponse(
             ha_server_addr=master.ha_address, master_addr=master.header.broker_addr
         )
 
     def _unregister(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        gone = self._routes.unregister(headers.BrokerHeader.from_ext(request.ext))
+        gone = self._routes.unregister(nameserver_headers.BrokerHeader.from_ext(request.ext))
         _log_gone([gone] if gone else [], "left")
         return request.response()
 
     def _compare_version(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        header = headers.BrokerHeader.from_ext(request.ext)
+        header = nameserver_headers.BrokerHeader.from_ext(request.ext)
         asked = DataVersion.from_json(request.body)
         known = self._routes.refresh(header, now_ns=now_ns())
         return request.response(
-            ext=headers.QueryDataVersionResponse(changed=known != asked).to_ext(),
+            ext=nameserver_headers.QueryDataVersionResponse(changed=known != asked).to_ext(),
             body=b"" if known is None else known.to_json(),
         )
 
@@ -171,24 +173,24 @@ class NameServer:
     # -- values --------------------------------------------------------------------------------
 
     def _put_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        header = headers.PutKvHeader.from_ext(request.ext)
+        header = nameserver_headers.PutKvHeader.from_ext(request.ext)
         if self._routes.value(header.namespace, header.key) != header.value:
             self._routes.put_value(header.namespace, header.key, value=header.value)
             self._save()
         return request.response()
 
     def _get_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        header = headers.KvKeyHeader.from_ext(request.ext)
+        header = nameserver_headers.KvKeyHeader.from_ext(request.ext)
         value = self._routes.value(header.namespace, header.key)
         if value is None:
             raise BrokerError(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"No config item, Namespace: {header.namespace} Key: {header.key}",
             )
-        return request.response(ext=headers.KvValueResponse(value=value).to_ext())
+        return request.response(ext=nameserver_headers.KvValueResponse(value=value).to_ext())
 
     def _delete_value(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        header = headers.KvKeyHeader.from_ext(request.ext)
+        header = nameserver_headers.KvKeyHeader.from_ext(request.ext)
         self._routes.delete_value(header.namespace, header.key)
         self._save()
         return request.response()
@@ -206,7 +208,7 @@ class NameServer:
             ) from None
 
     def _values(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        namespace = headers.KvNamespaceHeader.from_ext(request.ext).namespace
+        namespace = nameserver_headers.KvNamespaceHeader.from_ext(request.ext).namespace
         values = self._routes.values(namespace)
         if not values:
             raise BrokerError(
@@ -215,7 +217,7 @@ class NameServer:
         return request.response(body=table_to_json(values))
 
 
-def _check_names(header: headers.BrokerHeader) -> None:
+def _check_names(header: nameserver_headers.BrokerHeader) -> None:
     for wire_name, name in (
         ("brokerName", header.broker_name),
         ("clusterName", header.cluster_name),
@@ -232,7 +234,7 @@ def _check_names(header: headers.BrokerHeader) -> None:
         )
 
 
-def _lifetime_ns(header: headers.RegisterBrokerHeader) -> int:
+def _lifetime_ns(header: nameserver_headers.RegisterBrokerHeader) -> int:
     millis = header.heartbeat_timeout_millis
     if millis is None:
         return EXPIRY_NS
@@ -244,7 +246,7 @@ def _lifetime_ns(header: headers.RegisterBrokerHeader) -> int:
 
 
 def _registration(
-    header: headers.RegisterBrokerHeader, body: bytes | memoryview
+    header: nameserver_headers.RegisterBrokerHeader, body: bytes | memoryview
 ) -> BrokerRegistration:
     if header.body_crc32 and header.body_crc32 != (crc := zlib.crc32(body) & 0x7FFFFFFF):
         raise InvalidCommand(
@@ -256,7 +258,7 @@ def _registration(
     return BrokerRegistration.from_json(body)
 
 
-def _names(header: headers.BrokerHeader) -> dict[str, object]:
+def _names(header: nameserver_headers.BrokerHeader) -> dict[str, object]:
     return {
         "broker": header.broker_name,
         "id": header.broker_id,

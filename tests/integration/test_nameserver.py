@@ -16,15 +16,14 @@ from broker_core.nameserver.server import NameServer
 from broker_core.remoting.bodies import table_from_json
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand, SerializeType
-from broker_core.remoting.headers import (
+from broker_core.remoting.headers import CreateTopicHeader, TopicHeader
+from broker_core.remoting.nameserver_headers import (
     BrokerHeader,
-    CreateTopicHeader,
     KvKeyHeader,
     KvNamespaceHeader,
     PutKvHeader,
     RegisterBrokerHeader,
     RegisterBrokerResponse,
-    TopicHeader,
 )
 from broker_core.remoting.route_bodies import (
     BrokerRegistration,

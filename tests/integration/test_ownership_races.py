@@ -6,6 +6,7 @@ Real upstream parts on brokers in memory, so each test says exactly what happens
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -241,7 +242,8 @@ async def test_a_queue_that_lost_its_tail_begins_anew_whatever_fails_meanwhile()
         assert brokers.committed[BILLING, queue] == 5
         last, _ = await us.context.log.last(BILLING, queue)
         assert last is not None
-        assert last.snapshot == Snapshot(last.epoch, 5, 5)
+        assert last.snapshot is not None
+        assert replace(last.snapshot, keys=None) == Snapshot(last.epoch, 5, 5)
 
 
 async def test_a_bug_in_a_hand_over_does_not_keep_the_queue_for_ever(

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from broker_core.names import Topic
-from broker_core.remoting import headers
+from broker_core.remoting import headers, nameserver_headers
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.headers import Header
 from broker_core.remoting.message import OutgoingMessage, encode_batch
@@ -143,20 +143,22 @@ AT_BROKER: dict[int, Good] = {
 _KEY = {"namespace": "n", "key": "k"}
 
 AT_NAMESERVER: dict[int, Good] = {
-    RequestCode.PUT_KV_CONFIG: Good(headers.PutKvHeader, _KEY | {"value": "v"}),
-    RequestCode.GET_KV_CONFIG: Good(headers.KvKeyHeader, _KEY),
-    RequestCode.DELETE_KV_CONFIG: Good(headers.KvKeyHeader, _KEY | {"key": "other"}),
-    RequestCode.GET_KVLIST_BY_NAMESPACE: Good(headers.KvNamespaceHeader, {"namespace": "n"}),
+    RequestCode.PUT_KV_CONFIG: Good(nameserver_headers.PutKvHeader, _KEY | {"value": "v"}),
+    RequestCode.GET_KV_CONFIG: Good(nameserver_headers.KvKeyHeader, _KEY),
+    RequestCode.DELETE_KV_CONFIG: Good(nameserver_headers.KvKeyHeader, _KEY | {"key": "other"}),
+    RequestCode.GET_KVLIST_BY_NAMESPACE: Good(
+        nameserver_headers.KvNamespaceHeader, {"namespace": "n"}
+    ),
     RequestCode.REGISTER_BROKER: Good(
-        headers.RegisterBrokerHeader,
+        nameserver_headers.RegisterBrokerHeader,
         _BROKER | {
             "haServerAddr": "127.0.0.1:2", "compressed": "false", "bodyCrc32": "0",
             "heartbeatTimeoutMillis": "1000",
         },
         json=_REGISTRATION,
     ),
-    RequestCode.UNREGISTER_BROKER: Good(headers.BrokerHeader, _BROKER),
-    RequestCode.QUERY_DATA_VERSION: Good(headers.BrokerHeader, _BROKER, json=_VERSION),
+    RequestCode.UNREGISTER_BROKER: Good(nameserver_headers.BrokerHeader, _BROKER),
+    RequestCode.QUERY_DATA_VERSION: Good(nameserver_headers.BrokerHeader, _BROKER, json=_VERSION),
     RequestCode.GET_ROUTEINFO_BY_TOPIC: Good(
         headers.TopicHeader, {"topic": TOPIC, "acceptStandardJsonOnly": "true"}
     ),

@@ -10,7 +10,7 @@ from broker_core.client.connection_pool import ConnectionPool
 from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import RegisterBrokerHeader
+from broker_core.remoting.nameserver_headers import RegisterBrokerHeader
 from broker_core.remoting.route_bodies import BrokerRegistration, Perm, TopicConfig
 from broker_core.remoting_channel import Handler
 from broker_core.remoting_server import RemotingServer

@@ -9,7 +9,7 @@ import pytest
 from broker_core.errors import InvalidCommand
 from broker_core.names import Topic
 from broker_core.nameserver.routes import EXPIRY_NS, ORDER_TOPICS, Registration, Routes
-from broker_core.remoting.headers import BrokerHeader
+from broker_core.remoting.nameserver_headers import BrokerHeader
 from broker_core.remoting.route_bodies import DataVersion, TopicConfig
 
 

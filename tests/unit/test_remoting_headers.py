@@ -14,11 +14,11 @@ from broker_core.remoting.headers import (
     CreateTopicHeader,
     Header,
     PullMessageHeader,
-    RegisterBrokerHeader,
     SendMessageHeader,
     SendMessageResponse,
     UnregisterClientHeader,
 )
+from broker_core.remoting.nameserver_headers import RegisterBrokerHeader
 
 SEND = SendMessageHeader(
     producer_group="g",
