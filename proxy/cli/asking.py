@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import orjson
 import typer
 
-from proxy.cli.connect import ask_proxy
+from proxy.cli.connect import actor, ask_proxy
 from proxy.cli.output import say
 from proxy.errors import OrderlaneError, OwnedElsewhere
 
@@ -33,7 +32,7 @@ def look(http: str, path: str, **query: Any) -> Any:
 def change(http: str, path: str, asked: dict[str, Any], *, timeout_s: float = _TIMEOUT_S) -> Any:
     """Have something changed, by the proxy or by the one that it names."""
     given = {name: value for name, value in asked.items() if value is not None}
-    body = orjson.dumps({"by": f"orderlane@{_user()}", **given})
+    body = orjson.dumps({"by": actor(), **given})
     return _ask(http, path, body, timeout_s)
 
 
@@ -51,10 +50,3 @@ def _ask(http: str, path: str, body: bytes | None, timeout_s: float) -> Any:
                 say(f"asked the proxy at {address}, which owns the queue")
                 return orjson.loads(answer)
         raise OrderlaneError("; ".join(refusals)) from None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return "unknown"

@@ -11,7 +11,7 @@ import orjson
 import typer
 import yaml
 
-from proxy.cli.connect import ask_proxy, proxy_groups
+from proxy.cli.connect import actor, ask_proxy, proxy_groups
 from proxy.cli.everywhere import change_everywhere
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
@@ -146,7 +146,7 @@ def delete(
 ) -> None:
     """Delete a group from the store: its queues are handed over, its offsets stay."""
     _check(reason)
-    asked = {"reason": reason, "by": "orderlane groups", "dry_run": str(dry_run).lower()}
+    asked = {"reason": reason, "by": actor(), "dry_run": str(dry_run).lower()}
     if expect is not None:
         asked["expect"] = str(expect)
     path = f"{_place(group)}?{urlencode(asked)}"
@@ -193,7 +193,7 @@ def _put(
     asked = {
         "settings": settings,
         "reason": reason,
-        "by": "orderlane groups",
+        "by": actor(),
         "expect": expect,
         "dry_run": dry_run,
     }
