@@ -9,6 +9,7 @@ from proxy.admin.audit import AuditSurface
 from proxy.admin.configuration import ConfigurationSurface
 from proxy.admin.dead_letters import DeadLetterSurface
 from proxy.admin.groups import GroupSurface
+from proxy.admin.handoffs import HandoffSurface
 from proxy.admin.key_views import KeyViewSurface
 from proxy.admin.keys import KeySurface
 from proxy.admin.leases import LeaseSurface
@@ -20,6 +21,7 @@ from proxy.lanes import Lanes
 from proxy.live.configuration import Configuration
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letter_desk import DeadLetterDesk
+from proxy.upstream.handoff_desk import HandoffDesk
 from proxy.upstream.key_board import KeyBoard
 from proxy.upstream.key_desk import KeyDesk
 from proxy.upstream.lease_desk import LeaseDesk
@@ -50,4 +52,5 @@ def desk_operations(
         *LeaseSurface(LeaseDesk(context, lanes, book)).operations(),
         *OffsetSurface(OffsetDesk(context, lanes, ownerships, book)).operations(),
         *OwnerSurface(OwnerDesk(context, lanes, ownerships, book, doors)).operations(),
+        *HandoffSurface(HandoffDesk(context, lanes, ownerships, book)).operations(),
     ]

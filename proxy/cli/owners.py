@@ -1,7 +1,8 @@
-"""``orderlane owners``: which proxy owns which queue; drain one, have it take part again."""
+"""``orderlane owners``: which proxy owns which queue; drain one, resume it, give it a queue."""
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -18,6 +19,8 @@ _COLUMNS = ("group", "topic", "queue", "state", "owner", "http", "epoch", "since
 _STATE = ("proxy", "http", "state", "owned", "reason")
 #: Longer than any ``ownership.drain_s`` that is bearable.
 _TIMEOUT_S = 600.0
+#: A proxy that expects a queue tries to take it for so long.
+_TAKEN_WITHIN_S, _LOOK_AGAIN_S = 30.0, 0.3
 
 Node = Annotated[
     str, typer.Argument(metavar="NODE", help="an owner as ls shows it, or its HTTP port, host:port")
@@ -66,6 +69,39 @@ def resume(
     """Have a proxy that was drained take part again."""
     row = change(_http_of(node, http), path_of("owners", "resume"), {"reason": reason})
     print_rows([row], columns=_STATE, output=output)
+
+
+@app.command("handoff")
+def handoff(
+    group: str,
+    topic: str,
+    queue: Annotated[str, typer.Argument(help="a queue as ls shows it, such as broker-a_0")],
+    node: Node,
+    reason: ReasonOption,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Give one queue to a proxy that takes part in the group. It keeps the queue for as long as it
+    takes part; then shares are as ever. Returns when it has the queue.
+    """
+    there = _http_of(node, http)
+    to = look(there, path_of("owners"), group=group)["proxy"]
+    place = ("groups", group, "topics", topic, "queues", queue)
+    change(there, path_of(*place, "expect"), {"reason": reason})
+    asked = {"reason": reason, "to": to}
+    change(http, path_of(*place, "handoff"), asked, timeout_s=_TIMEOUT_S)
+    until = time.monotonic() + _TAKEN_WITHIN_S
+    while time.monotonic() < until:
+        for row in look(there, path_of("owners"), group=group)["queues"]:
+            if (row["topic"], row["queue"]) == (topic, queue) and row["owner"] == to:
+                shown = {**row, "since": _time(row["since_ms"])}
+                print_rows([shown], columns=_COLUMNS, output=output)
+                return
+        time.sleep(_LOOK_AGAIN_S)
+    raise OrderlaneError(
+        f"queue {queue} was handed over, but {to} has not taken it: shares decide whose it is; see"
+        " orderlane owners ls"
+    )
 
 
 def _http_of(node: str, http: str) -> str:

@@ -3,7 +3,7 @@
 A record is one JSON object with ``v`` (1) and ``kind``:
 
 - ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (count of ownership periods),
-  http (where the owner's HTTP port can be asked);
+  http (where the owner's HTTP port can be asked), by_name (only if people gave it to that owner);
 - ``snapshot``: epoch, part (counted from 0), of (how many parts it has), base, read (the read
   position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
   milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets),
@@ -20,16 +20,16 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   changed, null if the key is not parked any more), parked_by (of those that are),
   longest_lease_ms (as in a snapshot), paused (those that changed, null if it is not paused any
   more), keys (if that changed);
-- ``clean``: epoch. The owner ended with nothing leased but what its snapshot names, which is the
-  whole truth.
+- ``clean``: epoch, to (the member that people gave the queue to, if they did). The owner ended with
+  nothing leased but what its snapshot names, which is the whole truth.
 
 Unfinished offsets are written as differences, the first to ``base``. Spilled ones are as many as a
 stuck key has messages, so they are packed: ``width:base64``, with differences (the first to 0) of
 *width* bytes each, little endian.
 
 Proxies of several versions take a queue over from each other. What came to be written later
-(``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``) may be missing, and
-what a reader does not know it passes over.
+(``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``,
+``to``) may be missing, and what a reader does not know it passes over.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def encode(record: Record) -> bytes:
     match record:
         case Own():
             fields: dict[str, Any] = {"kind": "own", **asdict(record)}
+            if not record.by_name:
+                del fields["by_name"]
         case SnapshotPart():
             piece = record.piece
             fields = {
@@ -92,6 +94,8 @@ def encode(record: Record) -> bytes:
             }
         case Clean():
             fields = {"kind": "clean", "epoch": record.epoch}
+            if record.to:
+                fields["to"] = record.to
     return orjson.dumps({"v": VERSION, **fields})
 
 
@@ -110,13 +114,14 @@ def decode(body: bytes) -> Record:
                 broker_start_ms=_number(fields["broker_start_ms"]),
                 period=_number(fields["period"]),
                 http=str(fields.get("http", "")),
+                by_name=fields.get("by_name") is True,
             )
         if kind == "snapshot":
             return _snapshot_part(fields)
         if kind == "delta":
             return _delta(fields)
         if kind == "clean":
-            return Clean(Epoch(_number(fields["epoch"])))
+            return Clean(Epoch(_number(fields["epoch"])), to=str(fields.get("to", "")))
         raise ValueError(f"its kind is {kind}, not own, snapshot, delta or clean")
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"not an ownership record: {error!r}") from error

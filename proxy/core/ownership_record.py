@@ -44,6 +44,8 @@ class Own:
     period: int
     #: Where the owner's HTTP port can be asked, as host:port; empty if nobody knows.
     http: str = ""
+    #: People gave the queue to this owner by name: shares do not say so.
+    by_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +165,12 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """The end of an ownership period with no lease alive."""
+    """The end of an ownership period with no lease alive. ``to``: the member of the group that the
+    queue is given to by name, empty if shares say whose it is.
+    """
 
     epoch: Epoch
+    to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class LastOwner:
     then is finished still. ``snapshot_at`` is where the records of it begin, ``last_at`` where the
     last of them stands. If they begin before the records that were replayed, ``snapshot`` is None.
     ``damage``: what of them could not be had, None if all is well. ``forgotten``: retention deleted
-    the snapshot, which says nothing of leases: they have ended long ago.
+    the snapshot, which says nothing of leases: they have ended long ago. ``to``: as in ``Clean``.
     """
 
     epoch: Epoch
@@ -43,6 +43,7 @@ class LastOwner:
     last_at: int = 0
     damage: str | None = None
     forgotten: bool = False
+    to: str = ""
 
     def wait_ns(self, *, broker_start_ms: int, broker_lock_expiry_s: float) -> int:
         """How long the next owner waits before its first hand-out, so that old leases have ended.
@@ -145,6 +146,7 @@ class _Replay:
     epoch: Epoch | None = None
     own: Own | None = None
     clean: bool = False
+    to: str = ""
     parts: list[SnapshotPart] = field(default_factory=list)
     parts_at: int = 0
     state: _State | None = None
@@ -165,7 +167,7 @@ class _Replay:
             if self.by_period and self.own is not None and record.period < self.own.period:
                 return  # the same
             self.epoch, self.own, self.clean, self.parts = Epoch(offset), record, False, []
-            self.longest_ms = record.longest_lease_ms
+            self.longest_ms, self.to = record.longest_lease_ms, ""
         elif self.epoch is not None and record.epoch > self.epoch and not self.by_period:
             self._damaged(offset, f"it is of epoch {record.epoch}, which has no owner")
         elif record.epoch != self.epoch:
@@ -177,7 +179,7 @@ class _Replay:
             self.longest_ms = max(self.longest_ms, record.longest_lease_ms)
             self._delta(offset, record)
         else:
-            self.clean = True
+            self.clean, self.to = True, record.to
 
     def _damaged(self, offset: int, why: str) -> None:
         self.damage = f"record {offset}: {why}"
@@ -257,4 +259,5 @@ def replay(
         seen.snapshot_at,
         0 if seen.state is None else seen.state.last,
         seen.damage,
+        to=seen.to,
     )

@@ -13,7 +13,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.core.ownership_record import Clean
+from proxy.core.handoffs import Handoffs
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.paused_key import EVERYTHING
 from proxy.core.rules import TopicRules
@@ -27,9 +27,10 @@ from proxy.lane_history import (
 from proxy.topic_rules import rules_of
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.handing_over import drained, write_end
 from proxy.upstream.parked_recovery import parked_in_twin
 from proxy.upstream.parking import Parking
-from proxy.upstream.period_start import Begun, OlderSettings, PeriodStart
+from proxy.upstream.period_start import Begun, GivenToAnother, OlderSettings, PeriodStart
 from proxy.upstream.queue_reader import read_queue
 from proxy.upstream.resets import NoOwnerNow, NotStored, moved_to, store_reset
 
@@ -55,6 +56,7 @@ class OwnedQueue:
         trusted_until_ns: int,
         hold_until_ns: int,
         lock_requests: asyncio.Lock,
+        handoffs: Handoffs,
     ) -> None:
         """*lock_requests* is held over every lock, renewal and unlock of the group at the queue's
         broker: a renewal that overtook an unlock would keep the lock for nobody.
@@ -72,6 +74,8 @@ class OwnedQueue:
         #: Leases of this period, or of those before, may live until then.
         self.hold_until_ns = hold_until_ns
         self._lock_requests = lock_requests
+        self._handoffs = handoffs
+        self._to = ""  # the member that it is given to by name
         self._pipeline: ParkingPipeline | None = None
         self.parking: Parking | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -157,6 +161,10 @@ class OwnedQueue:
             self._log.error("not served", reason=str(error))
             await self._unlock_or_leave()
             return
+        except GivenToAnother as error:
+            self._log.info("left to another", reason=str(error))
+            await self._unlock_or_leave()
+            return
         except Exception as error:
             bug = None if isinstance(error, RemotingError) else error
             self._log.warning("take-over failed; trying again", reason=str(error), exc_info=bug)
@@ -217,7 +225,13 @@ class OwnedQueue:
         return pipeline
 
     async def _begin_period(self, rules: TopicRules) -> Begun:
-        start = PeriodStart(self._context, self._lane, self.queue, hold_until_ns=self.hold_until_ns)
+        start = PeriodStart(
+            self._context,
+            self._lane,
+            self.queue,
+            hold_until_ns=self.hold_until_ns,
+            handoffs=self._handoffs,
+        )
         try:
             return await start.begin(rules)
         finally:
@@ -299,9 +313,12 @@ class OwnedQueue:
 
     # ---- handing over ---------------------------------------------------------------------------
 
-    def hand_over(self) -> asyncio.Task[None]:
-        """Give the queue back without loss or repetition; the task ends when it is done."""
+    def hand_over(self, *, to: str = "") -> asyncio.Task[None]:
+        """Give the queue back (or to a member by name) without loss or repetition; the task ends
+        when it is done.
+        """
         if self._handing_over is None:
+            self._to = to
             self._handing_over = spawn(self._hand_over(), name=f"hand over {self.queue}")
             self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
         return self._handing_over
@@ -316,35 +333,12 @@ class OwnedQueue:
         self._history("drain")
         # A check that waits for its broker would hold up the last record.
         await cancel_and_wait(self._reader, self._checking)
-        await self._drained(pipeline)
+        await drained(self._context, pipeline, until_ns=lambda: self._trusted_until_ns)
         twin_clean = self.parking is None or await self.parking.hand_over()
         if not await self._committer.commit(self._lane, pipeline):
             self._log.warning("the last commit failed; the ownership record makes up for it")
-        clean = twin_clean and await self._write_end(pipeline)
+        clean = twin_clean and await write_end(self._context, self._lane, pipeline, to=self._to)
         await self._give_back("handed over", clean=clean)
-
-    async def _write_end(self, pipeline: ParkingPipeline) -> bool:
-        """What is finished, and that the end was clean, if it was."""
-        log, group = self._context.log, self._lane.name
-        try:
-            await self._context.recorder.record(self._lane, pipeline)
-            if pipeline.may_unlock(now_ns()):
-                await log.append(group, self.queue, Clean(pipeline.epoch))
-                return True
-        except RemotingError as error:
-            self._log.warning("no clean end written; the next owner may repeat", reason=str(error))
-        return False
-
-    async def _drained(self, pipeline: ParkingPipeline) -> None:
-        """Wait until nothing is leased; after ``drain_s`` no lease is extended any more, and what
-        is left of them is written down for the next owner.
-        """
-        deadline_ns = now_ns() + int(self._context.settings.ownership.drain_s * 1e9)
-        while (now := now_ns()) < self._trusted_until_ns and not pipeline.drained(now):
-            if now >= deadline_ns:
-                pipeline.extensions_refused = True
-                return  # a dead letter that no broker takes is the next owner's
-            await self._context.settled.wait(_LOOK_AGAIN_S)
 
     async def _give_back(self, reason: str, *, clean: bool = False) -> None:
         """*clean*: the records say which leases are alive."""

@@ -8,6 +8,7 @@ import structlog
 
 from broker_core.clock import now_ns
 from broker_core.names import QueueName
+from proxy.core.handoffs import Handoffs
 from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRule
 from proxy.core.ownership_record import Own
@@ -21,6 +22,10 @@ from proxy.upstream.start_offsets import start_offset
 
 class OlderSettings(OrderlaneError):
     """Ours want an order key that the queue had before: whoever has newer ones serves it."""
+
+
+class GivenToAnother(OrderlaneError):
+    """People gave the queue to another member, which is there and may still come for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +50,19 @@ class PeriodStart:
     """One attempt to become the owner of *queue*."""
 
     def __init__(
-        self, context: UpstreamContext, lane: GroupLane, queue: QueueName, *, hold_until_ns: int
+        self,
+        context: UpstreamContext,
+        lane: GroupLane,
+        queue: QueueName,
+        *,
+        hold_until_ns: int,
+        handoffs: Handoffs | None = None,
     ) -> None:
+        """Without *handoffs* it is begun whoever the queue was given to."""
         self._context = context
         self._lane = lane
         self._queue = queue
+        self._handoffs = handoffs
         #: Leases of periods before may live until then.
         self.hold_until_ns = hold_until_ns
         #: When the epoch was asked for.
@@ -59,12 +72,17 @@ class PeriodStart:
         )
 
     async def begin(self, rules: TopicRules) -> Begun:
-        """Write the record that makes us the owner. Raises RemotingError, OlderSettings."""
+        """Write the record that makes us the owner. Raises RemotingError, OlderSettings,
+        GivenToAnother.
+        """
         context, group = self._context, self._lane.name
         held_ns = self.hold_until_ns
+        epoch: Epoch | None = None
         while True:
             broker_start_ms = await context.client.broker_start_ms(self._queue.broker)
             last, end = await context.log.last(group, self._queue)
+            if epoch is None:
+                await self._heed_handoff(last)
             self._check_order_key(rules, last)
             committed, start = await start_offset(
                 context.client, context.log, self._lane.settings, self._queue
@@ -86,6 +104,17 @@ class PeriodStart:
             self._hold(_longest_ns(own))
             held_ns = self.hold_until_ns
 
+    async def _heed_handoff(self, last: LastOwner | None) -> None:
+        handoffs, client, queue = self._handoffs, self._context.client, self._queue
+        if handoffs is None or last is None or not last.clean or not last.to:
+            return
+        if last.to == client.client_id or handoffs.expects(queue):
+            return
+        if last.to in await client.consumer_ids(self._lane.name, queue.topic) and handoffs.waits(
+            queue, last.to, epoch=last.epoch, now_ns=now_ns()
+        ):
+            raise GivenToAnother(f"the queue is given to {last.to}, which may still come for it")
+
     def _own_record(
         self, rules: TopicRules, last: LastOwner | None, end: int, *, broker_start_ms: int
     ) -> Own:
@@ -99,6 +128,7 @@ class PeriodStart:
             # Else there may have been periods whose records are gone: each had one, at least.
             period=last.own.period + 1 if known and last is not None else end + 1,
             http=self._context.http,
+            by_name=self._handoffs is not None and self._handoffs.expects(self._queue),
         )
 
     def _check_order_key(self, rules: TopicRules, last: LastOwner | None) -> None:

@@ -27,9 +27,9 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.rate_gate import RateGate
 from proxy.core.retry_policy import RetryPolicy
 from proxy.downstream.replays import Replays
+from proxy.upstream import owned_queue
 from proxy.upstream.audit import Audit, Entry
 from proxy.upstream.committer import Committer
-from proxy.upstream.owned_queue import OwnedQueue
 from proxy.upstream.ownership_log import OwnershipLog
 from tests.mutants import action_bugs
 from tests.mutants.clients import Worker
@@ -360,7 +360,7 @@ MUTANTS = (
     Mutant("D4", "a new owner passes over the ownership records",
            _method(OwnershipLog, "last", _knows_nothing)),
     Mutant("D5", "a hand-over neither commits nor records",
-           _all(_method(OwnedQueue, "_write_end", _nothing),
+           _all(_method(owned_queue, "write_end", _nothing),
                 _method(Committer, "commit", _no_commit_at_the_end)), handed_over),
     Mutant("R1", "retries come at once",
            _method(RetryPolicy, "delay_ns", lambda *_: 0)),

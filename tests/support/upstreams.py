@@ -14,6 +14,7 @@ from broker_core.names import Group, QueueName
 from broker_core.tasks import cancel_and_wait
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import PullWish
+from proxy.core.handoffs import Handoffs
 from proxy.core.ownership_codec import encode
 from proxy.core.ownership_record import Own, Record, ownership_topic
 from proxy.core.pull_buffer import Holder
@@ -76,6 +77,7 @@ class Upstream:
             trusted_until_ns=now_ns() + trust_ns,
             hold_until_ns=0,
             lock_requests=self.lock_requests,
+            handoffs=Handoffs(),
         )
 
     async def owned(self, queue: QueueName) -> tuple[OwnedQueue, QueuePipeline]:

@@ -130,6 +130,7 @@ SNAPSHOT = (
             b'"paused":[["a2V5",null],[null,[8,"",""]]]}',
         ),
         (Clean(Epoch(4)), b'{"v":1,"kind":"clean","epoch":4}'),
+        (Clean(Epoch(4), to="a@1#2"), b'{"v":1,"kind":"clean","epoch":4,"to":"a@1#2"}'),
     ],
 )
 def test_a_record_is_one_json_object_and_read_back(record: Record, body: bytes) -> None:

@@ -1,0 +1,73 @@
+"""A queue is given to a proxy by name: asked of that proxy first, then of the owner."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from proxy.admin.operations import OWNED, Answer, Call, ChangeBody, Operation, post
+from proxy.upstream.handoff_desk import HandoffDesk, QueueWish
+
+_QUEUE = "/api/groups/{group}/topics/{topic}/queues/{queue}"
+
+
+class HandoffBody(ChangeBody):
+    """To whom."""
+
+    to: Annotated[
+        str,
+        Field(
+            description="a proxy, named as orderlane owners ls does", min_length=1, max_length=255
+        ),
+    ]
+
+
+class HandoffView(Answer):
+    """The queue, and the proxy that it is given to."""
+
+    group: str
+    topic: str
+    queue: str
+    to: str
+
+
+class HandoffSurface:
+    """``POST …/queues/QUEUE/expect`` and ``…/handoff``."""
+
+    def __init__(self, desk: HandoffDesk) -> None:
+        self._desk = desk
+
+    def operations(self) -> list[Operation]:
+        """What it serves."""
+        return [
+            post(
+                f"{_QUEUE}/expect",
+                "Have this proxy take a queue that its owner is about to hand over to it.",
+                self._expect,
+                body=ChangeBody,
+                answer=HandoffView,
+                errors=(404, 409, 503),
+            ),
+            post(
+                f"{_QUEUE}/handoff",
+                "Hand a queue over to the proxy of that name, which expects it.",
+                self._hand_off,
+                body=HandoffBody,
+                answer=HandoffView,
+                errors=OWNED,
+            ),
+        ]
+
+    async def _expect(self, call: Call) -> dict[str, Any]:
+        return await self._desk.expect(_wish(call))
+
+    async def _hand_off(self, call: Call) -> dict[str, Any]:
+        asked: HandoffBody = call.body
+        return await self._desk.hand_off(_wish(call), asked.to)
+
+
+def _wish(call: Call) -> QueueWish:
+    asked: ChangeBody = call.body
+    path = call.path
+    return QueueWish(path["group"], path["topic"], path["queue"], call.by, asked.reason)

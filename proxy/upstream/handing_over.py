@@ -1,0 +1,54 @@
+"""The end of an ownership period: wait for what is leased, write down what is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from proxy.core.ownership_record import Clean
+from proxy.core.parking_pipeline import ParkingPipeline
+from proxy.group_lane import GroupLane
+from proxy.upstream.context import UpstreamContext
+
+_log = structlog.get_logger("ownership")
+
+_LOOK_AGAIN_S = 0.2
+
+
+async def drained(
+    context: UpstreamContext, pipeline: ParkingPipeline, *, until_ns: Callable[[], int]
+) -> None:
+    """Wait until nothing is leased; after ``drain_s`` no lease is extended any more, and what is
+    left of them is written down for the next owner. The lock is trusted *until_ns*.
+    """
+    deadline_ns = now_ns() + int(context.settings.ownership.drain_s * 1e9)
+    while (now := now_ns()) < until_ns() and not pipeline.drained(now):
+        if now >= deadline_ns:
+            pipeline.extensions_refused = True
+            return  # a dead letter that no broker takes is the next owner's
+        await context.settled.wait(_LOOK_AGAIN_S)
+
+
+async def write_end(
+    context: UpstreamContext, lane: GroupLane, pipeline: ParkingPipeline, *, to: str
+) -> bool:
+    """What is finished, and that the end was clean, if it was. *to*: the member that the queue is
+    given to by name, if it is.
+    """
+    queue = pipeline.queue
+    try:
+        await context.recorder.record(lane, pipeline)
+        if pipeline.may_unlock(now_ns()):
+            await context.log.append(lane.name, queue, Clean(pipeline.epoch, to))
+            return True
+    except RemotingError as error:
+        _log.warning(
+            "no clean end written; the next owner may repeat",
+            group=lane.name,
+            queue=str(queue),
+            reason=str(error),
+        )
+    return False

@@ -1,0 +1,128 @@
+"""A person gives a queue to a proxy by name: that one expects it, then the owner hands it over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.names import Group, QueueName, Topic
+from broker_core.tasks import spawn
+from proxy.core.audit_record import Change
+from proxy.errors import UnknownName, WrongState
+from proxy.lanes import Lanes
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.owner_book import OwnerBook
+from proxy.upstream.ownership import GroupOwnership
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWish:
+    """Which queue, who asks, and why."""
+
+    group: str
+    topic: str
+    qid: str
+    by: str
+    reason: str
+
+
+class HandoffDesk:
+    """Both halves of it; who owns the queue in the end, its lock and its epoch decide."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        lanes: Lanes,
+        ownerships: Mapping[Group, GroupOwnership],
+        book: OwnerBook,
+    ) -> None:
+        self._context = context
+        self._lanes = lanes
+        self._ownerships = ownerships
+        self._book = book
+
+    async def expect(self, wish: QueueWish) -> dict[str, Any]:
+        """Have this proxy try to own the queue for a while, and keep it once it does. Raises
+        UnknownName, WrongState, RemotingError.
+        """
+        group, queue = await self._found(wish)
+        us, ownership = self._us, self._ownerships[group]
+        if self._context.away:
+            raise WrongState(f"{us} is drained, so it takes no queue: {self._context.away}")
+        if ownership.owned(queue) is not None:
+            raise WrongState(f"{us} has queue {queue.qid} of {queue.topic!r} already")
+        await self._check_member(group, queue, us)
+        async with self._context.audit.change(
+            _change(wish, "owners expect", {"expected": False}, {"expected": True})
+        ):
+            ownership.expect(queue)
+        return _view(group, queue, to=us)
+
+    async def hand_off(self, wish: QueueWish, to: str) -> dict[str, Any]:
+        """Hand the queue over, meant for the member *to*; returns when that is done. Raises
+        UnknownName, OwnedElsewhere, WrongState, RemotingError.
+        """
+        group, queue = await self._found(wish)
+        us, ownership = self._us, self._ownerships[group]
+        owned = ownership.owned(queue)
+        if owned is None:
+            await self._book.refuse_elsewhere(group, queue)
+            raise WrongState(f"nobody owns queue {queue.qid} of {queue.topic!r} now")
+        if to == us:
+            raise WrongState(f"{us} has queue {queue.qid} of {queue.topic!r} already")
+        await self._check_member(group, queue, to)
+        owned.for_reset()
+        async with self._context.audit.change(
+            _change(wish, "owners handoff", {"owner": us}, {"owner": to})
+        ):
+            owned.for_reset()  # it may have changed meanwhile
+            giving = spawn(ownership.give(queue, to), name=f"give {queue}")
+            await asyncio.shield(giving)
+        return _view(group, queue, to=to)
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    @property
+    def _us(self) -> str:
+        return self._context.client.client_id
+
+    async def _found(self, wish: QueueWish) -> tuple[Group, QueueName]:
+        lane = self._lanes.require(wish.group, None)
+        if lane.settings.topic(wish.topic) is None:
+            known = ", ".join(sorted(each.name for each in lane.settings.topics))
+            raise UnknownName(
+                f"group {lane.name!r} has no topic {wish.topic!r}; its topics: {known}"
+            )
+        queues = await self._book.queues(lane.name, Topic(wish.topic))
+        for queue in queues:
+            if queue.qid == wish.qid:
+                return lane.name, queue
+        known = ", ".join(queue.qid for queue in sorted(queues))
+        raise UnknownName(f"topic {wish.topic!r} has no queue {wish.qid!r}; its queues: {known}")
+
+    async def _check_member(self, group: Group, queue: QueueName, member: str) -> None:
+        members = await self._context.client.consumer_ids(group, queue.topic)
+        if member not in members:
+            raise WrongState(
+                f"{member} takes no part in group {group!r} now, for it has no clients of it; the"
+                f" proxies that do: {', '.join(sorted(members)) or 'none'}"
+            )
+
+
+def _change(wish: QueueWish, verb: str, before: dict[str, Any], after: dict[str, Any]) -> Change:
+    return Change(
+        actor=wish.by,
+        verb=verb,
+        group=wish.group,
+        reason=wish.reason,
+        topic=wish.topic,
+        target=wish.qid,
+        before=before,
+        after=after,
+    )
+
+
+def _view(group: Group, queue: QueueName, *, to: str) -> dict[str, Any]:
+    return {"group": group, "topic": queue.topic, "queue": queue.qid, "to": to}
