@@ -1,4 +1,4 @@
-"""What a proxy does about a queue that was given to another one, by its records. Brokers in memory."""
+"""What a proxy does about a queue that was given to another, by its records. Brokers in memory."""
 
 from __future__ import annotations
 
