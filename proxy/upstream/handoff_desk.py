@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core.names import Group, QueueName, Topic
-from broker_core.tasks import spawn
 from proxy.core.audit_record import Change
 from proxy.errors import UnknownName, WrongState
 from proxy.lanes import Lanes
@@ -77,9 +76,7 @@ class HandoffDesk:
         async with self._context.audit.change(
             _change(wish, "owners handoff", {"owner": us}, {"owner": to})
         ):
-            owned.for_reset()  # it may have changed meanwhile
-            giving = spawn(ownership.give(queue, to), name=f"give {queue}")
-            await asyncio.shield(giving)
+            await asyncio.shield(ownership.give(queue, to))
         return _view(group, queue, to=to)
 
     # ---- inside ---------------------------------------------------------------------------------

@@ -282,11 +282,19 @@ class GroupOwnership:
             self._handoffs.expect(queue, now_ns=now_ns())
         self.wake()
 
-    async def give(self, queue: QueueName, to: str) -> None:
-        """Hand *queue*, which is owned here, over to *to*; returns when that is done."""
-        owned = self._queues[queue]
+    def give(self, queue: QueueName, to: str) -> asyncio.Task[None]:
+        """Hand *queue* over to *to*; the task ends when that is done. Raises WrongState if it is
+        not owned here now.
+        """
+        owned = self.owned(queue)
+        if owned is None:
+            raise NoOwnerNow(queue)
+        owned.for_reset()
         handing_over = owned.hand_over(to=to)
         self._handoffs.give(queue, to, now_ns=now_ns())
+        return spawn(self._given(queue, to, handing_over), name=f"give {queue}")
+
+    async def _given(self, queue: QueueName, to: str, handing_over: asyncio.Task[None]) -> None:
         try:
             await asyncio.wait([handing_over])
         finally:
