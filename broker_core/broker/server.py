@@ -9,11 +9,14 @@ from typing import Any, TypeVar
 
 import structlog
 
+from broker_core.broker.group_configs import GroupConfigs
+from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.processors.admin import AdminProcessor
 from broker_core.broker.processors.clients import ClientProcessor
+from broker_core.broker.processors.groups import GroupProcessor
 from broker_core.broker.processors.locks import LockProcessor
 from broker_core.broker.processors.offsets import OffsetProcessor
 from broker_core.broker.processors.pulling import PullProcessor
@@ -79,7 +82,9 @@ class Broker:
             self._directory = TopicDirectory(
                 self._topics, self._store.table("topics"), announce=self._announce
             )
-            self._clients = ClientProcessor(self._groups, directory=self._directory)
+            self._clients = ClientProcessor(
+                self._groups, group_directory=self._group_directory, directory=self._directory
+            )
             self._store.start(self._long_polls.arrived)
             self._server = RemotingServer(
                 self._handlers(), on_closed=self._clients.connection_closed
@@ -121,6 +126,11 @@ class Broker:
         self._topics = _loaded(store.table("topics"), Topics.from_table)
         if settings.auto_create_topics:
             self._topics.offer_template(settings.default_queues)
+        self._group_directory = GroupDirectory(
+            _loaded(store.table("subscriptionGroup"), GroupConfigs.from_table),
+            store.table("subscriptionGroup"),
+            auto_create=settings.auto_create_groups,
+        )
         self._offsets = _loaded(store.table("consumerOffset"), CommittedOffsets.from_table)
         self._locks = _loaded(
             store.table("orderlyLock"),
@@ -161,6 +171,7 @@ class Broker:
                 reader,
                 directory=directory,
                 groups=self._groups,
+                group_directory=self._group_directory,
                 offsets=self._offsets,
                 long_polls=self._long_polls,
             ).handlers(),
@@ -171,6 +182,9 @@ class Broker:
                 saver=self._lock_saver,
                 directory=directory,
                 broker_name=self._settings.broker_name,
+            ).handlers(),
+            **GroupProcessor(
+                self._group_directory, offsets=self._offsets, offset_saver=self._offset_saver
             ).handlers(),
             **AdminProcessor(directory, boot_ms=wall_ms()).handlers(),
         }
@@ -210,6 +224,7 @@ class Broker:
             self._housekeeping.append(spawn(_repeat(every_s, action, name), name=name))
 
     async def _save_tables(self) -> None:
+        await self._group_directory.save()
         await self._offset_saver.save()
         await self._lock_saver.save()
 

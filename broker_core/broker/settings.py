@@ -59,6 +59,8 @@ class BrokerSettings(BaseModel):
     auto_create_topics: bool = False
     #: Queues of a topic that is created so.
     default_queues: int = Field(default=8, ge=1, le=1024)
+    #: Whether groups need no configuration before they consume; mqadmin updateSubGroup makes one.
+    auto_create_groups: bool = True
     #: An orderly lock not renewed for so long is free; proxies count on at least this.
     lock_expiry_s: float = Field(default=10.0, gt=0)
     #: Largest body of a send, a batch counted whole.

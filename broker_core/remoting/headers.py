@@ -210,6 +210,13 @@ class DeleteGroupHeader(Header):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHeader(Header):
+    """Code 352."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicHeader(Header):
     """Code 17. ``perm``: 2 write, 4 read, 1 inherit (other topics may copy it)."""
 

@@ -123,6 +123,10 @@ class JsonObject:
             raise InvalidCommand(f"{self._what}.{name} is {value}: expected 0 to 2147483647")
         return value
 
+    def any(self, name: str) -> Any:
+        """Return the value as it is, None if absent."""
+        return self._fields.get(name)
+
     def object(self, name: str) -> JsonObject:
         """Return an object."""
         return JsonObject(self._get(name, dict, "an object"), f"{self._what}.{name}")

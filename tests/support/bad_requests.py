@@ -50,6 +50,10 @@ _LOCK = {
     "consumerGroup": "g", "clientId": "one",
     "mqSet": [{"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}],
 }  # fmt: skip
+_GROUP = {
+    "groupName": "g4", "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16,
+    "consumeTimeoutMinute": 15, "attributes": {},
+}  # fmt: skip
 _VERSION = {"timestamp": 1, "counter": 2, "stateVersion": 0}
 _REGISTRATION = {
     "topicConfigSerializeWrapper": {
@@ -137,6 +141,10 @@ AT_BROKER: dict[int, Good] = {
         headers.DeleteGroupHeader,
         {"groupName": "g3", "cleanOffset": "true", "removeOffset": "true"},
     ),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Good(json=_GROUP),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Good(json={"groupConfigList": [_GROUP]}),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Good(),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Good(headers.GroupHeader, {"group": "g"}),
     RequestCode.GET_BROKER_RUNTIME_INFO: Good(),
 }  # fmt: skip
 

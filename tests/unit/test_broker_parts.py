@@ -12,6 +12,8 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
+from broker_core.broker.group_configs import GroupConfigs
+from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.processors import clients
@@ -161,6 +163,8 @@ class OneQueue:
 
     def readable(self, *_: Any) -> None: ...
 
+    def consuming(self, *_: Any) -> None: ...
+
     def read(self, *_: Any, **__: Any) -> ReadResult:
         if self.stored:
             return ReadResult(ReadStatus.FOUND, 1, 0, 1, b"message", 1)
@@ -171,7 +175,14 @@ async def test_what_comes_while_a_pull_is_about_to_be_held_is_answered_at_once()
     """Nothing wakes it afterwards: it would wait out its time beside the message."""
     queue: Any = OneQueue()
     polls = LongPolls()
-    pulls = PullProcessor(queue, directory=queue, groups=queue, offsets=queue, long_polls=polls)
+    pulls = PullProcessor(
+        queue,
+        directory=queue,
+        groups=queue,
+        group_directory=queue,
+        offsets=queue,
+        long_polls=polls,
+    )
     header = PullMessageHeader(
         consumer_group="g",
         topic="t",
@@ -267,14 +278,18 @@ def test_wrong_settings_are_explained(tmp_path: Path, field: str, value: Any, sa
         BrokerSettings.model_validate({"data": tmp_path, field: value})
 
 
-def test_members_outlive_a_broker_that_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_outlive_a_broker_that_stood_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What they said meanwhile waits to be read; no queue is to move because of it."""
     second = 1_000_000_000
     times = iter([0, *range(30 * second, 42 * second, second)])
     monkeypatch.setattr(clients, "now_ns", lambda: next(times))
     groups: Groups[Any] = Groups()
     directory: Any = None  # nobody subscribes here
-    processor = clients.ClientProcessor(groups, directory=directory)
+    table = JsonTable(tmp_path / "subscriptionGroup.json")
+    configs = GroupDirectory(GroupConfigs(), table, auto_create=True)
+    processor = clients.ClientProcessor(groups, group_directory=configs, directory=directory)
     consumer = ConsumerData(group=Group("billing"), subscriptions=())
     groups.heartbeat("one", "c", [consumer], now_ns=0, expiry_ns=10 * second)
     processor.expire()

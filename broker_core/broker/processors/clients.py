@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
+from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.clock import now_ns
@@ -24,8 +25,15 @@ _STOOD_STILL_NS = 2_000_000_000
 class ClientProcessor:
     """Keeps *groups* up to date, and makes the retry topics that their members subscribe."""
 
-    def __init__(self, groups: Groups[RemotingChannel], *, directory: TopicDirectory) -> None:
+    def __init__(
+        self,
+        groups: Groups[RemotingChannel],
+        *,
+        group_directory: GroupDirectory,
+        directory: TopicDirectory,
+    ) -> None:
         self._groups = groups
+        self._group_directory = group_directory
         self._directory = directory
         self._warnings = RareWarnings("broker")
         self._expired_ns = now_ns()
@@ -55,16 +63,17 @@ class ClientProcessor:
 
     async def _heartbeat(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         heartbeat = Heartbeat.from_json(request.body)
+        consumers = [each for each in heartbeat.consumers if self._is_known(each.group)]
         self._tell(
             self._groups.heartbeat(
                 heartbeat.client_id,
                 channel,
-                heartbeat.consumers,
+                consumers,
                 now_ns=now_ns(),
                 expiry_ns=heartbeat.expiry_ms * 1_000_000,
             )
         )
-        for consumer in heartbeat.consumers:
+        for consumer in consumers:
             await self._offer_retry_topic(consumer, channel)
         return request.response()
 
@@ -87,14 +96,30 @@ class ClientProcessor:
         wanted = any(subscription.topic == topic for subscription in consumer.subscriptions)
         if not wanted or self._directory.topics.find(topic) is not None:
             return
+        queues = self._group_directory.config(consumer.group).retry_queue_nums
+        if queues == 0:  # the group wants no retries
+            return
         try:
             check_name("topic", topic)
-            await self._directory.define(TopicConfig(topic=topic, read_queues=1, write_queues=1))
+            await self._directory.define(
+                TopicConfig(topic=topic, read_queues=queues, write_queues=queues)
+            )
         except (ValueError, OSError) as error:  # no reason to lose a member
             self._warnings.warn("retry topic not made", peer=channel.peer, reason=str(error))
 
+    def _is_known(self, group: Group) -> bool:
+        """As at Apache's brokers the others of a heartbeat count nevertheless."""
+        try:
+            self._group_directory.config(group)
+        except BrokerError:
+            return False  # its pulls are told why
+        return True
+
     def _tell(self, groups: Iterable[Group]) -> None:
         for group in groups:
+            config = self._group_directory.configs.find(group)
+            if config is not None and not config.notify_consumer_ids_changed_enable:
+                continue
             for channel in self._groups.connections(group):
                 with suppress(ConnectionLost):  # its end will be noticed
                     channel.send_oneway(

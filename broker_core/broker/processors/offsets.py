@@ -1,4 +1,4 @@
-"""Offsets: committed ones (codes 14, 15, 43, 207) and those of the queues (29, 30, 31)."""
+"""Offsets: committed ones (codes 14, 15, 43) and those of the queues (29, 30, 31)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from broker_core.names import Group, Topic, check_name
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import (
-    DeleteGroupHeader,
     OffsetResponse,
     QueryConsumerOffsetHeader,
     QueueHeader,
@@ -38,7 +37,6 @@ class OffsetProcessor:
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._all,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.GET_MAX_OFFSET: self._max,
             RequestCode.GET_MIN_OFFSET: self._min,
@@ -89,13 +87,6 @@ class OffsetProcessor:
 
     def _all(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         return request.response(body=orjson.dumps(self._offsets.to_offset_table()))
-
-    def _delete_group(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        # Groups have no configuration here: what can be deleted of one is its offsets.
-        header = DeleteGroupHeader.from_ext(request.ext)
-        if header.clean_offset or header.remove_offset:
-            self._offsets.delete(Group(header.group_name))
-        return request.response()
 
     def _search(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = SearchOffsetHeader.from_ext(request.ext)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
@@ -40,12 +41,14 @@ class PullProcessor:
         *,
         directory: TopicDirectory,
         groups: Groups[RemotingChannel],
+        group_directory: GroupDirectory,
         offsets: CommittedOffsets,
         long_polls: LongPolls,
     ) -> None:
         self._reader = reader
         self._directory = directory
         self._groups = groups
+        self._group_directory = group_directory
         self._offsets = offsets
         self._long_polls = long_polls
 
@@ -62,6 +65,7 @@ class PullProcessor:
         header = PullMessageHeader.from_ext(request.ext)
         if header.max_msg_nums < 1:
             raise InvalidCommand(f"maxMsgNums is {header.max_msg_nums}: expected at least 1")
+        self._group_directory.consuming(Group(header.consumer_group))
         self._directory.readable(Topic(header.topic), header.queue_id)
         tag_hashes = self._wanted_tags(header)
         if header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:

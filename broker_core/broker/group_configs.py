@@ -1,0 +1,91 @@
+"""The configurations of consumer groups of one broker. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from broker_core.errors import InvalidCommand
+from broker_core.names import Group, check_name
+from broker_core.remoting.group_bodies import GroupConfig, groups_from_fields, groups_to_fields
+from broker_core.remoting.json_fields import JsonObject
+from broker_core.remoting.route_bodies import DataVersion
+
+MAX_RETRY_QUEUES = 1024
+
+
+class GroupConfigs:
+    """Configurations by group, and a version that grows with each change."""
+
+    def __init__(self) -> None:
+        self._configs: dict[Group, GroupConfig] = {}
+        self.version = DataVersion()
+
+    def __iter__(self) -> Iterator[GroupConfig]:
+        return iter(self._configs.values())
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    def find(self, group: Group) -> GroupConfig | None:
+        """Return the configuration, None if the group has none here."""
+        return self._configs.get(group)
+
+    def put(self, configs: Iterable[GroupConfig], *, now_ms: int) -> bool:
+        """Create or change groups; False if all are so already."""
+        changed = False
+        for config in configs:
+            changed = changed or self._configs.get(config.group) != config
+            self._configs[config.group] = config
+        if changed:
+            self._changed(now_ms)
+        return changed
+
+    def remove(self, group: Group, *, now_ms: int) -> bool:
+        """Forget the configuration; False if there is none."""
+        if self._configs.pop(group, None) is None:
+            return False
+        self._changed(now_ms)
+        return True
+
+    def copy(self) -> GroupConfigs:
+        """Return configurations that can be changed on their own."""
+        copied = GroupConfigs()
+        copied._configs = dict(self._configs)
+        copied.version = self.version
+        return copied
+
+    def to_table(self) -> dict[str, Any]:
+        """RocketMQ's form of the file, and of the answer to 201."""
+        return groups_to_fields(self, self.version)
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any]) -> GroupConfigs:
+        """Inverse of ``to_table``; raises InvalidCommand that names what is wrong."""
+        read = cls()
+        configs, read.version = groups_from_fields(JsonObject(table, "table of groups"))
+        read._configs = {config.group: config for config in configs}
+        return read
+
+    def _changed(self, now_ms: int) -> None:
+        self.version = DataVersion(now_ms, self.version.counter + 1)
+
+
+def checked(config: GroupConfig) -> GroupConfig:
+    """Return *config* if a broker can do as it says; raises InvalidCommand that names the field."""
+    if config.retry_queue_nums > MAX_RETRY_QUEUES:
+        raise InvalidCommand(
+            f"retryQueueNums of group {config.group} is {config.retry_queue_nums}: expected 0 to"
+            f" {MAX_RETRY_QUEUES}"
+        )
+    if not -1 <= config.retry_max_times <= 0x7FFFFFFF:
+        raise InvalidCommand(
+            f"retryMaxTimes of group {config.group} is {config.retry_max_times}: expected -1 or"
+            " more"
+        )
+    return config
+
+
+def default_config(name: str) -> GroupConfig:
+    """What a group has that nobody configured; raises ValueError if no group can be called so."""
+    return GroupConfig(group=Group(check_name("group", name)))
