@@ -15,6 +15,11 @@ MAX_NAME_CHARS = 127
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 
+#: Where a broker keeps messages that are not due yet: by level, a queue each, and by time.
+SCHEDULE_TOPIC = Topic("SCHEDULE_TOPIC_XXXX")
+TIMER_TOPIC = Topic("rmq_sys_wheel_timer")
+DELAY_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
+
 
 class QueueName(NamedTuple):
     """A queue: always the broker's. Sorts by topic, then broker name, then id, as RocketMQ does."""

@@ -50,16 +50,12 @@ class Registration:
         self._keeper = spawn(self._keep_registered(), name="register at nameservers")
 
     async def refresh(self) -> None:
-        """Register everywhere now; nameservers out of reach are logged and tried again later."""
-        content = self._content()
-        if len(content.topics) == 1:
-            # Nameservers of 5.x take one topic for an addition, and refuse it from a broker that
-            # they do not know yet. Its version is another one, or the next counts as known.
-            await self._register(BrokerRegistration(topics={}))
-        await self._register(content)
+        """Register everywhere now; nameservers out of reach are logged and tried again later.
 
-    async def _register(self, content: BrokerRegistration) -> None:
-        body = content.to_json()
+        Nameservers of 5.x take one topic alone for an addition, and refuse it from a broker that
+        they do not know yet. A broker's own topics are always among those of *content*.
+        """
+        body = self._content().to_json()
         header = RegisterBrokerHeader(
             broker_name=self._broker_name,
             broker_addr=self._address,

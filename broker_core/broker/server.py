@@ -124,6 +124,7 @@ class Broker:
     def _load_tables(self) -> None:
         store, settings = self._store, self._settings
         self._topics = _loaded(store.table("topics"), Topics.from_table)
+        self._topics.offer_system_topics()
         if settings.auto_create_topics:
             self._topics.offer_template(settings.default_queues)
         self._group_directory = GroupDirectory(

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker_core.names import Topic
+from broker_core.names import SCHEDULE_TOPIC, TIMER_TOPIC, Topic
 from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.route_bodies import DataVersion, Perm, TopicConfig
 
 #: The topic whose route a producer asks for when its own is unknown; new ones copy it.
 TEMPLATE_TOPIC = Topic("TBW102")
+#: As RocketMQ's brokers, which store what is delayed in one queue a level.
+MAX_DELAY_LEVELS = 18
+HALF_TOPIC = Topic("RMQ_SYS_TRANS_HALF_TOPIC")
+HALF_OP_TOPIC = Topic("RMQ_SYS_TRANS_OP_HALF_TOPIC")
+UNDECIDED_TOPIC = Topic("TRANS_CHECK_MAX_TIME_TOPIC")
+#: The broker's own topics and their queues. They exist from its start; nobody else writes to them.
+SYSTEM_TOPICS = {
+    SCHEDULE_TOPIC: MAX_DELAY_LEVELS,
+    TIMER_TOPIC: 1,
+    HALF_TOPIC: 1,
+    HALF_OP_TOPIC: 1,
+    UNDECIDED_TOPIC: 1,
+}
 #: What nobody may create or send to: the names have a meaning of their own at RocketMQ's brokers.
-RESERVED_TOPICS = frozenset(
-    {
-        TEMPLATE_TOPIC,
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
+RESERVED_TOPICS = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS, "OFFSET_MOVED_EVENT"})
+_NOT_IN_TABLE = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS})
 MAX_QUEUES = 16384
 
 
@@ -63,13 +68,20 @@ class Topics:
             perm=Perm.READ_WRITE | Perm.INHERIT,
         )
 
+    def offer_system_topics(self) -> None:
+        """Have the broker's own topics, which can be read; not part of the table."""
+        for topic, queues in SYSTEM_TOPICS.items():
+            self._configs[topic] = TopicConfig(
+                topic=topic, read_queues=queues, write_queues=queues, perm=Perm.READ
+            )
+
     def to_table(self) -> dict[str, Any]:
         """RocketMQ's form of the file."""
         return {
             "topicConfigTable": {
                 config.topic: config.to_fields()
                 for config in self
-                if config.topic != TEMPLATE_TOPIC
+                if config.topic not in _NOT_IN_TABLE
             },
             "dataVersion": {"timestamp": self.version.timestamp, "counter": self.version.counter},
         }

@@ -108,6 +108,9 @@ class Envelope:
     sys_flag: int = field(default=0, kw_only=True)
     born_ms: int = field(default=0, kw_only=True)
     reconsume_times: int = field(default=0, kw_only=True)
+    #: Physical offset of the message that this one takes the place of: of a half message that was
+    #: committed, of a delayed one that was delivered. 0: of none.
+    prepared_offset: int = field(default=0, kw_only=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -134,6 +137,7 @@ class StoredMessage:
     born_host: bytes
     store_host: bytes
     raw_properties: bytes
+    prepared_offset: int = 0  # see Envelope
     _properties: dict[str, str] | None = field(default=None, repr=False)
 
     @property
@@ -242,7 +246,7 @@ def encode_stored(
             store_ms,
             store,
             envelope.reconsume_times,
-            0,
+            envelope.prepared_offset,
             len(body),
         )
     )
@@ -300,7 +304,7 @@ def _decode(data: bytes, position: int, check_crc: bool, inflate: bool) -> Store
     head = _HEADS[data[position + _SYS_FLAG_LOW_BYTE_AT] & 0x30]
     (
         size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms,
-        born_host, store_ms, store_host, reconsume_times, _, body_bytes,
+        born_host, store_ms, store_host, reconsume_times, prepared_offset, body_bytes,
     ) = head.unpack_from(data, position)  # fmt: skip
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         raise _broken(position, f"magic is {magic:#010x}, not {MAGIC_V1:#x} or {MAGIC_V2:#x}")
@@ -330,7 +334,7 @@ def _decode(data: bytes, position: int, check_crc: bool, inflate: bool) -> Store
         Topic(data[topic_at : topic_at + topic_bytes].decode()),
         queue_id, queue_offset, physical_offset, born_ms, store_ms, body, compressed,
         reconsume_times, flag, sys_flag, size, born_host, store_host,
-        data[properties_at:end],
+        data[properties_at:end], prepared_offset,
     )  # fmt: skip
 
 

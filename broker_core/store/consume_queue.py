@@ -1,10 +1,10 @@
 """A consume queue: for each message of one queue its place in the commit log. 20 bytes a message.
 
-Entries are (int64 physical offset, int32 size, int64 tag hash), as in RocketMQ; the queue offset is
-the entry's number, in files of ``entries_per_file``. New entries wait in memory until ``flush`` or
-until 64 KiB are together: the log can rebuild them. Entries of size 0 stand for messages that were
-deleted before the queue was rebuilt; the last of them is marked, so that zeros left by a power cut
-are not taken for them.
+Entries are (int64 physical offset, int32 size, int64 code), as in RocketMQ; ``entry_code`` has the
+code. The queue offset is the entry's number, in files of ``entries_per_file``. New entries wait in
+memory until ``flush`` or until 64 KiB are together: the log can rebuild them. Entries of size 0
+stand for messages that were deleted before the queue was rebuilt; the last of them is marked, so
+that zeros left by a power cut are not taken for them.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class ConsumeQueue:
         return on_disk + bytes(self._tail[: max(0, end - self._flushed)])
 
     def entry(self, offset: int) -> tuple[int, int, int]:
-        """Return physical offset, size and tag hash of one entry; raises struct.error beyond."""
-        physical, size, tag_hash = ENTRY.unpack(self.read(offset, 1))
-        return physical, size, tag_hash
+        """Return physical offset, size and code of one entry; raises struct.error beyond."""
+        physical, size, code = ENTRY.unpack(self.read(offset, 1))
+        return physical, size, code
 
     def flush(self) -> None:
         """Hand entries in memory to the operating system. Raises OSError, the rest kept."""

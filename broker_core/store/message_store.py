@@ -24,19 +24,19 @@ from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.data_folder import DataFolder
+from broker_core.store.entry_code import entry_code_of
 from broker_core.store.files import sync_file, sync_folder
 from broker_core.store.group_commit import GroupCommit
 from broker_core.store.reader import StoreReader
 from broker_core.store.recovery import Checkpoint, Recovery, recover
 from broker_core.store.tables import JsonTable
-from broker_core.store.tag_hash import tag_hash_of
 from broker_core.tasks import cancel_and_wait, spawn
 
 _log = structlog.get_logger("store")
 
 Flush = Literal["sync", "async"]
 
-#: Called when messages of a queue become visible, with the hashes of their tags.
+#: Called when messages of a queue become visible, with their ``entry_code_of``.
 ArrivalListener = Callable[[Topic, int, frozenset[int]], None]
 
 _CHECKPOINT_EVERY_S = 5.0  # what a recovery reads again at most, beside the last segment's check
@@ -59,7 +59,7 @@ class _Pending(NamedTuple):
     queue_id: int
     queue: ConsumeQueue
     entries: bytes
-    tag_hashes: frozenset[int]
+    codes: frozenset[int]
 
 
 class MessageStore:
@@ -240,17 +240,17 @@ class MessageStore:
         ]
         places = self._log.append(messages)
         self._next_offsets[queue] = first + len(places)
-        hashes = [tag_hash_of(entry.properties) for entry in entries]
+        codes = [entry_code_of(envelope.topic, entry.properties) for entry in entries]
         packed = b"".join(
             [
-                ENTRY.pack(place, len(message), tag_hash)
-                for place, message, tag_hash in zip(places, messages, hashes, strict=True)
+                ENTRY.pack(place, len(message), code)
+                for place, message, code in zip(places, messages, codes, strict=True)
             ]
         )
         self._pending.append(
             _Pending(
                 self._log.end_offset, envelope.topic, envelope.queue_id, queue, packed,
-                frozenset(hashes),
+                frozenset(codes),
             )
         )  # fmt: skip
         return Stored(first, places)
@@ -264,7 +264,7 @@ class MessageStore:
             if self._next_offsets[put.queue] == put.queue.end_offset:
                 del self._next_offsets[put.queue]
             if self._on_arrival is not None:
-                self._on_arrival(put.topic, put.queue_id, put.tag_hashes)
+                self._on_arrival(put.topic, put.queue_id, put.codes)
 
     def _write_checkpoint(self, checkpoint: Checkpoint, written: tuple[Path, ...]) -> None:
         for path in written:

@@ -31,7 +31,7 @@ from broker_core.remoting.message import (
 from broker_core.store.commit_log import FILLER, CommitLog, Dropped, Segment
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
-from broker_core.store.tag_hash import tag_hash_of
+from broker_core.store.entry_code import entry_code_of
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SECTOR_BYTES = 512  # what a disk writes as a whole
@@ -159,9 +159,8 @@ def _last_message(log: CommitLog, queues: ConsumeQueues) -> int:
 
 
 def _enter(queue: ConsumeQueue, message: StoredMessage) -> None:
-    queue.append(
-        ENTRY.pack(message.physical_offset, message.size, tag_hash_of(message.raw_properties))
-    )
+    code = entry_code_of(message.topic, message.raw_properties)
+    queue.append(ENTRY.pack(message.physical_offset, message.size, code))
 
 
 def _is_garbled(message: StoredMessage, position: int) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.broker import Broker, BrokerSettings
+from broker_core.broker.topics import SYSTEM_TOPICS
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
@@ -169,7 +170,7 @@ async def test_a_pull_is_limited_in_messages_and_bytes(raw: Raw) -> None:
 async def test_the_brokers_topics_can_be_listed(raw: Raw) -> None:
     answer = await raw.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
     body = b'{"topicConfigSerializeWrapper":' + bytes(answer.body) + b"}"
-    assert set(BrokerRegistration.from_json(body).topics) == {TOPIC}
+    assert set(BrokerRegistration.from_json(body).topics) == {TOPIC, *SYSTEM_TOPICS}
 
 
 async def test_a_nameserver_that_comes_later_is_told_then(tmp_path: Path) -> None:

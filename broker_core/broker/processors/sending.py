@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from functools import lru_cache
 
+from broker_core.broker.placement import place
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import RESERVED_TOPICS
@@ -17,7 +18,6 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
 from broker_core.remoting.message import (
-    SYS_TRANSACTION,
     UNIQ_KEY,
     BatchEntry,
     Envelope,
@@ -33,7 +33,6 @@ from broker_core.store.message_store import MessageStore, Stored
 
 #: What producers add to the header of a batch whatever its messages say; it says nothing.
 _WAIT_ONLY = b"WAIT\x01true"
-_DELAY = b"DELAY\x01"
 
 
 class SendProcessor:
@@ -72,7 +71,7 @@ class SendProcessor:
         self, request: RemotingCommand, header: SendMessageHeader, channel: RemotingChannel
     ) -> Answer:
         topic = _topic_of(header)
-        entries = self._entries(request, header)
+        sent = self._entries(request, header)
         if self._directory.topics.find(topic) is None and self._settings.auto_create_topics:
             await self._create(topic, header.default_topic_queue_nums)
         queue_id = header.queue_id
@@ -88,8 +87,9 @@ class SendProcessor:
             born_ms=header.born_timestamp,
             reconsume_times=header.reconsume_times or 0,
         )
+        placed = place(envelope, sent)
         try:
-            stored = await self._store.put(envelope, entries, store_ms=wall_ms())
+            stored = await self._store.put(placed.envelope, placed.entries, store_ms=wall_ms())
         except (ValueError, LocalProtocolError) as error:
             raise _illegal(str(error)) from error
         except OSError as error:
@@ -98,7 +98,7 @@ class SendProcessor:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"the broker cannot write its log now: {error.strerror}",
             ) from error
-        return request.response(ext=self._receipt(queue_id, stored, entries).to_ext())
+        return request.response(ext=self._receipt(queue_id, stored, sent).to_ext())
 
     def _entries(self, request: RemotingCommand, header: SendMessageHeader) -> list[BatchEntry]:
         body = bytes(request.body)
@@ -107,19 +107,10 @@ class SendProcessor:
                 f"the body has {len(body)} bytes, this broker takes"
                 f" {self._settings.max_message_bytes}"
             )
-        if header.sys_flag & SYS_TRANSACTION:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, "this broker does not take transactional messages"
-            )
         properties = (header.properties or "").encode()
         if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
-            entries = _batch(body, properties)
-        else:
-            entries = [BatchEntry(header.flag, body, properties)]
-        # Stored at once, a delayed message would come too early without a word.
-        if any(_DELAY in e.properties and "DELAY" in _names(e) for e in entries):
-            raise _illegal("this broker does not take delayed messages (property DELAY)")
-        return entries
+            return _batch(body, properties)
+        return [BatchEntry(header.flag, body, properties)]
 
     async def _create(self, topic: Topic, queues: int) -> None:
         queues = max(1, min(queues, self._settings.default_queues))
