@@ -19,12 +19,19 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from broker_core.errors import StoreError
 from broker_core.remoting.message import MAGIC_BLANK, PHYSICAL_OFFSET_AT
 from broker_core.store.files import OpenFiles, sync_folder, write_at
+from broker_core.store.segments import (
+    Segment,
+    allocate,
+    copy_aside,
+    dropped_path,
+    find_segments,
+    used_bytes,
+)
 
 FILLER = struct.Struct(">iI")
 _PLACE = struct.Struct(">q")
@@ -33,20 +40,6 @@ _NEAR_BYTES = 4096
 _READ_AT_ONCE_BYTES = 1024 * 1024
 #: No room: of the disk, of a quota, or up to the largest size a process may give a file.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-@dataclass(slots=True)
-class Segment:
-    """One file of the log; ``start`` is the log's offset of its first byte, also its name."""
-
-    path: Path
-    start: int
-    capacity: int  # bytes
-
-    @property
-    def end(self) -> int:
-        """Where the next segment starts."""
-        return self.start + self.capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +86,7 @@ class CommitLog:
         self._full: list[int] = []  # descriptors of segments left since the last sync
         self._failure: OSError | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        self.segments = _find_segments(folder, segment_bytes)
+        self.segments = find_segments(folder, segment_bytes)
         self.end_offset = self.segments[-1].start if self.segments else 0
 
     @property
@@ -114,9 +107,9 @@ class CommitLog:
         dropped = 0
         while self.segments and self.segments[-1].start > end:
             segment = self.segments.pop()
-            if used := _used_bytes(segment.path, 0):
+            if used := used_bytes(segment.path, 0):
                 dropped += used
-                segment.path.rename(_dropped_path(segment.path))
+                segment.path.rename(dropped_path(segment.path))
             else:
                 segment.path.unlink()
         # Before the last segment changes: cut short in front of another one, it would be a hole.
@@ -126,10 +119,10 @@ class CommitLog:
             return Dropped(dropped, self._folder, end)
         last = self.segments[-1]
         used = end - last.start
-        stale = _used_bytes(last.path, used)
+        stale = used_bytes(last.path, used)
         self._active = os.open(last.path, os.O_RDWR)
         with suppress(OSError):  # on a full disk; it can be read all the same
-            _copy_aside(last.path, used, stale, to=_dropped_path(self._folder / f"{end:020d}"))
+            copy_aside(last.path, used, stale, to=dropped_path(self._folder / f"{end:020d}"))
         if stale:
             self._give_back_room()  # stale bytes behind the end must not come back
         with suppress(OSError):
@@ -287,7 +280,7 @@ class CommitLog:
         """Go on in a new segment, which is made first: a full disk then costs nothing."""
         start = self.segments[-1].end if self.segments else self.end_offset
         segment = Segment(self._folder / f"{start:020d}", start, self._segment_bytes)
-        descriptor = _allocate(segment)
+        descriptor = allocate(segment)
         if self._active is not None:
             try:
                 self._fill()
@@ -311,58 +304,3 @@ class CommitLog:
 
 def _start(segment: Segment) -> int:
     return segment.start
-
-
-def _allocate(segment: Segment) -> int:
-    descriptor = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        os.posix_fallocate(descriptor, 0, segment.capacity)
-        sync_folder(segment.path.parent)
-    except OSError:
-        os.close(descriptor)
-        segment.path.unlink()
-        raise
-    return descriptor
-
-
-def _dropped_path(path: Path) -> Path:
-    return path.with_suffix(".dropped")
-
-
-def _copy_aside(path: Path, position: int, size: int, *, to: Path) -> None:
-    if not size:
-        return
-    with path.open("rb") as source, to.open("wb") as target:
-        source.seek(position)
-        while size and (piece := source.read(min(size, 1 << 20))):
-            target.write(piece)
-            size -= len(piece)
-
-
-def _find_segments(folder: Path, segment_bytes: int) -> list[Segment]:
-    starts = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
-    segments = []
-    for start, following in zip_longest(starts, starts[1:]):
-        path = folder / f"{start:020d}"
-        size = path.stat().st_size
-        if following is not None and start + size < following:
-            raise StoreError(
-                f"commit log {folder} has a hole: {path.name} ends at {start + size}, the next"
-                f" segment starts at {following}; restore the missing file"
-            )
-        capacity = max(size, segment_bytes) if following is None else following - start
-        segments.append(Segment(path, start, capacity))
-    return segments
-
-
-def _used_bytes(path: Path, start: int) -> int:
-    """Bytes of the file from *start* to its last one that is not zero."""
-    size = path.stat().st_size
-    step = 1 << 20
-    with path.open("rb") as file:
-        for end in range(size, start, -step):
-            begin = max(end - step, start)
-            file.seek(begin)
-            if used := len(file.read(end - begin).rstrip(b"\0")):
-                return begin + used - start
-    return 0

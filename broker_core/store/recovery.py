@@ -28,10 +28,11 @@ from broker_core.remoting.message import (
     StoredMessage,
     decode_message,
 )
-from broker_core.store.commit_log import FILLER, CommitLog, Dropped, Segment
+from broker_core.store.commit_log import FILLER, CommitLog, Dropped
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.entry_code import entry_code_of
+from broker_core.store.segments import Segment
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SECTOR_BYTES = 512  # what a disk writes as a whole
