@@ -159,9 +159,20 @@ class MessageStore:
         is full or fails, ValueError if they are more than a segment takes and LocalProtocolError as
         ``encode_stored``; nothing is visible then. A caller that is cancelled has stored them.
         """
+        (stored,) = await self.put_all([(envelope, entries)], store_ms=store_ms)
+        return stored
+
+    async def put_all(
+        self, parts: Sequence[tuple[Envelope, Sequence[BatchEntry]]], *, store_ms: int
+    ) -> list[Stored]:
+        """As ``put``, to several queues: all of it by one write, and visible at the same time.
+
+        What is stored stands in the log one behind the other, in the order of *parts*. A crash may
+        leave the first ones without the others.
+        """
         if self._group_commit is None:
             raise RuntimeError("start() comes before put()")
-        stored = self._append(envelope, entries, store_ms)
+        stored = self._append(parts, store_ms)
         if self._flush == "sync":
             await self._group_commit.wait(self._log.end_offset)
         else:
@@ -197,14 +208,18 @@ class MessageStore:
         self._unsynced.difference_update(written)
         self._checkpoint = checkpoint
 
-    async def delete_expired(self, *, before_ms: int | None, keep_bytes: int | None) -> int:
+    async def delete_expired(
+        self, *, before_ms: int | None, keep_bytes: int | None, keep_from: int | None = None
+    ) -> int:
         """Delete the oldest segments, never the last; return how many. Raises OSError.
 
-        Those last written before *before_ms*, and those beyond the newest *keep_bytes* of the log.
-        Call it again only after it returned.
+        Those last written before *before_ms*, and those beyond the newest *keep_bytes* of the log,
+        up to the message at *keep_from*. Call it again only after it returned.
         """
         deleted = 0
         while self._log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
+            if keep_from is not None and self._log.segments[0].end > keep_from:
+                break
             await self._delete_first_segment()
             deleted += 1
         if deleted:
@@ -229,31 +244,47 @@ class MessageStore:
             self.reader.log_was_shortened()
             raise
 
-    def _append(self, envelope: Envelope, entries: Sequence[BatchEntry], store_ms: int) -> Stored:
+    def _append(
+        self, parts: Sequence[tuple[Envelope, Sequence[BatchEntry]]], store_ms: int
+    ) -> list[Stored]:
         # A clock that was set back must not break the search by time.
         store_ms = self._last_store_ms = max(store_ms, self._last_store_ms)
-        queue = self._queues.obtain(envelope.topic, envelope.queue_id)
-        first = self._next_offsets.get(queue, queue.end_offset)
-        messages = [
-            encode_stored(envelope, entry, queue_offset=offset, store_ms=store_ms)
-            for offset, entry in enumerate(entries, first)
-        ]
-        places = self._log.append(messages)
-        self._next_offsets[queue] = first + len(places)
-        codes = [entry_code_of(envelope.topic, entry.properties) for entry in entries]
-        packed = b"".join(
-            [
-                ENTRY.pack(place, len(message), code)
-                for place, message, code in zip(places, messages, codes, strict=True)
+        messages: list[bytearray] = []
+        firsts: list[tuple[ConsumeQueue, int]] = []
+        next_offsets: dict[ConsumeQueue, int] = {}  # kept if the log takes them
+        for envelope, entries in parts:
+            queue = self._queues.obtain(envelope.topic, envelope.queue_id)
+            first = next_offsets.get(queue, self._next_offsets.get(queue, queue.end_offset))
+            messages += [
+                encode_stored(envelope, entry, queue_offset=offset, store_ms=store_ms)
+                for offset, entry in enumerate(entries, first)
             ]
-        )
-        self._pending.append(
-            _Pending(
-                self._log.end_offset, envelope.topic, envelope.queue_id, queue, packed,
-                frozenset(codes),
+            firsts.append((queue, first))
+            next_offsets[queue] = first + len(entries)
+        places = self._log.append(messages)
+        self._next_offsets |= next_offsets
+        stored = []
+        at = 0
+        for (envelope, entries), (queue, first) in zip(parts, firsts, strict=True):
+            until = at + len(entries)
+            codes = [entry_code_of(envelope.topic, entry.properties) for entry in entries]
+            packed = b"".join(
+                [
+                    ENTRY.pack(place, len(message), code)
+                    for place, message, code in zip(
+                        places[at:until], messages[at:until], codes, strict=True
+                    )
+                ]
             )
-        )  # fmt: skip
-        return Stored(first, places)
+            self._pending.append(
+                _Pending(
+                    self._log.end_offset, envelope.topic, envelope.queue_id, queue, packed,
+                    frozenset(codes),
+                )
+            )  # fmt: skip
+            stored.append(Stored(first, places[at:until]))
+            at = until
+        return stored
 
     def _make_visible(self, log_end: int) -> None:
         self._visible_end = log_end

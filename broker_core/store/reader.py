@@ -9,9 +9,17 @@ from itertools import accumulate, compress, count, pairwise
 from operator import ne, sub
 from typing import NamedTuple
 
+from broker_core.errors import RemoteProtocolError, StoreError
 from broker_core.names import Topic
-from broker_core.remoting.message import store_ms_of
-from broker_core.store.commit_log import CommitLog
+from broker_core.remoting.message import (
+    FIXED_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    StoredMessage,
+    decode_message,
+    store_ms_of,
+)
+from broker_core.store.commit_log import FILLER, CommitLog
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
 
@@ -118,6 +126,24 @@ class StoreReader:
         if queue is None or not self._min_offset(queue) <= offset < queue.end_offset:
             return None
         return self._store_ms(queue, offset)
+
+    def message_at(self, place: int) -> StoredMessage | None:
+        """The visible message at this offset of the log, its body as stored; None without one.
+
+        *place* may be any number: what stands there counts only if its queue knows it.
+        """
+        try:
+            size, magic = FILLER.unpack(self._log.read(place, FILLER.size))
+            if size < FIXED_BYTES or magic not in (MAGIC_V1, MAGIC_V2):
+                return None
+            message = decode_message(self._log.read(place, size), inflate=False)
+        except (StoreError, RemoteProtocolError):
+            return None
+        queue = self._queues.find(message.topic, message.queue_id)
+        offset = message.queue_offset
+        if queue is None or not queue.first_offset <= offset < queue.end_offset:
+            return None
+        return message if queue.entry(offset)[:2] == (place, size) else None
 
     def log_was_shortened(self) -> None:
         """Look for the oldest messages anew: a segment was deleted."""
