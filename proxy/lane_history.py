@@ -14,6 +14,7 @@ from proxy.core.effects import Effects, Nack, Skip
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.order_key import key_text
+from proxy.core.ownership_record import Snapshot
 from proxy.core.parked_copy import origin_of
 from proxy.core.pull_buffer import Lease
 from proxy.core.queue_pipeline import QueuePipeline
@@ -232,12 +233,12 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
     }
 
 
-def keys_in_history(pipeline: QueuePipeline) -> dict[str, object]:
+def keys_in_history(queue: QueuePipeline | Snapshot) -> dict[str, object]:
     """What is paused (null: all of the queue) and what is parked when an ownership period begins,
     for its ``own+``.
     """
-    paused = [key_text(key) for key in pipeline.paused]
-    parked = [key_text(key) for key in pipeline.parked]
+    paused = [key_text(key) for key in queue.paused]
+    parked = [key_text(key) for key in queue.parked]
     return {name: keys for name, keys in (("paused", paused), ("parked", parked)) if keys}
 
 

@@ -94,6 +94,7 @@ class HistoryChecker:
             "park": lambda event: self._lane(event).parking.park(event),
             "unpark": lambda event: self._lane(event).parking.unpark(event),
             "redrive": self._redrive,
+            "dead_letter_redrive": self._redrive_dead_letters,
             "audit": self._audits.seen,
             "pause": lambda event: self._lane(event).pauses.pause(event),
             "resume": lambda event: self._lane(event).pauses.resume(event),
@@ -200,6 +201,10 @@ class HistoryChecker:
         if started:
             self._lane(event).pauses.judge_act(event, f"a redrive of {event.get('order')!r}")
         lane.deliveries.redriven(event.get("order"), started=started)
+
+    def _redrive_dead_letters(self, event: Event) -> None:
+        if event["state"] == "started" and (problem := self._audits.problem(event.get("audit"))):
+            self._findings.add("R5", f"a redrive of {event['topic']} {problem}")
 
     def _pull(self, event: Event, change: int) -> None:
         site = self._sites.of(event["node"], event["group"])

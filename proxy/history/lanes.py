@@ -153,7 +153,7 @@ class Lane:
             self.facts.begin, self.facts.committed = event["to"], 0
             self.deliveries.reset(event["to"])
             self.handlings.reset()
-            self.pauses.judge_act(event, f"the reset from {event['from']} to {event['to']}")
+            self.pauses.judge_reset(event)
 
     def window(self, event: Event) -> None:
         """So many jobs are in memory."""

@@ -39,6 +39,8 @@ QUEUE, SITE, CLIENT, RATE = "queue", "site", "client", "rate"
 #: Events that say where a message stands (a send's answer only if it tells the place).
 _PLACES = frozenset({"deliver", "handle_start", "send_ok"})
 _SENDS = frozenset({"send", "send_ok", "send_info", "send_fail"})
+#: Of a topic, and of no message: judged where those of its messages are that stand nowhere.
+_NOWHERE = frozenset({"dead_letter_redrive"})
 _EVERYWHERE = frozenset({"start", "stop", "nemesis", "audit"})
 _PULLS = frozenset({"pull_wait", "pull_end"})
 #: What rate limits are judged by.
@@ -89,7 +91,7 @@ class Traits(NamedTuple):
     everywhere: bool
     """All parts are told."""
     send: bool
-    """It goes to the queues where its message stands."""
+    """It goes to the queues where its message stands, if it has one that stands somewhere."""
     placed: bool
     """It says that its message stands in that queue."""
     lane: bool
@@ -115,16 +117,7 @@ def traits_of(event: Event) -> Traits:
     """Raises HistoryError if a field is missing without which nobody can say where it belongs."""
     what = event["e"]
     lane, pull = what in _LANES, what in _PULLS
-    needed = ["node"]
-    needed += ["group", "topic", "queue"] if lane else ["group", "topics"] if pull else []
-    needed += ["msg", "topic"] if what in _SENDS else []
-    needed += ["group", "topic"] if what == "rate" else []
-    for name in needed:
-        if name not in event:
-            raise HistoryError(
-                f"event {what} of node {event.get('node')} at t_ns {event['t_ns']} has no field"
-                f" {name!r}"
-            )
+    _require(event, lane=lane, pull=pull)
     queue, message = _text(event.get("queue")), _text(event.get("msg"))
     decided_ns = _number(event.get("at_ns"))
     return Traits(
@@ -132,7 +125,7 @@ def traits_of(event: Event) -> Traits:
         t_ns=event["t_ns"],
         node=str(event["node"]),
         everywhere=what in _EVERYWHERE,
-        send=what in _SENDS,
+        send=what in _SENDS or what in _NOWHERE,
         placed=what in _PLACES
         and message is not None
         and queue is not None
@@ -153,6 +146,21 @@ def traits_of(event: Event) -> Traits:
         slot=_slot(event) if what == "deliver" else None,
         decided_ns=event["t_ns"] if decided_ns is None else decided_ns,
     )
+
+
+def _require(event: Event, *, lane: bool, pull: bool) -> None:
+    what = event["e"]
+    needed = ["node"]
+    needed += ["group", "topic", "queue"] if lane else ["group", "topics"] if pull else []
+    needed += ["msg", "topic"] if what in _SENDS else []
+    needed += ["group", "topic"] if what == "rate" else []
+    needed += ["topic"] if what in _NOWHERE else []
+    for name in needed:
+        if name not in event:
+            raise HistoryError(
+                f"event {what} of node {event.get('node')} at t_ns {event['t_ns']} has no field"
+                f" {name!r}"
+            )
 
 
 def whole_event(whole: Whole) -> Event:

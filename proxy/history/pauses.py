@@ -1,4 +1,6 @@
-"""R4: nothing of a paused key, or of a paused queue, is handed out; R5: acts are on record."""
+"""R4: nothing of a paused key, or of a paused queue, is handed out; R5: acts are on record, and
+what was asked for.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +70,13 @@ class Pauses:
             facts.violation(
                 "R4", f"offset {event['offset']} was handed out although {_name(what)} is paused"
             )
+
+    def judge_reset(self, event: Event) -> None:
+        """A person had the group go on elsewhere; perhaps only if it stood where they saw it."""
+        before, what = event["from"], f"the reset from {event['from']} to {event['to']}"
+        self.judge_act(event, what)
+        if event.get("expect") not in (None, before):
+            self._facts.violation("R5", f"{what} was asked for at {event['expect']} only")
 
     def judge_act(self, event: Event, what: str) -> None:
         """Somebody did *what*: who, and why, has to be on record."""

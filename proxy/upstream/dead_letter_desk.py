@@ -150,11 +150,16 @@ class DeadLetterDesk:
             raise OrderlaneError(f"the dead letters of {group!r} are being redriven: stop it first")
         after = {"state": "redriven", "rate": rate, "skip": list(skip)}
         change = Change(by, "dead-letters redrive", group, reason, before={}, after=after)
-        async with self._context.audit.change(change):
+        async with self._context.audit.change(change) as entry:
             if (last := self._runs.get(group)) is not None and last.running:
                 raise OrderlaneError(f"the dead letters of {group!r} are being redriven by now")
             run = self._runs[group] = RedriveRun(
-                self._context, group, queues, by=by, rate=rate, skip=skips, counts=self.counts
+                *(self._context, group, queues),
+                by=by,
+                audit=entry.id,
+                rate=rate,
+                skip=skips,
+                counts=self.counts,
             )
             await run.begun()
             if run.redrive.state is RedriveState.FAILED:

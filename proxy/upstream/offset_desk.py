@@ -217,7 +217,8 @@ class _Reset:
             after={"base": self._to},
         )
         async with self._context.audit.change(change) as entry:
-            yield self._to, {"by": wish.by, "reason": wish.reason, "audit": entry.id}
+            why: dict[str, object] = {"by": wish.by, "reason": wish.reason, "audit": entry.id}
+            yield self._to, why if wish.expect is None else {**why, "expect": wish.expect}
 
 
 def _topic(lane: GroupLane, topic: str) -> Topic:

@@ -289,6 +289,7 @@ class OwnedQueue:
         Raises WrongState, Unavailable if that could not be stored.
         """
         pipeline = self.for_reset()
+        why = {"from": pipeline.committable, "to": offset, **why}  # before anything goes on
         self.state = QueueState.HANDING_OVER
         pipeline.drain()
         moving = spawn(self._move(pipeline, offset, why), name=f"reset {self.queue} by a person")
@@ -298,7 +299,7 @@ class OwnedQueue:
             raise NotStored(self.queue)
 
     async def _move(self, pipeline: ParkingPipeline, offset: int, why: dict[str, object]) -> bool:
-        before, moved = pipeline.committable, moved_to(pipeline, offset)
+        moved = moved_to(pipeline, offset)
         await self._end("reset")
         self._pipeline = self.parking = None  # nothing more is written of what it held
         await self._committer.at_rest(pipeline)
@@ -307,7 +308,7 @@ class OwnedQueue:
         while not stored and now_ns() < self._trusted_until_ns:
             stored = await store_reset(self._context, self._lane.name, self.queue, moved)
         if stored:
-            self._notes.period(pipeline, "reset", **{"from": before, "to": offset, **why})
+            self._notes.period(pipeline, "reset", **why)
         await self._give_back("reset")
         return stored
 

@@ -57,11 +57,12 @@ class RedriveRun:
         queues: Collection[QueueName],
         *,
         by: str,
+        audit: str,
         rate: float,
         skip: Collection[tuple[QueueName, int]],
         counts: Counter[tuple[str, str]],
     ) -> None:
-        """*counts*: messages sent back, by group and topic."""
+        """*audit*: the id of its record. *counts*: messages sent back, by group and topic."""
         lock = context.settings.lock
         self.group = group
         self.by = by
@@ -77,6 +78,7 @@ class RedriveRun:
         self._queues = sorted(queues)
         self._progress = progress_group(group)
         self._counts = counts
+        self._audit = audit
         self._noted = ""
         self._begun = asyncio.Event()
         self._stop = asyncio.Event()
@@ -105,7 +107,7 @@ class RedriveRun:
 
     async def _run(self) -> None:
         redrive = self.redrive
-        self._told("started")
+        self._told("started", audit=self._audit)
         try:
             while not isinstance(step := redrive.step(now_ns()), End):
                 await self._do_or_wait(step)
@@ -261,5 +263,6 @@ class RedriveRun:
             "reason": redrive.reason,
             **fields,
         }
-        self._context.history.write("dead_letter_redrive", group=self.group, **about)
+        place = {"group": self.group, "topic": self._progress}
+        self._context.history.write("dead_letter_redrive", **place, **about)
         self._log.warning("redrive of dead letters", **about)

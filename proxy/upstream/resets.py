@@ -22,6 +22,7 @@ from proxy.core.ownership_record import Clean, Snapshot, parts
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.errors import Unavailable, WrongState
 from proxy.group_lane import GroupLane
+from proxy.lane_history import keys_in_history
 from proxy.topic_rules import rules_of
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.period_start import Begun, PeriodStart
@@ -116,7 +117,9 @@ class FreeReset:
             start = PeriodStart(self._context, self._lane, self._queue, hold_until_ns=0)
             begun = await start.begin(rules_of(topic))
             owner, hold_ns = self._context.client.client_id, start.hold_until_ns
-            self._note(begun.epoch, "own+", owner=owner, hold_until_ns=hold_ns)
+            last = None if begun.last is None else begun.last.snapshot
+            keys = {} if last is None else keys_in_history(last)
+            self._note(begun.epoch, "own+", owner=owner, hold_until_ns=hold_ns, **keys)
             try:
                 place = place_of(begun)
                 async with move(place) as (offset, why):

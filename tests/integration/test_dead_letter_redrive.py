@@ -17,10 +17,13 @@ from proxy.cli import dead_letters as command_line
 from proxy.cli.connect import ask_proxy
 from proxy.cli.output import OutputFormat
 from proxy.errors import OrderlaneError
+from proxy.history.check import HistoryChecker
+from proxy.history.reader import HistoryReader
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway
+from tests.support.history_parts import counted, judge_in_parts
 from tests.support.processes import Children
 from thin_client import Message, Reject
 
@@ -150,6 +153,19 @@ async def test_dead_letters_go_back_and_are_handled_as_new_messages(
     assert report.clean, report.violations
     states = [each["state"] for each in gateway.events("dead_letter_redrive")]
     assert states == ["started", "done"]
+    judge_without_its_record(gateway)
+
+
+def judge_without_its_record(gateway: Gateway) -> None:
+    """R5, judged whole and in parts: a redrive whose audit record was never stored."""
+    reader = HistoryReader(sorted(gateway.histories.glob("*.jsonl")))
+    events = [event for event in reader.events() if event["e"] != "audit"]
+    checker = HistoryChecker()
+    for event in events:
+        checker.on_event(event)
+    report = checker.report()
+    assert list(report.violations) == ["R5"]
+    assert counted(judge_in_parts(events)) == counted(report)
 
 
 @pytest.mark.feature("proxy: redrive of dead letters")

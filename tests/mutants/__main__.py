@@ -16,6 +16,7 @@ import structlog
 
 from tests.mutants.bugs import MUTANTS
 from tests.mutants.key_change_bugs import KEY_CHANGE_MUTANTS
+from tests.mutants.reset_bugs import RESET_MUTANTS
 from tests.mutants.scenarios import LIMITS, SCENARIOS, judge
 from tests.mutants.virtual import StandsStill
 from tests.mutants.world import Events
@@ -23,25 +24,8 @@ from tests.support.history_parts import counted, judge_in_parts
 
 INVARIANTS = (
     *("O1", "O2", "O3", "O3b", "O4", "O5", "W1", "W2", "W3", "C1", "C2", "C3"),
-    *(
-        "D1",
-        "D2",
-        "D3",
-        "D3b",
-        "D4",
-        "D5",
-        "R1",
-        "R2",
-        "R3",
-        "R4",
-        "R5",
-        "N1",
-        "N2",
-        "N3",
-        "N4",
-        "Q1",
-        "X1",
-    ),
+    *("D1", "D2", "D3", "D3b", "D4", "D5", "R1", "R2", "R3", "R4", "R5"),
+    *("N1", "N2", "N3", "N4", "Q1", "X1"),
 )
 #: In place of an invariant's id.
 _DIFFERENT = "(other verdict in parts)"
@@ -55,7 +39,7 @@ def _runs() -> Iterator[tuple[str, str, Callable[[], Events]]]:
     """Invariant (none: it must be clean), what is done, and the run."""
     for scenario in SCENARIOS:
         yield "", f"no bug: {scenario.name}", scenario.run
-    for mutant in (*MUTANTS, *KEY_CHANGE_MUTANTS):
+    for mutant in (*MUTANTS, *KEY_CHANGE_MUTANTS, *RESET_MUTANTS):
         yield mutant.invariant, mutant.what, mutant.run
 
 

@@ -5,9 +5,9 @@ No bug has a switch in the product; each is a few lines here that take the place
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -33,66 +33,18 @@ from proxy.upstream.committer import Committer
 from proxy.upstream.ownership_log import OwnershipLog
 from tests.mutants import action_bugs
 from tests.mutants.clients import Worker
+from tests.mutants.mutant import Mutant, all_of, method_of, property_of
 from tests.mutants.scenarios import (
-    Scenario,
     acted,
     acting,
     burst,
     cut_off,
-    everyday,
     handed_over,
     limited,
     parked,
     short,
     stuck,
 )
-from tests.mutants.world import Events
-
-Bug = Callable[[], AbstractContextManager[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """``bug`` must turn ``invariant`` red in a run of ``scenario``."""
-
-    invariant: str
-    what: str
-    bug: Bug
-    scenario: Scenario = everyday
-
-    def run(self) -> Events:
-        """The history of a run with the bug."""
-        with self.bug():
-            return self.scenario.run()
-
-
-def _method(owner: Any, name: str, method: Callable[..., Any]) -> Bug:
-    """*method* takes the place of a method or function, which it gets as its first argument."""
-    original = getattr(owner, name)
-
-    def replacement(*arguments: Any, **named: Any) -> Any:
-        return method(original, *arguments, **named)
-
-    return lambda: patch.object(owner, name, replacement)
-
-
-def _property(owner: type, name: str, value: Callable[[Any, Any], Any]) -> Bug:
-    """*value* takes the place of a property; it gets the object and what the property says."""
-    getter = getattr(owner, name).fget
-    return lambda: patch.object(owner, name, property(lambda self: value(self, getter(self))))
-
-
-def _all(*bugs: Bug) -> Bug:
-    """All of *bugs* at once."""
-
-    def bug() -> AbstractContextManager[Any]:
-        stack = ExitStack()
-        for each in bugs:
-            stack.enter_context(each())
-        return stack
-
-    return bug
-
 
 # ---- order, leases, verdicts --------------------------------------------------------------------
 
@@ -314,84 +266,84 @@ async def _off_the_record(*_: Any) -> AsyncIterator[Entry]:
 
 MUTANTS = (
     Mutant("O1", "a job overtakes one of its key in the chain",
-           _method(JobChains, "submit", _newest_first)),
+           method_of(JobChains, "submit", _newest_first)),
     Mutant("O2", "the next of a key is pushed before the one before has finished",
-           _method(JobChains, "poll", _successor_at_once)),
+           method_of(JobChains, "poll", _successor_at_once)),
     Mutant("O3", "an extended lease is offered to others",
-           _all(_method(PullBuffer, "extend", _offered_while_leased),
-                _method(PullBuffer, "_end", _no_end))),
+           all_of(method_of(PullBuffer, "extend", _offered_while_leased),
+                  method_of(PullBuffer, "_end", _no_end))),
     Mutant("O3b", "a client acks what it has not handled yet",
-           _method(Worker, "handle", _acks_first), short),
+           method_of(Worker, "handle", _acks_first), short),
     Mutant("O4", "a new owner repeats all, the second of each key first",
-           _all(_method(OwnershipLog, "last", _knows_nothing),
-                _method(QueuePipeline, "on_messages", _read_by_a_later_owner),
-                _method(JobChains, "submit", _second_first))),
+           all_of(method_of(OwnershipLog, "last", _knows_nothing),
+                  method_of(QueuePipeline, "on_messages", _read_by_a_later_owner),
+                  method_of(JobChains, "submit", _second_first))),
     Mutant("W1", "the epoch is always 1",
-           _method(QueuePipeline, "__init__", _always_epoch_1)),
+           method_of(QueuePipeline, "__init__", _always_epoch_1)),
     Mutant("W2", "trust never lapses",
-           _method(QueuePipeline, "may_hand_out", _trusts_for_ever), cut_off),
+           method_of(QueuePipeline, "may_hand_out", _trusts_for_ever), cut_off),
     Mutant("W3", "an ack of an expired lease counts",
-           _all(_method(PullBuffer, "live", _expired_is_alive),
-                _method(PullBuffer, "expired", _remembered),
-                _method(PullBuffer, "_end", _no_end))),
+           all_of(method_of(PullBuffer, "live", _expired_is_alive),
+                  method_of(PullBuffer, "expired", _remembered),
+                  method_of(PullBuffer, "_end", _no_end))),
     Mutant("C1", "now and then less is committed than before",
-           _all(_method(Committer, "commit", _now_and_then_stale),
-                _property(QueuePipeline, "committable", _stale))),
+           all_of(method_of(Committer, "commit", _now_and_then_stale),
+                  property_of(QueuePipeline, "committable", _stale))),
     Mutant("C2", "the highest offset read is committed",
-           _property(QueuePipeline, "committable", lambda self, offset: self.position)),
+           property_of(QueuePipeline, "committable", lambda self, offset: self.position)),
     Mutant("C3", "commits come at a hand-over alone",
-           _method(Committer, "commit", _no_commit)),
+           method_of(Committer, "commit", _no_commit)),
     Mutant("D1", "some messages are passed over",
-           _method(QueuePipeline, "on_messages", _loses_some)),
+           method_of(QueuePipeline, "on_messages", _loses_some)),
     Mutant("D2", "an expired lease counts as an ack",
-           _method(QueuePipeline, "on_time", _expiry_finishes)),
+           method_of(QueuePipeline, "on_time", _expiry_finishes)),
     Mutant("D2", "a transform that fails drops its message",
-           _method(Actions, "run", action_bugs.error_is_a_no), acting),
+           method_of(Actions, "run", action_bugs.error_is_a_no), acting),
     Mutant("D2", "an action that fails is a success, as in DDMQ",
-           _method(HandingOut, "_ended_by_action", action_bugs.error_is_a_success), acting),
+           method_of(HandingOut, "_ended_by_action", action_bugs.error_is_a_success), acting),
     Mutant("D2", "what an action failed on is handed out as it is",
-           _method(HandingOut, "_act", action_bugs.as_it_is_the_second_time), acting),
+           method_of(HandingOut, "_act", action_bugs.as_it_is_the_second_time), acting),
     Mutant("D3", "a dead letter is told as acked as well",
-           _method(QueuePipeline, "dead_lettered", _told_twice)),
+           method_of(QueuePipeline, "dead_lettered", _told_twice)),
     Mutant("D3b", "an expired hand-out does not count",
-           _method(PullBuffer, "expired", _expiry_is_free)),
+           method_of(PullBuffer, "expired", _expiry_is_free)),
     Mutant("D3b", "a hand-out on which an action fails does not count",
-           _method(Unreported, "ended", action_bugs.error_is_free), acting),
+           method_of(Unreported, "ended", action_bugs.error_is_free), acting),
     Mutant("D4", "a new owner passes over the ownership records",
-           _method(OwnershipLog, "last", _knows_nothing)),
+           method_of(OwnershipLog, "last", _knows_nothing)),
     Mutant("D5", "a hand-over neither commits nor records",
-           _all(_method(owned_queue, "write_end", _nothing),
-                _method(Committer, "commit", _no_commit_at_the_end)), handed_over),
+           all_of(method_of(owned_queue, "write_end", _nothing),
+                  method_of(Committer, "commit", _no_commit_at_the_end)), handed_over),
     Mutant("R1", "retries come at once",
-           _method(RetryPolicy, "delay_ns", lambda *_: 0)),
+           method_of(RetryPolicy, "delay_ns", lambda *_: 0)),
     Mutant("R2", "extensions are answered and forgotten",
-           _method(PullBuffer, "extend", lambda *_: None)),
+           method_of(PullBuffer, "extend", lambda *_: None)),
     Mutant("R3", "what stands behind a parked message is handed out",
-           _all(_method(JobChains, "hold", _held_in_name),
-                _method(ParkingPipeline, "_next_job", _whatever_is_ready)), parked),
+           all_of(method_of(JobChains, "hold", _held_in_name),
+                  method_of(ParkingPipeline, "_next_job", _whatever_is_ready)), parked),
     Mutant("R3", "a redrive begins at the tail",
-           _method(QueueJobs, "refilled", _last_first), parked),
+           method_of(QueueJobs, "refilled", _last_first), parked),
     Mutant("R4", "what is ready of a paused key is handed out",
-           _method(QueuePipeline, "lease", _knows_no_pause), acted),
+           method_of(QueuePipeline, "lease", _knows_no_pause), acted),
     Mutant("R4", "no record says what is paused",
-           _property(QueuePipeline, "recorded_pauses", lambda *_: {}), acted),
+           property_of(QueuePipeline, "recorded_pauses", lambda *_: {}), acted),
     Mutant("R5", "what is done is put on no record",
-           _method(Audit, "change", _off_the_record), acted),
+           method_of(Audit, "change", _off_the_record), acted),
     Mutant("N1", "nothing is read while a lease is alive",
-           _method(QueuePipeline, "room", _no_room_beside_a_lease), stuck),
+           method_of(QueuePipeline, "room", _no_room_beside_a_lease), stuck),
     Mutant("N1", "keys are hashed to 8 bits: to their length",
-           _method(QueuePipeline, "_job", _hashed)),
+           method_of(QueuePipeline, "_job", _hashed)),
     Mutant("N2", "reading never pauses",
-           _method(FlowWindow, "room", lambda *_, **__: 256), burst),
+           method_of(FlowWindow, "room", lambda *_, **__: 256), burst),
     Mutant("N3", "an expired job is not offered again",
-           _method(PullBuffer, "offer", _never_again), short),
+           method_of(PullBuffer, "offer", _never_again), short),
     Mutant("N4", "the reactivation push is forgotten",
-           _method(JobChains, "finish", _no_push), short),
+           method_of(JobChains, "finish", _no_push), short),
     Mutant("Q1", "each owner hands out the whole of a limit",
-           _method(QueueCensus, "total", lambda original, *asked: min(1, original(*asked))),
+           method_of(QueueCensus, "total", lambda original, *asked: min(1, original(*asked))),
            limited),
     Mutant("Q1", "whoever gains a queue begins with a full bucket",
-           _method(RateGate, "add", _filled_up), limited),
+           method_of(RateGate, "add", _filled_up), limited),
     Mutant("X1", "a repeated pull is answered afresh",
-           _method(Replays, "find", lambda *_, **__: [])),
+           method_of(Replays, "find", lambda *_, **__: [])),
 )  # fmt: skip

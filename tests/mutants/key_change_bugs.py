@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.core.key_change import KeyChange
-from tests.mutants.bugs import Mutant, _method
+from tests.mutants.mutant import Mutant, method_of
 from tests.mutants.scenarios import rekeyed
 
 
@@ -16,7 +16,7 @@ def _counts_below(original: Any, change: KeyChange, message: Any) -> None:
 
 KEY_CHANGE_MUTANTS = (
     Mutant("O5", "what is newer waits for nothing older",
-           _method(KeyChange, "waits", lambda *_: False), rekeyed),
+           method_of(KeyChange, "waits", lambda *_: False), rekeyed),
     Mutant("O5", "the owner after a crash counts none of what is unfinished",
-           _method(KeyChange, "read", _counts_below), rekeyed),
+           method_of(KeyChange, "read", _counts_below), rekeyed),
 )  # fmt: skip

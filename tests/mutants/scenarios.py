@@ -255,6 +255,48 @@ async def _acted(world: World) -> None:
     await world.finished()
 
 
+async def _moved(world: World) -> None:
+    """The group skips what stands in a queue with a parked and a paused key, and goes back in the
+    other one; that is asked for too late first. Then the owner of both is cut off, and somebody
+    moves what nobody else owns yet.
+    """
+    staff = _Staff(world, fails={"poison"}, sloppy=False)
+    left = await world.start_proxy("left")
+    staff.hire(left, 3)
+    here = world.queue_of("poison")
+    (there,) = set(world.broker.queues) - {here}
+    paused = next(key for key in KEYS if world.queue_of(key) == here)
+    world.send("poison", "poison")
+    await _load(world, messages=60)
+    await _until(lambda: left.parked() == 2)
+    await left.act("pause", paused)
+    await _load(world, messages=40)
+    await left.move(here, to=await left.base(here) + 5, expect=await left.base(here))
+    seen = await left.base(there)
+    await _load(world, messages=20)
+    await left.move(there, to=seen // 2, expect=seen)
+    await _load(world, messages=20)
+    await left.move(there, to=seen // 2, expect=await left.base(there))
+    await _load(world, messages=40)
+    right = await world.start_proxy("right")
+    world.nemesis.write("nemesis", what="cut", target="left", phase="begin")
+    left.cut(off=True)
+    right.client.stays_alone()
+    for _ in range(100):
+        world.send("poison", *KEYS)
+        if await right.move(there, to=seen // 2, expect=await right.base(there)):
+            break
+        await asyncio.sleep(0.3)
+    left.cut(off=False)
+    world.nemesis.write("nemesis", what="cut", target="left", phase="end")
+    await _load(world, messages=40)
+    left.kill()
+    staff.hire(right, 3)
+    await _load(world, messages=40)
+    await _try_to(right, "resume", paused)
+    await world.finished()
+
+
 async def _try_to(proxy: RunningProxy, verb: str, key: str, **more: Any) -> None:
     """Until it can be; a bug may keep it from ever being."""
     for _ in range(300):
@@ -287,6 +329,8 @@ parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 
 """A key fails and is parked, goes to another proxy, and is redriven there once it is mended."""
 acted = Scenario("acted", _acted, {"on_exhausted": "block", "retry_intervals_ms": (2000,)})
 """An operator pauses, resumes, retries and skips."""
+moved = Scenario("moved", _moved, {"on_exhausted": "park", "max_deliveries": 2})
+"""An operator moves the group in its queues."""
 rekeyed = Scenario("rekeyed", _rekeyed)
 """Another order key, and back again."""
 limited = Scenario("limited", _limited, {"max_rate": 6})
@@ -315,5 +359,6 @@ SCENARIOS = (
     limited,
     acting,
     acted,
+    moved,
     rekeyed,
 )

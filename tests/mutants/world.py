@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from broker_core import clock
-from broker_core.names import Group
+from broker_core.names import Group, QueueName
 from broker_core.remoting.key_hash import java_hash
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.app import Proxy
@@ -22,6 +22,8 @@ from proxy.core.order_key import key_text
 from proxy.errors import OrderlaneError
 from proxy.settings import Settings
 from proxy.upstream.key_desk import KeyDesk, KeyWish
+from proxy.upstream.offset_desk import OffsetDesk, ResetWish
+from proxy.upstream.owner_book import OwnerBook
 from proxy.upstream.parking import Parking
 from tests.mutants.brokers import Broker, Client, Member
 from thrift_idl import consumer_service
@@ -150,6 +152,27 @@ class RunningProxy:
             return False
         return True
 
+    async def base(self, queue: QueueName) -> int:
+        """Where the group stands in *queue*."""
+        rows = (await self._offsets().show(GROUP, queue.topic))["queues"]
+        return next(int(row["base"]) for row in rows if row["queue"] == queue.qid)
+
+    async def move(self, queue: QueueName, *, to: int, expect: int) -> bool:
+        """An operator has the group go on at *to* if it stands at *expect*; False if that cannot
+        be now.
+        """
+        wish = ResetWish("operator", "so", to_offset=to, expect=expect)
+        try:
+            await self._offsets().reset(GROUP, queue.topic, queue.qid, wish)
+        except OrderlaneError:
+            return False
+        return True
+
+    def _offsets(self) -> OffsetDesk:
+        proxy = self._proxy
+        book = OwnerBook(self.client, proxy._context.log)
+        return OffsetDesk(proxy._context, proxy.lanes, proxy._ownerships, book)
+
     def _parkings(self) -> list[Parking]:
         return list(self._proxy._parkings())
 
@@ -200,10 +223,14 @@ class World:
         await proxy.start()
         return proxy
 
+    def queue_of(self, key: str) -> QueueName:
+        """Where messages of *key* go."""
+        return self.broker.queues[abs(java_hash(key)) % len(self.broker.queues)]
+
     def send(self, *keys: str) -> None:
         """One message of each key."""
         for key in keys:
-            queue = self.broker.queues[abs(java_hash(key)) % len(self.broker.queues)]
+            queue = self.queue_of(key)
             stored = self.broker.append(queue, key)
             about = {"msg": stored.message_id, "topic": queue.topic, "key": key}
             self.sender.write("send", **about)

@@ -12,14 +12,14 @@ def story_of(messages: int) -> Story:
     return story.own(1)
 
 
-def moved(story: Story, to: int, *, audit: str = "a") -> Story:
+def moved(story: Story, to: int, *, audit: str = "a", **fields: object) -> Story:
     """The period ends, the group goes on at *to*."""
     place = {**LANE, "epoch": story.epoch}
     story.add("own-", **place, reason="reset")
     why = {"by": "ann", "reason": "why", "before": {"base": 0}, "after": {"base": to}}
     if audit:
         story.add("audit", id=audit, phase="begin", verb="offsets reset", group="billing", **why)
-    story.add("reset", **place, **{"from": 0, "to": to, "audit": audit})
+    story.add("reset", **place, **{"from": 0, "to": to, "audit": audit, **fields})
     story._attempts.clear()
     return story.own(story.epoch + 1)
 
@@ -67,3 +67,10 @@ def test_o1_order_holds_behind_the_place() -> None:
 def test_r5_a_reset_that_is_not_on_record() -> None:
     story = moved(story_of(3).through(0, 1, 2).commit(3), 1, audit="")
     assert story.through(1, 2).commit(3).found() == {"R5"}
+
+
+def test_r5_a_reset_finds_the_group_where_it_expects_it() -> None:
+    right = moved(story_of(3).through(0, 1, 2).commit(3), 1, **{"from": 3, "expect": 3})
+    assert right.through(1, 2).commit(3).found() == set()
+    wrong = moved(story_of(3).through(0, 1, 2).commit(3), 1, **{"from": 3, "expect": 2})
+    assert wrong.through(1, 2).commit(3).found() == {"R5"}

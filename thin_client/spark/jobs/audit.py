@@ -262,7 +262,7 @@ def _client_rows(history: History) -> DataFrame | None:
     seen = given.join(slots, [*lane, "slot"])
     leases = seen.select(*lane, "epoch", "lease", "client").distinct()
     offsets = seen.select(*lane, "offset", "client").distinct()
-    ends = events.where("e in ('ack_ok', 'expire', 'unsent')")
+    ends = events.where("e in ('ack_ok', 'expire', 'revoke', 'unsent')")
     parts = [
         seen,
         events.where("e = 'replay'").withColumn("client", sf.col("consumer")),

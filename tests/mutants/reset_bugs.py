@@ -1,0 +1,57 @@
+"""Bugs in resets of offsets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from broker_core.clock import now_ns
+from broker_core.names import Group, QueueName
+from proxy.core.ownership_record import Snapshot
+from proxy.upstream import owned_queue, resets
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.offset_desk import _Reset
+from proxy.upstream.resets import FreeReset, Place
+from tests.mutants.mutant import Mutant, all_of, method_of
+from tests.mutants.scenarios import moved
+
+
+def _wherever(original: Any, reset: _Reset, place: Place) -> Any:
+    """The place that is expected is not compared."""
+    wish = reset._wish
+    reset._wish = replace(wish, expect=None)
+    try:
+        return original(reset, place)
+    finally:
+        reset._wish = wish
+
+
+async def _offset_alone(
+    _original: Any, context: UpstreamContext, group: Group, queue: QueueName, to: Snapshot
+) -> bool:
+    await context.client.commit_offset(group, queue, to.base, epoch=to.epoch)
+    return True
+
+
+@asynccontextmanager
+async def _without_lock(_original: Any, _reset: FreeReset) -> AsyncIterator[int]:
+    yield now_ns() + 5_000_000_000
+
+
+RESET_MUTANTS = (
+    Mutant("R5", "a reset asks not where the group stands",
+           method_of(_Reset, "plan", _wherever), moved),
+    Mutant("R4", "a reset forgets what is paused",
+           method_of(owned_queue, "moved_to",
+                     lambda original, *asked: replace(original(*asked), paused={})), moved),
+    Mutant("R3", "a reset forgets what is parked",
+           method_of(owned_queue, "moved_to",
+                     lambda original, *asked: replace(original(*asked), parked={})), moved),
+    Mutant("D1", "a reset commits its offset, and leaves no record of it",
+           all_of(method_of(owned_queue, "store_reset", _offset_alone),
+                  method_of(resets, "store_reset", _offset_alone)), moved),
+    Mutant("W2", "a queue is moved by whoever finds no owner, without its lock",
+           method_of(FreeReset, "_locked", _without_lock), moved),
+)  # fmt: skip
