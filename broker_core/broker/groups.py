@@ -9,33 +9,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from broker_core.names import Group, Topic
-from broker_core.remoting.bodies import MEMBER_EXPIRY_MS, ConsumerData, Subscription
+from broker_core.remoting.bodies import (
+    CLUSTERING,
+    FROM_FIRST,
+    MEMBER_EXPIRY_MS,
+    PASSIVELY,
+    ConsumerData,
+    Subscription,
+)
 
 EXPIRY_NS = MEMBER_EXPIRY_MS * 1_000_000
 
 C = TypeVar("C")
 
 
+class Program(NamedTuple):
+    """What runs a client: its language and RocketMQ's number of its version, as it says."""
+
+    language: str = "OTHER"
+    version: int = 0
+
+
+UNKNOWN_PROGRAM = Program()
+
+
 @dataclass(slots=True)
-class _Member(Generic[C]):
+class Member(Generic[C]):
+    """A client of a group: where it can be told something, until when it counts."""
+
     connection: C
     ends_ns: int
+    program: Program = UNKNOWN_PROGRAM
 
 
 @dataclass(slots=True)
-class _Group(Generic[C]):
-    members: dict[str, _Member[C]] = field(default_factory=dict)  # by client id
+class Consumers(Generic[C]):
+    """A group as its members' heartbeats describe it; of what they say differently, the last."""
+
+    members: dict[str, Member[C]] = field(default_factory=dict)  # by client id
     subscriptions: dict[Topic, Subscription] = field(default_factory=dict)
+    consume_type: str = PASSIVELY
+    message_model: str = CLUSTERING
+    consume_from_where: str = FROM_FIRST
 
 
 class Groups(Generic[C]):
     """All groups with members. What returns groups, returns those whose members must be told."""
 
     def __init__(self) -> None:
-        self._groups: dict[Group, _Group[C]] = {}
+        self._groups: dict[Group, Consumers[C]] = {}
 
     def heartbeat(
         self,
@@ -45,15 +70,19 @@ class Groups(Generic[C]):
         *,
         now_ns: int,
         expiry_ns: int = EXPIRY_NS,
+        program: Program = UNKNOWN_PROGRAM,
     ) -> set[Group]:
         """Keep *client_id* a member of these groups, for *expiry_ns* if nothing is heard of it."""
         changed = set()
         for data in consumers:
-            group = self._groups.setdefault(data.group, _Group())
+            group = self._groups.setdefault(data.group, Consumers())
             member = group.members.get(client_id)
             if member is None or member.connection != connection:
                 changed.add(data.group)
-            group.members[client_id] = _Member(connection, now_ns + expiry_ns)
+            group.members[client_id] = Member(connection, now_ns + expiry_ns, program)
+            group.consume_type = data.consume_type
+            group.message_model = data.message_model
+            group.consume_from_where = data.consume_from_where
             if _subscribe(group.subscriptions, data.subscriptions):
                 changed.add(data.group)
         return changed
@@ -76,6 +105,14 @@ class Groups(Generic[C]):
             for member in group.members.values():
                 member.ends_ns += time_ns
 
+    def find(self, group: Group) -> Consumers[C] | None:
+        """The group, None if it has no member."""
+        return self._groups.get(group)
+
+    def subscribers(self, topic: Topic) -> list[Group]:
+        """The groups whose members subscribe *topic*."""
+        return [name for name, group in self._groups.items() if topic in group.subscriptions]
+
     def members(self, group: Group) -> list[str]:
         """Client ids, sorted; empty for an unknown group."""
         known = self._groups.get(group)
@@ -91,7 +128,7 @@ class Groups(Generic[C]):
         known = self._groups.get(group)
         return known.subscriptions.get(topic) if known else None
 
-    def _remove(self, ends: Callable[[Group, str, _Member[C]], bool]) -> set[Group]:
+    def _remove(self, ends: Callable[[Group, str, Member[C]], bool]) -> set[Group]:
         changed = set()
         for name, group in list(self._groups.items()):
             gone = [one for one, member in group.members.items() if ends(name, one, member)]

@@ -21,6 +21,7 @@ from broker_core.broker.processors.locks import LockProcessor
 from broker_core.broker.processors.offsets import OffsetProcessor
 from broker_core.broker.processors.pulling import PullProcessor
 from broker_core.broker.processors.sending import SendProcessor
+from broker_core.broker.producers import Producers
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.registration import Registration
 from broker_core.broker.settings import BrokerSettings
@@ -61,6 +62,7 @@ class Broker:
         self.address = settings.listen  # what clients connect to, once started
         self._settings = settings
         self._groups: Groups[RemotingChannel] = Groups()
+        self._producers: Producers[RemotingChannel] = Producers()
         self._long_polls = LongPolls()
         self._housekeeping: list[asyncio.Task[None]] = []
 
@@ -83,7 +85,10 @@ class Broker:
                 self._topics, self._store.table("topics"), announce=self._announce
             )
             self._clients = ClientProcessor(
-                self._groups, group_directory=self._group_directory, directory=self._directory
+                self._groups,
+                producers=self._producers,
+                group_directory=self._group_directory,
+                directory=self._directory,
             )
             self._store.start(self._long_polls.arrived)
             self._server = RemotingServer(

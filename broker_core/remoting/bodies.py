@@ -151,12 +151,9 @@ class Heartbeat:
     def from_json(cls, data: bytes | memoryview) -> Heartbeat:
         """Read the body; raises InvalidCommand."""
         fields = JsonObject.parse(data, "heartbeat", max_bytes=MAX_HEARTBEAT_BYTES)
-        groups = fields.objects("consumerDataSet")
-        if len(groups) > MAX_HEARTBEAT_GROUPS:
-            raise InvalidCommand(
-                f"heartbeat.consumerDataSet has {len(groups)} groups: at most"
-                f" {MAX_HEARTBEAT_GROUPS} are taken"
-            )
+        groups, producers = (
+            _at_most_groups(fields, name) for name in ("consumerDataSet", "producerDataSet")
+        )
         expiry_ms = fields.integer("heartbeatTimeoutMillis", MEMBER_EXPIRY_MS)
         if not 1 <= expiry_ms <= MEMBER_EXPIRY_MS:
             raise InvalidCommand(
@@ -166,9 +163,7 @@ class Heartbeat:
             client_id=_client_id_of(fields, "clientID"),
             expiry_ms=expiry_ms,
             consumers=tuple(ConsumerData.from_fields(item) for item in groups),
-            producers=tuple(
-                Group(item.text("groupName")) for item in fields.objects("producerDataSet")
-            ),
+            producers=tuple(Group(item.text("groupName")) for item in producers),
         )
 
 
@@ -248,6 +243,15 @@ def _queue_fields(queues: Iterable[QueueName]) -> list[dict[str, Any]]:
         {"topic": topic, "brokerName": broker, "queueId": queue_id}
         for topic, broker, queue_id in sorted(queues)
     ]
+
+
+def _at_most_groups(heartbeat: JsonObject, name: str) -> list[JsonObject]:
+    groups = heartbeat.objects(name)
+    if len(groups) > MAX_HEARTBEAT_GROUPS:
+        raise InvalidCommand(
+            f"heartbeat.{name} has {len(groups)} groups: at most {MAX_HEARTBEAT_GROUPS} are taken"
+        )
+    return groups
 
 
 def _group_of(fields: JsonObject, name: str) -> Group:

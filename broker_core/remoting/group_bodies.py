@@ -77,7 +77,7 @@ class GroupConfig:
             checked = Group(check_name("group", name))
         except ValueError as error:
             raise InvalidCommand(str(error)) from error
-        kept = {name: fields.any(name) for name in _KEPT_FIELDS}
+        kept = {name: fields.all().get(name) for name in _KEPT_FIELDS}
         return cls(
             group=checked,
             consume_enable=fields.boolean("consumeEnable", True),

@@ -123,9 +123,9 @@ class JsonObject:
             raise InvalidCommand(f"{self._what}.{name} is {value}: expected 0 to 2147483647")
         return value
 
-    def any(self, name: str) -> Any:
-        """Return the value as it is, None if absent."""
-        return self._fields.get(name)
+    def all(self) -> Mapping[str, Any]:
+        """Return all fields as they are."""
+        return self._fields
 
     def object(self, name: str) -> JsonObject:
         """Return an object."""

@@ -18,6 +18,7 @@ from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.processors import clients
 from broker_core.broker.processors.pulling import PullProcessor
+from broker_core.broker.producers import Producers
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_directory import TopicDirectory
@@ -289,7 +290,9 @@ def test_members_outlive_a_broker_that_stood_still(
     directory: Any = None  # nobody subscribes here
     table = JsonTable(tmp_path / "subscriptionGroup.json")
     configs = GroupDirectory(GroupConfigs(), table, auto_create=True)
-    processor = clients.ClientProcessor(groups, group_directory=configs, directory=directory)
+    processor = clients.ClientProcessor(
+        groups, producers=Producers(), group_directory=configs, directory=directory
+    )
     consumer = ConsumerData(group=Group("billing"), subscriptions=())
     groups.heartbeat("one", "c", [consumer], now_ns=0, expiry_ns=10 * second)
     processor.expire()

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from broker_core.broker.group_directory import GroupDirectory
-from broker_core.broker.groups import Groups
+from broker_core.broker.groups import Groups, Program
+from broker_core.broker.producers import Producers
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost
@@ -29,10 +30,12 @@ class ClientProcessor:
         self,
         groups: Groups[RemotingChannel],
         *,
+        producers: Producers[RemotingChannel],
         group_directory: GroupDirectory,
         directory: TopicDirectory,
     ) -> None:
         self._groups = groups
+        self._producers = producers
         self._group_directory = group_directory
         self._directory = directory
         self._warnings = RareWarnings("broker")
@@ -48,6 +51,7 @@ class ClientProcessor:
 
     def connection_closed(self, channel: RemotingChannel) -> None:
         """Its clients are no members any more."""
+        self._producers.connection_closed(channel)
         self._tell(self._groups.connection_closed(channel))
 
     def expire(self) -> None:
@@ -59,18 +63,26 @@ class ClientProcessor:
         self._expired_ns = now
         if now - last_ns > _STOOD_STILL_NS:
             self._groups.excuse(now - last_ns)
+            self._producers.excuse(now - last_ns)
+        self._producers.expire(now)
         self._tell(self._groups.expire(now))
 
     async def _heartbeat(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         heartbeat = Heartbeat.from_json(request.body)
         consumers = [each for each in heartbeat.consumers if self._is_known(each.group)]
+        client_id, now, expiry_ns = heartbeat.client_id, now_ns(), heartbeat.expiry_ms * 1_000_000
+        program = Program(request.language, request.version)
+        self._producers.heartbeat(
+            client_id,
+            channel,
+            heartbeat.producers,
+            now_ns=now,
+            expiry_ns=expiry_ns,
+            program=program,
+        )
         self._tell(
             self._groups.heartbeat(
-                heartbeat.client_id,
-                channel,
-                consumers,
-                now_ns=now_ns(),
-                expiry_ns=heartbeat.expiry_ms * 1_000_000,
+                client_id, channel, consumers, now_ns=now, expiry_ns=expiry_ns, program=program
             )
         )
         for consumer in consumers:
@@ -79,6 +91,8 @@ class ClientProcessor:
 
     def _unregister(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = UnregisterClientHeader.from_ext(request.ext)
+        if header.producer_group:
+            self._producers.unregister(header.client_id, Group(header.producer_group))
         if header.consumer_group:
             self._tell(self._groups.unregister(header.client_id, Group(header.consumer_group)))
         return request.response()
