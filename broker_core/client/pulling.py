@@ -7,11 +7,14 @@ from broker_core.client.results import PulledRecords, PullResult, PullStatus
 from broker_core.names import Group, QueueName
 from broker_core.remoting import headers
 from broker_core.remoting.codes import RequestCode
-from broker_core.remoting.message import decode_messages
+from broker_core.remoting.compression import SYS_COMPRESSED
+from broker_core.remoting.message import StoredMessage, decode_message
 
 _STATUSES = frozenset(PullStatus)
 # Apache RocketMQ looks at held pulls every 5 s only, so their answers may come that much late.
 _ANSWER_S = 10.0
+#: What compressed bodies of one answer may take: a mebibyte of them can say many gigabytes.
+_INFLATED_BYTES = 64 * 1024 * 1024
 
 
 async def pull(
@@ -60,11 +63,26 @@ async def pull(
 
 
 def decoded(pulled: PulledRecords) -> PullResult:
-    """The messages of *pulled*. Raises RemoteProtocolError if its records are none."""
+    """The messages of *pulled*. Raises RemoteProtocolError if its records are none.
+
+    Where compressed bodies take too much, these are the first of them, and the next pull, at
+    ``next_offset``, gives the others.
+    """
+    messages: list[StoredMessage] = []
+    next_offset, inflated, position = pulled.next_offset, 0, 0
+    while position < len(pulled.records):
+        if inflated >= _INFLATED_BYTES:
+            next_offset = messages[-1].queue_offset + 1
+            break
+        message = decode_message(pulled.records, position)
+        if message.sys_flag & SYS_COMPRESSED:
+            inflated += len(message.body)
+        messages.append(message)
+        position += message.size
     return PullResult(
         status=pulled.status,
-        messages=decode_messages(pulled.records),
-        next_offset=pulled.next_offset,
+        messages=messages,
+        next_offset=next_offset,
         min_offset=pulled.min_offset,
         max_offset=pulled.max_offset,
     )

@@ -9,12 +9,14 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from broker_core.errors import LocalProtocolError, RemoteProtocolError
 from broker_core.names import MAX_NAME_CHARS, Topic
+from broker_core.remoting.compression import SYS_COMPRESSED, NotInflated, inflate
 
 #: First marks of a stored message; V2 has a topic length of two bytes (5.1 and later).
 MAGIC_V1 = 0xDAA320A7
@@ -28,8 +30,6 @@ _QUEUE_OFFSET_AT = 20
 #: Where the commit log writes the message's own place in it.
 PHYSICAL_OFFSET_AT = 28
 MAX_PROPERTIES_BYTES = 32767
-#: A compressed body that would grow beyond this stays compressed (see StoredMessage.body).
-MAX_INFLATED_BYTES = 64 * 1024 * 1024
 
 KEYS = "KEYS"
 TAGS = "TAGS"
@@ -42,12 +42,9 @@ RESERVED_PROPERTIES = frozenset(
     " TRACE_ON UNIQ_KEY MAX_RECONSUME_TIMES CONSUME_START_TIME CLUSTER".split()
 )
 
-SYS_COMPRESSED = 0x1
 SYS_TRANSACTION = 0xC
 _SYS_BORN_V6 = 0x10
 _SYS_STORE_V6 = 0x20
-SYS_COMPRESSION_TYPE = 0x700
-_ZLIB_TYPES = frozenset({0x000, 0x300})  # 0: clients before 4.9.4 name no type and mean zlib
 _CRC_MASK = 0x7FFFFFFF
 
 # TOTALSIZE MAGIC BODYCRC QUEUEID FLAG QUEUEOFFSET PHYSICALOFFSET SYSFLAG BORNTIMESTAMP BORNHOST
@@ -117,9 +114,9 @@ class Envelope:
 class StoredMessage:
     """One message as a broker stored it.
 
-    ``body`` is inflated if it was flagged as compressed by zlib. A body of another compression,
-    or one that zlib cannot read, is given as stored: ``body_is_compressed`` is then True, so
-    that one broken message does not hide its neighbours.
+    ``body`` is inflated if it was flagged as compressed. One that cannot be inflated
+    (``compression.py``) is given as stored: ``body_is_compressed`` is then True, so that one broken
+    message does not hide its neighbours. ``why_compressed`` has the reason.
     """
 
     topic: Topic
@@ -151,6 +148,16 @@ class StoredMessage:
     def key(self) -> str | None:
         """The property KEYS, which may hold several keys with blanks between; None without."""
         return self.properties.get(KEYS)
+
+    @property
+    def why_compressed(self) -> str:
+        """Why the body is still compressed, in half a sentence; empty if it is plain."""
+        if self.body_is_compressed:
+            try:
+                inflate(self.body, self.sys_flag)
+            except NotInflated as error:
+                return str(error)
+        return ""
 
     @property
     def tag(self) -> str | None:
@@ -286,21 +293,21 @@ def decode_messages(buffer: Bytes, *, check_crc: bool = False) -> list[StoredMes
 
 
 def decode_message(
-    data: bytes, position: int = 0, *, check_crc: bool = False, inflate: bool = True
+    data: bytes, position: int = 0, *, check_crc: bool = False, plain: bool = True
 ) -> StoredMessage:
     """The message at *position*; what follows it is not looked at. Raises as decode_messages.
 
-    Without *inflate* the body is given as stored.
+    Without *plain* a compressed body is given as stored.
     """
     try:
-        return _decode(data, position, check_crc, inflate)
+        return _decode(data, position, check_crc, plain)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(
             f"stored message at byte {position} is cut short or garbled: {error}"
         ) from error
 
 
-def _decode(data: bytes, position: int, check_crc: bool, inflate: bool) -> StoredMessage:
+def _decode(data: bytes, position: int, check_crc: bool, plain: bool) -> StoredMessage:
     head = _HEADS[data[position + _SYS_FLAG_LOW_BYTE_AT] & 0x30]
     (
         size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms,
@@ -328,26 +335,15 @@ def _decode(data: bytes, position: int, check_crc: bool, inflate: bool) -> Store
     if topic_bytes < 0 or properties_bytes < 0 or properties_at + properties_bytes != end:
         raise _broken(position, f"its parts do not add up to its size {size}")
     compressed = bool(sys_flag & SYS_COMPRESSED)
-    if compressed and inflate:
-        body, compressed = _inflate(body, sys_flag)
+    if compressed and plain:
+        with suppress(NotInflated):
+            body, compressed = inflate(body, sys_flag), False
     return StoredMessage(
         Topic(data[topic_at : topic_at + topic_bytes].decode()),
         queue_id, queue_offset, physical_offset, born_ms, store_ms, body, compressed,
         reconsume_times, flag, sys_flag, size, born_host, store_host,
         data[properties_at:end], prepared_offset,
     )  # fmt: skip
-
-
-def _inflate(body: bytes, sys_flag: int) -> tuple[bytes, bool]:
-    """The body and whether it is still compressed."""
-    if sys_flag & SYS_COMPRESSION_TYPE not in _ZLIB_TYPES:
-        return body, True
-    inflater = zlib.decompressobj()
-    try:
-        plain = inflater.decompress(body, MAX_INFLATED_BYTES)
-    except zlib.error:
-        return body, True
-    return (plain, False) if inflater.eof else (body, True)
 
 
 def _broken(position: int, why: str) -> RemoteProtocolError:

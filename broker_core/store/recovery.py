@@ -223,7 +223,7 @@ class _Scan:
                 chunk_at = position
                 chunk = self._log.read_segment(segment, position, max(size, _CHUNK_BYTES))
             try:
-                message = decode_message(chunk, position - chunk_at, check_crc=True, inflate=False)
+                message = decode_message(chunk, position - chunk_at, check_crc=True, plain=False)
             except RemoteProtocolError:
                 self.reason = "the message is cut short, or its body does not match its check sum"
                 return

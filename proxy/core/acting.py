@@ -3,7 +3,7 @@
 Only what is about to be handed out is looked at, so chains, spilling, retries and take-overs are
 what they are without actions. A job that is filtered finishes, and the next of its key has its
 turn. One on which an action fails has used up a hand-out: it is retried, and given up, as if a
-client had failed on it.
+client had failed on it. So has one whose body is compressed and cannot be inflated.
 
 How much one pull has looked at is bounded (``work``): where a filter drops most of a long backlog,
 the pull ends with what it has, and the lane looks again a moment later.

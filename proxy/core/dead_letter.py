@@ -11,17 +11,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from broker_core.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, QueueName, Topic, check_name
+from broker_core.remoting.compression import (
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_TYPE,
+    deflate,
+)
 from broker_core.remoting.key_hash import queue_index
 from broker_core.remoting.message import (
     KEYS,
-    SYS_COMPRESSED,
-    SYS_COMPRESSION_TYPE,
     TAGS,
     UNIQ_KEY,
     OutgoingMessage,
@@ -179,7 +181,7 @@ def queue_for(
 def body_as_sent(stored: StoredMessage) -> bytes:
     """Compressed if it came so: its plain bytes may be more than the broker takes."""
     if stored.sys_flag & SYS_COMPRESSED and not stored.body_is_compressed:
-        return zlib.compress(stored.body)
+        return deflate(stored.body, stored.sys_flag)
     return stored.body
 
 

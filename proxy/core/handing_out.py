@@ -121,11 +121,14 @@ class HandingOut:
         return None if effects is None else self._with_refills(effects)
 
     def _act(self, job: Job) -> Acted:
-        """What the actions of the topic make of *job*."""
-        if not self.rules.actions:
-            return PASSED
-        self.work.used += work_of(job)
-        return self.rules.actions.run(self._subject(job))
+        """What the actions of the topic make of *job*; a body that nobody can read has failed."""
+        acted: Acted = PASSED
+        if self.rules.actions:
+            self.work.used += work_of(job)
+            acted = self.rules.actions.run(self._subject(job))
+        if job.message is not None and job.message.body_is_compressed and acted == PASSED:
+            return Failed(f"the body {job.message.why_compressed}")
+        return acted
 
     def _subject(self, job: Job) -> Subject:
         """*job* as its actions see it."""

@@ -11,11 +11,10 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import DEAD_LETTER_PREFIX, Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.compression import SYS_COMPRESSED, SYS_COMPRESSION_TYPE
 from broker_core.remoting.message import (
     KEYS,
     MAX_PROPERTIES_BYTES,
-    SYS_COMPRESSED,
-    SYS_COMPRESSION_TYPE,
     TAGS,
     OutgoingMessage,
 )

@@ -12,7 +12,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from broker_core.errors import RemoteProtocolError
-from broker_core.remoting.message import MAGIC_V1, MAGIC_V2, SYS_COMPRESSED, decode_message
+from broker_core.remoting.compression import SYS_COMPRESSED
+from broker_core.remoting.message import MAGIC_V1, MAGIC_V2, decode_message
 from tests.support.stored_records import (
     HOST_V4,
     HOST_V6,

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker_core.remoting.compression import LZ4, SYS_COMPRESSED
 from broker_core.remoting.message import (
     MAGIC_V1,
     MAGIC_V2,
-    SYS_COMPRESSED,
     UNIQ_KEY,
     StoredMessage,
     decode_message,
@@ -21,7 +21,7 @@ from thin_client.spark.offsets import Slice
 
 HOST_V4, HOST_V6 = bytes((127, 0, 0, 1, 0, 0, 0, 9)), bytes(range(20))
 #: Another type of compression than zlib, as flags name it.
-OTHER_COMPRESSION = SYS_COMPRESSED | 0x100
+OTHER_COMPRESSION = SYS_COMPRESSED | LZ4
 _FIRST_MS, _PAST_LAST_MS = -62_135_596_800_000, 253_402_300_800_000
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
 from broker_core.names import QueueName, Topic
+from broker_core.remoting.compression import SYS_COMPRESSED, ZLIB
 from broker_core.remoting.message import StoredMessage
 from proxy.core.acting import BYTES_OF_WORK, MAX_WORK
 from proxy.core.effects import Effects, FailedAction, Filtered, Outcome
@@ -33,6 +35,7 @@ from tests.support.pipelines import (
 )
 
 WANTED = {"filter": {"where": "body.wanted"}}
+NO_BODY = {"filter": {"where": "key == 'a' || key == 'b'"}}
 NUMBER = {"transform": {"to": "body.n"}}
 
 
@@ -123,6 +126,26 @@ def test_a_failed_action_is_a_failed_hand_out() -> None:
     assert lease(here, now_ns=10 * MS) == [], "its key waits with it"
     assert acted(here).failed_actions == [FailedAction(0, 0, b"a", 2, reason)]
     assert (here.next_due_ns(10 * MS), here.committable) == (30 * MS, 0)
+
+
+@pytest.mark.parametrize("actions", [(), (NO_BODY,)], ids=["none", "a filter without the body"])
+def test_a_body_that_cannot_be_inflated_is_a_failed_hand_out(actions: tuple[Any, ...]) -> None:
+    """Its key waits with it, as for any failure; a filter may still say that nobody wants it."""
+    rules = acting(*actions, retry_intervals_ms=[10], max_deliveries=2, on_exhausted="dead_letter")
+    broken = replace(
+        sent(0), body=b"no zlib", sys_flag=SYS_COMPRESSED | ZLIB, body_is_compressed=True
+    )
+    here = pipeline(rules, messages=[broken, sent(1), sent(2, "b")])
+    assert offsets(lease(here)) == [2]
+    (failed,) = acted(here).failed_actions
+    assert (failed.offset, failed.key, here.attempts) == (0, b"a", {0: 1})
+    assert failed.reason.startswith("the body is flagged as compressed by zlib, which cannot read")
+    here.on_time(now_ns=10 * MS)
+    assert lease(here, now_ns=10 * MS) == []
+    (job,) = acted(here).dead_letters
+    assert (job.offset, job.reason) == (0, failed.reason)
+    here.dead_lettered(job)
+    assert offsets(lease(here, now_ns=10 * MS)) == [1]
 
 
 @pytest.mark.parametrize("policy", ["dead_letter", "park"])

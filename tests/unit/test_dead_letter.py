@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.compression import SYS_COMPRESSED
 from broker_core.remoting.key_hash import queue_index
-from broker_core.remoting.message import KEYS, SYS_COMPRESSED, TAGS, UNIQ_KEY, StoredMessage
+from broker_core.remoting.message import KEYS, TAGS, UNIQ_KEY, StoredMessage
 from proxy.core.dead_letter import NotSendable, dead_letter, queue_for, sent_back
 from proxy.core.job_chains import Job
 from proxy.upstream.dead_letters import copy_of, dead_letter_topic

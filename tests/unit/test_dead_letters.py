@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
 
 import pytest
 
 from broker_core.names import Group
-from broker_core.remoting.message import SYS_COMPRESSED, StoredMessage, encode_properties
+from broker_core.remoting.compression import LZ4, SYS_COMPRESSED, ZLIB, ZSTD, inflate
+from broker_core.remoting.message import StoredMessage, encode_properties
 from proxy.core.job_chains import Job
 from proxy.upstream.dead_letters import copy_of, dead_letter_topic
 from tests.support.messages import message
@@ -46,13 +46,14 @@ def test_what_a_message_can_do_without_is_left_out_first() -> None:
     assert {"ORDERLANE_REASON", "ORDERLANE_ORDER_KEY"} - copy.properties.keys()
 
 
-def test_a_body_that_came_compressed_goes_compressed() -> None:
+@pytest.mark.parametrize("kind", [0, LZ4, ZSTD, ZLIB])
+def test_a_body_that_came_compressed_goes_compressed(kind: int) -> None:
     """Its plain bytes may be more than the broker takes."""
-    stored = replace(message(7, body=b"x" * 10_000_000), sys_flag=SYS_COMPRESSED)
+    stored = replace(message(7, body=b"x" * 10_000_000), sys_flag=SYS_COMPRESSED | kind)
     copy = copy_of(given_up(stored), pipeline(), to=dead_letter_topic(Group("billing")))
 
-    assert copy.sys_flag == SYS_COMPRESSED
-    assert zlib.decompress(copy.body) == stored.body
+    assert copy.sys_flag == SYS_COMPRESSED | kind
+    assert inflate(copy.body, copy.sys_flag) == stored.body
     assert len(copy.body) < 100_000
 
 

@@ -8,11 +8,13 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from broker_core.remoting.message import MAGIC_V1, MAGIC_V2, SYS_COMPRESSED
+from broker_core.remoting import compression
+from broker_core.remoting.compression import LZ4, SYS_COMPRESSED, ZSTD, deflate
+from broker_core.remoting.message import MAGIC_V1, MAGIC_V2
 from tests.support.stored_records import HOST_V6, Record, compressed, rows_owed
 from thin_client.spark import columns, records
 from thin_client.spark.offsets import Slice
-from thin_client.spark.records import GarbledRecords, record_batches, schema_ddl
+from thin_client.spark.records import CannotInflate, GarbledRecords, record_batches, schema_ddl
 
 PART = Slice("orders", "broker-a_3", 0, 1_000_000)
 
@@ -103,6 +105,20 @@ def test_bodies_count_as_what_they_are_inflated_to() -> None:
         found = batches(chunk)
     assert [each.num_rows for each in found] == [4, 4, 2]
     assert {len(body) for body in column("value", chunk)} == {1_000_000}
+
+
+@pytest.mark.parametrize("kind", [LZ4, ZSTD])
+def test_bodies_of_each_compression_are_rows_as_they_were_sent(kind: int) -> None:
+    flags = SYS_COMPRESSED | kind
+    assert column("value", Record(3, deflate(b"plain", kind), flags=flags).encode()) == [b"plain"]
+    assert column("value", Record(3, b"torn", flags=flags).encode()) == [b"torn"]
+
+
+def test_a_body_for_which_a_package_is_missing_is_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record(3, deflate(b"plain", LZ4), flags=SYS_COMPRESSED | LZ4).encode()
+    monkeypatch.setattr(compression, "_lz4", None)
+    with pytest.raises(CannotInflate, match=r"offset 3: .* the package lz4 is not installed"):
+        column("value", record)
 
 
 def test_times_beyond_spark_s_years_are_null() -> None:

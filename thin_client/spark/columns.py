@@ -17,12 +17,12 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
+from broker_core.remoting.compression import SYS_COMPRESSED
 from broker_core.remoting.message import (
     FIXED_BYTES,
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET_AT,
-    SYS_COMPRESSED,
     Bytes,
     decode_message,
     offset_message_id,

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from broker_core.errors import RemoteProtocolError
+from broker_core.remoting.compression import CodecMissing, check_installed
 from broker_core.remoting.message import (
     KEYS,
     RESERVED_PROPERTIES,
@@ -65,6 +66,16 @@ class GarbledRecords(ValueError):
         )
 
 
+class CannotInflate(RuntimeError):
+    """A body is compressed by what this Python has no package for; the message names it."""
+
+    def __init__(self, part: Slice, offset: int, why: str) -> None:
+        super().__init__(
+            f"topic {part.topic!r}, qid {part.qid!r}, offset {offset}: the body {why}; install it"
+            " where Spark's executors run"
+        )
+
+
 def schema_ddl(*, include_headers: bool) -> str:
     """The columns as Spark writes a schema."""
     return ", ".join(f"{name} {kind}" for name, kind, _ in _columns(include_headers))
@@ -85,7 +96,7 @@ def record_batches(
     """The rows of *part* in *chunks*, each a sequence of whole stored records, in queue order.
 
     Records outside of *part* are left out. Raises GarbledRecords at the first one that cannot be
-    read, or whose offset is not above the one before.
+    read, or whose offset is not above the one before, and CannotInflate.
     """
     decoder = _Decoder(part, arrow_schema(include_headers=include_headers))
     for data in _joined(chunks):
@@ -141,17 +152,28 @@ class _Decoder:
                 rows, wanted = rows.only(slice(at)), wanted[:at]
                 break
             try:
-                message = decode_message(rows.record(at), inflate=bool(wanted[at]))
+                message = decode_message(rows.record(at), plain=bool(wanted[at]))
             except RemoteProtocolError:
                 self._check_order(rows.offsets[:at])  # so that the error names the next one
                 raise
             if wanted[at]:
+                self._check_codec(message)
                 single[at] = message
                 size += len(message.body)
         self._check_order(rows.offsets)
         if wanted.any():
             yield self._batch(rows, np.flatnonzero(wanted & ~rows.odd), single)
         return len(rows)
+
+    def _check_codec(self, message: StoredMessage) -> None:
+        """A body that nobody can inflate is a row as stored; one that is not inflated only because
+        of what is installed would be a wrong row.
+        """
+        try:
+            if message.body_is_compressed:
+                check_installed(message.sys_flag)
+        except CodecMissing as error:
+            raise CannotInflate(self._part, message.queue_offset, str(error)) from error
 
     def _check_order(self, offsets: np.ndarray) -> None:
         falls = np.flatnonzero(offsets <= np.concatenate(([self._last], offsets[:-1])))

@@ -19,6 +19,10 @@ final class ProducerRole implements Driver.Role {
     private final DefaultMQProducer producer;
 
     ProducerRole(JSONObject command) throws Exception {
+        // Read when a producer is made; 4.9 has no other way.
+        System.setProperty(
+                "rocketmq.message.compressType",
+                command.containsKey("compress") ? command.getString("compress") : "ZLIB");
         producer = new DefaultMQProducer(command.getString("group"));
         Driver.configure(producer, command);
         producer.setSendMsgTimeout(10_000);

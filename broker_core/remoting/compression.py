@@ -1,0 +1,140 @@
+"""Compressed bodies: what a producer packed with zlib, LZ4 or ZSTD, by the flags of the message.
+
+Sources: ``MessageSysFlag`` and ``CompressionType`` of Apache RocketMQ 5.3.3. LZ4 is the frame
+format, as lz4-java's streams write it. Brokers store bodies as they came; whoever gives them to an
+application inflates them here.
+
+LZ4 and ZSTD need the packages ``lz4`` and ``zstandard``; without them such a body is refused with a
+reason that says so.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+SYS_COMPRESSED = 0x1
+SYS_COMPRESSION_TYPE = 0x700
+LZ4, ZSTD, ZLIB = 0x100, 0x200, 0x300
+_NO_TYPE = 0x000  # clients before 4.9.4 name no type and mean zlib
+
+
+def _optional(name: str) -> Any:
+    with suppress(ImportError):  # a bulk reader may do without
+        return import_module(name)
+    return None
+
+
+_lz4, _zstd = _optional("lz4.frame"), _optional("zstandard")
+
+#: A body that would grow beyond this is not inflated: a few bytes can say gigabytes. As much as a
+#: frame of the protocol holds.
+MAX_INFLATED_BYTES = 16 * 1024 * 1024
+#: So much of a ZSTD body at a time: four bytes of it can become 128 KiB.
+_STEP_BYTES = 512
+
+
+class NotInflated(ValueError):
+    """A compressed body that stays so; the message says why, in half a sentence."""
+
+
+class CodecMissing(NotInflated):
+    """The package for this compression is not installed."""
+
+
+def inflate(body: bytes, sys_flag: int, *, limit: int = MAX_INFLATED_BYTES) -> bytes:
+    """The plain body of a message flagged as compressed, *limit* bytes at most.
+
+    Raises NotInflated. Takes no more memory than *limit* and what one step of a codec needs.
+    """
+    kind = sys_flag & SYS_COMPRESSION_TYPE
+    codec = _INFLATERS.get(kind)
+    if codec is None:
+        raise NotInflated(f"is compressed by type {kind >> 8}, which nobody knows")
+    plain = codec(body, limit)
+    if len(plain) > limit:
+        raise NotInflated(f"is compressed and has more than {limit} bytes inflated")
+    return plain
+
+
+def check_installed(sys_flag: int) -> None:
+    """Raises CodecMissing if no body compressed so could be inflated here, whatever it holds."""
+    kind = sys_flag & SYS_COMPRESSION_TYPE
+    if kind == LZ4:
+        _needed(_lz4, "LZ4", "lz4")
+    elif kind == ZSTD:
+        _needed(_zstd, "ZSTD", "zstandard")
+
+
+def deflate(body: bytes, sys_flag: int) -> bytes:
+    """Inverse of ``inflate``, for a body that came compressed. Raises NotInflated, as that."""
+    kind = sys_flag & SYS_COMPRESSION_TYPE
+    if kind == LZ4:
+        # lz4-java, which reads it at RocketMQ's consumers, knows no blocks that depend on others.
+        return bytes(_needed(_lz4, "LZ4", "lz4").compress(body, block_linked=False))
+    if kind == ZSTD:
+        return bytes(_needed(_zstd, "ZSTD", "zstandard").ZstdCompressor().compress(body))
+    return zlib.compress(body)
+
+
+def _by_zlib(body: bytes, limit: int) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise _unreadable("zlib", error) from error
+    return _whole("zlib", plain, ended=inflater.eof, limit=limit)
+
+
+def _by_lz4(body: bytes, limit: int) -> bytes:
+    inflater = _needed(_lz4, "LZ4", "lz4").LZ4FrameDecompressor()
+    try:
+        plain = inflater.decompress(body, max_length=limit + 1)
+    except RuntimeError as error:
+        raise _unreadable("LZ4", error) from error
+    return _whole("LZ4", plain, ended=inflater.eof, limit=limit)
+
+
+def _by_zstd(body: bytes, limit: int) -> bytes:
+    module = _needed(_zstd, "ZSTD", "zstandard")
+    # The window is what the codec allocates beside the result, and the frame says how much.
+    inflater = module.ZstdDecompressor(max_window_size=MAX_INFLATED_BYTES).decompressobj()
+    parts: list[bytes] = []
+    size = at = 0
+    try:
+        while at < len(body) and size <= limit and not inflater.eof:
+            parts.append(inflater.decompress(body[at : at + _STEP_BYTES]))
+            size += len(parts[-1])
+            at += _STEP_BYTES
+    except module.ZstdError as error:
+        raise _unreadable("ZSTD", error) from error
+    return _whole("ZSTD", b"".join(parts), ended=inflater.eof, limit=limit)
+
+
+def _whole(name: str, plain: bytes, *, ended: bool, limit: int) -> bytes:
+    if not ended and len(plain) <= limit:
+        raise NotInflated(f"is compressed by {name} and cut short")
+    return plain
+
+
+def _unreadable(name: str, error: Exception) -> NotInflated:
+    return NotInflated(f"is flagged as compressed by {name}, which cannot read it: {error}")
+
+
+def _needed(module: Any, name: str, package: str) -> Any:
+    if module is None:
+        raise CodecMissing(
+            f"is compressed by {name}, for which the package {package} is not installed"
+        )
+    return module
+
+
+_INFLATERS: dict[int, Callable[[bytes, int], bytes]] = {
+    _NO_TYPE: _by_zlib,
+    ZLIB: _by_zlib,
+    LZ4: _by_lz4,
+    ZSTD: _by_zstd,
+}
