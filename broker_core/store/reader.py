@@ -136,7 +136,7 @@ class StoreReader:
             size, magic = FILLER.unpack(self._log.read(place, FILLER.size))
             if size < FIXED_BYTES or magic not in (MAGIC_V1, MAGIC_V2):
                 return None
-            message = decode_message(self._log.read(place, size), inflate=False)
+            message = decode_message(self._log.read(place, size), plain=False)
         except (StoreError, RemoteProtocolError):
             return None
         queue = self._queues.find(message.topic, message.queue_id)
