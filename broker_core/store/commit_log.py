@@ -120,6 +120,8 @@ class CommitLog:
         last = self.segments[-1]
         used = end - last.start
         stale = used_bytes(last.path, used)
+        if self._active is not None:
+            os.close(self._active)
         self._active = os.open(last.path, os.O_RDWR)
         with suppress(OSError):  # on a full disk; it can be read all the same
             copy_aside(last.path, used, stale, to=dropped_path(self._folder / f"{end:020d}"))
@@ -129,6 +131,21 @@ class CommitLog:
             self._allocate_active()
         os.fdatasync(self._active)
         return Dropped(dropped + stale, last.path, used)
+
+    def begin_at(self, end: int) -> Dropped:
+        """Let all segments go to ``*.dropped``; the log is empty then, and goes on at *end*.
+
+        For a log that was just found. Raises OSError; it may be done again.
+        """
+        dropped = 0
+        while self.segments:
+            segment = self.segments[0]
+            dropped += used_bytes(segment.path, 0)
+            segment.path.rename(dropped_path(segment.path))
+            del self.segments[0]
+        sync_folder(self._folder)
+        self.end_offset = end
+        return Dropped(dropped, self._folder, 0)
 
     def delete_dropped(self, *, before_ms: int) -> None:
         """Delete files of dropped bytes made before *before_ms* (since 1970). Raises OSError."""
@@ -159,6 +176,43 @@ class CommitLog:
             place += len(message)
         self._write(b"".join(messages))
         return places
+
+    def append_copied(
+        self, data: bytes, *, segment_start: int, segment_bytes: int, filled: bool
+    ) -> None:
+        """Write *data* of another log at the end, in a segment like its own.
+
+        *filled*: that segment ends behind it. Not on disk before a sync. Raises OSError as
+        ``append``, and StoreError if the segment is not the one that this log is in.
+        """
+        if self._failure is not None:
+            raise OSError(errno.EIO, f"the log failed before: {self._failure.strerror}")
+        end = self.end_offset
+        if self._active is None or end == self.segments[-1].end:
+            if segment_start != end:
+                raise StoreError(
+                    f"the log ends at {end}, a segment at {segment_start} cannot follow"
+                )
+            self._roll(segment_bytes)
+        elif segment_start != self.segments[-1].start:
+            raise StoreError(
+                f"the log's last segment starts at {self.segments[-1].start}, the copied one at"
+                f" {segment_start}"
+            )
+        elif self.segments[-1].capacity != segment_bytes:  # found by a start with another setting
+            self.segments[-1].capacity = segment_bytes
+            os.ftruncate(self._active, max(segment_bytes, end - segment_start))
+            self._allocated = False
+        if not self._allocated:
+            self._allocate_active()
+        self._write(data)
+        if filled:
+            self.end_offset = self.segments[-1].end
+
+    def segment_at(self, offset: int) -> Segment | None:
+        """Return the segment that *offset* lies in."""
+        at = bisect_right(self.segments, offset, key=_start) - 1
+        return self.segments[at] if at >= 0 and offset < self.segments[at].end else None
 
     def read(self, offset: int, size: int) -> bytes:
         """Return *size* bytes that lie in one segment. Raises StoreError if they are not there."""
@@ -276,10 +330,11 @@ class CommitLog:
         os.posix_fallocate(self._active, 0, self.segments[-1].capacity)
         self._allocated = True
 
-    def _roll(self) -> None:
+    def _roll(self, capacity: int | None = None) -> None:
         """Go on in a new segment, which is made first: a full disk then costs nothing."""
         start = self.segments[-1].end if self.segments else self.end_offset
-        segment = Segment(self._folder / f"{start:020d}", start, self._segment_bytes)
+        capacity = self._segment_bytes if capacity is None else capacity
+        segment = Segment(self._folder / f"{start:020d}", start, capacity)
         descriptor = allocate(segment)
         if self._active is not None:
             try:

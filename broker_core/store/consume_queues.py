@@ -26,6 +26,11 @@ class ConsumeQueues:
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
 
+    def named(self) -> Iterator[tuple[Topic, int, ConsumeQueue]]:
+        """All queues, with topic and id."""
+        for (topic, queue_id), queue in self._queues.items():
+            yield topic, queue_id, queue
+
     def find(self, topic: Topic, queue_id: int) -> ConsumeQueue | None:
         """Return the queue, None if it never had a message."""
         return self._queues.get((topic, queue_id))

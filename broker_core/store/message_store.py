@@ -10,25 +10,22 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import structlog
 
-from broker_core.errors import StoreError
 from broker_core.names import Topic
 from broker_core.remoting.message import BatchEntry, Envelope, encode_stored
-from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY, ConsumeQueue
-from broker_core.store.consume_queues import ConsumeQueues
-from broker_core.store.data_folder import DataFolder
+from broker_core.store.copies import LogCopies
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.files import sync_file, sync_folder
 from broker_core.store.group_commit import GroupCommit
+from broker_core.store.opening import open_store
 from broker_core.store.reader import StoreReader
-from broker_core.store.recovery import Checkpoint, Recovery, recover
+from broker_core.store.recovery import Checkpoint
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
 
@@ -49,6 +46,7 @@ class Stored:
 
     first_queue_offset: int
     physical_offsets: list[int]
+    log_end: int  # behind all that was put with them
 
 
 class _Pending(NamedTuple):
@@ -77,20 +75,19 @@ class MessageStore:
         flush: Flush = "sync",
         entries_per_file: int = ENTRIES_PER_FILE,
     ) -> None:
-        self._data = DataFolder(folder)
-        with ExitStack() as undo:
-            undo.callback(self._data.release)
-            try:
-                self._open(folder, segment_bytes, entries_per_file, undo)
-            except OSError as error:
-                where = error.filename or folder
-                raise StoreError(f"{where} cannot be used: {error.strerror}") from error
-            undo.pop_all()
-        _tell(self.recovery, folder, was_closed=self._data.was_closed)
+        opened = open_store(folder, segment_bytes=segment_bytes, entries_per_file=entries_per_file)
+        self._data, self._log, self._queues = opened.data, opened.log, opened.queues
+        self._checkpoint_table, self._checkpoint = opened.checkpoint_table, opened.checkpoint
+        self.recovery = opened.recovery
+        #: What others that copy this log may ask.
+        self.copies = LogCopies(self._log, self._queues, rejoin=opened.rejoin_table)
+        #: Up to here messages are as safe as ``flush`` promises.
+        self.durable_end = self._log.end_offset
         self.reader = StoreReader(self._log, self._queues)
         self._flush = flush
         self._last_store_ms = self.recovery.last_store_ms
         self._visible_end = self._log.end_offset
+        self._was_visible = opened.visible_end
         self._pending: deque[_Pending] = deque()
         self._next_offsets: dict[ConsumeQueue, int] = {}  # of queues with pending messages
         self._changed = set(self._queues)  # since the last checkpoint
@@ -98,32 +95,22 @@ class MessageStore:
         self._file_thread = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._group_commit: GroupCommit | None = None
         self._on_arrival: ArrivalListener | None = None
+        self._on_durable: Callable[[], None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _open(
-        self, folder: Path, segment_bytes: int, entries_per_file: int, undo: ExitStack
+    def start(
+        self,
+        on_arrival: ArrivalListener | None = None,
+        *,
+        on_durable: Callable[[], None] | None = None,
     ) -> None:
-        (folder / "config").mkdir(exist_ok=True)
-        self._log = CommitLog(folder / "commitlog", segment_bytes=segment_bytes)
-        undo.callback(self._log.close)
-        self._queues = ConsumeQueues(folder / "consumequeue", entries_per_file=entries_per_file)
-        undo.callback(self._queues.close)
-        sync_folder(folder)
-        self._checkpoint_table = JsonTable(folder / "checkpoint.json")
-        self._checkpoint = Checkpoint.from_table(self._checkpoint_table.load())
-        self.recovery = recover(
-            self._log,
-            self._queues,
-            self._checkpoint,
-            forget_checkpoint=self._checkpoint_table.delete,
-        )
-        if self.recovery.rebuilt:
-            self._checkpoint = None
+        """Take messages from now on and flush them. Needs the running loop.
 
-    def start(self, on_arrival: ArrivalListener | None = None) -> None:
-        """Take messages from now on and flush them. Needs the running loop."""
+        *on_durable* is called when ``durable_end`` has risen.
+        """
         self._on_arrival = on_arrival
-        self._group_commit = GroupCommit(self._log, on_synced=self._make_visible)
+        self._on_durable = on_durable
+        self._group_commit = GroupCommit(self._log, on_synced=self._made_durable)
         self._tasks.append(spawn(self._checkpoint_regularly(), name="store checkpoint"))
         if self._flush == "async":
             self._tasks.append(spawn(self._sync_regularly(), name="store flush"))
@@ -173,11 +160,14 @@ class MessageStore:
         if self._group_commit is None:
             raise RuntimeError("start() comes before put()")
         stored = self._append(parts, store_ms)
-        if self._flush == "sync":
-            await self._group_commit.wait(self._log.end_offset)
-        else:
-            self._make_visible(self._log.end_offset)
+        await self._as_flushed(self._group_commit)
         return stored
+
+    async def _as_flushed(self, group_commit: GroupCommit) -> None:
+        if self._flush == "sync":
+            await group_commit.wait(self._log.end_offset)
+        else:
+            self._made_durable(self._log.end_offset)
 
     async def sync(self) -> None:
         """Bring all messages to disk. Raises OSError if it refuses."""
@@ -282,9 +272,15 @@ class MessageStore:
                     frozenset(codes),
                 )
             )  # fmt: skip
-            stored.append(Stored(first, places[at:until]))
+            stored.append(Stored(first, places[at:until], self._log.end_offset))
             at = until
         return stored
+
+    def _made_durable(self, log_end: int) -> None:
+        self.durable_end = max(self.durable_end, log_end)
+        self._make_visible(log_end)
+        if self._on_durable is not None:
+            self._on_durable()
 
     def _make_visible(self, log_end: int) -> None:
         self._visible_end = log_end
@@ -327,25 +323,3 @@ def _delete_file(path: Path) -> None:
     path.unlink()
     # Segments must go in their order: with a younger one gone alone a start would find a hole.
     sync_folder(path.parent)
-
-
-def _tell(recovery: Recovery, folder: Path, *, was_closed: bool) -> None:
-    """Say in one line what a start changed; nothing if it changed nothing."""
-    found: dict[str, object] = {
-        "folder": str(folder),
-        "log_ends_at": recovery.end_offset,
-        "replayed_messages": recovery.replayed,
-        "consume_queues_rebuilt": recovery.rebuilt,
-    }
-    if recovery.dropped or recovery.lost_bytes:
-        _log.warning(
-            "store recovered, the end of its log was no whole message and is dropped",
-            file=str(recovery.dropped.path),
-            offset=recovery.dropped.position,
-            dropped_bytes=recovery.dropped.size,
-            lost_bytes=recovery.lost_bytes,
-            reason=recovery.reason,
-            **found,
-        )
-    elif recovery.replayed or not was_closed:
-        _log.info("store recovered", **found)

@@ -150,6 +150,16 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
     return result
 
 
+def taken_back(log: CommitLog, queues: ConsumeQueues, *, behind: int) -> Iterator[StoredMessage]:
+    """Take the messages at or behind *behind*, where one starts, out of their queues; yield them.
+
+    For a log whose end is not confirmed by those who keep copies of it.
+    """
+    for queue in queues:
+        queue.cut_behind(behind)
+    yield from _Scan(log, start=behind)
+
+
 def _last_message(log: CommitLog, queues: ConsumeQueues) -> int:
     """Where the last message of all queues starts in the log; the log's beginning without one."""
     place = log.first_offset
@@ -164,7 +174,7 @@ def _enter(queue: ConsumeQueue, message: StoredMessage) -> None:
     queue.append(ENTRY.pack(message.physical_offset, message.size, code))
 
 
-def _is_garbled(message: StoredMessage, position: int) -> bool:
+def is_garbled(message: StoredMessage, position: int) -> bool:
     """True if its head, topic or properties cannot be so: the check sum covers the body alone.
 
     Zeros are what a power cut leaves of sectors; no topic or property holds them.
@@ -202,6 +212,13 @@ class _Scan:
         """Take back *message*, the last one given."""
         self.end, self.reason = message.physical_offset, reason
 
+    def _ends(self, segment: Segment, end: int) -> bool:
+        """True if *segment* ends at *end*, as a filler says."""
+        if segment is self._log.segments[-1] and segment.start < end < segment.end:
+            # The last one of a copied log: how long its files are is not our setting.
+            segment.capacity = end - segment.start
+        return end == segment.end
+
     def _messages(self, segment: Segment) -> Iterator[StoredMessage]:
         position = self.end
         chunk, chunk_at = b"", position
@@ -213,7 +230,7 @@ class _Scan:
                 self.reason = "the file ends there"
                 return
             size, magic = FILLER.unpack_from(chunk, position - chunk_at)
-            if magic == MAGIC_BLANK and position + size == segment.end:
+            if magic == MAGIC_BLANK and self._ends(segment, position + size):
                 self.end = segment.end
                 return
             if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= segment.capacity:
@@ -227,7 +244,7 @@ class _Scan:
             except RemoteProtocolError:
                 self.reason = "the message is cut short, or its body does not match its check sum"
                 return
-            if _is_garbled(message, position):
+            if is_garbled(message, position):
                 self.reason = "the head, topic or properties of the message are garbled"
                 return
             position += message.size

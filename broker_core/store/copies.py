@@ -1,0 +1,109 @@
+"""What a store that copies another one, and the store that is copied, ask of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker_core.errors import StoreError
+from broker_core.names import Topic
+from broker_core.remoting.message import StoredMessage
+from broker_core.store.commit_log import CommitLog
+from broker_core.store.consume_queues import ConsumeQueues
+from broker_core.store.copying import Chunk, messages_of, read_chunk
+from broker_core.store.entry_code import entry_code_of
+from broker_core.store.joint import JointSearch, Probe, agreed
+from broker_core.store.rejoin import Rejoin
+from broker_core.store.tables import JsonTable
+
+#: Of the log at once, unless one message is larger.
+CHUNK_BYTES = 1024 * 1024
+
+
+class Copied(NamedTuple):
+    """A message in the log that no queue knows yet."""
+
+    physical: int
+    size: int
+    topic: Topic
+    queue_id: int
+    queue_offset: int
+    code: int
+
+    @property
+    def end(self) -> int:
+        """The log's offset behind it."""
+        return self.physical + self.size
+
+
+def copied(message: StoredMessage) -> Copied:
+    """What a queue has to know of *message*."""
+    return Copied(
+        message.physical_offset,
+        message.size,
+        message.topic,
+        message.queue_id,
+        message.queue_offset,
+        entry_code_of(message.topic, message.raw_properties),
+    )
+
+
+class LogCopies:
+    """One log, as the one that is copied or as the copy. One thread only."""
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, *, rejoin: JsonTable) -> None:
+        self._log = log
+        self._queues = queues
+        self._rejoin = rejoin
+        self.last_store_ms = 0  # of what was appended
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the oldest byte kept."""
+        return self._log.first_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the last byte, which need not be on disk."""
+        return self._log.end_offset
+
+    def chunk(self, offset: int, *, limit: int) -> Chunk | None:
+        """As ``read_chunk``, about 1 MiB."""
+        return read_chunk(self._log, offset, limit=limit, max_bytes=CHUNK_BYTES)
+
+    def append(self, chunk: Chunk) -> list[Copied]:
+        """Append *chunk*; return its messages. Raises StoreError if it does not fit, OSError."""
+        if chunk.offset != self._log.end_offset:
+            raise StoreError(
+                f"the log ends at {self._log.end_offset}, what was copied stands at {chunk.offset}"
+            )
+        messages, filled = messages_of(chunk)
+        self._log.append_copied(
+            chunk.data,
+            segment_start=chunk.segment_start,
+            segment_bytes=chunk.segment_bytes,
+            filled=filled,
+        )
+        if messages:
+            self.last_store_ms = messages[-1].store_ms
+        return [copied(message) for message in messages]
+
+    def joint_search(self) -> JointSearch:
+        """A search for the joint with another log."""
+        return JointSearch(self._log)
+
+    def agreed(self, probes: Sequence[Probe]) -> int:
+        """As ``agreed`` of ``joint``."""
+        return agreed(self._log, probes)
+
+    def queue_starts(self) -> dict[Topic, dict[int, int]]:
+        """By topic and queue id: the offset of the first message kept, or of the next one."""
+        first = self._log.first_offset
+        starts: dict[Topic, dict[int, int]] = {}
+        for topic, queue_id, queue in self._queues.named():
+            starts.setdefault(topic, {})[queue_id] = queue.first_at_or_behind(first)
+        return starts
+
+    def plan_rejoin(self, rejoin: Rejoin) -> None:
+        """Have the next opening of the store do *rejoin*. Blocks; raises OSError."""
+        self._rejoin.save(rejoin.to_table())

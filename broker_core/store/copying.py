@@ -1,0 +1,122 @@
+"""Copying the log of one store to another, byte for byte and at the same offsets.
+
+What goes at once is a chunk: whole messages of one segment, behind them the filler if the segment
+ends there. Whoever gets it makes the same segments, so that the two logs are equal as files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker_core.errors import RemoteProtocolError, StoreError
+from broker_core.remoting.message import (
+    FIXED_BYTES,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    StoredMessage,
+    decode_message,
+)
+from broker_core.store.commit_log import FILLER, CommitLog
+from broker_core.store.recovery import is_garbled
+
+_WALK_BYTES = 4 * 1024 * 1024
+
+
+class Chunk(NamedTuple):
+    """Bytes of a log from *offset* on, and the segment that they stand in."""
+
+    offset: int
+    data: bytes
+    segment_start: int
+    segment_bytes: int
+
+    @property
+    def segment_end(self) -> int:
+        """Where the next segment starts."""
+        return self.segment_start + self.segment_bytes
+
+
+def read_chunk(log: CommitLog, offset: int, *, limit: int, max_bytes: int) -> Chunk | None:
+    """Return what stands from *offset* on, below *limit*; None if nothing does.
+
+    A message larger than *max_bytes* comes alone. *offset* is the start of a message or the end of
+    the log. Raises StoreError if it is not, OSError if the disk fails.
+    """
+    segment = log.segment_at(offset)
+    if segment is None or offset >= limit:
+        return None
+    end = min(segment.end, limit)
+    data = log.read(offset, min(end - offset, max_bytes))
+    whole = _whole_bytes(data, offset)
+    if whole == 0:
+        size = _head(data, 0, offset)[0]
+        if offset + size > end:
+            raise StoreError(f"commit log holds no whole message at offset {offset}")
+        data, whole = log.read(offset, size), size
+    return Chunk(offset, data[:whole], segment.start, segment.capacity)
+
+
+def messages_of(chunk: Chunk) -> tuple[list[StoredMessage], bool]:
+    """Return the messages of *chunk*, and whether the segment ends behind them.
+
+    Every byte is checked: raises StoreError, naming the first that cannot stand there.
+    """
+    messages: list[StoredMessage] = []
+    position = 0
+    while position < len(chunk.data):
+        place = chunk.offset + position
+        size, magic = _head(chunk.data, position, place)
+        if magic == MAGIC_BLANK:
+            if place + size != chunk.segment_end or position + FILLER.size != len(chunk.data):
+                raise StoreError(f"the segment does not end at offset {place}, as a filler says")
+            return messages, True
+        try:
+            message = decode_message(chunk.data, position, check_crc=True, plain=False)
+        except RemoteProtocolError as error:
+            raise StoreError(f"what was copied is no message at offset {place}: {error}") from error
+        if is_garbled(message, place):
+            raise StoreError(f"the head, topic or properties at offset {place} are garbled")
+        messages.append(message)
+        position += message.size
+    return messages, chunk.offset + position == chunk.segment_end
+
+
+def places_of(log: CommitLog, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Offset and size of the messages from the one at *start* on, below *end*."""
+    offset = start
+    while offset < end:
+        chunk = read_chunk(log, offset, limit=end, max_bytes=_WALK_BYTES)
+        if chunk is None:
+            return
+        position = 0
+        while position < len(chunk.data):
+            size, magic = _head(chunk.data, position, offset + position)
+            if magic != MAGIC_BLANK:
+                yield offset + position, size
+            position += size
+        offset += position
+
+
+def _whole_bytes(data: bytes, offset: int) -> int:
+    position = 0
+    while position + FILLER.size <= len(data):
+        size, magic = _head(data, position, offset + position)
+        if magic == MAGIC_BLANK:
+            return position + FILLER.size
+        if position + size > len(data):
+            break
+        position += size
+    return position
+
+
+def _head(data: bytes, position: int, place: int) -> tuple[int, int]:
+    """Size and magic at *position*; raises StoreError unless a message or filler starts there."""
+    if position + FILLER.size <= len(data):
+        size, magic = FILLER.unpack_from(data, position)
+        if (magic == MAGIC_BLANK and size >= FILLER.size) or (
+            magic in (MAGIC_V1, MAGIC_V2) and size >= FIXED_BYTES
+        ):
+            return size, magic
+    raise StoreError(f"no message starts at offset {place} of the commit log")

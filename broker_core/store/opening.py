@@ -1,0 +1,124 @@
+"""Opening the folder of a store: whose it is, what it has to become, what a recovery finds."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from broker_core.errors import StoreError
+from broker_core.store.commit_log import CommitLog
+from broker_core.store.consume_queues import ConsumeQueues
+from broker_core.store.data_folder import DataFolder
+from broker_core.store.files import sync_file, sync_folder
+from broker_core.store.recovery import Checkpoint, Recovery, recover
+from broker_core.store.rejoin import Rejoin
+from broker_core.store.tables import JsonTable
+
+_log = structlog.get_logger("store")
+
+
+@dataclass(slots=True)
+class Opened:
+    """A store that was opened and recovered. ``visible_end``: where what was visible ended, as far
+    as that is known; ``rejoin_table`` is where a ``Rejoin`` for the next opening goes.
+    """
+
+    data: DataFolder
+    log: CommitLog
+    queues: ConsumeQueues
+    recovery: Recovery
+    checkpoint_table: JsonTable
+    checkpoint: Checkpoint | None
+    rejoin_table: JsonTable
+    visible_end: int
+
+
+def open_store(folder: Path, *, segment_bytes: int, entries_per_file: int) -> Opened:
+    """Open and recover what is in *folder*. Raises StoreError if it cannot be used."""
+    data = DataFolder(folder)
+    with ExitStack() as undo:
+        undo.callback(data.release)
+        try:
+            opened = _open(data, segment_bytes, entries_per_file, undo)
+        except OSError as error:
+            where = error.filename or folder
+            raise StoreError(f"{where} cannot be used: {error.strerror}") from error
+        undo.pop_all()
+    _tell(opened.recovery, folder, was_closed=data.was_closed)
+    return opened
+
+
+def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: ExitStack) -> Opened:
+    folder = data.path
+    (folder / "config").mkdir(exist_ok=True)
+    log = CommitLog(folder / "commitlog", segment_bytes=segment_bytes)
+    undo.callback(log.close)
+    queues = ConsumeQueues(folder / "consumequeue", entries_per_file=entries_per_file)
+    undo.callback(queues.close)
+    sync_folder(folder)
+    checkpoint_table, rejoin_table = (
+        JsonTable(folder / "checkpoint.json"),
+        JsonTable(folder / "rejoin.json"),
+    )
+    checkpoint = Checkpoint.from_table(checkpoint_table.load())
+    rejoin = Rejoin.from_table(rejoin_table.load())
+    visible_end = checkpoint.physical if checkpoint is not None else 0
+    if rejoin is not None:
+        visible_end = rejoin.visible
+        checkpoint_table.delete()
+        checkpoint = None
+        rejoin.apply(log, queues)
+    recovery = recover(log, queues, checkpoint, forget_checkpoint=checkpoint_table.delete)
+    if recovery.rebuilt:
+        checkpoint = None
+    if rejoin is not None:
+        checkpoint = _end_rejoin(rejoin, log, queues, checkpoint_table)
+        rejoin_table.delete()
+    visible_end = min(max(visible_end, log.first_offset), log.end_offset)
+    return Opened(
+        data, log, queues, recovery, checkpoint_table, checkpoint, rejoin_table, visible_end
+    )
+
+
+def _end_rejoin(
+    rejoin: Rejoin, log: CommitLog, queues: ConsumeQueues, table: JsonTable
+) -> Checkpoint:
+    # Where queues begin that have no message left stands in their files alone.
+    for queue in queues:
+        queue.flush()
+        for path in queue.take_written():
+            sync_file(path)
+    checkpoint = Checkpoint(log.end_offset, queues.count())
+    table.save(checkpoint.to_table())
+    _log.warning(
+        "the log was cut to fit the one that it copies; what left it stands in *.dropped files",
+        begun_anew=rejoin.queue_starts is not None,
+        log_begins_at=log.first_offset,
+        log_ends_at=log.end_offset,
+    )
+    return checkpoint
+
+
+def _tell(recovery: Recovery, folder: Path, *, was_closed: bool) -> None:
+    """Say in one line what a start changed; nothing if it changed nothing."""
+    found: dict[str, object] = {
+        "folder": str(folder),
+        "log_ends_at": recovery.end_offset,
+        "replayed_messages": recovery.replayed,
+        "consume_queues_rebuilt": recovery.rebuilt,
+    }
+    if recovery.dropped or recovery.lost_bytes:
+        _log.warning(
+            "store recovered, the end of its log was no whole message and is dropped",
+            file=str(recovery.dropped.path),
+            offset=recovery.dropped.position,
+            dropped_bytes=recovery.dropped.size,
+            lost_bytes=recovery.lost_bytes,
+            reason=recovery.reason,
+            **found,
+        )
+    elif recovery.replayed or not was_closed:
+        _log.info("store recovered", **found)

@@ -1,0 +1,90 @@
+"""A store that others copy, or that copies another one: its messages are visible once confirmed.
+
+Confirmed is what stands in as many stores as was asked for. It is told from outside, and known over
+a restart as far as the last checkpoint: what stands behind that is in the log, and in no queue
+before it is confirmed again. So no consumer sees a message that the loss of one store can undo.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+from broker_core.errors import StoreError
+from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY
+from broker_core.store.copies import Copied, copied
+from broker_core.store.copying import Chunk
+from broker_core.store.message_store import Flush, MessageStore
+from broker_core.store.recovery import taken_back
+
+
+class ReplicatedStore(MessageStore):
+    """As ``MessageStore``. A master puts messages, a slave copies them; nobody does both."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        segment_bytes: int = 256 * 1024 * 1024,
+        flush: Flush = "sync",
+        entries_per_file: int = ENTRIES_PER_FILE,
+    ) -> None:
+        super().__init__(
+            folder, segment_bytes=segment_bytes, flush=flush, entries_per_file=entries_per_file
+        )
+        self._visible_end = self.confirmed_end = self._was_visible
+        #: In the log, not visible, before all that is pending.
+        self._copied: deque[Copied] = deque()
+        for message in taken_back(self._log, self._queues, behind=self._visible_end):
+            self._copied.append(copied(message))
+            queue = self._queues.obtain(message.topic, message.queue_id)
+            self._next_offsets[queue] = message.queue_offset + 1
+
+    @property
+    def visible_end(self) -> int:
+        """The log's offset behind the last message that is visible."""
+        return self._visible_end
+
+    async def copy(self, chunk: Chunk) -> None:
+        """Append what stands in another log at the end of this one; return when it is durable.
+
+        Raises StoreError if it does not fit, OSError as ``put``; nothing is appended then.
+        """
+        if self._group_commit is None:
+            raise RuntimeError("start() comes before copy()")
+        self._copied += self.copies.append(chunk)
+        self._last_store_ms = max(self._last_store_ms, self.copies.last_store_ms)
+        await self._as_flushed(self._group_commit)
+
+    def confirm(self, end: int) -> None:
+        """Messages before *end* may be visible, as soon as they are durable here.
+
+        Raises StoreError if a copied one does not continue its queue.
+        """
+        if end > self.confirmed_end:
+            self.confirmed_end = end
+            self._make_visible(self.durable_end)
+
+    def _make_visible(self, log_end: int) -> None:
+        log_end = min(log_end, self.confirmed_end)
+        if log_end <= self._visible_end:
+            return
+        while self._copied and self._copied[0].end <= log_end:
+            self._enter(self._copied.popleft())
+        super()._make_visible(log_end)
+
+    def _enter(self, message: Copied) -> None:
+        queue = self._queues.obtain(message.topic, message.queue_id)
+        if queue.end_offset == 0:
+            queue.start_at(message.queue_offset)
+        if queue.end_offset != message.queue_offset:
+            raise StoreError(
+                f"the message copied to {message.physical} has offset {message.queue_offset} in"
+                f" queue {message.queue_id} of {message.topic}, where {queue.end_offset} is next"
+            )
+        queue.append(ENTRY.pack(message.physical, message.size, message.code))
+        self._changed.add(queue)
+        if self._next_offsets.get(queue) == queue.end_offset:
+            del self._next_offsets[queue]
+        if self._on_arrival is not None:
+            self._on_arrival(message.topic, message.queue_id, frozenset((message.code,)))

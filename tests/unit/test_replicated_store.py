@@ -1,0 +1,218 @@
+"""Copies of a log: equal byte for byte, visible once confirmed, cut where they part."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from broker_core.errors import StoreError
+from broker_core.remoting.message import decode_messages
+from broker_core.store.copying import Chunk
+from broker_core.store.message_store import MessageStore
+from broker_core.store.rejoin import Rejoin
+from broker_core.store.replicated_store import ReplicatedStore
+from broker_core.store.tables import JsonTable
+from tests.support.store_messages import TOPIC, entry, envelope
+
+SEGMENT = 4000
+QUEUES = 3
+
+
+def master_at(folder: Path) -> MessageStore:
+    store = MessageStore(folder, segment_bytes=SEGMENT, entries_per_file=8)
+    store.start()
+    return store
+
+
+def slave_at(folder: Path, *, segment_bytes: int = SEGMENT) -> ReplicatedStore:
+    store = ReplicatedStore(folder, segment_bytes=segment_bytes, entries_per_file=8)
+    store.start()
+    return store
+
+
+async def fill(store: MessageStore, count: int, *, chooser: random.Random) -> None:
+    for _ in range(count):
+        bodies = [
+            chooser.randbytes(chooser.randrange(0, 600)) for _ in range(chooser.choice((1, 3)))
+        ]
+        await store.put(
+            envelope(chooser.randrange(QUEUES)), [entry(body) for body in bodies], store_ms=1000
+        )
+
+
+async def catch_up(master: MessageStore, slave: ReplicatedStore, *, chunks: int = 10_000) -> None:
+    for _ in range(chunks):
+        chunk = master.copies.chunk(slave.copies.end_offset, limit=master.durable_end)
+        if chunk is None:
+            return
+        await slave.copy(chunk)
+
+
+def bodies(store: MessageStore, queue_id: int) -> list[bytes]:
+    offset = store.reader.min_offset(TOPIC, queue_id)
+    found = store.reader.read(TOPIC, queue_id, offset, max_messages=10_000)
+    return [message.body for message in decode_messages(found.body, check_crc=True)]
+
+
+def log_of(store: MessageStore) -> dict[str, bytes]:
+    folder = store.table("x").path.parents[1] / "commitlog"
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name.isdigit()}
+
+
+def assert_equal(master: MessageStore, slave: MessageStore) -> None:
+    assert log_of(slave) == log_of(master)
+    for queue_id in range(QUEUES):
+        assert bodies(slave, queue_id) == bodies(master, queue_id)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_copy_is_equal_whatever_its_own_segments_would_be(
+    tmp_path: Path, seed: int
+) -> None:
+    chooser = random.Random(seed)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s", segment_bytes=9000)
+    for _ in range(5):
+        await fill(master, 8, chooser=chooser)
+        await catch_up(master, slave, chunks=chooser.choice((1, 2, 10_000)))
+        if chooser.random() < 0.5:
+            slave.abandon()  # what it has copied is in its log, confirmed or not
+            slave = slave_at(tmp_path / "s", segment_bytes=9000)
+    await catch_up(master, slave)
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    await slave.close()
+    await master.close()
+
+
+async def test_what_is_not_confirmed_is_in_no_queue_also_after_a_restart(tmp_path: Path) -> None:
+    chooser = random.Random(7)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    await fill(master, 10, chooser=chooser)
+    confirmed = master.durable_end
+    served = [bodies(master, queue_id) for queue_id in range(QUEUES)]
+    await fill(master, 10, chooser=chooser)
+    await catch_up(master, slave)
+    assert [bodies(slave, queue_id) for queue_id in range(QUEUES)] == [[]] * QUEUES
+    slave.confirm(confirmed)
+    assert [bodies(slave, queue_id) for queue_id in range(QUEUES)] == served
+    await slave.close()
+
+    slave = slave_at(tmp_path / "s")
+    assert [bodies(slave, queue_id) for queue_id in range(QUEUES)] == served
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    slave.abandon()  # nothing was noted since: what was visible is so once it is confirmed again
+    slave = slave_at(tmp_path / "s")
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    await slave.close()
+    await master.close()
+
+
+async def test_a_master_whose_log_is_held_gives_offsets_behind_what_is_not_visible(
+    tmp_path: Path,
+) -> None:
+    store = slave_at(tmp_path)
+    await store.put(envelope(0), [entry(b"a")], store_ms=1)
+    assert bodies(store, 0) == []
+    store.abandon()
+    store = slave_at(tmp_path)
+    stored = await store.put(envelope(0), [entry(b"b")], store_ms=1)
+    assert stored.first_queue_offset == 1
+    assert bodies(store, 0) == []
+    store.confirm(stored.log_end)
+    assert bodies(store, 0) == [b"a", b"b"]
+    await store.close()
+
+
+async def test_a_chunk_that_is_garbled_or_out_of_place_is_refused_whole(tmp_path: Path) -> None:
+    chooser = random.Random(3)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    await fill(master, 4, chooser=chooser)
+    chunk = master.copies.chunk(0, limit=master.durable_end)
+    assert chunk is not None
+    garbled = [
+        chunk._replace(data=chunk.data[:at] + bytes([chunk.data[at] ^ 1]) + chunk.data[at + 1 :])
+        for at in (0, 5, 30, 86, 90, len(chunk.data) // 2)
+    ]
+    elsewhere = Chunk(100, chunk.data, 0, SEGMENT)
+    for wrong in (*garbled, elsewhere, chunk._replace(data=chunk.data[:-1])):
+        with pytest.raises(StoreError):
+            await slave.copy(wrong)
+        assert slave.copies.end_offset == 0
+    await slave.copy(chunk)
+    await slave.close()
+    await master.close()
+
+
+def joint_of(mine: MessageStore, other: MessageStore) -> int:
+    """As two brokers find it, question by question."""
+    search = mine.copies.joint_search()
+    for _ in range(20):
+        if (joint := search.answered(other.copies.agreed(search.probes))) is not None:
+            return joint
+    raise AssertionError("the search does not end")
+
+
+@pytest.mark.parametrize(("common", "mine", "theirs"), [(20, 30, 25), (0, 9, 9), (700, 1, 600)])
+async def test_logs_that_part_are_cut_at_the_joint_and_go_on_together(
+    tmp_path: Path, common: int, mine: int, theirs: int
+) -> None:
+    chooser = random.Random(common)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    await fill(master, common, chooser=chooser)
+    await catch_up(master, slave)
+    joint = master.durable_end
+    slave.confirm(joint)
+    assert joint_of(slave, master) == joint, "it holds all of it"
+    await slave.close()
+    fork = master_at(tmp_path / "s")  # was a master for a while
+    await fill(fork, mine, chooser=chooser)
+    await fill(master, theirs, chooser=chooser)
+
+    found = joint_of(fork, master)
+    assert found == joint
+    fork.copies.plan_rejoin(Rejoin(found, found))
+    await fork.close()
+    slave = slave_at(tmp_path / "s")
+    assert slave.copies.end_offset == joint
+    assert list((tmp_path / "s" / "commitlog").glob("*.dropped"))
+    await catch_up(master, slave)
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    await slave.close()
+    await master.close()
+
+
+async def test_a_copy_begins_anew_behind_what_retention_took(tmp_path: Path) -> None:
+    chooser = random.Random(5)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    await master.put(envelope(9), [entry(b"once")] * 2, store_ms=1)
+    await fill(master, 5, chooser=chooser)
+    await catch_up(master, slave)
+    slave.confirm(slave.copies.end_offset)
+    await fill(master, 40, chooser=chooser)
+    assert await master.delete_expired(before_ms=None, keep_bytes=3 * SEGMENT)
+    assert master.copies.first_offset > slave.copies.end_offset
+    rejoin = Rejoin(master.copies.first_offset, 0, master.copies.queue_starts())
+    slave.copies.plan_rejoin(rejoin)
+    await slave.close()
+    for _ in range(2):  # killed before it copied anything: it begins where it is told, or at 0
+        slave = slave_at(tmp_path / "s")
+        assert slave.copies.end_offset in (0, rejoin.end)
+        assert slave.reader.end_offset(TOPIC, 9) == 2, "offsets are never given twice"
+        slave.abandon()
+    JsonTable(tmp_path / "s" / "rejoin.json").save(rejoin.to_table())
+    slave = slave_at(tmp_path / "s")
+    await catch_up(master, slave)
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    await slave.close()
+    slave = slave_at(tmp_path / "s")
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    assert slave.reader.end_offset(TOPIC, 9) == 2
+    await slave.close()
+    await master.close()
