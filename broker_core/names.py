@@ -19,6 +19,8 @@ DEAD_LETTER_PREFIX = "%DLQ%"
 SCHEDULE_TOPIC = Topic("SCHEDULE_TOPIC_XXXX")
 TIMER_TOPIC = Topic("rmq_sys_wheel_timer")
 DELAY_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
+#: The group whose committed offsets say how far a broker is with its transactions.
+TRANSACTION_GROUP = Group("CID_RMQ_SYS_TRANS")
 
 
 class QueueName(NamedTuple):

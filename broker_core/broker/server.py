@@ -21,6 +21,7 @@ from broker_core.broker.processors.locks import LockProcessor
 from broker_core.broker.processors.offsets import OffsetProcessor
 from broker_core.broker.processors.pulling import PullProcessor
 from broker_core.broker.processors.sending import SendProcessor
+from broker_core.broker.processors.transactions import TransactionProcessor
 from broker_core.broker.producers import Producers
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.registration import Registration
@@ -28,6 +29,8 @@ from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import Topics
+from broker_core.broker.transaction_check import TransactionCheck
+from broker_core.broker.transaction_desk import TransactionDesk
 from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import InvalidCommand, StoreError
 from broker_core.remoting.message import encode_host
@@ -90,6 +93,7 @@ class Broker:
                 group_directory=self._group_directory,
                 directory=self._directory,
             )
+            self._transactions = self._open_transactions()
             self._store.start(self._long_polls.arrived)
             self._server = RemotingServer(
                 self._handlers(), on_closed=self._clients.connection_closed
@@ -101,9 +105,17 @@ class Broker:
             raise
         await self._register()
         self._keep_house()
+        self._transaction_check = TransactionCheck(
+            self._transactions,
+            self._producers,
+            interval_s=settings.transaction_check_interval_s,
+            broker_name=settings.broker_name,
+        )
+        self._transaction_check.start()
 
     async def close(self) -> None:
         """Answer what is being handled, leave the nameservers, write everything."""
+        await self._transaction_check.close()
         await cancel_and_wait(*self._housekeeping)
         if self._registration is not None:
             await self._registration.close()
@@ -120,6 +132,7 @@ class Broker:
 
     async def abandon(self) -> None:
         """End as a crash would: nothing is answered, saved or flushed. For tests."""
+        await self._transaction_check.close()
         await cancel_and_wait(*self._housekeeping)
         if self._registration is not None:
             await self._registration.disconnect()
@@ -164,6 +177,17 @@ class Broker:
             # Perhaps none is gone; but a fence less is better than a group that cannot commit.
             self._offsets.forget_epochs()
 
+    def _open_transactions(self) -> TransactionDesk:
+        desk = TransactionDesk(
+            self._store,
+            rules=self._settings.check_rules(),
+            directory=self._directory,
+            offsets=self._offsets,
+            store_host=lambda: self._store_host,
+        )
+        desk.load()
+        return desk
+
     def _handlers(self) -> Mapping[int, Handler]:
         reader, directory = self._store.reader, self._directory
         return {
@@ -192,6 +216,7 @@ class Broker:
             **GroupProcessor(
                 self._group_directory, offsets=self._offsets, offset_saver=self._offset_saver
             ).handlers(),
+            **TransactionProcessor(self._transactions).handlers(),
             **AdminProcessor(directory, boot_ms=wall_ms()).handlers(),
         }
 
@@ -243,6 +268,7 @@ class Broker:
         await self._store.delete_expired(
             before_ms=None if hours is None else wall_ms() - int(hours * 3_600_000),
             keep_bytes=self._settings.retention_bytes,
+            keep_from=self._transactions.oldest_place(),
         )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from broker_core.broker.transaction_table import CheckRules
 from broker_core.names import check_name
 
 #: A segment must take the largest message with its properties, however small it is set.
@@ -63,8 +64,22 @@ class BrokerSettings(BaseModel):
     auto_create_groups: bool = True
     #: An orderly lock not renewed for so long is free; proxies count on at least this.
     lock_expiry_s: float = Field(default=10.0, gt=0)
+    #: Age of an undecided transaction before its producer is asked about it.
+    transaction_timeout_s: float = Field(default=6.0, ge=0)
+    #: Time between two rounds of asking.
+    transaction_check_interval_s: float = Field(default=30.0, gt=0)
+    #: After so many rounds a transaction is given up: moved to TRANS_CHECK_MAX_TIME_TOPIC.
+    transaction_check_max: int = Field(default=15, ge=1)
     #: Largest body of a send, a batch counted whole.
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=16 * 1024 * 1024)
+
+    def check_rules(self) -> CheckRules:
+        """When producers are asked about undecided transactions."""
+        return CheckRules(
+            timeout_ms=int(self.transaction_timeout_s * 1000),
+            interval_ms=int(self.transaction_check_interval_s * 1000),
+            max_checks=self.transaction_check_max,
+        )
 
     @model_validator(mode="after")
     def _segment_takes_a_message(self) -> Self:

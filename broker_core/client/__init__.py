@@ -15,6 +15,7 @@ from broker_core.client.results import (
     SendReceipt,
     SendStatus,
 )
+from broker_core.client.transactions import Transaction, TransactionProducer, TransactionState
 
 __all__ = [
     "BrokerClient",
@@ -26,4 +27,7 @@ __all__ = [
     "PulledRecords",
     "SendReceipt",
     "SendStatus",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionState",
 ]

@@ -21,7 +21,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.route_bodies import MASTER_ID, Perm
-from broker_core.remoting_channel import RemotingChannel
+from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 
 #: The group that producers name where it does not matter.
@@ -54,9 +54,12 @@ class BrokerClient:
         self.client_id = client_id
         self._on_consumers_changed = on_consumers_changed
         self._on_broker_lost = on_broker_lost
-        self._on_connected: Callable[[], None] | None = None
+        self._on_connected: list[Callable[[], None]] = []
+        self._handlers: dict[int, Handler] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumers_changed
+        }
         self._pool = ConnectionPool(
-            handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumers_changed},
+            handlers=self._handlers,
             on_connected=self._connected,
             on_lost=self._lost,
         )
@@ -64,6 +67,8 @@ class BrokerClient:
         #: What the nameservers keep for whoever wants it kept.
         self.key_values = KeyValues(nameservers, self._pool, timeout_s=request_timeout_s)
         self._requests = BrokerRequests(self._pool, self._routes, timeout_s=request_timeout_s)
+        #: For what has no method here.
+        self.requests = self._requests
         self._refresher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -77,7 +82,11 @@ class BrokerClient:
 
     def call_on_connect(self, callback: Callable[[], None]) -> None:
         """Call *callback* after each new connection: a broker may have forgotten this client."""
-        self._on_connected = callback
+        self._on_connected.append(callback)
+
+    def serve(self, code: RequestCode, handler: Handler) -> None:
+        """Have *handler* answer what brokers ask by *code*, instead of who did before."""
+        self._handlers[code] = handler
 
     # -- routes --------------------------------------------------------------------------------
 
@@ -184,16 +193,14 @@ class BrokerClient:
         header = headers.SearchOffsetHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
         )
-        return await self._ask_offset(
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, header.to_ext()
-        )
+        return await self._ask_offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, header)
 
     async def _queue_offset(self, code: RequestCode, queue: QueueName) -> int:
         header = headers.QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
-        return await self._ask_offset(code, queue, header.to_ext())
+        return await self._ask_offset(code, queue, header)
 
-    async def _ask_offset(self, code: RequestCode, queue: QueueName, ext: dict[str, str]) -> int:
-        answer = await self._requests.ask(queue.broker, code, ext)
+    async def _ask_offset(self, code: RequestCode, queue: QueueName, header: headers.Header) -> int:
+        answer = await self._requests.ask(queue.broker, code, header.to_ext())
         return headers.OffsetResponse.from_ext(answer.ext).offset
 
     # -- groups --------------------------------------------------------------------------------
@@ -380,8 +387,8 @@ class BrokerClient:
             self._on_consumers_changed(Group(header.consumer_group))
 
     def _connected(self) -> None:
-        if self._on_connected is not None:
-            self._on_connected()
+        for callback in self._on_connected:
+            callback()
 
     def _lost(self, address: str) -> None:
         if self._on_broker_lost is not None:

@@ -20,7 +20,9 @@ class RequestCode(IntEnum):
     GET_MIN_OFFSET = 31
     HEART_BEAT = 34
     UNREGISTER_CLIENT = 35
+    END_TRANSACTION = 37  # Java sends it one-way, we wait for the answer
     GET_CONSUMER_LIST_BY_GROUP = 38
+    CHECK_TRANSACTION_STATE = 39  # broker to producer, one-way
     NOTIFY_CONSUMER_IDS_CHANGED = 40  # broker to client, one-way
     LOCK_BATCH_MQ = 41
     UNLOCK_BATCH_MQ = 42

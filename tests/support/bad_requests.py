@@ -14,6 +14,7 @@ from broker_core.remoting import headers, nameserver_headers
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.headers import Header
 from broker_core.remoting.message import OutgoingMessage, encode_batch
+from broker_core.remoting.transaction_headers import EndTransactionHeader
 
 TOPIC = Topic("orders")
 
@@ -121,6 +122,14 @@ AT_BROKER: dict[int, Good] = {
     RequestCode.UNREGISTER_CLIENT: Good(
         headers.UnregisterClientHeader,
         {"clientID": "one", "producerGroup": "p", "consumerGroup": "g2"},
+    ),
+    RequestCode.END_TRANSACTION: Good(
+        EndTransactionHeader,
+        {
+            "producerGroup": "p", "tranStateTableOffset": "0", "commitLogOffset": "0",
+            "commitOrRollback": "0", "fromTransactionCheck": "true", "msgId": "m",
+            "transactionId": "m", "topic": "orders",
+        },
     ),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Good(
         headers.ConsumerGroupHeader, {"consumerGroup": "members"}

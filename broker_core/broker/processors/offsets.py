@@ -7,7 +7,7 @@ import orjson
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.errors import BrokerError, InvalidCommand
-from broker_core.names import Group, Topic, check_name
+from broker_core.names import TRANSACTION_GROUP, Group, Topic, check_name
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import (
@@ -67,6 +67,10 @@ class OffsetProcessor:
             group = Group(check_name("group", header.consumer_group))
         except ValueError as error:
             raise InvalidCommand(str(error)) from error
+        if group == TRANSACTION_GROUP:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the offsets of group {group} are the broker's own"
+            )
         if not self._directory.has_queue(topic, header.queue_id):
             raise BrokerError(
                 ResponseCode.TOPIC_NOT_EXIST,

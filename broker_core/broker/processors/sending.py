@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from functools import lru_cache
 
-from broker_core.broker.placement import place
+from broker_core.broker.placement import place, says_prepared
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import RESERVED_TOPICS
@@ -18,6 +18,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
 from broker_core.remoting.message import (
+    SYS_TRANSACTION,
     UNIQ_KEY,
     BatchEntry,
     Envelope,
@@ -87,7 +88,7 @@ class SendProcessor:
             born_ms=header.born_timestamp,
             reconsume_times=header.reconsume_times or 0,
         )
-        placed = place(envelope, sent)
+        placed = place(envelope, sent, producer_group=header.producer_group)
         try:
             stored = await self._store.put(placed.envelope, placed.entries, store_ms=wall_ms())
         except (ValueError, LocalProtocolError) as error:
@@ -109,7 +110,10 @@ class SendProcessor:
             )
         properties = (header.properties or "").encode()
         if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
-            return _batch(body, properties)
+            entries = _batch(body, properties)
+            if header.sys_flag & SYS_TRANSACTION or any(map(says_prepared, entries)):
+                raise _illegal("a batch holds no transactional messages: send them one by one")
+            return entries
         return [BatchEntry(header.flag, body, properties)]
 
     async def _create(self, topic: Topic, queues: int) -> None:

@@ -1,0 +1,166 @@
+"""Which transactions are undecided, and what a check does about each of them. Pure.
+
+A transaction begins with a half message. Its *number* is the offset of that message in the queue of
+half messages; whenever a check stores the half message anew, the new one carries the number, and
+the newest one counts.
+
+1. The table is a sum over two queues: half messages and decisions. Whoever reads both from
+   ``progress`` on has the same undecided transactions, so a restart is no special case.
+2. Decisions are added after all half messages that stand before them in the log.
+3. A transaction is decided once: between ``begin`` and its record it is no longer open.
+
+Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+_REMEMBERED = 10_000  # decisions whose repetition can still be told from a contradiction
+
+
+class Decision(Enum):
+    """How a transaction ended; the value stands in its record."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    GIVE_UP = "give up"
+
+
+class Act(Enum):
+    """What a check does about an undecided transaction."""
+
+    RENEW = "store it anew, nobody is asked"
+    CHECK = "store it anew with one check more, ask a producer"
+    GIVE_UP = "move it to the final topic"
+
+
+class Half(NamedTuple):
+    """A half message as it is stored."""
+
+    offset: int  # in the queue of half messages
+    place: int  # in the log
+    number: int
+    checks: int  # how often a producer was to be asked up to now
+    born_ms: int
+    store_ms: int
+    immunity_ms: int | None  # as its producer wishes; None: as the broker's timeout
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRules:
+    """When producers are asked; as RocketMQ's transactionTimeOut and its kin."""
+
+    timeout_ms: int = 6_000  # age before the first check
+    interval_ms: int = 30_000  # between two checks
+    max_checks: int = 15
+
+
+@dataclass(slots=True)
+class _Open:
+    newest: Half
+    since_ms: int
+
+
+class _Decided(NamedTuple):
+    record_offset: int
+    last_half_offset: int
+
+
+@dataclass(slots=True)
+class TransactionTable:
+    """See the module. ``half_end`` and ``record_end`` are where to read on in the two queues."""
+
+    rules: CheckRules
+    half_end: int = 0
+    record_end: int = 0
+    _open: dict[int, _Open] = field(default_factory=dict)  # by number, in order of newest.offset
+    _begun: dict[int, Decision] = field(default_factory=dict)  # whose record was not read yet
+    _decided: deque[_Decided] = field(default_factory=deque)  # that a restart must read
+    _remembered: OrderedDict[int, Decision] = field(default_factory=OrderedDict)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add_half(self, half: Half) -> None:
+        """The next half message of the queue."""
+        self.half_end = half.offset + 1
+        before = self._open.pop(half.number, None)
+        since_ms = min(half.born_ms, half.store_ms)  # a producer's clock may be fast
+        if before is not None:
+            since_ms = min(since_ms, before.since_ms)
+        self._open[half.number] = _Open(half, since_ms)
+
+    def add_decision(self, record_offset: int, number: int, decision: Decision) -> None:
+        """The next record of a decision."""
+        self.record_end = record_offset + 1
+        self._begun.pop(number, None)
+        ended = self._open.pop(number, None)
+        if ended is None:
+            return
+        self._decided.append(_Decided(record_offset, ended.newest.offset))
+        self._remembered[number] = decision
+        if len(self._remembered) > _REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    def begin(self, number: int, decision: Decision) -> None:
+        """*decision* is about to be stored; no other one is taken from now on."""
+        self._begun[number] = decision
+
+    def cancel(self, number: int) -> None:
+        """The decision could not be stored: the transaction is open again."""
+        self._begun.pop(number, None)
+
+    def was_begun(self, number: int) -> bool:
+        """True if this process made a decision whose record it has not read yet."""
+        return number in self._begun
+
+    def newest(self, number: int) -> Half | None:
+        """The half message of an open transaction; None if it is not open."""
+        known = self._open.get(number)
+        return None if known is None or number in self._begun else known.newest
+
+    def decision(self, number: int) -> Decision | None:
+        """How it ended; None if that is open, or longer ago than is remembered."""
+        return self._begun.get(number) or self._remembered.get(number)
+
+    def due(self, now_ms: int) -> list[tuple[int, Act]]:
+        """What a check does now, by number: oldest half message first. O(open transactions)."""
+        return list(self._due(now_ms))
+
+    def progress(self) -> tuple[int, int]:
+        """Offsets in both queues behind which lies all that a restart needs."""
+        half_offset = self.half_end
+        for known in self._open.values():
+            half_offset = known.newest.offset
+            break
+        while self._decided and self._decided[0].last_half_offset < half_offset:
+            self._decided.popleft()
+        record_offset = self._decided[0].record_offset if self._decided else self.record_end
+        return half_offset, record_offset
+
+    def oldest_place(self) -> int | None:
+        """Where the log must not be deleted; None without open transactions."""
+        for known in self._open.values():
+            return known.newest.place
+        return None
+
+    def _due(self, now_ms: int) -> Iterator[tuple[int, Act]]:
+        rules = self.rules
+        for number, known in self._open.items():
+            half = known.newest
+            if number in self._begun:
+                continue
+            if half.checks >= rules.max_checks:
+                yield number, Act.GIVE_UP
+                continue
+            wait_ms = rules.timeout_ms if half.immunity_ms is None else half.immunity_ms
+            # Before its beginning: a clock was set back, nobody knows how old it is.
+            if not 0 <= now_ms - known.since_ms < wait_ms:
+                yield number, Act.CHECK
+            elif now_ms - half.store_ms >= rules.interval_ms:
+                yield number, Act.RENEW  # or all that came since would be read at a restart

@@ -1,0 +1,281 @@
+"""Transactional sends: a message that consumers see only if its producer's own work succeeds.
+
+``prepare`` stores a *half message*, which nobody sees; then the producer does its work (a change in
+a database, say) and commits or rolls back. A producer that ends before it has said so, or whose
+word was lost, is asked later, and any producer of the same group may be asked in its place: the
+answer has to come from where the work was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import structlog
+
+from broker_core.client.broker_client import BrokerClient
+from broker_core.client.results import SendReceipt, SendStatus
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import Group, Topic
+from broker_core.remoting.bodies import Heartbeat
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import UnregisterClientHeader
+from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.message import (
+    SYS_TRANSACTION_PREPARED,
+    OutgoingMessage,
+    StoredMessage,
+    decode_message,
+)
+from broker_core.remoting.transaction_headers import (
+    CheckTransactionHeader,
+    End,
+    EndTransactionHeader,
+)
+from broker_core.remoting_channel import Answer, RemotingChannel
+from broker_core.tasks import cancel_and_wait, spawn
+
+_PRODUCER_GROUP = "PGROUP"
+_PREPARED = "TRAN_MSG"
+_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+_ANSWER_S = 3.0
+
+_log = structlog.get_logger("transactions")
+
+
+class TransactionState(Enum):
+    """What became of a producer's own work; the value is what brokers are told."""
+
+    UNKNOWN = End.UNKNOWN  # not yet clear: ask again
+    COMMIT = End.COMMIT
+    ROLLBACK = End.ROLLBACK
+
+
+#: Asked by brokers about a half message, which it gets as a consumer would; its ``message_id`` is
+#: that of the transaction. May be asked several times, also while the work still goes on.
+Check = Callable[[StoredMessage], Awaitable[TransactionState]]
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A half message that is stored and not decided."""
+
+    receipt: SendReceipt
+    _client: BrokerClient
+    _group: Group
+
+    @property
+    def id(self) -> str:
+        """The ``message_id`` that consumers will see, and that a check names."""
+        return self.receipt.message_id
+
+    async def commit(self, *, timeout_s: float | None = None) -> None:
+        """Let consumers see the message; return once it is stored.
+
+        May be repeated. Raises BrokerError if it was rolled back or given up before, or its topic
+        is gone; ConnectionLost or RequestTimeout if that is unknown: the broker will ask.
+        """
+        await self._end(End.COMMIT, timeout_s)
+
+    async def rollback(self, *, timeout_s: float | None = None) -> None:
+        """Drop the message. May be repeated; raises as ``commit``."""
+        await self._end(End.ROLLBACK, timeout_s)
+
+    async def _end(self, how: int, timeout_s: float | None) -> None:
+        header = EndTransactionHeader(
+            producer_group=self._group,
+            tran_state_table_offset=self.receipt.offset,
+            commit_log_offset=int(self.receipt.offset_message_id[-16:], 16),
+            commit_or_rollback=how,
+            msg_id=self.id,
+            transaction_id=self.id,
+            topic=self.receipt.queue.topic,
+        )
+        await self._client.requests.ask(
+            self.receipt.queue.broker,
+            RequestCode.END_TRANSACTION,
+            header.to_ext(),
+            timeout_s=timeout_s,
+        )
+
+
+class TransactionProducer:
+    """A member of a group of producers; one for a BrokerClient.
+
+    Example::
+
+        producer = TransactionProducer(client, group=Group("billing"), check=was_it_booked)
+        await producer.start([Topic("invoices")])
+        transaction = await producer.prepare(OutgoingMessage(Topic("invoices"), body))
+        try:
+            await book(transaction.id)
+        except BookingError:
+            await transaction.rollback()
+        else:
+            await transaction.commit()
+    """
+
+    def __init__(
+        self, client: BrokerClient, *, group: Group, check: Check, heartbeat_s: float = 10.0
+    ) -> None:
+        """*check* is asked about transactions of *group* that nobody ended.
+
+        What it raises is logged and counts as UNKNOWN. *heartbeat_s* is the time between two signs
+        of life; a broker forgets a producer after 120 s without one.
+        """
+        self._client = client
+        self._group = group
+        self._check = check
+        self._heartbeat_s = heartbeat_s
+        self._topics: set[Topic] = set()
+        self._wake = asyncio.Event()
+        self._beating: asyncio.Task[None] | None = None
+        self._unwell: set[str] = set()  # brokers whose last heartbeat failed
+        self._turn = itertools.count()
+
+    async def start(self, topics: Iterable[Topic]) -> None:
+        """Let the brokers of *topics* ask this producer from now on, also of earlier transactions.
+
+        A broker that cannot be reached is logged and tried again; nothing is raised.
+        """
+        self._topics.update(topics)
+        self._client.serve(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
+        self._client.call_on_connect(self._wake.set)  # a broker forgot us with the connection
+        await self._beat()
+        self._beating = spawn(self._keep_beating(), name="producer heartbeats")
+
+    async def close(self) -> None:
+        """Be asked no more. What is undecided stays so for others of the group."""
+        await cancel_and_wait(self._beating)
+        brokers = await self._brokers()
+        await asyncio.gather(*(self._leave(broker) for broker in brokers))
+
+    async def prepare(
+        self,
+        message: OutgoingMessage,
+        *,
+        sharding_key: str | None = None,
+        check_after_s: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Transaction:
+        """Store *message* unseen, for the queue of *sharding_key* (default: its key), else for any.
+
+        Sent once: after ConnectionLost or RequestTimeout the half message may be stored, and the
+        work must not be done; the broker asks, and the answer is ROLLBACK. Prepare anew then.
+        *check_after_s*: seconds before the first question, instead of the broker's own (6).
+        Raises RemotingError; BrokerError if it is not stored as safely as the broker is to.
+        """
+        topic = message.topic
+        if topic not in self._topics:
+            self._topics.add(topic)
+            await self._beat()
+        queues = await self._client.writable_queues(topic)
+        if not queues:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"topic {topic} has no writable queue", request="send"
+            )
+        key = message.key if sharding_key is None else sharding_key
+        place = next(self._turn) if key is None else abs(java_hash(key))
+        properties = {
+            **message.properties,
+            _PREPARED: "true",
+            _PRODUCER_GROUP: self._group,
+        }
+        if check_after_s is not None:
+            properties[_IMMUNITY] = str(check_after_s)
+        half = replace(message, properties=properties, sys_flag=SYS_TRANSACTION_PREPARED)
+        receipt = await self._client.send(
+            queues[place % len(queues)], half, group=self._group, timeout_s=timeout_s
+        )
+        transaction = Transaction(receipt, self._client, self._group)
+        if receipt.status is not SendStatus.OK:
+            await transaction.rollback(timeout_s=timeout_s)
+            raise BrokerError(
+                receipt.status.value, "stored less safely than it is to be: rolled back"
+            )
+        return transaction
+
+    async def _asked(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = CheckTransactionHeader.from_ext(request.ext)
+        half = decode_message(bytes(request.body))
+        group = half.properties.get(_PRODUCER_GROUP)
+        if group != self._group:
+            _log.warning("asked about a transaction of another group", group=group)
+            return None
+        state = await self._state_of(half)
+        answer = EndTransactionHeader(
+            producer_group=self._group,
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=state.value,
+            from_transaction_check=True,
+            msg_id=half.message_id,
+            transaction_id=header.transaction_id,
+            topic=half.topic,
+        )
+        command = RemotingCommand(RequestCode.END_TRANSACTION, ext=answer.to_ext())
+        try:
+            if state is TransactionState.UNKNOWN:
+                channel.send_oneway(command)  # Apache's brokers do not answer it
+                return None
+            ended = await channel.request(command, timeout_s=_ANSWER_S)
+        except RemotingError as error:
+            _log.info("answer to a check lost, it will be asked again", reason=str(error))
+            return None
+        if ended.code != ResponseCode.SUCCESS:
+            _log.warning(
+                "answer to a check refused", id=half.message_id, state=state.name,
+                code=ended.code, remark=ended.remark,
+            )  # fmt: skip
+        return None
+
+    async def _state_of(self, half: StoredMessage) -> TransactionState:
+        try:
+            return await self._check(half)
+        except Exception as error:
+            _log.error("check of a transaction failed", id=half.message_id, exc_info=error)
+            return TransactionState.UNKNOWN
+
+    async def _keep_beating(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            await self._beat()
+
+    async def _beat(self) -> None:
+        heartbeat = Heartbeat(client_id=self._client.client_id, producers=(self._group,))
+        brokers = await self._brokers()
+        await asyncio.gather(*(self._beat_at(broker, heartbeat) for broker in brokers))
+
+    async def _beat_at(self, broker: str, heartbeat: Heartbeat) -> None:
+        try:
+            await self._client.heartbeat(broker, heartbeat)
+        except RemotingError as error:
+            if broker not in self._unwell:
+                _log.warning("heartbeat failed, trying on", broker=broker, reason=str(error))
+            self._unwell.add(broker)
+        else:
+            self._unwell.discard(broker)
+
+    async def _leave(self, broker: str) -> None:
+        with contextlib.suppress(RemotingError):  # it will notice when the heartbeats end
+            header = UnregisterClientHeader(
+                client_id=self._client.client_id, producer_group=self._group
+            )
+            await self._client.requests.ask(broker, RequestCode.UNREGISTER_CLIENT, header.to_ext())
+
+    async def _brokers(self) -> set[str]:
+        brokers: set[str] = set()
+        for topic in self._topics:
+            try:
+                brokers.update(await self._client.broker_names(topic))
+            except RemotingError as error:
+                _log.debug("no brokers for topic", topic=topic, reason=str(error))
+        return brokers
