@@ -27,6 +27,7 @@ class RequestCode(IntEnum):
     LOCK_BATCH_MQ = 41
     UNLOCK_BATCH_MQ = 42
     GET_ALL_CONSUMER_OFFSET = 43  # the whole table
+    CHECK_CLIENT_CONFIG = 46  # may a filter be used? asked before the first heartbeat
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102

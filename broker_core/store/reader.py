@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Callable
 from enum import Enum
 from itertools import accumulate, compress, count, pairwise
 from operator import ne, sub
@@ -19,6 +20,7 @@ from broker_core.remoting.message import (
     decode_message,
     store_ms_of,
 )
+from broker_core.remoting.record_fields import fields_of
 from broker_core.store.commit_log import FILLER, CommitLog
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
@@ -27,6 +29,9 @@ from broker_core.store.consume_queues import ConsumeQueues
 MAX_READ_BYTES = 1024 * 1024
 #: Entries looked at by one filtered read; bounds the time of a read that finds nothing (1 to 2 ms).
 _SCAN_ENTRIES = 8192
+#: As much for a read whose records are looked at themselves, and how much is read at once.
+_PASSING_ENTRIES, _PASSING_BYTES = 1024, 4 * 1024 * 1024
+_PIECE_BYTES = 256 * 1024
 _HEAD_BYTES = 88
 
 
@@ -69,11 +74,13 @@ class StoreReader:
         max_messages: int,
         max_bytes: int = MAX_READ_BYTES,
         tag_hashes: frozenset[int] | None = None,
+        passes: Callable[[bytes], bool] | None = None,
     ) -> ReadResult:
-        """Read messages from *offset* on, those with one of *tag_hashes* (None: all).
+        """Read messages from *offset* on, those with one of *tag_hashes* (None: all), or those
+        whose encoded properties are what *passes* wants.
 
-        About 0.1 µs a message, 0.6 µs where others stand between them. Raises OSError if the disk
-        fails.
+        About 0.1 µs a message, 0.6 µs where others stand between them; with *passes* about 2 µs and
+        what that takes. Raises OSError if the disk fails.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.end_offset == 0:
@@ -84,6 +91,12 @@ class StoreReader:
         if offset >= high:
             status = ReadStatus.END if offset == high else ReadStatus.TOO_BIG
             return ReadResult(status, high, low, high)
+        if passes is not None:
+            entries = queue.read(offset, _PASSING_ENTRIES)
+            bodies, scanned = self._passing(entries, max_messages, max_bytes, passes)
+            status = ReadStatus.FOUND if bodies else ReadStatus.NO_MATCH
+            body = b"".join(bodies)
+            return ReadResult(status, offset + scanned, low, high, body, len(bodies))
         wanted = max_messages if tag_hashes is None else max(max_messages, _SCAN_ENTRIES)
         entries = queue.read(offset, wanted)
         if tag_hashes is None:
@@ -95,6 +108,27 @@ class StoreReader:
             return ReadResult(ReadStatus.NO_MATCH, offset + scanned, low, high)
         body = self._log.read_pieces(pieces)
         return ReadResult(ReadStatus.FOUND, offset + scanned, low, high, body, messages)
+
+    def _passing(
+        self, entries: bytes, max_messages: int, max_bytes: int, passes: Callable[[bytes], bool]
+    ) -> tuple[list[bytes], int]:
+        """The records among *entries* that pass, and how many entries were looked at."""
+        found: list[bytes] = []
+        scanned = looked_at = size = 0
+        while scanned * ENTRY.size < len(entries) and looked_at < _PASSING_BYTES:
+            pieces, count = _select_all(entries[scanned * ENTRY.size :], _PIECE_BYTES)
+            data, position = self._log.read_pieces(pieces), 0
+            looked_at += len(data)
+            for at in range(scanned, scanned + count):
+                _, record_bytes, _ = ENTRY.unpack_from(entries, at * ENTRY.size)
+                if passes(fields_of(data, position).properties):
+                    if len(found) == max_messages or (found and size + record_bytes > max_bytes):
+                        return found, at
+                    found.append(data[position : position + record_bytes])
+                    size += record_bytes
+                position += record_bytes
+            scanned += count
+        return found, scanned
 
     def min_offset(self, topic: Topic, queue_id: int) -> int:
         """Offset of the oldest message kept; the end offset if there is none."""

@@ -12,12 +12,12 @@ from broker_core.broker import Broker, BrokerSettings
 from broker_core.broker.topics import SYSTEM_TOPICS
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.clock import now_ns
-from broker_core.names import Group, Topic
+from broker_core.names import Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand, SerializeType
-from broker_core.remoting.headers import PullMessageHeader, SendMessageHeader
+from broker_core.remoting.headers import PullMessageHeader
 from broker_core.remoting.message import (
     OutgoingMessage,
     decode_messages,
@@ -25,34 +25,8 @@ from broker_core.remoting.message import (
     encode_properties,
 )
 from broker_core.remoting.route_bodies import BrokerRegistration
-from tests.support.broker_process import Cluster, run_broker
-
-TOPIC = Topic("orders")
-GROUP = Group("billing")
-
-
-class Raw:
-    """One connection to the broker."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.pool = ConnectionPool()
-
-    async def ask(
-        self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", **more: object
-    ) -> RemotingCommand:
-        request = RemotingCommand(code, ext=ext or {}, body=body, **more)  # type: ignore[arg-type]
-        return await self.pool.request(self.cluster.broker_address, request, timeout_s=5)
-
-    async def pull(self, **fields: object) -> RemotingCommand:
-        header = PullMessageHeader(
-            **{  # type: ignore[arg-type]
-                "consumer_group": GROUP, "topic": TOPIC, "queue_id": 0, "queue_offset": 0,
-                "max_msg_nums": 32, "sys_flag": 4, "commit_offset": 0,
-                "suspend_timeout_millis": 0, "subscription": "*", "sub_version": 0, **fields,
-            }
-        )  # fmt: skip
-        return await self.ask(RequestCode.PULL_MESSAGE, header.to_ext())
+from tests.support.broker_process import run_broker
+from tests.support.raw_requests import GROUP, TOPIC, Raw, send_header
 
 
 @pytest.fixture
@@ -62,14 +36,6 @@ async def raw(tmp_path: Path) -> AsyncIterator[Raw]:
         connection = Raw(cluster)
         yield connection
         await connection.pool.close()
-
-
-def send_header(**fields: object) -> SendMessageHeader:
-    return SendMessageHeader(
-        **{  # type: ignore[arg-type]
-            "producer_group": "p", "topic": TOPIC, "queue_id": 0, "born_timestamp": 5, **fields,
-        }
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("serialize", list(SerializeType))
@@ -145,7 +111,7 @@ async def test_the_filter_of_a_heartbeat_serves_pulls_that_name_none(raw: Raw) -
     found = await raw.pull(sys_flag=0, sub_version=5)
     assert [m.body for m in decode_messages(found.body)] == [b"b"]
     assert found.ext["nextBeginOffset"] == "2"
-    assert (await raw.pull(expression_type="SQL92", subscription="a > 1")).code == 1
+    assert (await raw.pull(expression_type="XPATH", subscription="a > 1")).code == 1
     assert (await raw.pull(subscription=" || ")).code == 23
 
 

@@ -7,6 +7,7 @@ import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -77,6 +78,19 @@ async def hashes_by_java(
     async with _program(version, folder, "RelayHash", *counts) as process:
         lines = await _talk(process, [_of_text(key) for key in keys])
     return [[int(number) for number in line.split()] for line in lines]
+
+
+async def filters_by_java(
+    version: str, folder: Path, cases: Sequence[tuple[str, dict[str, str]]]
+) -> list[bool | None]:
+    """Whether a message with these properties passes the filter, as Java says; None: refused."""
+    lines = [
+        " ".join(_of_text(text) for text in (filter_, *chain.from_iterable(having.items())))
+        for filter_, having in cases
+    ]
+    async with _program(version, folder, "RelayFilter") as process:
+        answers = await _talk(process, lines)
+    return [{"true": True, "false": False, "refused": None}[answer] for answer in answers]
 
 
 @asynccontextmanager

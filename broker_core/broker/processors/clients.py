@@ -1,4 +1,6 @@
-"""Clients: heartbeats (34), leaving (35), members of a group (38); tells them of changes (40)."""
+"""Clients: heartbeats (34), leaving (35), members of a group (38), filters (46); tells them of
+changes (40).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,21 @@ from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups, Program
 from broker_core.broker.producers import Producers
 from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.broker.wanted import wanted_by
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost
 from broker_core.names import RETRY_PREFIX, Group, Topic, check_name
 from broker_core.rare_warnings import RareWarnings
-from broker_core.remoting.bodies import ConsumerData, Heartbeat, consumer_ids_to_json
+from broker_core.remoting.bodies import (
+    ConsumerData,
+    Heartbeat,
+    Subscription,
+    consumer_ids_to_json,
+)
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import ConsumerGroupHeader, UnregisterClientHeader
+from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
@@ -47,6 +56,7 @@ class ClientProcessor:
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_subscription,
         }
 
     def connection_closed(self, channel: RemotingChannel) -> None:
@@ -103,6 +113,14 @@ class ClientProcessor:
         if not members:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return request.response(body=consumer_ids_to_json(members))
+
+    def _check_subscription(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        """Java's consumers ask so at their start, for what are no tags."""
+        asked = JsonObject.parse(request.body, "check of a client's configuration")
+        if asked.items("subscriptionData"):
+            fields = JsonObject(asked.items("subscriptionData"), "subscription")
+            wanted_by(Subscription.from_fields(fields))
+        return request.response()
 
     async def _offer_retry_topic(self, consumer: ConsumerData, channel: RemotingChannel) -> None:
         """Java's push consumers look for it at once, and again only half a minute later."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 
 from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.broker.wanted import Wanted, inline, wanted_by
+from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, Topic, check_name
-from broker_core.remoting.bodies import MAX_EXPRESSION_CHARS, Subscription
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader, PullMessageResponse
@@ -67,31 +70,41 @@ class PullProcessor:
             raise InvalidCommand(f"maxMsgNums is {header.max_msg_nums}: expected at least 1")
         self._group_directory.consuming(Group(header.consumer_group))
         self._directory.readable(Topic(header.topic), header.queue_id)
-        tag_hashes = self._wanted_tags(header)
+        wanted = self._wanted(header)
         if header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
             self._commit(header)
-        result = self._read(header, tag_hashes)
+        result = self._read(header, wanted)
         may_wait = header.sys_flag & PullFlag.SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
-            return self._hold(request, header, tag_hashes)
+            return self._hold(request, header, wanted)
         return _answer(request, header, result)
 
     async def _hold(
-        self,
-        request: RemotingCommand,
-        header: PullMessageHeader,
-        tag_hashes: frozenset[int] | None,
+        self, request: RemotingCommand, header: PullMessageHeader, wanted: Wanted
     ) -> Answer:
-        # Read once more: what came since, while this was no held pull yet, woke nobody.
-        result = self._read(header, tag_hashes)
-        if _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
-            await self._long_polls.wait(
-                Topic(header.topic),
-                header.queue_id,
-                tag_hashes=tag_hashes,
-                timeout_s=min(header.suspend_timeout_millis, _MAX_SUSPEND_MS) / 1000,
-            )
-            result = self._read(header, tag_hashes)
+        """Read again when a message comes, until one is wanted or the time is up.
+
+        A tag wakes by its hash; a filter is asked of each message, from where it stands.
+        """
+        ends_ns = now_ns() + min(header.suspend_timeout_millis, _MAX_SUSPEND_MS) * 1_000_000
+        # First without waiting: what came while this was no held pull yet woke nobody.
+        result = self._read(header, wanted)
+        while (left_ns := ends_ns - now_ns()) > 0 and not result.messages:
+            if result.status is ReadStatus.NO_MATCH and wanted.passes is not None:
+                header = replace(header, queue_offset=result.next_offset)
+                await asyncio.sleep(0)  # what was looked at took time, others have had none
+            elif _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
+                woken = await self._long_polls.wait(
+                    Topic(header.topic),
+                    header.queue_id,
+                    tag_hashes=wanted.tag_hashes,
+                    timeout_s=left_ns / 1e9,
+                )
+                if not woken:
+                    return _answer(request, header, self._read(header, wanted))
+            else:
+                break
+            result = self._read(header, wanted)
         return _answer(request, header, result)
 
     def _commit(self, header: PullMessageHeader) -> None:
@@ -102,59 +115,34 @@ class PullProcessor:
         topic = Topic(header.topic)
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
 
-    def _read(self, header: PullMessageHeader, tag_hashes: frozenset[int] | None) -> ReadResult:
+    def _read(self, header: PullMessageHeader, wanted: Wanted) -> ReadResult:
         return self._reader.read(
             Topic(header.topic),
             header.queue_id,
             header.queue_offset,
             max_messages=min(header.max_msg_nums, MAX_MESSAGES),
             max_bytes=min(header.max_msg_bytes or MAX_READ_BYTES, MAX_READ_BYTES),
-            tag_hashes=tag_hashes,
+            tag_hashes=wanted.tag_hashes,
+            passes=wanted.passes,
         )
 
-    def _wanted_tags(self, header: PullMessageHeader) -> frozenset[int] | None:
-        """Hashes of the tags the group wants; None for everything."""
+    def _wanted(self, header: PullMessageHeader) -> Wanted:
         topic = Topic(header.topic)
         if header.sys_flag & PullFlag.SUBSCRIPTION:
-            wanted = _filter_of(header)
-            kind = header.expression_type or "TAG"
-        else:
-            known = self._groups.subscription(Group(header.consumer_group), topic)
-            if known is None:
-                raise BrokerError(
-                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                    f"group {header.consumer_group!r} sent no heartbeat that subscribes {topic!r}",
-                )
-            if known.version < header.sub_version:
-                raise BrokerError(
-                    ResponseCode.SUBSCRIPTION_NOT_LATEST,
-                    f"the newest subscription known has version {known.version}, the pull"
-                    f" {header.sub_version}",
-                )
-            wanted, kind = known, known.expression_type
-        if kind != "TAG":
+            return wanted_by(inline(topic, header.subscription or "", header.expression_type))
+        known = self._groups.subscription(Group(header.consumer_group), topic)
+        if known is None:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,  # as Apache's, which does not filter by properties
-                f"this broker filters by tags (expression type TAG), not by {kind[:80]!r}",
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"group {header.consumer_group!r} sent no heartbeat that subscribes {topic!r}",
             )
-        return wanted.codes or None
-
-
-def _filter_of(header: PullMessageHeader) -> Subscription:
-    expression = header.subscription or ""
-    if len(expression) > MAX_EXPRESSION_CHARS:
-        raise BrokerError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"the subscription has {len(expression)} characters: at most {MAX_EXPRESSION_CHARS}",
-        )
-    wanted = Subscription.of_tags(Topic(header.topic), expression)
-    if not wanted.tags and expression.strip() not in ("", "*"):
-        raise BrokerError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"the subscription {expression[:80]!r} names no tag: expected tags with '||' between,"
-            " or * for all",
-        )
-    return wanted
+        if known.version < header.sub_version:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the newest subscription known has version {known.version}, the pull"
+                f" {header.sub_version}",
+            )
+        return wanted_by(known)
 
 
 def _code(result: ReadResult, header: PullMessageHeader) -> tuple[ResponseCode, str]:

@@ -12,6 +12,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -46,7 +47,11 @@ final class PushRole implements Driver.Role {
         configure(command);
         String[] topics = command.getString("topic").split(",");
         for (String topic : topics) {
-            consumer.subscribe(topic, command.getString("tags"));
+            if (command.containsKey("where")) {
+                consumer.subscribe(topic, MessageSelector.bySql(command.getString("where")));
+            } else {
+                consumer.subscribe(topic, command.getString("tags"));
+            }
         }
         if (command.getBooleanValue("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) this::orderly);

@@ -1,0 +1,175 @@
+"""The tree of a filter. Each node is a function of a message's properties.
+
+A test gives True, False or None: unknown, as SQL has it. ``fold`` and ``cast`` of the parser see to
+it that what must be a test is one, so nothing here looks at types but where values are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.broker.sql.values import NotComparable, Value, order, read_float
+
+Properties = Mapping[str, str]
+Evaluate = Callable[[Properties], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """``is_test``: it gives True, False or None. A literal has its value in ``literal``."""
+
+    evaluate: Evaluate
+    is_test: bool = False
+    is_literal: bool = False
+    literal: Value = None
+    name: str | None = None  # of a property that stands alone
+
+
+def literal(value: Value) -> Node:
+    """Return *value*, whatever the message; None is NULL."""
+    is_test = value is None or isinstance(value, bool)
+    return Node(lambda _: value, is_test=is_test, is_literal=True, literal=value)
+
+
+def property_of(name: str) -> Node:
+    """Return the text of a property, None without it."""
+    return Node(lambda properties: properties.get(name), name=name)
+
+
+def cast(node: Node) -> Node:
+    """Return a property where a test must stand: text is never true."""
+    inner = node.evaluate
+    return Node(lambda p: None if inner(p) is None else False, is_test=True)
+
+
+def negative(node: Node) -> Node:
+    """Return minus a number; of anything else null."""
+    inner = node.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = inner(properties)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return -value
+
+    return Node(evaluate)
+
+
+def no(node: Node) -> Node:
+    """Return NOT."""
+    inner = node.evaluate
+
+    def evaluate(properties: Properties) -> bool | None:
+        value = inner(properties)
+        return None if value is None else not value
+
+    return Node(evaluate, is_test=True)
+
+
+def fold(nodes: Sequence[Node], *, decides: bool) -> Node:
+    """Return OR (*decides* is True) or AND (False) of *nodes*: the first that decides ends it."""
+    if len(nodes) == 1:
+        return nodes[0]
+    inner = [node.evaluate for node in nodes]
+
+    def evaluate(properties: Properties) -> bool | None:
+        unknown = False
+        for each in inner:
+            value = each(properties)
+            if value is not None and value == decides:
+                return decides
+            unknown = unknown or value is None
+        return None if unknown else not decides
+
+    return Node(evaluate, is_test=True)
+
+
+def equal(left: Node, right: Node) -> Node:
+    """Return ``=``, and IS NULL with NULL on the right.
+
+    What is not there differs from what is, and is like what is not; only the left decides whether
+    the answer is unknown.
+    """
+    one, other = left.evaluate, right.evaluate
+
+    def evaluate(properties: Properties) -> bool | None:
+        a, b = one(properties), other(properties)
+        if a is None:
+            return True if b is None else None
+        return b is not None and order(a, b) == 0
+
+    return Node(evaluate, is_test=True)
+
+
+#: What the four comparisons of size ask of ``order``.
+SIZES: dict[str, Callable[[int], bool]] = {
+    ">": lambda sign: sign > 0,
+    ">=": lambda sign: sign >= 0,
+    "<": lambda sign: sign < 0,
+    "<=": lambda sign: sign <= 0,
+}
+
+
+def sized(left: Node, sign: str, right: Node) -> Node:
+    """Return one of SIZES. Two texts are compared as numbers."""
+    one, other, holds = left.evaluate, right.evaluate, SIZES[sign]
+
+    def evaluate(properties: Properties) -> bool | None:
+        a = one(properties)
+        if a is None:
+            return None
+        b = other(properties)
+        if b is None:
+            return None
+        if isinstance(a, str) and isinstance(b, str):
+            a, b = read_float(a), read_float(b)
+        return holds(order(a, b))
+
+    return Node(evaluate, is_test=True)
+
+
+def among(node: Node, texts: frozenset[str], *, negated: bool) -> Node:
+    """Return IN, or NOT IN."""
+    inner = node.evaluate
+
+    def evaluate(properties: Properties) -> bool | None:
+        value = inner(properties)
+        return None if value is None else (value in texts) is not negated
+
+    return Node(evaluate, is_test=True)
+
+
+#: CONTAINS, STARTSWITH and ENDSWITH of 5.x.
+PARTS: dict[str, Callable[[str, str], bool]] = {
+    "CONTAINS": lambda value, part: part in value,
+    "STARTSWITH": lambda value, part: value.startswith(part),
+    "ENDSWITH": lambda value, part: value.endswith(part),
+}
+
+
+def part(node: Node, kind: str, text: str, *, negated: bool) -> Node:
+    """Return one of PARTS; never unknown, and false for an empty *text*, negated or not."""
+    inner, holds = node.evaluate, PARTS[kind]
+
+    def evaluate(properties: Properties) -> bool:
+        value = inner(properties)
+        if not text or not isinstance(value, str):
+            return False
+        return holds(value, text) is not negated
+
+    return Node(evaluate, is_test=True)
+
+
+def test_of(node: Node) -> Callable[[Properties], bool]:
+    """Whether a message passes: only if the answer is true, and no error."""
+    evaluate = node.evaluate
+
+    def passes(properties: Properties) -> bool:
+        try:
+            return evaluate(properties) is True
+        except NotComparable:
+            return False
+
+    return passes

@@ -1,0 +1,65 @@
+"""What a pull wants of a queue, by the tags or the SQL92 filter of its subscription. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker_core.broker.sql.parser import compile_filter
+from broker_core.broker.sql.tokens import BadFilter
+from broker_core.errors import BrokerError
+from broker_core.names import Topic
+from broker_core.remoting.bodies import MAX_EXPRESSION_CHARS, Subscription
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import decode_properties
+
+SQL = "SQL92"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``tag_hashes``: None for every tag. ``passes``: a test of encoded properties; None: all."""
+
+    tag_hashes: frozenset[int] | None = None
+    passes: Callable[[bytes], bool] | None = None
+
+
+def wanted_by(subscription: Subscription) -> Wanted:
+    """What *subscription* wants. Raises BrokerError (23) for a filter that cannot be read, (1) for
+    a kind of filter that nobody knows.
+    """
+    kind = subscription.expression_type or "TAG"
+    if kind == "TAG":
+        return Wanted(tag_hashes=subscription.codes or None)
+    if kind != SQL:
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR,
+            f"this broker filters by expressions of type TAG and {SQL}, not {kind[:80]!r}",
+        )
+    try:
+        test = compile_filter(subscription.expression)
+    except BadFilter as error:
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"the {SQL} filter {subscription.expression[:200]!r} cannot be read: {error}",
+        ) from error
+    return Wanted(passes=lambda raw: test(decode_properties(raw)))
+
+
+def inline(topic: Topic, expression: str, kind: str | None) -> Subscription:
+    """The subscription that stands in a pull itself. Raises BrokerError as ``wanted_by``."""
+    if len(expression) > MAX_EXPRESSION_CHARS:
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"the subscription has {len(expression)} characters: at most {MAX_EXPRESSION_CHARS}",
+        )
+    if kind and kind != "TAG":
+        return Subscription(topic=topic, expression=expression, expression_type=kind)
+    wanted = Subscription.of_tags(topic, expression)
+    if not wanted.tags and expression.strip() not in ("", "*"):
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"the subscription {expression[:80]!r} names no tag: expected tags with '||' between,"
+            " or * for all",
+        )
+    return wanted

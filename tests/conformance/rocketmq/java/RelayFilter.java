@@ -1,0 +1,45 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.Map;
+
+import org.apache.rocketmq.broker.filter.MessageEvaluationContext;
+import org.apache.rocketmq.common.filter.ExpressionType;
+import org.apache.rocketmq.filter.FilterFactory;
+import org.apache.rocketmq.filter.expression.Expression;
+
+/**
+ * For each line, a filter and then names and values of properties as RelayLine's fields: whether the
+ * broker's own evaluation lets such a message pass, or that the filter is refused.
+ */
+public final class RelayFilter {
+    public static void main(String[] args) throws Exception {
+        RelayLine.ownOutput();
+        BufferedReader input =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            String[] fields = line.split(" ");
+            Map<String, String> properties = new HashMap<>();
+            for (int i = 1; i + 1 < fields.length; i += 2) {
+                properties.put(RelayLine.text(fields[i]), RelayLine.text(fields[i + 1]));
+            }
+            RelayLine.print(answer(RelayLine.text(fields[0]), properties));
+        }
+    }
+
+    private static String answer(String filter, Map<String, String> properties) {
+        Expression compiled;
+        try {
+            compiled = FilterFactory.INSTANCE.get(ExpressionType.SQL92).compile(filter);
+        } catch (Throwable error) {
+            return "refused";
+        }
+        try { // as ExpressionMessageFilter does
+            Object value = compiled.evaluate(new MessageEvaluationContext(properties));
+            return String.valueOf(value instanceof Boolean && (Boolean) value);
+        } catch (Throwable error) {
+            return "false";
+        }
+    }
+}
