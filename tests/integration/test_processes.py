@@ -6,101 +6,47 @@ chooses the moments.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import time
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
 
-from broker_core.client import BrokerClient
-from broker_core.names import Topic
-from proxy.history.record import HistoryWriter
 from tests.support.brokers import Brokers
-from tests.support.processes import Child, Children, wait_until
+from tests.support.process_site import (
+    HISTORY,
+    QUEUES,
+    RATE,
+    Gateway,
+    Site,
+    ask,
+    children_in,
+    events,
+    finish_pair,
+    look,
+    start_pair,
+    start_up,
+    verdict,
+)
+from tests.support.processes import Children, wait_until
 
 KILLS = int(os.environ.get("ORDERLANE_KILLS", "1"))
 SEED = int(os.environ.get("ORDERLANE_SEED", "7"))
-RATE = 300  # messages a second
-QUEUES = 8
-
-#: Shorter times than the defaults, in the same proportions.
-BROKER = "{lock_expiry_s: 2, segment_bytes: 8388608, auto_create_topics: true}"
-SETTINGS = """
-lock: {renewal_s: 0.3, trust_s: 1.2, broker_lock_expiry_s: 2, request_timeout_s: 0.4}
-commit_every_s: 0.3
-groups:
-  - name: billing
-    topics: [{name: orders, order_key: KEY, visibility_timeout_s: 1.5}]
-"""
-FILES = ("--settings", "settings.yaml", "--broker-settings", "broker.yaml")
-HISTORY = ("--history", "history")
-
-
-@dataclass(frozen=True, slots=True)
-class Gateway:
-    """Where a gateway listens: each of its proxies."""
-
-    thrift: list[str]
-    http: list[str]
-
-    def queues(self, proxy: int) -> list[dict[str, Any]]:
-        """What one of the proxies says of the queues that it owns; nothing if it is gone."""
-        try:
-            with urllib.request.urlopen(f"http://{self.http[proxy]}/api/groups", timeout=5) as it:
-                groups = orjson.loads(it.read())
-        except OSError:
-            return []
-        return [queue for group in groups.values() for queue in group["queues"]]
-
-    def owned(self, proxy: int) -> set[str]:
-        return {queue["queue"] for queue in self.queues(proxy)}
-
-    def drained(self, sent: int) -> bool:
-        """Every queue is owned, and all of *sent* messages are read and committed."""
-        queues = [queue for proxy in range(len(self.http)) for queue in self.queues(proxy)]
-        ends = sum(queue["end"] for queue in queues)
-        committed = sum(queue["committed"] for queue in queues)
-        return len(queues) == QUEUES and committed == ends >= sent
 
 
 @pytest.fixture
 def children(tmp_path: Path) -> Iterator[Children]:
-    (tmp_path / "settings.yaml").write_text(SETTINGS)
-    (tmp_path / "broker.yaml").write_text(BROKER)
-    with Children(tmp_path) as children:
+    with children_in(tmp_path) as children:
         yield children
 
 
-def start_up(children: Children, at: dict[str, str] | None = None) -> tuple[Child, dict[str, str]]:
-    """All in one process; *at*: on the ports of an earlier one."""
-    ports: list[object] = []
-    for name in ("thrift", "http", "nameserver", "broker"):
-        ports += [f"--{name}-port", 0 if at is None else at[name].rpartition(":")[2]]
-    up = children.start("up", "--data", "data", *FILES, *ports, *HISTORY)
-    return up, up.ready()
-
-
-def verdict(children: Children) -> dict[str, Any]:
-    """What the checker says of all histories; they have to be clean."""
-    judged = children.run("verify-history", "history", "-o", "json")
-    assert judged.code == 0, judged.out + judged.err
-    return dict(judged.json)
-
-
-def events(children: Children, *kinds: str) -> list[dict[str, Any]]:
-    """Events of these kinds in all histories, by time."""
-    files = (children.folder / "history").glob("*.jsonl")
-    # A process that is still at it may be in the middle of its last line.
-    lines = [line for path in files for line in path.read_bytes().split(b"\n")[:-1]]
-    found = [event for event in map(orjson.loads, lines) if event["e"] in kinds]
-    return sorted(found, key=lambda event: event["t_ns"])
+@pytest.fixture
+def site(children: Children, brokers: Brokers) -> Site:
+    site = Site(children, brokers)
+    site.start()
+    return site
 
 
 @pytest.mark.slow
@@ -131,83 +77,6 @@ def test_nothing_is_lost_when_everything_is_killed_and_started_again(children: C
     assert len(consumer.out) >= sent > RATE * KILLS
 
 
-@dataclass(slots=True)
-class Site:
-    """Nameserver and broker of either kind, with proxies as processes of their own above them."""
-
-    children: Children
-    brokers: Brokers
-    topic: str = "orders"
-    group: str = "billing"
-    nameserver: str = ""
-    _broker: Child | None = None
-    _broker_at: str = "127.0.0.1:0"
-    _history: HistoryWriter | None = None
-
-    def start(self) -> None:
-        """Start what is not there yet; the topic comes into being."""
-        official = self.brokers.official
-        if official is None:
-            nameserver = self.children.start("nameserver", "--listen", "127.0.0.1:0", *HISTORY)
-            self.nameserver = nameserver.ready()["nameserver"]
-            self.start_broker()
-        else:
-            # Shared with other tests, so the names are this one's own.
-            self.topic, self.group = f"orders-{os.urandom(4).hex()}", f"bills-{os.urandom(4).hex()}"
-            self.nameserver = official.nameserver
-            folder = self.children.folder
-            text = SETTINGS.replace("orders", self.topic).replace("billing", self.group)
-            (folder / "settings.yaml").write_text(text)
-            self._history = HistoryWriter(folder / "history", "rocketmq", parts=("rocketmq",))
-        asyncio.run(self._create_topic())
-
-    async def _create_topic(self) -> None:
-        client = BrokerClient(nameservers=[self.nameserver], client_id="test@1#1")
-        await client.create_topic(Topic(self.topic), queues=QUEUES)
-        await client.close()
-
-    def start_broker(self) -> None:
-        """Start it, after ``kill_broker`` on the data and port of before."""
-        if self.brokers.official is not None:
-            self.brokers.official.start_broker()
-            assert self._history is not None
-            self._history.write("start", parts=["rocketmq"])
-            return
-        listen = ("--listen", self._broker_at, "--broker-settings", "broker.yaml")
-        where = ("--nameserver", self.nameserver, *HISTORY)
-        self._broker = self.children.start("broker", "--data", "data", *listen, *where)
-        self._broker_at = self._broker.ready()["broker"]
-
-    def kill_broker(self) -> None:
-        """``kill -9``."""
-        if self.brokers.official is not None:
-            self.brokers.official.stop_broker(crash=True)
-        else:
-            assert self._broker is not None
-            self._broker.kill()
-
-    def start_proxies(self, count: int, at: Gateway | None = None) -> tuple[list[Child], Gateway]:
-        """So many proxies, ready; *at*: on the ports of earlier ones."""
-        proxies = []
-        for index in range(count):
-            ports = [0, 0] if at is None else [at.thrift[index], at.http[index]]
-            thrift, http = (str(port).rpartition(":")[2] for port in ports)
-            where = ("--settings", "settings.yaml", "--nameserver", self.nameserver, *HISTORY)
-            listen = ("--thrift-port", thrift, "--http-port", http)
-            proxies.append(self.children.start("proxy", *where, *listen))
-        ready = [proxy.ready() for proxy in proxies]
-        return proxies, Gateway(
-            [each["thrift"] for each in ready], [each["http"] for each in ready]
-        )
-
-
-@pytest.fixture
-def site(children: Children, brokers: Brokers) -> Site:
-    site = Site(children, brokers)
-    site.start()
-    return site
-
-
 @pytest.mark.slow
 @pytest.mark.feature("proxy: kill and take-over")
 def test_nothing_is_lost_when_proxy_and_broker_are_killed_and_started_again(site: Site) -> None:
@@ -232,46 +101,6 @@ def test_nothing_is_lost_when_proxy_and_broker_are_killed_and_started_again(site
     assert (report["acknowledged"], report["lost"]) == (sent, 0)
 
 
-@dataclass(slots=True)
-class Pair:
-    """Two proxies that share the queues, a producer at work, and a consumer at each proxy."""
-
-    proxies: list[Child]
-    gateway: Gateway
-    producer: Child
-    consumers: list[Child]
-
-
-def start_pair(site: Site) -> Pair:
-    """Four queues each, and work under way."""
-    children = site.children
-    proxies, gateway = site.start_proxies(2)
-    servers = [",".join(gateway.thrift), ",".join(reversed(gateway.thrift))]
-    consume = ("consume", site.group, "--work-ms", 3, *HISTORY)
-    consumers = [children.start(*consume, "--proxy", each) for each in servers]
-    wait_until(
-        lambda: len(gateway.owned(0)) == len(gateway.owned(1)) == QUEUES // 2,
-        within_s=30,
-        what="four queues each",
-    )
-    assert not gateway.owned(0) & gateway.owned(1)
-    produce = ("produce", site.topic, "--proxy", servers[1], *HISTORY)
-    producer = children.start(*produce, "--count", RATE * 4, "--rate", RATE)
-    consumers[0].wait_for(len(consumers[0].out) + 100)
-    return Pair(proxies, gateway, producer, consumers)
-
-
-def finish_pair(site: Site, pair: Pair) -> dict[str, Any]:
-    """The rest is produced and consumed, all ends; what the checker says."""
-    assert pair.producer.wait() == 0, pair.producer.err
-    wait_until(lambda: pair.gateway.drained(RATE * 4), within_s=60, what="everything consumed")
-    assert [consumer.terminate() for consumer in pair.consumers] == [0, 0]
-    assert [proxy.terminate() for proxy in pair.proxies if proxy.running][-1:] == [0]
-    report = verdict(site.children)
-    assert (report["acknowledged"], report["lost"]) == (RATE * 4, 0)
-    return report
-
-
 @pytest.mark.slow
 @pytest.mark.feature("proxy: kill and take-over")
 @pytest.mark.parametrize("clean", [True, False], ids=["SIGTERM", "SIGKILL"])
@@ -289,6 +118,39 @@ def test_the_queues_of_a_proxy_that_ends_go_to_the_other(site: Site, clean: bool
     if clean:
         assert report["duplicates"] == 0
         assert all(event["attempt"] == 1 for event in events(site.children, "deliver"))
+
+
+@pytest.mark.slow
+@pytest.mark.feature("proxy: kill and take-over")
+def test_a_key_stays_paused_when_the_proxy_that_owns_its_queue_is_killed(site: Site) -> None:
+    """All other keys flow at the next owner; there it is resumed, and comes in order."""
+    children, pair = site.children, start_pair(site)
+    keys = f"/api/groups/{site.group}/topics/{site.topic}/keys"
+    killed, left = pair.gateway.http
+    owned = pair.gateway.owned(0)
+    key = next(each["order"] for each in events(children, "deliver") if each["queue"] in owned)
+    ask(killed, f"{keys}/pause", key=key)
+    pair.proxies[0].kill()
+    assert pair.producer.wait() == 0, pair.producer.err
+
+    def only_that_key_waits() -> bool:
+        """Others have nothing left; of it nothing is to be handed out."""
+        queues = pair.gateway.queues(1)
+        return (
+            len(queues) == QUEUES
+            and all(each["position"] == each["end"] for each in queues)
+            and sum(each["ready"] + each["leased"] for each in queues) == 0
+            and [each["paused"] for each in queues if each["unfinished"]] == [1]
+        )
+
+    wait_until(only_that_key_waits, within_s=60, what="all other keys at an end")
+    paused = look(left, f"{keys}/paused")
+    waiting = sum(each["unfinished"] for each in pair.gateway.queues(1))
+    assert {(each["key"], each["queue"]) for each in paused} == {(key, each) for each in owned}
+    assert sum(each["backlog"] for each in paused) == waiting
+    ask(left, f"{keys}/resume", key=key)
+    finish_pair(site, pair)
+    assert {"pause", "resume"} == {each["e"] for each in events(children, "pause", "resume")}
 
 
 @pytest.mark.slow

@@ -1,0 +1,220 @@
+"""Gateways of real processes for tests that kill them: settings, start, verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from broker_core.client import BrokerClient
+from broker_core.names import Topic
+from proxy.history.record import HistoryWriter
+from tests.support.brokers import Brokers
+from tests.support.processes import Child, Children, wait_until
+
+RATE = 300  # messages a second
+QUEUES = 8
+
+#: Shorter times than the defaults, in the same proportions.
+BROKER = "{lock_expiry_s: 2, segment_bytes: 8388608, auto_create_topics: true}"
+SETTINGS = """
+lock: {renewal_s: 0.3, trust_s: 1.2, broker_lock_expiry_s: 2, request_timeout_s: 0.4}
+commit_every_s: 0.3
+groups:
+  - name: billing
+    topics: [{name: orders, order_key: KEY, visibility_timeout_s: 1.5}]
+"""
+FILES = ("--settings", "settings.yaml", "--broker-settings", "broker.yaml")
+HISTORY = ("--history", "history")
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Where a gateway listens: each of its proxies."""
+
+    thrift: list[str]
+    http: list[str]
+
+    def queues(self, proxy: int) -> list[dict[str, Any]]:
+        """What one of the proxies says of the queues that it owns; nothing if it is gone."""
+        try:
+            groups = look(self.http[proxy], "/api/groups")
+        except OSError:
+            return []
+        return [queue for group in groups.values() for queue in group["queues"]]
+
+    def owned(self, proxy: int) -> set[str]:
+        return {queue["queue"] for queue in self.queues(proxy)}
+
+    def drained(self, sent: int) -> bool:
+        """Every queue is owned, and all of *sent* messages are read and committed."""
+        queues = [queue for proxy in range(len(self.http)) for queue in self.queues(proxy)]
+        ends = sum(queue["end"] for queue in queues)
+        committed = sum(queue["committed"] for queue in queues)
+        return len(queues) == QUEUES and committed == ends >= sent
+
+
+def look(http: str, path: str) -> Any:
+    """What a proxy's HTTP port answers. Raises OSError."""
+    with urllib.request.urlopen(f"http://{http}{path}", timeout=5) as answer:
+        return orjson.loads(answer.read())
+
+
+def ask(http: str, path: str, **asked: str) -> Any:
+    """POST to a proxy's HTTP port, which has to agree; its answer."""
+    body = orjson.dumps({"by": "ada", "reason": "to see what comes of it", **asked})
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://{http}{path}", body, headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return orjson.loads(answer.read())
+
+
+@contextmanager
+def children_in(folder: Path) -> Iterator[Children]:
+    """Children that find their settings in *folder*."""
+    (folder / "settings.yaml").write_text(SETTINGS)
+    (folder / "broker.yaml").write_text(BROKER)
+    with Children(folder) as children:
+        yield children
+
+
+def start_up(children: Children, at: dict[str, str] | None = None) -> tuple[Child, dict[str, str]]:
+    """All in one process; *at*: on the ports of an earlier one."""
+    ports: list[object] = []
+    for name in ("thrift", "http", "nameserver", "broker"):
+        ports += [f"--{name}-port", 0 if at is None else at[name].rpartition(":")[2]]
+    up = children.start("up", "--data", "data", *FILES, *ports, *HISTORY)
+    return up, up.ready()
+
+
+def verdict(children: Children) -> dict[str, Any]:
+    """What the checker says of all histories; they have to be clean."""
+    judged = children.run("verify-history", "history", "-o", "json")
+    assert judged.code == 0, judged.out + judged.err
+    return dict(judged.json)
+
+
+def events(children: Children, *kinds: str) -> list[dict[str, Any]]:
+    """Events of these kinds in all histories, by time."""
+    files = (children.folder / "history").glob("*.jsonl")
+    # A process that is still at it may be in the middle of its last line.
+    lines = [line for path in files for line in path.read_bytes().split(b"\n")[:-1]]
+    found = [event for event in map(orjson.loads, lines) if event["e"] in kinds]
+    return sorted(found, key=lambda event: event["t_ns"])
+
+
+@dataclass(slots=True)
+class Site:
+    """Nameserver and broker of either kind, with proxies as processes of their own above them."""
+
+    children: Children
+    brokers: Brokers
+    topic: str = "orders"
+    group: str = "billing"
+    nameserver: str = ""
+    _broker: Child | None = None
+    _broker_at: str = "127.0.0.1:0"
+    _history: HistoryWriter | None = None
+
+    def start(self) -> None:
+        """Start what is not there yet; the topic comes into being."""
+        official = self.brokers.official
+        if official is None:
+            nameserver = self.children.start("nameserver", "--listen", "127.0.0.1:0", *HISTORY)
+            self.nameserver = nameserver.ready()["nameserver"]
+            self.start_broker()
+        else:
+            # Shared with other tests, so the names are this one's own.
+            self.topic, self.group = f"orders-{os.urandom(4).hex()}", f"bills-{os.urandom(4).hex()}"
+            self.nameserver = official.nameserver
+            folder = self.children.folder
+            text = SETTINGS.replace("orders", self.topic).replace("billing", self.group)
+            (folder / "settings.yaml").write_text(text)
+            self._history = HistoryWriter(folder / "history", "rocketmq", parts=("rocketmq",))
+        asyncio.run(self._create_topic())
+
+    async def _create_topic(self) -> None:
+        client = BrokerClient(nameservers=[self.nameserver], client_id="test@1#1")
+        await client.create_topic(Topic(self.topic), queues=QUEUES)
+        await client.close()
+
+    def start_broker(self) -> None:
+        """Start it, after ``kill_broker`` on the data and port of before."""
+        if self.brokers.official is not None:
+            self.brokers.official.start_broker()
+            assert self._history is not None
+            self._history.write("start", parts=["rocketmq"])
+            return
+        listen = ("--listen", self._broker_at, "--broker-settings", "broker.yaml")
+        where = ("--nameserver", self.nameserver, *HISTORY)
+        self._broker = self.children.start("broker", "--data", "data", *listen, *where)
+        self._broker_at = self._broker.ready()["broker"]
+
+    def kill_broker(self) -> None:
+        """``kill -9``."""
+        if self.brokers.official is not None:
+            self.brokers.official.stop_broker(crash=True)
+        else:
+            assert self._broker is not None
+            self._broker.kill()
+
+    def start_proxies(self, count: int, at: Gateway | None = None) -> tuple[list[Child], Gateway]:
+        """So many proxies, ready; *at*: on the ports of earlier ones."""
+        proxies = []
+        for index in range(count):
+            ports = [0, 0] if at is None else [at.thrift[index], at.http[index]]
+            thrift, http = (str(port).rpartition(":")[2] for port in ports)
+            where = ("--settings", "settings.yaml", "--nameserver", self.nameserver, *HISTORY)
+            listen = ("--thrift-port", thrift, "--http-port", http)
+            proxies.append(self.children.start("proxy", *where, *listen))
+        ready = [proxy.ready() for proxy in proxies]
+        return proxies, Gateway(
+            [each["thrift"] for each in ready], [each["http"] for each in ready]
+        )
+
+
+@dataclass(slots=True)
+class Pair:
+    """Two proxies that share the queues, a producer at work, and a consumer at each proxy."""
+
+    proxies: list[Child]
+    gateway: Gateway
+    producer: Child
+    consumers: list[Child]
+
+
+def start_pair(site: Site) -> Pair:
+    """Four queues each, and work under way."""
+    children = site.children
+    proxies, gateway = site.start_proxies(2)
+    servers = [",".join(gateway.thrift), ",".join(reversed(gateway.thrift))]
+    consume = ("consume", site.group, "--work-ms", 3, *HISTORY)
+    consumers = [children.start(*consume, "--proxy", each) for each in servers]
+    wait_until(
+        lambda: len(gateway.owned(0)) == len(gateway.owned(1)) == QUEUES // 2,
+        within_s=30,
+        what="four queues each",
+    )
+    assert not gateway.owned(0) & gateway.owned(1)
+    produce = ("produce", site.topic, "--proxy", servers[1], *HISTORY)
+    producer = children.start(*produce, "--count", RATE * 4, "--rate", RATE)
+    consumers[0].wait_for(len(consumers[0].out) + 100)
+    return Pair(proxies, gateway, producer, consumers)
+
+
+def finish_pair(site: Site, pair: Pair) -> dict[str, Any]:
+    """The rest is produced and consumed, all ends; what the checker says."""
+    assert pair.producer.wait() == 0, pair.producer.err
+    wait_until(lambda: pair.gateway.drained(RATE * 4), within_s=60, what="everything consumed")
+    assert [consumer.terminate() for consumer in pair.consumers] == [0, 0]
+    assert [proxy.terminate() for proxy in pair.proxies if proxy.running][-1:] == [0]
+    report = verdict(site.children)
+    assert (report["acknowledged"], report["lost"]) == (RATE * 4, 0)
+    return report
