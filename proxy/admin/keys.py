@@ -123,7 +123,8 @@ class KeyRow(Answer):
 
 class PauseView(Answer):
     """Where it is paused or resumed now: the queues that this proxy owns. ``owners`` are where the
-    proxies can be asked that own others; nobody owns those in ``unowned``.
+    proxies can be asked that own others; nobody owns those in ``unowned``, and the owners of those
+    in ``unaddressed`` left no address. Neither is paused or resumed.
     """
 
     group: str
@@ -133,6 +134,7 @@ class PauseView(Answer):
     queues: list[str]
     owners: list[str]
     unowned: list[str]
+    unaddressed: list[str]
 
 
 class KeySurface:

@@ -32,7 +32,16 @@ def change_everywhere(
     ]
     print_rows(rows, columns=columns, output=output)
     owned = {row["queue"] for row in rows}
-    if free := sorted({queue for each in done.values() for queue in each["unowned"]} - owned):
+    free, hidden = (
+        sorted({queue for each in done.values() for queue in each.get(name, ())} - owned)
+        for name in ("unowned", "unaddressed")
+    )
+    if free:
         failed.append(f"nobody owns {', '.join(free)} now: ask again once clients are there")
+    if hidden:
+        failed.append(
+            f"who owns {', '.join(hidden)} left no HTTP address on record: find it by orderlane"
+            " owners ls, and ask it by --http"
+        )
     if failed:
         raise OrderlaneError("\n".join(failed))

@@ -187,6 +187,9 @@ class KeyDesk:
             "queues": [f"{each.pipeline.topic}/{each.pipeline.place}" for each in owned],
             "owners": sorted({last.own.http for _, last in others if last.own.http}),
             "unowned": [f"{queue.topic}/{queue.qid}" for queue in free],
+            "unaddressed": [
+                f"{queue.topic}/{queue.qid}" for queue, last in others if not last.own.http
+            ],
         }
 
     # ---- inside ---------------------------------------------------------------------------------

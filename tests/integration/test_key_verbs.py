@@ -114,7 +114,7 @@ async def test_a_paused_group_waits_over_a_restart(tmp_path: Path, orderlane: Co
             await eventually(lambda: desk.done["a"] == [1], within_s=10)
             await eventually(lambda: len(gateway.statistics()) == 2, within_s=10)
             done = await whole(at, gateway, "pause")
-            assert (len(done["queues"]), done["unowned"]) == (2, [])
+            assert (len(done["queues"]), done["unowned"], done["unaddressed"]) == (2, [], [])
         await gateway.close_proxy(proxy)
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "second", handle=desk):

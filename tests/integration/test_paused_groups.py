@@ -70,6 +70,35 @@ async def test_a_group_is_paused_at_all_proxies_and_over_a_hand_over(tmp_path: P
     judged(it.gateway)
 
 
+async def test_an_owner_without_an_address_is_told_of_and_paused_where_it_can_be_asked(
+    tmp_path: Path,
+) -> None:
+    desk = Desk()
+    async with site(tmp_path, queues=2, lock=QUICK) as it:
+        other, there = await it.gateway.start_proxy()
+        other._context.http = ""  # as in the records of an old version
+        async with (
+            consuming(it.gateway, it.at.thrift, "one", handle=desk),
+            consuming(it.gateway, there.thrift, "two", handle=desk),
+        ):
+            await eventually(
+                lambda: (
+                    [sum(map(len, (x.statistics() for x in p.lanes))) for p in (it.proxy, other)]
+                    == [1, 1]
+                ),
+                within_s=20,
+            )
+            (hidden,) = (each.queue for lane in other.lanes for each in lane.statistics())
+            code, out, err = await it.verb("groups", "pause", GROUP, *WHY)
+            assert (code, len(out.splitlines())) == (2, 2)
+            assert err.startswith(
+                f"orderlane: who owns orders/{hidden.qid} left no HTTP address on record: "
+            )
+            assert err.count("\n") == 1
+            rows = await it.rows("groups", "pause", GROUP, *WHY, http=there.http)
+            assert len(rows) == 2
+
+
 async def test_a_pause_that_cannot_be_is_told_in_a_sentence(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         for verb in ("pause", "resume"):
@@ -95,11 +124,13 @@ async def test_queues_that_are_not_paused_are_named() -> None:
             "queues": ["orders/a_0"],
             "owners": ["two:1", "gone:1"],
             "unowned": ["orders/a_2"],
+            "unaddressed": ["orders/a_1", "orders/a_3"],
         },
         "two:1": {
             "queues": ["orders/a_1"],
             "owners": ["one:1", "gone:1"],
             "unowned": ["orders/a_2"],
+            "unaddressed": ["orders/a_3"],
         },
     }
 
@@ -119,4 +150,6 @@ async def test_queues_that_are_not_paused_are_named() -> None:
     assert [each.removeprefix("orderlane: ") for each in err.splitlines()] == [
         "no proxy answers at gone:1",
         "nobody owns orders/a_2 now: ask again once clients are there",
+        "who owns orders/a_3 left no HTTP address on record: find it by orderlane owners ls, and"
+        " ask it by --http",
     ]
