@@ -90,18 +90,29 @@ def handoff(
     change(there, path_of(*place, "expect"), {"reason": reason})
     asked = {"reason": reason, "to": to}
     change(http, path_of(*place, "handoff"), asked, timeout_s=_TIMEOUT_S)
+    try:
+        row = _taken(there, to, group=group, topic=topic, queue=queue)
+        why = "has not taken it"
+    except OrderlaneError as error:
+        row, why = None, f"cannot be asked whether it has it ({error})"
+    if row is None:
+        raise OrderlaneError(
+            f"queue {queue} was handed over, but {to} {why}: shares decide whose it is if it does"
+            " not come for it; see orderlane owners ls"
+        )
+    print_rows([{**row, "since": _time(row["since_ms"])}], columns=_COLUMNS, output=output)
+
+
+def _taken(http: str, owner: str, *, group: str, topic: str, queue: str) -> dict[str, Any] | None:
+    """The row of the queue, once *owner* has it; None if that takes too long."""
     until = time.monotonic() + _TAKEN_WITHIN_S
     while time.monotonic() < until:
-        for row in look(there, path_of("owners"), group=group)["queues"]:
-            if (row["topic"], row["queue"]) == (topic, queue) and row["owner"] == to:
-                shown = {**row, "since": _time(row["since_ms"])}
-                print_rows([shown], columns=_COLUMNS, output=output)
-                return
+        found: dict[str, Any] = look(http, path_of("owners"), group=group)
+        for row in found["queues"]:
+            if (row["topic"], row["queue"], row["owner"]) == (topic, queue, owner):
+                return dict(row)
         time.sleep(_LOOK_AGAIN_S)
-    raise OrderlaneError(
-        f"queue {queue} was handed over, but {to} has not taken it: shares decide whose it is; see"
-        " orderlane owners ls"
-    )
+    return None
 
 
 def _http_of(node: str, http: str) -> str:

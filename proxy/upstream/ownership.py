@@ -19,13 +19,13 @@ from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.allocation import allocate
-from proxy.core.handoffs import Handoffs
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.steady_members import SteadyMembers
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.given_queues import GivenQueues
 from proxy.upstream.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.parking import Parking
 from proxy.upstream.resets import FreeReset, Moving, NoOwnerNow
@@ -42,9 +42,6 @@ _STEADY_NS = 1_000_000_000
 _LEAVE_WITHIN_S = 0.5
 #: After standing still: until all that came meanwhile must have been read.
 _ANEW_AFTER_S = 0.5
-#: Before the first look at who has the lock of a queue, and between two; mostly it comes soon.
-_LOOK_NS = 2_000_000_000
-_LOOKS_AT_ONCE = 16
 
 
 class GroupOwnership:
@@ -58,8 +55,7 @@ class GroupOwnership:
         #: Of queues that were owned here: until when their leases may live.
         self._hold_until_ns: dict[QueueName, int] = {}
         self._members: dict[Topic, SteadyMembers] = {}
-        self._handoffs = Handoffs()
-        self._look_from_ns: dict[QueueName, int] = {}  # not before then who has it
+        self._given_queues = GivenQueues(context, lane)
         self._wake = asyncio.Event()
         # A broker each: one that is slow to answer delays the renewals at no other.
         self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -194,6 +190,7 @@ class GroupOwnership:
         sure = all(owned.is_sure for owned in self._queues.values())
         now = now_ns()
         steady = all(members.settled(now_ns=now) for members in self._members.values())
+        sure = sure and not self._given_queues.known.awaits
         return settled and steady and sure and self._queues.keys() == share
 
     def _refused(self, share: set[QueueName]) -> set[QueueName]:
@@ -228,7 +225,7 @@ class GroupOwnership:
             return None  # our heartbeat has not arrived everywhere
         steady = self._members.setdefault(topic, SteadyMembers(settle_ns=_STEADY_NS))
         counted = steady.counted(members, own=client.client_id, now_ns=now_ns())
-        return self._handoffs.share(
+        return self._given_queues.known.share(
             allocate(client.client_id, counted, queues),
             queues=queues,
             owned=self._queues,
@@ -251,35 +248,17 @@ class GroupOwnership:
                 trusted_until_ns=before_ns + self._trust_ns,
                 hold_until_ns=self._hold_until_ns.pop(queue, 0),
                 lock_requests=self._lock_requests[broker],
-                handoffs=self._handoffs,
+                handoffs=self._given_queues.known,
             )
-            self._look_from_ns.pop(queue, None)
-        now = now_ns()
-        due = [
-            queue
-            for queue in sorted(queues - answer.granted - answer.unanswered)
-            if self._look_from_ns.setdefault(queue, now + _LOOK_NS) <= now
-        ]
-        await asyncio.gather(*map(self._look_at, due[:_LOOKS_AT_ONCE]))
-
-    async def _look_at(self, queue: QueueName) -> None:
-        """Another has the lock of *queue*: if people gave it to that one, leave it alone."""
-        self._look_from_ns[queue] = now_ns() + _LOOK_NS
-        try:
-            last = await self._context.log.owner(self._lane.name, queue)
-        except RemotingError:
-            return  # the lock is asked for again anyhow
-        if last is None or last.clean or not last.own.by_name:
-            return
-        if last.own.owner != self._context.client.client_id:
-            self._handoffs.found_with(queue, last.own.owner, now_ns=now_ns())
+        refused = queues - answer.granted - answer.unanswered
+        await self._given_queues.locked(answer.granted, refused)
 
     # ---- queues that people give to members by name ---------------------------------------------
 
     def expect(self, queue: QueueName) -> None:
         """*queue* is about to be given to this proxy, which does not have it."""
         if self.owned(queue) is None:  # else its record would not say that it was given
-            self._handoffs.expect(queue, now_ns=now_ns())
+            self._given_queues.known.expect(queue, now_ns=now_ns())
         self.wake()
 
     def give(self, queue: QueueName, to: str) -> asyncio.Task[None]:
@@ -291,14 +270,15 @@ class GroupOwnership:
             raise NoOwnerNow(queue)
         owned.for_reset()
         handing_over = owned.hand_over(to=to)
-        self._handoffs.give(queue, to, now_ns=now_ns())
+        self._given_queues.known.give(queue, to, now_ns=now_ns())
         return spawn(self._given(queue, to, handing_over), name=f"give {queue}")
 
     async def _given(self, queue: QueueName, to: str, handing_over: asyncio.Task[None]) -> None:
         try:
             await asyncio.wait([handing_over])
         finally:
-            self._handoffs.give(queue, to, now_ns=now_ns())  # it has yet to come for it
+            # It has yet to come for it.
+            self._given_queues.known.give(queue, to, now_ns=now_ns())
             self.wake()
 
     async def _leave(self) -> None:
@@ -319,7 +299,7 @@ class GroupOwnership:
         if self._lane.joined:
             self._lane.joined = False
             self._members.clear()
-            self._handoffs.forget()
+            self._given_queues.known.forget()
             await self._context.membership.leave(self._lane.name)
 
     def _forget_gone(self) -> None:

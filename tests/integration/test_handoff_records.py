@@ -9,9 +9,22 @@ import pytest
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Clean
 from proxy.errors import WrongState
+from proxy.settings import Settings
+from proxy.upstream.given_queues import handoffs_of
 from proxy.upstream.owned_queue import QueueState
 from tests.support.eventually import eventually
-from tests.support.upstreams import BILLING, one_queue, rival, taking_part, twin_of, upstream, write
+from tests.support.upstreams import (
+    BILLING,
+    QUICK,
+    SECOND,
+    once,
+    one_queue,
+    rival,
+    taking_part,
+    twin_of,
+    upstream,
+    write,
+)
 
 US, NAMED = "us@1#1", "named@1#1"
 
@@ -34,6 +47,30 @@ async def test_a_queue_that_is_meant_for_another_member_is_unlocked_again() -> N
         assert len(brokers.logs[twin_of(brokers, queue)]) == 2  # it never was the owner
         us.client.consumer_ids = _members(US)  # that one is there no more
         await us.owned(queue)
+
+
+async def test_a_member_that_does_not_come_is_waited_for_no_longer_than_after_a_crash() -> None:
+    """Its process stands still: brokers have it on their list, and it will not ask for the lock."""
+    brokers, queue = one_queue()
+    write(brokers, queue, rival(), Clean(Epoch(0), to="zoe@1#1"))
+    given_back: list[object] = []
+    async with upstream(brokers, lock=QUICK) as us:
+        us.client.consumer_ids = _members("zoe@1#1", US)  # a share by averaging is ours
+        us.client.before["unlock"] = once(lambda *_: given_back.append(us.lane.buffer.find(queue)))
+        async with taking_part(us):
+            await eventually(lambda: us.lane.buffer.find(queue) is not None, within_s=20)
+    assert given_back == [None]  # it was left alone at first
+
+
+def test_a_queue_is_expected_for_as_long_as_its_owner_may_wait_for_clients() -> None:
+    _, queue = one_queue()
+    handoffs = handoffs_of(Settings.model_validate({"ownership": {"drain_s": 100}}))
+    handoffs.expect(queue, now_ns=0)
+    for now_s, expected in ((0, True), (101, True), (1000, False)):
+        share = handoffs.share(
+            [], queues=[queue], owned=[], members=[US, NAMED], now_ns=now_s * SECOND
+        )
+        assert (share == [queue]) is expected
 
 
 async def test_an_end_that_was_meant_for_this_member_is_as_any() -> None:

@@ -12,14 +12,19 @@ from hypothesis import strategies as st
 
 from broker_core.names import QueueName
 from proxy.core.allocation import allocate
-from proxy.core.handoffs import WITHIN_NS, Handoffs
+from proxy.core.handoffs import Handoffs
 from tests.support.pipelines import queue
 
 QUEUES = [queue(number) for number in range(4)]
 NAMES = ["a", "b", "c"]
 STEP_NS = 500_000_000
-#: A queue is left alone for that long at most; then come some rounds of those that try it.
-BOUND_NS = WITHIN_NS + 8_000_000_000
+EXPECT_NS, WAIT_NS = 40_000_000_000, 10_000_000_000
+#: A queue is left alone for ``WAIT_NS`` at most; then come some rounds of those that try it.
+BOUND_NS = WAIT_NS + 8_000_000_000
+
+
+def fresh() -> Handoffs:
+    return Handoffs(expect_ns=EXPECT_NS, wait_ns=WAIT_NS)
 
 
 @dataclass
@@ -108,18 +113,18 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=25))
 def test_each_queue_has_one_owner_once_all_agree(steps: list[tuple[object, ...]]) -> None:
-    world = World(members={"a": Handoffs()})
+    world = World(members={"a": fresh()})
     for step in steps:
         match step:
             case ("give", QueueName() as each, str(to), bool(told)):
                 world.give(each, to, told=told)
             case ("come", str(name)):
-                world.members.setdefault(name, Handoffs())
+                world.members.setdefault(name, fresh())
             case ("go", str(name)):
                 world.leave(name)
             case ("time", int(rounds)):
                 world.settle(rounds * STEP_NS)
-    world.settle(2 * BOUND_NS)
+    world.settle(EXPECT_NS + BOUND_NS)
     assert world.holder.keys() == set(QUEUES)
     wanting = [each for name in world.members for each in world.share(name)]
     for each in QUEUES:
@@ -129,11 +134,11 @@ def test_each_queue_has_one_owner_once_all_agree(steps: list[tuple[object, ...]]
 
 
 def test_a_queue_that_was_given_stays_there_and_goes_back_when_that_member_leaves() -> None:
-    world = World(members={"a": Handoffs(), "b": Handoffs()})
+    world = World(members={"a": fresh(), "b": fresh()})
     world.settle(STEP_NS)
     assert world.holder[QUEUES[0]] == "a"
     world.give(QUEUES[0], "b", told=True)
-    world.settle(10 * WITHIN_NS)
+    world.settle(10 * WAIT_NS)
     assert world.holder[QUEUES[0]] == "b"
     world.leave("b")
     world.settle(2 * STEP_NS)
@@ -141,10 +146,10 @@ def test_a_queue_that_was_given_stays_there_and_goes_back_when_that_member_leave
 
 
 def test_a_queue_that_nobody_fetches_waits_for_a_while_alone() -> None:
-    world = World(members={"a": Handoffs(), "b": Handoffs()})
+    world = World(members={"a": fresh(), "b": fresh()})
     world.settle(STEP_NS)
     world.give(QUEUES[0], "b", told=False)
-    world.settle(WITHIN_NS - STEP_NS)
+    world.settle(WAIT_NS - STEP_NS)
     assert QUEUES[0] not in world.holder
     world.settle(4 * STEP_NS)
     assert world.holder[QUEUES[0]] == "a"

@@ -14,7 +14,6 @@ from broker_core.names import Group, QueueName
 from broker_core.tasks import cancel_and_wait
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import PullWish
-from proxy.core.handoffs import Handoffs
 from proxy.core.ownership_codec import encode
 from proxy.core.ownership_record import Own, Record, ownership_topic
 from proxy.core.pull_buffer import Holder
@@ -23,6 +22,7 @@ from proxy.group_lane import GroupLane
 from proxy.settings import Settings
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.given_queues import handoffs_of
 from proxy.upstream.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.ownership import GroupOwnership
 from proxy.upstream.ownership_log import OwnershipLog
@@ -77,7 +77,7 @@ class Upstream:
             trusted_until_ns=now_ns() + trust_ns,
             hold_until_ns=0,
             lock_requests=self.lock_requests,
-            handoffs=Handoffs(),
+            handoffs=handoffs_of(self.context.settings),
         )
 
     async def owned(self, queue: QueueName) -> tuple[OwnedQueue, QueuePipeline]:

@@ -1,0 +1,75 @@
+"""A real process is killed while a queue is given to it by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.brokers import Brokers
+from tests.support.process_site import (
+    QUEUES,
+    Site,
+    ask,
+    children_in,
+    events,
+    finish_pair,
+    start_pair,
+)
+from tests.support.processes import Children, wait_until
+
+
+@pytest.fixture
+def site(tmp_path: Path, brokers: Brokers) -> Iterator[Site]:
+    with children_in(tmp_path) as children:
+        path = tmp_path / "settings.yaml"
+        # Long enough that what clients hold as they are stopped is theirs until the hand-over.
+        path.write_text(path.read_text().replace("timeout_s: 1.5}", "timeout_s: 3}"))
+        site = Site(children, brokers)
+        site.start()
+        yield site
+
+
+def periods(children: Children, queue: str) -> list[dict[str, Any]]:
+    return [each for each in events(children, "own+", "own-") if each["queue"] == queue]
+
+
+@pytest.mark.slow
+@pytest.mark.feature("proxy: kill and take-over")
+def test_a_queue_is_taken_back_when_the_proxy_that_was_named_is_killed(site: Site) -> None:
+    """It is killed while the owner waits for what clients hold, so the owner's last word names a
+    proxy that is gone: nobody waits for that one.
+    """
+    children, pair = site.children, start_pair(site)
+    owner, named = pair.gateway.http
+
+    def leased() -> list[str]:
+        return [each["queue"] for each in pair.gateway.queues(0) if each["leased"]]
+
+    for consumer in pair.consumers:
+        consumer.pause()
+    wait_until(leased, within_s=30, what="work at the owner")
+    queue = leased()[0]
+    place = f"/api/groups/{site.group}/topics/{site.topic}/queues/{queue}"
+    to = ask(named, f"{place}/expect")["to"]
+    with ThreadPoolExecutor(1) as threads:
+        handing_over = threads.submit(ask, owner, f"{place}/handoff", to=to)
+        wait_until(
+            lambda: any(each["queue"] == queue for each in events(children, "drain")),
+            within_s=30,
+            what="the owner waits for its clients",
+        )
+        assert periods(children, queue)[-1]["e"] == "own+", "it should not be over by now"
+        pair.proxies[1].kill()
+        for consumer in pair.consumers:
+            consumer.resume()
+        assert handing_over.result(60)["to"] == to
+    wait_until(lambda: len(pair.gateway.owned(0)) == QUEUES, within_s=30, what="all queues at one")
+    finish_pair(site, pair)
+    *_, before, end, after, _ = periods(children, queue)
+
+    assert (before["e"], end["e"], after["e"]) == ("own+", "own-", "own+")
+    assert before["owner"] == after["owner"] != to
