@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker_core.names import QueueName
-from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tasks import spawn
 from proxy.app import Proxy
 from tests.integration.test_queue_verbs import WHY, Site, site
 from tests.support.consumers import consuming
@@ -30,8 +30,9 @@ async def _some_work(_message: Message) -> None:
     await asyncio.sleep(0.002)
 
 
-async def _keep_sending(gateway: Gateway) -> None:
-    while True:
+async def _keep_sending(gateway: Gateway, enough: asyncio.Event) -> None:
+    """Not to be cancelled: what a broker has stored would not be on record as sent."""
+    while not enough.is_set():
         await gateway.send([f"key-{number}" for number in range(40)])
         await asyncio.sleep(0.05)
 
@@ -53,7 +54,8 @@ async def test_a_queue_goes_to_the_proxy_that_was_named_and_back_and_stays_until
         ):
             await eventually(lambda: _shares(it.proxy, other) == (2, 2), within_s=20)
             queue = sorted(_owned(it.proxy))[0]
-            sending = spawn(_keep_sending(it.gateway), name="sending")
+            enough = asyncio.Event()
+            sending = spawn(_keep_sending(it.gateway, enough), name="sending")
             row = await _give(it, queue, there.http)
             assert (row["owner"], row["state"]) == (other.client_id, "owned")
             await eventually(lambda: _shares(it.proxy, other) == (1, 3))
@@ -64,7 +66,8 @@ async def test_a_queue_goes_to_the_proxy_that_was_named_and_back_and_stays_until
             await _give(it, queue, it.proxy.client_id)
             await eventually(lambda: _shares(it.proxy, other) == (2, 2))
             await _give(it, queue, other.client_id)
-            await cancel_and_wait(sending)
+            enough.set()
+            await sending
             await eventually(it.gateway.all_finished, within_s=30)
             assert queue in _owned(other)
             await it.gateway.close_proxy(other)
