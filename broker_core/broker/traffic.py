@@ -1,0 +1,182 @@
+"""What goes in and out of a broker, counted: by topic, and by group and topic. Pure.
+
+Messages in are told by the ends of the queues, so sends cost nothing; messages out are counted at
+each pull. As at RocketMQ's brokers a sample every ten seconds is kept for ten minutes, one every
+ten minutes for an hour, one an hour for a day.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from broker_core.names import Group, Topic
+from broker_core.remoting.admin_bodies import Pace
+
+SAMPLE_EVERY_S = 10.0
+MINUTE_MS, TEN_MINUTES_MS, HOUR_MS, DAY_MS = 60_000, 600_000, 3_600_000, 86_400_000
+_KEPT = ((10_000, 60), (TEN_MINUTES_MS, 6), (HOUR_MS, 24))  # one every so many ms, how many
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Sample(NamedTuple):
+    """A count at a time (ms since 1970)."""
+
+    at_ms: int
+    total: int
+
+
+class Series:
+    """A count over time, which only grows."""
+
+    def __init__(self, first: Sample) -> None:
+        self._first = first
+        self._kept = tuple(deque[Sample](maxlen=most) for _, most in _KEPT)
+
+    def add(self, sample: Sample) -> None:
+        """Note a sample; those too soon after the last one count for nothing."""
+        for (every_ms, _), kept in zip(_KEPT, self._kept, strict=True):
+            if not kept or sample.at_ms - kept[-1].at_ms >= every_ms:
+                kept.append(sample)
+
+    def over(self, span_ms: int, now: Sample) -> Pace:
+        """What came in the last *span_ms*, or since the first sample if that is later."""
+        known = [self._first, *(sample for kept in self._kept for sample in kept)]
+        before = [sample for sample in known if sample.at_ms <= now.at_ms - span_ms]
+        since = max(before) if before else min(known)
+        messages, took_ms = now.total - since.total, now.at_ms - since.at_ms
+        return Pace(messages, 1000 * messages / took_ms if took_ms > 0 else 0.0)
+
+
+class Tally(Generic[K]):
+    """Counts by name. Those that stood still for a day, or go back, are noted anew."""
+
+    def __init__(self, totals: Mapping[K, int], *, now_ms: int) -> None:
+        self._last = dict(totals)
+        self._last_ms = now_ms
+        self._series: dict[K, Series] = {}
+
+    def sample(self, totals: Mapping[K, int], *, now_ms: int) -> None:
+        """Note all counts; names that are missing are forgotten."""
+        for name, total in totals.items():
+            before = self._last.get(name, 0)
+            series = self._series.get(name)
+            if total < before:
+                self._series.pop(name, None)
+            elif series is not None:
+                series.add(Sample(now_ms, total))
+                if not series.over(DAY_MS, Sample(now_ms, total)).messages:
+                    del self._series[name]
+            elif total > before:
+                series = self._series[name] = Series(Sample(self._last_ms, before))
+                series.add(Sample(now_ms, total))
+        for name in [each for each in self._series if each not in totals]:
+            del self._series[name]
+        self._last, self._last_ms = dict(totals), now_ms
+
+    def over(self, name: K, span_ms: int, now: Sample) -> Pace:
+        """What came in the last *span_ms*, up to *now*."""
+        series = self._series.get(name)
+        if series is None:
+            series = Series(Sample(self._last_ms, min(now.total, self._last.get(name, 0))))
+        return series.over(span_ms, now)
+
+
+class Today(NamedTuple):
+    """Messages since the broker's start: now, at the last midnight and at the one before."""
+
+    now: int
+    this_morning: int
+    yesterday_morning: int
+
+
+class Traffic:
+    """One broker's. Times are ms since 1970, *day* is a number that rises at midnight."""
+
+    def __init__(self, put: Mapping[Topic, int], *, now_ms: int, day: int) -> None:
+        """*put*: how many messages each topic has ever had."""
+        self._topics = Tally(put, now_ms=now_ms)
+        self._put = dict(put)
+        self._put_total = 0
+        self._given: dict[tuple[Group, Topic], int] = {}
+        self._given_total = 0
+        self._groups: Tally[tuple[Group, Topic]] = Tally({}, now_ms=now_ms)
+        self._pulled: dict[tuple[Group, Topic, int], int] = {}
+        self._all_put, self._all_given = Series(Sample(now_ms, 0)), Series(Sample(now_ms, 0))
+        self._day = day
+        self._mornings = [(0, 0), (0, 0)]  # messages in and out: this morning's, yesterday's
+
+    # -- what happens --------------------------------------------------------------------------
+
+    def pulled(self, group: Group, topic: Topic, queue_id: int, *, offset: int) -> None:
+        """A group asked for what begins at *offset*."""
+        self._pulled[group, topic, queue_id] = offset
+
+    def gave(self, group: Group, topic: Topic, messages: int) -> None:
+        """A group was given messages."""
+        self._given[group, topic] = self._given.get((group, topic), 0) + messages
+        self._given_total += messages
+
+    def forget(self, group: Group) -> None:
+        """Keep nothing of a group that was deleted."""
+        for key in [each for each in self._given if each[0] == group]:
+            del self._given[key]
+        for place in [each for each in self._pulled if each[0] == group]:
+            del self._pulled[place]
+
+    def sample(self, put: Mapping[Topic, int], *, now_ms: int, day: int) -> None:
+        """Note the counts; call it every ten seconds. *put* as at the start."""
+        self._count(put)
+        if day != self._day:
+            self._day = day
+            self._mornings = [(self._put_total, self._given_total), self._mornings[0]]
+        self._all_put.add(Sample(now_ms, self._put_total))
+        self._all_given.add(Sample(now_ms, self._given_total))
+        self._topics.sample(put, now_ms=now_ms)
+        self._groups.sample(self._given, now_ms=now_ms)
+
+    def _count(self, put: Mapping[Topic, int]) -> None:
+        for topic, total in put.items():
+            before = self._put.get(topic, 0)
+            # A topic that was deleted and made again counts from 0.
+            self._put_total += total - before if total >= before else total
+        self._put = dict(put)
+
+    # -- figures -------------------------------------------------------------------------------
+
+    def pull_offset(self, group: Group, topic: Topic, queue_id: int) -> int:
+        """Where the group asked last, 0 if it has not since the broker's start."""
+        return self._pulled.get((group, topic, queue_id), 0)
+
+    def put_pace(self, topic: Topic, put: int, span_ms: int, *, now_ms: int) -> Pace:
+        """What came into *topic*, which has had *put* messages by now, in the last *span_ms*."""
+        return self._topics.over(topic, span_ms, Sample(now_ms, put))
+
+    def given_pace(self, group: Group, topic: Topic, span_ms: int, *, now_ms: int) -> Pace:
+        """What a group was given of a topic in the last *span_ms*."""
+        now = Sample(now_ms, self._given.get((group, topic), 0))
+        return self._groups.over((group, topic), span_ms, now)
+
+    def knows(self, group: Group, topic: Topic) -> bool:
+        """Whether the group was given something of the topic since the broker's start."""
+        return (group, topic) in self._given
+
+    def all_put(self, put: Mapping[Topic, int], span_ms: int, *, now_ms: int) -> Pace:
+        """What came into all topics in the last *span_ms*."""
+        self._count(put)
+        return self._all_put.over(span_ms, Sample(now_ms, self._put_total))
+
+    def all_given(self, span_ms: int, *, now_ms: int) -> Pace:
+        """What all groups were given in the last *span_ms*."""
+        return self._all_given.over(span_ms, Sample(now_ms, self._given_total))
+
+    def put_today(self, put: Mapping[Topic, int]) -> Today:
+        """Messages in."""
+        self._count(put)
+        return Today(self._put_total, self._mornings[0][0], self._mornings[1][0])
+
+    def given_today(self) -> Today:
+        """Messages out."""
+        return Today(self._given_total, self._mornings[0][1], self._mornings[1][1])

@@ -1,0 +1,265 @@
+"""Bodies that brokers answer to administrators. Pure: facts in, JSON out.
+
+Source: ``org.apache.rocketmq.common.admin`` and ``.protocol.body`` (4.9.7), the same below
+``remoting.protocol`` (5.3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.bodies import Subscription
+from broker_core.remoting.queue_maps import object_to_json, queue_fields, queue_map_to_json
+from broker_core.remoting.route_bodies import TopicConfig
+
+
+class QueueEnds(NamedTuple):
+    """A queue's oldest and next offset, and when its last message was stored (ms; 0: none)."""
+
+    min_offset: int
+    max_offset: int
+    last_ms: int
+
+
+def topic_stats_to_json(ends: Mapping[QueueName, QueueEnds], put_rate: float) -> bytes:
+    """Body that answers 202; *put_rate* in messages a second."""
+    table = (
+        (queue, {"minOffset": low, "maxOffset": high, "lastUpdateTimestamp": last_ms})
+        for queue, (low, high, last_ms) in ends.items()
+    )
+    return object_to_json(
+        {"offsetTable": queue_map_to_json(table), "topicPutTps": orjson.dumps(put_rate)}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueProgress:
+    """Where a group is in a queue. ``last_ms``: when what it finished last was stored, 0 if nothing
+    or unknown; ``pull_offset``: what was asked for last."""
+
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int
+    last_ms: int
+
+    @property
+    def lag(self) -> int:
+        """Messages the group has not finished."""
+        return self.broker_offset - self.consumer_offset
+
+    @property
+    def in_flight(self) -> int:
+        """Messages it has been given and not finished."""
+        return self.pull_offset - self.consumer_offset
+
+    def to_fields(self) -> dict[str, int]:
+        """Return the JSON object."""
+        return {
+            "brokerOffset": self.broker_offset,
+            "consumerOffset": self.consumer_offset,
+            "pullOffset": self.pull_offset,
+            "lastTimestamp": self.last_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeStats:
+    """Where a group is in some queues; *rate* is what it gets, in messages a second."""
+
+    queues: Mapping[QueueName, QueueProgress]
+    rate: float = 0.0
+
+    def to_json(self) -> bytes:
+        """Body that answers 208."""
+        table = ((queue, each.to_fields()) for queue, each in self.queues.items())
+        return object_to_json(
+            {"consumeTps": orjson.dumps(self.rate), "offsetTable": queue_map_to_json(table)}
+        )
+
+
+def all_consume_stats_to_json(
+    stats: Mapping[Group, Sequence[ConsumeStats]], *, address: str
+) -> bytes:
+    """Body that answers 317: of each group the stats of each of its topics."""
+    every = [queue for each in stats.values() for one in each for queue in one.queues.values()]
+    groups = b",".join(
+        object_to_json({group: b"[%s]" % b",".join(one.to_json() for one in each)})
+        for group, each in stats.items()
+    )
+    return object_to_json(
+        {
+            "brokerAddr": orjson.dumps(address),
+            "consumeStatsList": b"[%s]" % groups,
+            "totalDiff": b"%d" % sum(queue.lag for queue in every),
+            "totalInflightDiff": b"%d" % sum(queue.in_flight for queue in every),
+        }
+    )
+
+
+class ClientFacts(NamedTuple):
+    """A client: ``address`` is host:port, ``version`` RocketMQ's number of one."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "clientId": self.client_id,
+            "clientAddr": self.address,
+            "language": self.language,
+            "version": self.version,
+        }
+
+
+def connections_to_json(clients: Iterable[ClientFacts], **more: Any) -> bytes:
+    """Body that answers 203 and 204."""
+    return orjson.dumps({"connectionSet": [each.to_fields() for each in clients], **more})
+
+
+def consumers_to_json(
+    clients: Iterable[ClientFacts],
+    subscriptions: Mapping[Topic, Subscription],
+    *,
+    consume_type: str,
+    message_model: str,
+    consume_from_where: str,
+) -> bytes:
+    """Body that answers 203."""
+    return connections_to_json(
+        clients,
+        subscriptionTable={topic: each.to_fields() for topic, each in subscriptions.items()},
+        consumeType=consume_type,
+        messageModel=message_model,
+        consumeFromWhere=consume_from_where,
+    )
+
+
+def producers_to_json(groups: Mapping[Group, Iterable[ClientFacts]]) -> bytes:
+    """Body that answers 328: the clients of all producer groups."""
+    return orjson.dumps(
+        {
+            "data": {
+                group: [
+                    {
+                        "clientId": each.client_id,
+                        "remoteIP": each.address,
+                        "language": each.language,
+                        "version": each.version,
+                    }
+                    for each in clients
+                ]
+                for group, clients in groups.items()
+            }
+        }
+    )
+
+
+def group_list_to_json(groups: Iterable[Group]) -> bytes:
+    """Body that answers 300."""
+    return orjson.dumps({"groupList": sorted(groups)})
+
+
+def topics_at_to_json(topics: Iterable[str], address: str | None) -> bytes:
+    """Body that answers 304, 305 and 343; *address* of the broker that knows more."""
+    return orjson.dumps({"topicList": sorted(topics), "brokerAddr": address})
+
+
+def subscription_to_json(group: Group, topic: Topic, subscription: Subscription | None) -> bytes:
+    """Body that answers 345."""
+    found = None if subscription is None else subscription.to_fields()
+    return orjson.dumps({"group": group, "topic": topic, "subscriptionData": found})
+
+
+class TimeSpan(NamedTuple):
+    """When messages of a queue were stored (ms since 1970, -1 without): the oldest, the newest, the
+    last that a group finished; *delay_ms* since the next one that it needs was stored."""
+
+    first_ms: int
+    last_ms: int
+    consumed_ms: int
+    delay_ms: int
+
+
+def time_spans_to_json(spans: Mapping[QueueName, TimeSpan]) -> bytes:
+    """Body that answers 303."""
+    return orjson.dumps(
+        {
+            "consumeTimeSpanSet": [
+                {
+                    "messageQueue": queue_fields(queue),
+                    "minTimeStamp": span.first_ms,
+                    "maxTimeStamp": span.last_ms,
+                    "consumeTimeStamp": span.consumed_ms,
+                    "delayTime": span.delay_ms,
+                }
+                for queue, span in spans.items()
+            ]
+        }
+    )
+
+
+class QueueEntry(NamedTuple):
+    """An entry of a consume queue."""
+
+    place: int
+    size: int
+    code: int
+
+
+def consume_queue_to_json(
+    entries: Iterable[QueueEntry],
+    ends: QueueEnds,
+    *,
+    subscription: Subscription | None,
+    filter_data: str | None,
+) -> bytes:
+    """Body that answers 321."""
+    return orjson.dumps(
+        {
+            "minQueueIndex": ends.min_offset,
+            "maxQueueIndex": ends.max_offset,
+            "subscriptionData": None if subscription is None else subscription.to_fields(),
+            "filterData": filter_data,
+            "queueData": [
+                {
+                    "physicOffset": each.place,
+                    "physicSize": each.size,
+                    "tagsCode": each.code,
+                    "eval": subscription is not None
+                    and (not subscription.codes or each.code in subscription.codes),
+                }
+                for each in entries
+            ],
+        }
+    )
+
+
+def topic_config_to_json(config: TopicConfig) -> bytes:
+    """Body that answers 351."""
+    return orjson.dumps(config.to_fields())
+
+
+class Pace(NamedTuple):
+    """So many messages in a span of time, and so many a second."""
+
+    messages: int = 0
+    rate: float = 0.0
+
+
+def stats_to_json(minute: Pace, hour: Pace, day: Pace) -> bytes:
+    """Body that answers 315."""
+    named = {"statsMinute": minute, "statsHour": hour, "statsDay": day}
+    return orjson.dumps(
+        {
+            name: {"sum": pace.messages, "tps": pace.rate, "avgpt": 0.0}
+            for name, pace in named.items()
+        }
+    )
