@@ -7,7 +7,7 @@ ever seen for that group and queue is refused: it comes from a stopped process t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -59,6 +59,18 @@ class CommittedOffsets:
     def committed(self, group: Group, topic: Topic, queue_id: int) -> int | None:
         """Return the stored offset; None if there is none."""
         return self._offsets.get(_Queue(group, topic, queue_id))
+
+    def queues(self) -> Iterator[tuple[Group, Topic, int]]:
+        """The queues in which groups have offsets."""
+        return iter(self._offsets)
+
+    def clone(self, source: Group, target: Group, topic: Topic) -> None:
+        """Let *target* be where *source* is in *topic*; queues without an offset stay as they are.
+
+        An epoch is not copied: it says who owns a queue for *source*.
+        """
+        for queue in [each for each in self._offsets if each[:2] == (source, topic)]:
+            self.commit(target, topic, queue.queue_id, self._offsets[queue])
 
     def delete(self, group: Group) -> None:
         """Keep nothing of *group*: neither its offsets nor what fences them. A group of that name

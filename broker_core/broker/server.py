@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 
 import structlog
 
+from broker_core.broker.administration import administration
 from broker_core.broker.group_configs import GroupConfigs
 from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
-from broker_core.broker.processors.admin import AdminProcessor
 from broker_core.broker.processors.clients import ClientProcessor
-from broker_core.broker.processors.groups import GroupProcessor
 from broker_core.broker.processors.locks import LockProcessor
 from broker_core.broker.processors.offsets import OffsetProcessor
 from broker_core.broker.processors.pulling import PullProcessor
@@ -29,6 +28,7 @@ from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import Topics
+from broker_core.broker.traffic_sampler import TrafficSampler
 from broker_core.broker.transaction_check import TransactionCheck
 from broker_core.broker.transaction_desk import TransactionDesk
 from broker_core.clock import now_ns, wall_ms
@@ -94,6 +94,7 @@ class Broker:
                 directory=self._directory,
             )
             self._transactions = self._open_transactions()
+            self._sampler = TrafficSampler(self._store.reader)
             self._store.start(self._long_polls.arrived)
             self._server = RemotingServer(
                 self._handlers(), on_closed=self._clients.connection_closed
@@ -105,6 +106,7 @@ class Broker:
             raise
         await self._register()
         self._keep_house()
+        self._sampler.start()
         self._transaction_check = TransactionCheck(
             self._transactions,
             self._producers,
@@ -117,6 +119,7 @@ class Broker:
         """Answer what is being handled, leave the nameservers, write everything."""
         await self._transaction_check.close()
         await cancel_and_wait(*self._housekeeping)
+        await self._sampler.close()
         if self._registration is not None:
             await self._registration.close()
         self._long_polls.close()
@@ -134,6 +137,7 @@ class Broker:
         """End as a crash would: nothing is answered, saved or flushed. For tests."""
         await self._transaction_check.close()
         await cancel_and_wait(*self._housekeeping)
+        await self._sampler.close()
         if self._registration is not None:
             await self._registration.disconnect()
         self._store.abandon()
@@ -204,6 +208,7 @@ class Broker:
                 group_directory=self._group_directory,
                 offsets=self._offsets,
                 long_polls=self._long_polls,
+                traffic=self._sampler.traffic,
             ).handlers(),
             **OffsetProcessor(reader, directory=directory, offsets=self._offsets).handlers(),
             **self._clients.handlers(),
@@ -213,12 +218,24 @@ class Broker:
                 directory=directory,
                 broker_name=self._settings.broker_name,
             ).handlers(),
-            **GroupProcessor(
-                self._group_directory, offsets=self._offsets, offset_saver=self._offset_saver
-            ).handlers(),
             **TransactionProcessor(self._transactions).handlers(),
-            **AdminProcessor(directory, boot_ms=wall_ms()).handlers(),
+            **self._administration(),
         }
+
+    def _administration(self) -> Mapping[int, Handler]:
+        return administration(
+            self._settings,
+            reader=self._store.reader,
+            topics=self._directory,
+            groups=self._groups,
+            group_directory=self._group_directory,
+            producers=self._producers,
+            offsets=self._offsets,
+            offset_saver=self._offset_saver,
+            traffic=self._sampler.traffic,
+            address=lambda: self.address,
+            delete_expired=self._delete_expired,
+        )
 
     def _adopt_address(self, listening: str) -> None:
         host, _, port = listening.rpartition(":")

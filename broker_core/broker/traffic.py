@@ -16,7 +16,8 @@ from broker_core.remoting.admin_bodies import Pace
 
 SAMPLE_EVERY_S = 10.0
 MINUTE_MS, TEN_MINUTES_MS, HOUR_MS, DAY_MS = 60_000, 600_000, 3_600_000, 86_400_000
-_KEPT = ((10_000, 60), (TEN_MINUTES_MS, 6), (HOUR_MS, 24))  # one every so many ms, how many
+#: One every so many ms, and how many: one more than the span has, so that one is older than it.
+_KEPT = ((10_000, 61), (TEN_MINUTES_MS, 7), (HOUR_MS, 25))
 
 K = TypeVar("K", bound=Hashable)
 

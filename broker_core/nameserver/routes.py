@@ -23,6 +23,7 @@ from broker_core.remoting.route_bodies import (
     BrokerData,
     ClusterTable,
     DataVersion,
+    Perm,
     QueueData,
     TopicConfig,
     TopicRoute,
@@ -53,12 +54,13 @@ class Registration:
 class Routes:
     """The tables of a nameserver. Lookups walk over all brokers: those are few."""
 
-    __slots__ = ("_members", "_value_chars", "_values")
+    __slots__ = ("_members", "_read_only", "_value_chars", "_values")
 
     def __init__(self) -> None:
         self._members: dict[tuple[str, int], Registration] = {}  # by broker name and id
         self._values: dict[str, dict[str, str]] = {}
         self._value_chars = 0
+        self._read_only: set[str] = set()  # brokers that get no messages
 
     def __repr__(self) -> str:
         return f"<Routes members={len(self._members)} topics={len(self.topics())}>"
@@ -102,7 +104,7 @@ class Routes:
         """Forget a member that leaves; return what was dropped."""
         if self._held(header) is None:
             return None
-        return self._members.pop((header.broker_name, header.broker_id))
+        return self._drop([self._members[header.broker_name, header.broker_id]])[0]
 
     def delete_topic(self, topic: Topic) -> None:
         """Forget *topic* of all brokers, until one registers it again."""
@@ -131,7 +133,22 @@ class Routes:
     def _drop(self, gone: list[Registration]) -> list[Registration]:
         for registration in gone:
             del self._members[registration.header.broker_name, registration.header.broker_id]
+        self._read_only &= {broker for broker, _ in self._members}
         return gone
+
+    def set_writable(self, broker: str, writable: bool) -> int:
+        """Let producers send to *broker* or not, until it has left; return its number of topics.
+
+        Routes say so; an unknown broker has no topics.
+        """
+        leader = self._leaders().get(broker)
+        if leader is None:
+            return 0
+        if writable:
+            self._read_only.discard(broker)
+        else:
+            self._read_only.add(broker)
+        return len(leader.topics)
 
     # -- what clients ask ----------------------------------------------------------------------
 
@@ -140,12 +157,13 @@ class Routes:
         queues = []
         for broker, member in sorted(self._leaders().items()):
             if (config := member.topics.get(topic)) is not None:
+                perm = config.perm & ~Perm.WRITE if broker in self._read_only else config.perm
                 queues.append(
                     QueueData(
                         broker=broker,
                         read_queues=config.read_queues,
                         write_queues=config.write_queues,
-                        perm=config.perm,
+                        perm=perm,
                         sys_flag=config.sys_flag,
                     )
                 )
@@ -161,6 +179,11 @@ class Routes:
     def topics(self) -> list[Topic]:
         """Return all topics, sorted."""
         return sorted({topic for member in self._leaders().values() for topic in member.topics})
+
+    def topics_of_cluster(self, cluster: str) -> list[Topic]:
+        """Return the topics of its brokers, sorted."""
+        leaders = [each for each in self._leaders().values() if each.header.cluster_name == cluster]
+        return sorted({topic for member in leaders for topic in member.topics})
 
     def clusters(self) -> ClusterTable:
         """Return all brokers with their addresses, and which cluster they belong to."""

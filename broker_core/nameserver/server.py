@@ -13,6 +13,7 @@ import structlog
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Topic
+from broker_core.nameserver.administration import NameserverAdministration
 from broker_core.nameserver.routes import EXPIRY_NS, ORDER_TOPICS, Registration, Routes
 from broker_core.remoting import headers, nameserver_headers
 from broker_core.remoting.bodies import table_to_json
@@ -69,6 +70,7 @@ class NameServer:
                 RequestCode.GET_KV_CONFIG: self._get_value,
                 RequestCode.DELETE_KV_CONFIG: self._delete_value,
                 RequestCode.GET_KVLIST_BY_NAMESPACE: self._values,
+                **NameserverAdministration(self._routes).handlers(),
             },
             on_closed=self._connection_closed,
         )

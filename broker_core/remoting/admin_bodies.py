@@ -40,7 +40,8 @@ def topic_stats_to_json(ends: Mapping[QueueName, QueueEnds], put_rate: float) ->
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProgress:
     """Where a group is in a queue. ``last_ms``: when what it finished last was stored, 0 if nothing
-    or unknown; ``pull_offset``: what was asked for last."""
+    or unknown; ``pull_offset``: what was asked for last.
+    """
 
     broker_offset: int
     consumer_offset: int
@@ -180,7 +181,8 @@ def subscription_to_json(group: Group, topic: Topic, subscription: Subscription 
 
 class TimeSpan(NamedTuple):
     """When messages of a queue were stored (ms since 1970, -1 without): the oldest, the newest, the
-    last that a group finished; *delay_ms* since the next one that it needs was stored."""
+    last that a group finished; *delay_ms* since the next one that it needs was stored.
+    """
 
     first_ms: int
     last_ms: int
@@ -206,22 +208,14 @@ def time_spans_to_json(spans: Mapping[QueueName, TimeSpan]) -> bytes:
     )
 
 
-class QueueEntry(NamedTuple):
-    """An entry of a consume queue."""
-
-    place: int
-    size: int
-    code: int
-
-
 def consume_queue_to_json(
-    entries: Iterable[QueueEntry],
+    entries: Iterable[tuple[int, int, int]],
     ends: QueueEnds,
     *,
     subscription: Subscription | None,
     filter_data: str | None,
 ) -> bytes:
-    """Body that answers 321."""
+    """Body that answers 321; *entries* are places, sizes and codes."""
     return orjson.dumps(
         {
             "minQueueIndex": ends.min_offset,
@@ -230,13 +224,13 @@ def consume_queue_to_json(
             "filterData": filter_data,
             "queueData": [
                 {
-                    "physicOffset": each.place,
-                    "physicSize": each.size,
-                    "tagsCode": each.code,
+                    "physicOffset": place,
+                    "physicSize": size,
+                    "tagsCode": code,
                     "eval": subscription is not None
-                    and (not subscription.codes or each.code in subscription.codes),
+                    and (not subscription.codes or code in subscription.codes),
                 }
-                for each in entries
+                for place, size, code in entries
             ],
         }
     )

@@ -79,20 +79,10 @@ class StatsHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOfGroupHeader(Header):
-    """Codes 307 and 309: what a broker asks a client of a group for somebody else."""
+    """Code 307: a client of a group, which the broker asks for somebody else."""
 
     consumer_group: str
     client_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeDirectlyHeader(Header):
-    """Code 309. ``msg_id`` is the offset message id; ``broker_name`` who asks."""
-
-    consumer_group: str
-    client_id: str | None = None
-    msg_id: str | None = None
-    broker_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,6 +228,7 @@ class CreateTopicHeader(Header):
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: Int32 | None = None
     order: bool = False
+    attributes: str | None = None  # 5.x: +name=value,-name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

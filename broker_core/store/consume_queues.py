@@ -48,6 +48,13 @@ class ConsumeQueues:
         """All entries ever made, over all queues."""
         return sum(queue.end_offset for queue in self)
 
+    def count_by_topic(self) -> dict[Topic, int]:
+        """The same of each topic."""
+        counts: dict[Topic, int] = {}
+        for (topic, _), queue in self._queues.items():
+            counts[topic] = counts.get(topic, 0) + queue.end_offset
+        return counts
+
     def close(self) -> None:
         """Close the files; entries not flushed are left to the next recovery."""
         self._files.close()

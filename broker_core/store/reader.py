@@ -161,6 +161,28 @@ class StoreReader:
             return None
         return self._store_ms(queue, offset)
 
+    def entries(
+        self, topic: Topic, queue_id: int, offset: int, *, count: int
+    ) -> list[tuple[int, int, int]]:
+        """Up to *count* entries from *offset* on: place in the log, size, code (``entry_code``)."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or count < 1 or not self._min_offset(queue) <= offset < queue.end_offset:
+            return []
+        return list(ENTRY.iter_unpack(queue.read(offset, count)))
+
+    def put_by_topic(self) -> dict[Topic, int]:
+        """How many messages each topic has ever had; deleted ones count. O(queues)."""
+        return self._queues.count_by_topic()
+
+    def log_range(self) -> tuple[int, int]:
+        """Where the log begins and ends, in bytes ever written."""
+        return self._log.first_offset, self._log.end_offset
+
+    def earliest_ms(self) -> int | None:
+        """When the oldest message of the log was stored; None if it has none."""
+        begin, end = self.log_range()
+        return store_ms_of(self._log.read(begin, _HEAD_BYTES)) if end > begin else None
+
     def message_at(self, place: int) -> StoredMessage | None:
         """The visible message at this offset of the log, its body as stored; None without one.
 

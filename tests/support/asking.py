@@ -29,7 +29,9 @@ class Asker:
         self.cluster = cluster
         self.logs = logs
         self.unhandled: list[dict[str, Any]] = []  # what reached the event loop
-        self.pool = ConnectionPool()
+        self.pool = ConnectionPool(
+            handlers={RequestCode.GET_CONSUMER_RUNNING_INFO: lambda asked, _: asked.response()}
+        )
 
     async def ask(self, address: str, *requests: RemotingCommand) -> list[RemotingCommand]:
         """The answers, all over the same connection."""
@@ -77,8 +79,9 @@ async def asking(folder: Path) -> AsyncIterator[Asker]:
 
 async def _prepare(asker: Asker) -> None:
     send, put = AT_BROKER[RequestCode.SEND_MESSAGE], AT_NAMESERVER[RequestCode.PUT_KV_CONFIG]
-    members = ConsumerData(group=Group("members"), subscriptions=())
-    member = Heartbeat(client_id="m", consumers=(members,))
+    group = Group("members")
+    members = ConsumerData(group=group, subscriptions=())
+    member = Heartbeat(client_id="m", consumers=(members,), producers=(group,))
     answers = await asker.ask(
         asker.cluster.broker_address,
         RemotingCommand(RequestCode.SEND_MESSAGE, ext=send.ext(), body=b"x"),

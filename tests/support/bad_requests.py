@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from broker_core.names import Topic
-from broker_core.remoting import headers, nameserver_headers
+from broker_core.remoting import admin_headers, headers, nameserver_headers
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.headers import Header
 from broker_core.remoting.message import OutgoingMessage, encode_batch
@@ -141,7 +141,7 @@ AT_BROKER: dict[int, Good] = {
         {
             "topic": "other", "defaultTopic": "TBW102", "readQueueNums": "4",
             "writeQueueNums": "4", "perm": "6", "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0", "order": "false",
+            "topicSysFlag": "0", "order": "false", "attributes": "+message.type=NORMAL",
         },
     ),
     RequestCode.GET_ALL_TOPIC_CONFIG: Good(),
@@ -155,6 +155,50 @@ AT_BROKER: dict[int, Good] = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Good(),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Good(headers.GroupHeader, {"group": "g"}),
     RequestCode.GET_BROKER_RUNTIME_INFO: Good(),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Good(
+        json={"topicConfigList": [{"topicName": "other", "readQueueNums": 4, "perm": 6}]}
+    ),
+    RequestCode.UPDATE_BROKER_CONFIG: Good(body=b"brokerId=0\n"),
+    RequestCode.GET_BROKER_CONFIG: Good(),
+    RequestCode.GET_TOPIC_STATS_INFO: Good(admin_headers.TopicOnlyHeader, {"topic": TOPIC}),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: Good(
+        headers.ConsumerGroupHeader, {"consumerGroup": "members"}
+    ),
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: Good(
+        admin_headers.ProducerGroupHeader, {"producerGroup": "members"}
+    ),
+    RequestCode.GET_CONSUME_STATS: Good(
+        admin_headers.ConsumeStatsHeader, {"consumerGroup": "g", "topic": TOPIC, "topicList": TOPIC}
+    ),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Good(admin_headers.TopicOnlyHeader, {"topic": TOPIC}),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: Good(
+        admin_headers.GroupTopicHeader, {"group": "g", "topic": TOPIC}
+    ),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Good(),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: Good(
+        admin_headers.ClientOfGroupHeader, {"consumerGroup": "members", "clientId": "m"}
+    ),
+    RequestCode.CLONE_GROUP_OFFSET: Good(
+        admin_headers.CloneOffsetsHeader,
+        {"srcGroup": "g", "destGroup": "g5", "topic": TOPIC, "offline": "true"},
+    ),
+    RequestCode.VIEW_BROKER_STATS_DATA: Good(
+        admin_headers.StatsHeader, {"statsName": "TOPIC_PUT_NUMS", "statsKey": TOPIC}
+    ),
+    RequestCode.GET_BROKER_CONSUME_STATS: Good(
+        admin_headers.BrokerConsumeStatsHeader, {"isOrder": "false"}
+    ),
+    RequestCode.QUERY_CONSUME_QUEUE: Good(
+        admin_headers.ConsumeQueueHeader,
+        _QUEUE | {"index": "0", "count": "1", "consumerGroup": "members"},
+    ),
+    RequestCode.GET_ALL_PRODUCER_INFO: Good(),
+    RequestCode.DELETE_EXPIRED_COMMITLOG: Good(),
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: Good(headers.GroupHeader, {"group": "g"}),
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Good(
+        admin_headers.GroupTopicHeader, {"group": "members", "topic": TOPIC}
+    ),
+    RequestCode.GET_TOPIC_CONFIG: Good(admin_headers.TopicOnlyHeader, {"topic": TOPIC}),
 }  # fmt: skip
 
 _KEY = {"namespace": "n", "key": "k"}
@@ -181,6 +225,14 @@ AT_NAMESERVER: dict[int, Good] = {
     ),
     RequestCode.GET_BROKER_CLUSTER_INFO: Good(),
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Good(),
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: Good(
+        admin_headers.BrokerNameHeader, {"brokerName": "b"}
+    ),
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: Good(
+        admin_headers.BrokerNameHeader, {"brokerName": "b"}
+    ),
+    RequestCode.GET_TOPICS_BY_CLUSTER: Good(admin_headers.ClusterHeader, {"cluster": "c"}),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: Good(),
     RequestCode.DELETE_TOPIC_IN_NAMESRV: Good(
         headers.TopicHeader, {"topic": "unknown", "acceptStandardJsonOnly": "false"}
     ),

@@ -23,6 +23,7 @@ from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import TEMPLATE_TOPIC, Topics
+from broker_core.broker.traffic import Traffic
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, Topic
 from broker_core.remoting.bodies import ConsumerData
@@ -183,6 +184,7 @@ async def test_what_comes_while_a_pull_is_about_to_be_held_is_answered_at_once()
         group_directory=queue,
         offsets=queue,
         long_polls=polls,
+        traffic=Traffic({}, now_ms=0, day=1),
     )
     header = PullMessageHeader(
         consumer_group="g",

@@ -1,4 +1,4 @@
-"""Administration: topics (17, 21) and what the broker says of itself (28)."""
+"""Topics: defined (17, 18), shown (21, 351), and which are the broker's own (305)."""
 
 from __future__ import annotations
 
@@ -6,55 +6,81 @@ from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import MAX_QUEUES, RESERVED_TOPICS
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Topic, check_name
-from broker_core.remoting.bodies import table_to_json
+from broker_core.remoting.admin_bodies import topic_config_to_json, topics_at_to_json
+from broker_core.remoting.admin_headers import TopicOnlyHeader
 from broker_core.remoting.codes import RequestCode, ResponseCode
-from broker_core.remoting.command import VERSION, RemotingCommand
+from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import CreateTopicHeader
+from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.route_bodies import Perm, TopicConfig, topics_to_json
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
+_MAX_TOPICS_BYTES = 4 * 1024 * 1024
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class AdminProcessor:
-    """*boot_ms*: when the broker started, in milliseconds since 1970."""
+    """What is confirmed is on disk and told to the nameservers."""
 
-    def __init__(self, directory: TopicDirectory, *, boot_ms: int) -> None:
+    def __init__(self, directory: TopicDirectory) -> None:
         self._directory = directory
-        self._boot_ms = boot_ms
 
     def handlers(self) -> dict[int, Handler]:
         """Request codes served."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._define_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._define_topics,
+            RequestCode.GET_TOPIC_CONFIG: self._topic,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
         }
 
     async def _define_topic(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        config = _config_of(CreateTopicHeader.from_ext(request.ext))
+        await self._define(_config_of(CreateTopicHeader.from_ext(request.ext)))
+        return request.response()
+
+    async def _define_topics(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        fields = JsonObject.parse(request.body, "topics", max_bytes=_MAX_TOPICS_BYTES)
+        wanted = [_config_of(_header_of(each)) for each in fields.objects("topicConfigList")]
+        for config in wanted:
+            await self._define(config)
+        return request.response()
+
+    async def _define(self, config: TopicConfig) -> None:
         try:
             await self._directory.define(config)
         except OSError as error:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error.strerror}"
             ) from error
-        return request.response()
 
     def _topics(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         topics = self._directory.topics
         return request.response(body=topics_to_json(topics, topics.version))
 
-    def _runtime(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        return request.response(
-            body=table_to_json(
-                {
-                    "bootTimestamp": str(self._boot_ms),
-                    "brokerVersion": str(VERSION),
-                    "brokerVersionDesc": "orderlane",
-                }
+    def _topic(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        topic = TopicOnlyHeader.from_ext(request.ext).topic
+        config = self._directory.topics.find(Topic(topic))
+        if config is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}"
             )
-        )
+        return request.response(body=topic_config_to_json(config))
+
+    def _system_topics(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        return request.response(body=topics_at_to_json(RESERVED_TOPICS, None))
+
+
+def _header_of(fields: JsonObject) -> CreateTopicHeader:
+    return CreateTopicHeader(
+        topic=fields.text("topicName"),
+        read_queue_nums=fields.count("readQueueNums", 16),
+        write_queue_nums=fields.count("writeQueueNums", 16),
+        perm=fields.count("perm", Perm.READ_WRITE),
+        topic_filter_type=fields.text("topicFilterType", "SINGLE_TAG"),
+        topic_sys_flag=fields.count("topicSysFlag", 0),
+        order=fields.boolean("order", False),
+    )
 
 
 def _config_of(header: CreateTopicHeader) -> TopicConfig:
@@ -80,6 +106,11 @@ def _config_of(header: CreateTopicHeader) -> TopicConfig:
             f"header field topicFilterType is {header.topic_filter_type[:80]!r}: expected"
             f" {' or '.join(_FILTER_TYPES)}"
         )
+    for attribute in filter(None, (header.attributes or "").split(",")):
+        if not attribute.startswith(("-", "+message.type=")):
+            raise InvalidCommand(
+                f"topic attribute {attribute[:80]!r} has no effect on this broker: leave it out"
+            )
     return TopicConfig(
         topic=topic,
         read_queues=header.read_queue_nums,

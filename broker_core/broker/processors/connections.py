@@ -1,5 +1,4 @@
-"""Who is connected (203, 204, 328), what they subscribe (345), and questions passed on (307, 309).
-"""
+"""Who is connected (203, 204, 328), what is subscribed (345), what clients say (307)."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from collections.abc import Mapping
 
 from broker_core.broker.groups import Groups, Member
 from broker_core.broker.producers import Producers
-from broker_core.errors import BrokerError, ConnectionLost, InvalidCommand, RequestTimeout
+from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from broker_core.names import Group, Topic
 from broker_core.remoting.admin_bodies import (
     ClientFacts,
@@ -18,7 +17,6 @@ from broker_core.remoting.admin_bodies import (
 )
 from broker_core.remoting.admin_headers import (
     ClientOfGroupHeader,
-    ConsumeDirectlyHeader,
     GroupTopicHeader,
     ProducerGroupHeader,
 )
@@ -70,9 +68,7 @@ class ConnectionProcessor:
         name = ProducerGroupHeader.from_ext(request.ext).producer_group
         clients = self._producers.clients(Group(name))
         if not clients:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist"
-            )
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return request.response(body=connections_to_json(_facts(clients)))
 
     def _all_producers(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:

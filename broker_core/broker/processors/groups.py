@@ -10,6 +10,7 @@ from broker_core.broker.group_configs import checked
 from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.traffic import Traffic
 from broker_core.errors import BrokerError
 from broker_core.names import Group
 from broker_core.remoting.codes import RequestCode, ResponseCode
@@ -23,8 +24,14 @@ class GroupProcessor:
     """What is confirmed is on disk."""
 
     def __init__(
-        self, groups: GroupDirectory, *, offsets: CommittedOffsets, offset_saver: TableSaver
+        self,
+        groups: GroupDirectory,
+        *,
+        offsets: CommittedOffsets,
+        offset_saver: TableSaver,
+        traffic: Traffic,
     ) -> None:
+        self._traffic = traffic
         self._groups = groups
         self._offsets = offsets
         self._offset_saver = offset_saver
@@ -59,6 +66,7 @@ class GroupProcessor:
         group = Group(header.group_name)
         try:
             await self._groups.delete(group)
+            self._traffic.forget(group)
             if header.clean_offset or header.remove_offset:
                 self._offsets.delete(group)
                 await self._offset_saver.save()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.progress import Progress, by_group, joined
 from broker_core.broker.table_saver import TableSaver
@@ -43,7 +45,7 @@ class ProgressProcessor:
         *,
         group_directory: GroupDirectory,
         offset_saver: TableSaver,
-        address: str,
+        address: Callable[[], str],
     ) -> None:
         self._progress = progress
         self._group_directory = group_directory
@@ -75,7 +77,8 @@ class ProgressProcessor:
         named = [Topic(each) for each in (header.topic_list or "").split(";") if each]
         if not named:
             known = by_group(self._progress.offsets).get(group, ())
-            wanted = [Topic(header.topic)] if (header.topic or "").strip() else known
+            topic = (header.topic or "").strip()
+            wanted = [Topic(topic)] if topic else known
             named = self._progress.consumed_topics(group, wanted)
         stats = self._progress.of_group(group, named, now_ms=wall_ms())
         return request.response(body=joined(stats).to_json())
@@ -93,7 +96,7 @@ class ProgressProcessor:
                 if not header.is_order or self._is_order(each)
             ]
             stats[config.group] = self._progress.of_group(config.group, wanted, now_ms=now_ms)
-        return request.response(body=all_consume_stats_to_json(stats, address=self._address))
+        return request.response(body=all_consume_stats_to_json(stats, address=self._address()))
 
     def _groups_of(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         topic = Topic(TopicOnlyHeader.from_ext(request.ext).topic)
@@ -104,7 +107,7 @@ class ProgressProcessor:
     def _topics_of(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         group = Group(GroupHeader.from_ext(request.ext).group)
         topics = by_group(self._progress.offsets).get(group, ())
-        return request.response(body=topics_at_to_json(topics, self._address))
+        return request.response(body=topics_at_to_json(topics, self._address()))
 
     def _time_spans(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = GroupTopicHeader.from_ext(request.ext)
@@ -144,8 +147,10 @@ class ProgressProcessor:
             target = Group(check_name("group", header.dest_group))
         except ValueError as error:
             raise InvalidCommand(str(error)) from error
-        topics = [Topic(header.topic)] if header.topic else by_group(self._progress.offsets).get(
-            source, []
+        topics = (
+            [Topic(header.topic)]
+            if header.topic
+            else by_group(self._progress.offsets).get(source, [])
         )
         if not header.offline:
             topics = self._progress.consumed_topics(source, topics)

@@ -11,6 +11,7 @@ from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.broker.traffic import Traffic
 from broker_core.broker.wanted import Wanted, inline, wanted_by
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, InvalidCommand
@@ -47,6 +48,7 @@ class PullProcessor:
         group_directory: GroupDirectory,
         offsets: CommittedOffsets,
         long_polls: LongPolls,
+        traffic: Traffic,
     ) -> None:
         self._reader = reader
         self._directory = directory
@@ -54,6 +56,7 @@ class PullProcessor:
         self._group_directory = group_directory
         self._offsets = offsets
         self._long_polls = long_polls
+        self._traffic = traffic
 
     def handlers(self) -> dict[int, Handler]:
         """Request codes served."""
@@ -73,6 +76,12 @@ class PullProcessor:
         wanted = self._wanted(header)
         if header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
             self._commit(header)
+        self._traffic.pulled(
+            Group(header.consumer_group),
+            Topic(header.topic),
+            header.queue_id,
+            offset=header.queue_offset,
+        )
         result = self._read(header, wanted)
         may_wait = header.sys_flag & PullFlag.SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
@@ -116,8 +125,9 @@ class PullProcessor:
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
 
     def _read(self, header: PullMessageHeader, wanted: Wanted) -> ReadResult:
-        return self._reader.read(
-            Topic(header.topic),
+        topic = Topic(header.topic)
+        result = self._reader.read(
+            topic,
             header.queue_id,
             header.queue_offset,
             max_messages=min(header.max_msg_nums, MAX_MESSAGES),
@@ -125,6 +135,9 @@ class PullProcessor:
             tag_hashes=wanted.tag_hashes,
             passes=wanted.passes,
         )
+        if result.messages:
+            self._traffic.gave(Group(header.consumer_group), topic, result.messages)
+        return result
 
     def _wanted(self, header: PullMessageHeader) -> Wanted:
         topic = Topic(header.topic)

@@ -1,0 +1,55 @@
+"""A broker's settings under RocketMQ's names, as its tools show them. Pure."""
+
+from __future__ import annotations
+
+from broker_core.broker.settings import BrokerSettings
+
+_FLUSH = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH"}
+
+
+def shown_settings(settings: BrokerSettings, *, address: str) -> dict[str, str]:
+    """Return names and values; *address* is what clients connect to."""
+    host, _, port = address.rpartition(":")
+    shown = {
+        "autoCreateSubscriptionGroup": _text(settings.auto_create_groups),
+        "autoCreateTopicEnable": _text(settings.auto_create_topics),
+        "brokerClusterName": settings.cluster_name,
+        "brokerIP1": host.strip("[]"),
+        "brokerId": "0",
+        "brokerName": settings.broker_name,
+        "brokerPermission": "6",
+        "brokerRole": "ASYNC_MASTER",
+        "defaultTopicQueueNums": str(settings.default_queues),
+        "flushDiskType": _FLUSH[settings.flush],
+        "listenPort": port,
+        "mappedFileSizeCommitLog": str(settings.segment_bytes),
+        "maxMessageSize": str(settings.max_message_bytes),
+        "namesrvAddr": ";".join(settings.nameserver),
+        "storePathRootDir": str(settings.data),
+    }
+    if settings.retention_hours is not None:
+        shown["fileReservedTime"] = f"{settings.retention_hours:g}"
+    return shown
+
+
+def properties_to_text(properties: dict[str, str]) -> bytes:
+    """Body that answers 26: Java's form of properties."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items()).encode()
+
+
+def properties_from_text(body: bytes) -> dict[str, str]:
+    """Read the body of 25; lines without ``=`` have an empty value, comments are passed over.
+
+    Raises ValueError if it is no text.
+    """
+    lines = (line.strip() for line in body.decode().splitlines())
+    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
