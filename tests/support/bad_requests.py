@@ -119,6 +119,9 @@ AT_BROKER: dict[int, Good] = {
     RequestCode.GET_MAX_OFFSET: Good(headers.QueueHeader, _QUEUE),
     RequestCode.GET_MIN_OFFSET: Good(headers.QueueHeader, _QUEUE),
     RequestCode.HEART_BEAT: Good(json=_HEARTBEAT),
+    RequestCode.CHECK_CLIENT_CONFIG: Good(
+        json={"clientId": "one", "group": "g2", "subscriptionData": _SUBSCRIPTION}
+    ),
     RequestCode.UNREGISTER_CLIENT: Good(
         headers.UnregisterClientHeader,
         {"clientID": "one", "producerGroup": "p", "consumerGroup": "g2"},
