@@ -53,6 +53,13 @@ class LongPolls:
             if held.tag_hashes is None or not held.tag_hashes.isdisjoint(tag_hashes):
                 _wake(held, True)
 
+    def end(self, topic: Topic) -> None:
+        """End the waits for messages of *topic*, as if timed out."""
+        for (name, _), waiting in self._held.items():
+            if name == topic:
+                for held in waiting:
+                    _wake(held, False)
+
     def close(self) -> None:
         """End all waits, and all later ones, as if timed out."""
         self._closed = True

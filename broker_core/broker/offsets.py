@@ -36,6 +36,8 @@ class CommittedOffsets:
 
     #: Counts changes, so that a shell knows when to save.
     change: int = 0
+    #: How many deletions of topics in the log are known here.
+    deletions: int = 0
     _offsets: dict[_Queue, int] = field(default_factory=dict)
     _epochs: dict[_Queue, int] = field(default_factory=dict)
 
@@ -76,8 +78,21 @@ class CommittedOffsets:
         """Keep nothing of *group*: neither its offsets nor what fences them. A group of that name
         begins anew, and its epochs may begin anew as well.
         """
+        self._delete(lambda queue: queue.group == group)
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Keep nothing of *topic*, of no group: the offsets of its messages begin anew."""
+        self._delete(lambda queue: queue.topic == topic)
+
+    def know_deletions(self, number: int) -> None:
+        """*number* deletions of the log count here."""
+        if number != self.deletions:
+            self.deletions = number
+            self.change += 1
+
+    def _delete(self, is_gone: Callable[[_Queue], bool]) -> None:
         for table in (self._offsets, self._epochs):
-            for queue in [each for each in table if each.group == group]:
+            for queue in list(filter(is_gone, table)):
                 del table[queue]
                 self.change += 1
 
@@ -107,7 +122,11 @@ class CommittedOffsets:
 
     def to_table(self) -> dict[str, Any]:
         """RocketMQ's form, ``topic@group`` to queue id to offset, and the epochs beside it."""
-        return {**self.to_offset_table(), "epochTable": _nested(self._epochs)}
+        return {
+            **self.to_offset_table(),
+            "epochTable": _nested(self._epochs),
+            "deletions": self.deletions,
+        }
 
     def to_offset_table(self) -> dict[str, Any]:
         """What RocketMQ's own table has, and no epochs."""
@@ -118,6 +137,7 @@ class CommittedOffsets:
         """Inverse of ``to_table``; raises ValueError on other content."""
         try:
             return cls(
+                deletions=int(table.get("deletions", 0)),
                 _offsets=_flat(table.get("offsetTable", {})),
                 _epochs=_flat(table.get("epochTable", {})),
             )

@@ -69,6 +69,12 @@ class QueueLocks:
                 del self._locks[group, queue]
                 self.change += 1
 
+    def delete_topic(self, topic: Topic) -> None:
+        """Free the queues of *topic*, which is gone with all that was promised of it."""
+        for name in [each for each in self._locks if each[1].topic == topic]:
+            del self._locks[name]
+            self.change += 1
+
     def holder(self, group: Group, queue: QueueName, *, now_ns: int) -> str | None:
         """Return who holds the lock now; None if it is free."""
         lock = self._locks.get((group, queue))

@@ -16,6 +16,7 @@ from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.processors.clients import ClientProcessor
+from broker_core.broker.processors.deleting import DeleteProcessor
 from broker_core.broker.processors.locks import LockProcessor
 from broker_core.broker.processors.offsets import OffsetProcessor
 from broker_core.broker.processors.pulling import PullProcessor
@@ -26,6 +27,7 @@ from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.registration import Registration
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.topic_deletion import TopicDeletion
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import Topics
 from broker_core.broker.traffic_sampler import TrafficSampler
@@ -33,6 +35,7 @@ from broker_core.broker.transaction_check import TransactionCheck
 from broker_core.broker.transaction_desk import TransactionDesk
 from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import InvalidCommand, StoreError
+from broker_core.names import Topic
 from broker_core.remoting.message import encode_host
 from broker_core.remoting.route_bodies import BrokerRegistration
 from broker_core.remoting_channel import Handler, RemotingChannel
@@ -84,9 +87,7 @@ class Broker:
         try:
             self._load_tables()
             self._registration: Registration | None = None
-            self._directory = TopicDirectory(
-                self._topics, self._store.table("topics"), announce=self._announce
-            )
+            self._open_topics()
             self._clients = ClientProcessor(
                 self._groups,
                 producers=self._producers,
@@ -95,7 +96,7 @@ class Broker:
             )
             self._transactions = self._open_transactions()
             self._sampler = TrafficSampler(self._store.reader)
-            self._store.start(self._long_polls.arrived)
+            self._store.start(self._arrived)
             self._server = RemotingServer(
                 self._handlers(), on_closed=self._clients.connection_closed
             )
@@ -174,6 +175,22 @@ class Broker:
             content=self._locks.to_table,
             change=lambda: self._locks.change,
         )
+
+    def _open_topics(self) -> None:
+        store = self._store
+        self._directory = TopicDirectory(
+            self._topics, store.table("topics"), announce=self._announce
+        )
+        self._deletion = TopicDeletion(
+            store,
+            directory=self._directory,
+            offsets=self._offsets,
+            offset_saver=self._offset_saver,
+            locks=self._locks,
+            lock_saver=self._lock_saver,
+            long_polls=self._long_polls,
+        )
+        self._deletion.catch_up()
         clamped = self._offsets.clamp(store.reader.end_offset)
         for offset in clamped:
             _log.warning("committed offset beyond the recovered queue", **offset._asdict())
@@ -191,6 +208,10 @@ class Broker:
         )
         desk.load()
         return desk
+
+    def _arrived(self, topic: Topic, queue_id: int, codes: frozenset[int]) -> None:
+        self._deletion.arrived(topic)
+        self._long_polls.arrived(topic, queue_id, codes)
 
     def _handlers(self) -> Mapping[int, Handler]:
         reader, directory = self._store.reader, self._directory
@@ -219,6 +240,7 @@ class Broker:
                 broker_name=self._settings.broker_name,
             ).handlers(),
             **TransactionProcessor(self._transactions).handlers(),
+            **DeleteProcessor(self._deletion).handlers(),
             **self._administration(),
         }
 
@@ -275,6 +297,7 @@ class Broker:
         await self._group_directory.save()
         await self._offset_saver.save()
         await self._lock_saver.save()
+        await self._directory.save()
 
     async def _sweep(self) -> None:
         self._locks.expire(now_ns())

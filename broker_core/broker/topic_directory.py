@@ -28,6 +28,7 @@ class TopicDirectory:
         self._table = table
         self._announce = announce
         self._turn = asyncio.Lock()
+        self._unsaved = False
 
     async def define(self, config: TopicConfig) -> None:
         """Create or change a topic; on return it is on disk and announced.
@@ -43,10 +44,51 @@ class TopicDirectory:
             changed = self.topics.copy()
             if not changed.put(config, now_ms=now_ms):
                 return
-            content = orjson.dumps(changed.to_table())
-            await asyncio.to_thread(self._table.save_bytes, content)
+            await self._write(changed)
             self.topics.put(config, now_ms=now_ms)
         await self._announce()
+
+    async def remove(
+        self, topic: Topic, *, delete_messages: Callable[[Topic], Awaitable[None]]
+    ) -> None:
+        """Delete a topic, if there is one; on return that is on disk and announced.
+
+        Nobody finds it from the start, and nobody can make it anew before its messages are gone. If
+        *delete_messages* raises OSError, it is there again. Raises what that raises, and OSError if
+        the table cannot be saved: ``save`` makes up for it.
+        """
+        await to_its_end(self._remove(topic, delete_messages), name=f"delete topic {topic}")
+
+    async def _remove(
+        self, topic: Topic, delete_messages: Callable[[Topic], Awaitable[None]]
+    ) -> None:
+        async with self._turn:
+            config = self.topics.remove(topic, now_ms=wall_ms())
+            try:
+                await delete_messages(topic)
+            except OSError:
+                if config is not None:
+                    self.topics.put(config, now_ms=wall_ms())
+                raise
+            self._unsaved = self._unsaved or config is not None
+        await self.save()
+        if config is not None:
+            await self._announce()
+
+    def must_save(self) -> None:
+        """Let the next ``save`` write the table: it was changed before it came here."""
+        self._unsaved = True
+
+    async def save(self) -> None:
+        """Write the table if it lacks a deletion. Raises OSError."""
+        if self._unsaved:
+            async with self._turn:
+                await self._write(self.topics)
+
+    async def _write(self, topics: Topics) -> None:
+        self._unsaved = True
+        await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
+        self._unsaved = False
 
     def readable(self, topic: Topic, queue_id: int) -> TopicConfig:
         """Return the topic; raises BrokerError if it, or its queue, is not there to be read."""

@@ -8,6 +8,7 @@ from typing import Any
 from broker_core.names import SCHEDULE_TOPIC, TIMER_TOPIC, Topic
 from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.route_bodies import DataVersion, Perm, TopicConfig
+from broker_core.store.deletions import DELETIONS
 
 #: The topic whose route a producer asks for when its own is unknown; new ones copy it.
 TEMPLATE_TOPIC = Topic("TBW102")
@@ -25,7 +26,7 @@ SYSTEM_TOPICS = {
     UNDECIDED_TOPIC: 1,
 }
 #: What nobody may create or send to: the names have a meaning of their own at RocketMQ's brokers.
-RESERVED_TOPICS = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS, "OFFSET_MOVED_EVENT"})
+RESERVED_TOPICS = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS, DELETIONS, "OFFSET_MOVED_EVENT"})
 _NOT_IN_TABLE = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS})
 MAX_QUEUES = 16384
 
@@ -36,6 +37,8 @@ class Topics:
     def __init__(self) -> None:
         self._configs: dict[Topic, TopicConfig] = {}
         self.version = DataVersion()
+        #: How many deletions of the log are known here.
+        self.deletions = 0
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._configs.values())
@@ -52,11 +55,19 @@ class Topics:
         self.version = DataVersion(now_ms, self.version.counter + 1)
         return True
 
+    def remove(self, topic: Topic, *, now_ms: int) -> TopicConfig | None:
+        """Delete a topic; return what it was, None if it did not exist."""
+        config = self._configs.pop(topic, None)
+        if config is not None:
+            self.version = DataVersion(now_ms, self.version.counter + 1)
+        return config
+
     def copy(self) -> Topics:
         """Return topics that can be changed on their own."""
         topics = Topics()
         topics._configs = dict(self._configs)
         topics.version = self.version
+        topics.deletions = self.deletions
         return topics
 
     def offer_template(self, queues: int) -> None:
@@ -84,6 +95,7 @@ class Topics:
                 if config.topic not in _NOT_IN_TABLE
             },
             "dataVersion": {"timestamp": self.version.timestamp, "counter": self.version.counter},
+            "deletions": self.deletions,
         }
 
     @classmethod
@@ -96,4 +108,5 @@ class Topics:
             config = TopicConfig.from_fields(JsonObject(value, f"topic {name}"), topic=name)
             topics._configs[config.topic] = config
         topics.version = DataVersion(version.integer("timestamp", 0), version.integer("counter", 0))
+        topics.deletions = fields.integer("deletions", 0)
         return topics

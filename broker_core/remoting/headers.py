@@ -233,7 +233,7 @@ class CreateTopicHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicHeader(Header):
-    """Codes 105, 202 and 216. ``accept_standard_json_only`` asks for quoted keys in a route."""
+    """Codes 105, 202, 215, 216. ``accept_standard_json_only`` asks for quoted keys in a route."""
 
     topic: str
     accept_standard_json_only: bool | None = None

@@ -89,6 +89,15 @@ class ConsumeQueue:
             self._flushed += len(part)
             del self._tail[:room]
 
+    def leave(self) -> None:
+        """Hold no file open and nothing in memory: the folder is about to go."""
+        for start in self._starts:
+            self._files.forget(self._path(start))
+        self._starts.clear()
+        self._tail.clear()
+        self._written.clear()
+        self._flushed = 0
+
     def take_written(self) -> set[Path]:
         """Return the files written since the last call."""
         written, self._written = self._written, set()

@@ -1,7 +1,12 @@
-"""All consume queues of a store, in folders ``TOPIC/QUEUE_ID`` as in RocketMQ."""
+"""All consume queues of a store, in folders ``TOPIC/QUEUE_ID`` as in RocketMQ.
+
+Those of a deleted topic stand under a name that no topic can have until their files are deleted:
+a folder is renamed at once, however much is in it.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,16 +14,19 @@ from broker_core.names import Topic
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
 from broker_core.store.files import OpenFiles
 
+_DROPPED = ".dropped"
+
 
 class ConsumeQueues:
     """The queues found in *folder*, and those made since. One thread only."""
 
     def __init__(self, folder: Path, *, entries_per_file: int = ENTRIES_PER_FILE) -> None:
-        self._folder = folder
+        self.folder = folder
         self._entries_per_file = entries_per_file
         self._files = OpenFiles()
         self._queues: dict[tuple[Topic, int], ConsumeQueue] = {}
         folder.mkdir(parents=True, exist_ok=True)
+        self.delete_dropped()
         for queue_folder in folder.glob("*/*"):
             if queue_folder.name.isdigit():
                 self.obtain(Topic(queue_folder.parent.name), int(queue_folder.name))
@@ -39,10 +47,33 @@ class ConsumeQueues:
         """Return the queue, made empty if there is none."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            folder = self._folder / topic / str(queue_id)
+            folder = self.folder / topic / str(queue_id)
             queue = ConsumeQueue(folder, files=self._files, entries_per_file=self._entries_per_file)
             self._queues[topic, queue_id] = queue
         return queue
+
+    def has_topic(self, topic: Topic) -> bool:
+        """True if any queue of *topic* ever had a message. O(queues)."""
+        return any(name == topic for name, _ in self._queues)
+
+    def drop(self, topic: Topic, *, at: int) -> list[ConsumeQueue]:
+        """Forget the queues of *topic*, and return them; they must not be used any more.
+
+        *at* is another number for each drop. Raises OSError; what is in memory is forgotten all the
+        same, what is on disk comes back at the next start.
+        """
+        dropped = [self._queues.pop(name) for name in list(self._queues) if name[0] == topic]
+        for queue in dropped:
+            queue.leave()
+        folder = self.folder / topic
+        if folder.exists():
+            folder.rename(self.folder / f"{topic}.{at}{_DROPPED}")
+        return dropped
+
+    def delete_dropped(self) -> None:
+        """Delete the files of dropped queues, as far as the disk lets; in any thread."""
+        for folder in self.folder.glob(f"*{_DROPPED}"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def count(self) -> int:
         """All entries ever made, over all queues."""

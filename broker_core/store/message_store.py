@@ -7,6 +7,7 @@ is on disk: no consumer sees a message, and no offset is given out, that a power
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from broker_core.names import Topic
 from broker_core.remoting.message import BatchEntry, Envelope, encode_stored
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY, ConsumeQueue
 from broker_core.store.copies import LogCopies
+from broker_core.store.deletions import deletion_of
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.files import sync_file, sync_folder
 from broker_core.store.group_commit import GroupCommit
@@ -38,6 +40,7 @@ ArrivalListener = Callable[[Topic, int, frozenset[int]], None]
 
 _CHECKPOINT_EVERY_S = 5.0  # what a recovery reads again at most, beside the last segment's check
 _ASYNC_FLUSH_EVERY_S = 0.5
+_VISIBLE_WITHIN_S = 5.0  # of a deletion on disk: without replicas at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class _Pending(NamedTuple):
     queue: ConsumeQueue
     entries: bytes
     codes: frozenset[int]
+    deletes: Topic | None  # with all that stands before this
 
 
 class MessageStore:
@@ -91,7 +95,9 @@ class MessageStore:
         self._pending: deque[_Pending] = deque()
         self._next_offsets: dict[ConsumeQueue, int] = {}  # of queues with pending messages
         self._changed = set(self._queues)  # since the last checkpoint
-        self._unsynced: set[Path] = set()  # files of consume queues
+        #: Files of consume queues, and their folder if some were dropped.
+        self._unsynced = {self._queues.folder} if self.recovery.deletions else set[Path]()
+        self._deleting: dict[Topic, asyncio.Future[None]] = {}  # until their messages are gone
         self._file_thread = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._group_commit: GroupCommit | None = None
         self._on_arrival: ArrivalListener | None = None
@@ -169,6 +175,33 @@ class MessageStore:
         else:
             self._made_durable(self._log.end_offset)
 
+    async def delete_topic(self, topic: Topic, *, store_ms: int) -> None:
+        """Delete the messages of *topic*; return when they cannot come back.
+
+        Their queues begin at 0 again. A put to the topic meanwhile raises OSError. So does this if
+        it cannot be written; nothing is deleted then, unless the log failed and a start finds more
+        of it than was known. If it is not visible after some seconds, for want of replicas, this
+        raises OSError, and goes on by itself. Nothing is done for a topic without messages.
+        """
+        if self._group_commit is None:
+            raise RuntimeError("start() comes before delete_topic()")
+        if not self._queues.has_topic(topic):
+            return
+        if (gone := self._deleting.get(topic)) is None:
+            gone = asyncio.get_running_loop().create_future()
+            self._append([deletion_of(topic)], store_ms, deletes=topic)
+            self._deleting[topic] = gone
+        await self._group_commit.wait(self._log.end_offset)
+        try:
+            await asyncio.wait_for(asyncio.shield(gone), _VISIBLE_WITHIN_S)
+        except TimeoutError:
+            raise OSError(errno.ETIMEDOUT, "no replica has confirmed it yet") from None
+        # A start with an older checkpoint reads the whole log: entries that it counts are gone.
+        await self._checkpoint_or_log()
+        await asyncio.get_running_loop().run_in_executor(
+            self._file_thread, self._queues.delete_dropped
+        )
+
     async def sync(self) -> None:
         """Bring all messages to disk. Raises OSError if it refuses."""
         if self._group_commit is not None:
@@ -235,7 +268,11 @@ class MessageStore:
             raise
 
     def _append(
-        self, parts: Sequence[tuple[Envelope, Sequence[BatchEntry]]], store_ms: int
+        self,
+        parts: Sequence[tuple[Envelope, Sequence[BatchEntry]]],
+        store_ms: int,
+        *,
+        deletes: Topic | None = None,
     ) -> list[Stored]:
         # A clock that was set back must not break the search by time.
         store_ms = self._last_store_ms = max(store_ms, self._last_store_ms)
@@ -243,6 +280,8 @@ class MessageStore:
         firsts: list[tuple[ConsumeQueue, int]] = []
         next_offsets: dict[ConsumeQueue, int] = {}  # kept if the log takes them
         for envelope, entries in parts:
+            if envelope.topic in self._deleting:
+                raise OSError(errno.EBUSY, f"topic {envelope.topic} is being deleted")
             queue = self._queues.obtain(envelope.topic, envelope.queue_id)
             first = next_offsets.get(queue, self._next_offsets.get(queue, queue.end_offset))
             messages += [
@@ -269,7 +308,7 @@ class MessageStore:
             self._pending.append(
                 _Pending(
                     self._log.end_offset, envelope.topic, envelope.queue_id, queue, packed,
-                    frozenset(codes),
+                    frozenset(codes), deletes,
                 )
             )  # fmt: skip
             stored.append(Stored(first, places[at:until], self._log.end_offset))
@@ -283,15 +322,31 @@ class MessageStore:
             self._on_durable()
 
     def _make_visible(self, log_end: int) -> None:
-        self._visible_end = log_end
+        self._visible_end = max(self._visible_end, log_end)  # async: a sync ends behind it
         while self._pending and self._pending[0].log_end <= log_end:
             put = self._pending.popleft()
             put.queue.append(put.entries)
             self._changed.add(put.queue)
             if self._next_offsets[put.queue] == put.queue.end_offset:
                 del self._next_offsets[put.queue]
+            if put.deletes is not None:
+                self._drop_queues(put.deletes, at=put.log_end)
             if self._on_arrival is not None:
                 self._on_arrival(put.topic, put.queue_id, put.codes)
+
+    def _drop_queues(self, topic: Topic, *, at: int) -> None:
+        self.reader.log_was_shortened()
+        self._unsynced.add(self._queues.folder)
+        try:
+            self._changed.difference_update(self._queues.drop(topic, at=at))
+        except OSError as error:
+            # The topic takes nothing until a start has done it: its old entries are in the way.
+            _log.error("files of a deleted topic stay", topic=topic, reason=str(error))
+            gone = self._deleting.get(topic)
+        else:
+            gone = self._deleting.pop(topic, None)
+        if gone is not None and not gone.done():
+            gone.set_result(None)
 
     def _write_checkpoint(self, checkpoint: Checkpoint, written: tuple[Path, ...]) -> None:
         for path in written:
@@ -301,10 +356,13 @@ class MessageStore:
     async def _checkpoint_regularly(self) -> None:
         while True:
             await asyncio.sleep(_CHECKPOINT_EVERY_S)
-            try:
-                await self.checkpoint()
-            except OSError as error:
-                _log.error("no checkpoint written; a restart will read more", reason=str(error))
+            await self._checkpoint_or_log()
+
+    async def _checkpoint_or_log(self) -> None:
+        try:
+            await self.checkpoint()
+        except OSError as error:
+            _log.error("no checkpoint written; a restart will read more", reason=str(error))
 
     async def _sync_regularly(self) -> None:
         while True:

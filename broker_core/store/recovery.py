@@ -10,6 +10,8 @@
 4. A checkpoint is forgotten before consume queues are rebuilt: killed in the middle of it, the next
    start rebuilds them again.
 5. Queue offsets of a queue go on where they ended, also if all its messages have been deleted.
+6. A record that deletes a topic drops the entries of the topic's messages before it, in its turn.
+   A checkpoint behind the record is written only after they were dropped.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from broker_core.errors import RemoteProtocolError
+from broker_core.names import Topic
 from broker_core.remoting.message import (
     FIXED_BYTES,
     MAGIC_BLANK,
@@ -31,6 +34,7 @@ from broker_core.remoting.message import (
 from broker_core.store.commit_log import FILLER, CommitLog, Dropped
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
+from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.segments import Segment
 
@@ -65,6 +69,7 @@ class Recovery:
     end_offset: int = 0  # of the log
     reason: str = ""  # why the log ends there
     replayed: int = 0  # messages entered into consume queues again
+    deletions: int = 0  # of topics, among them
     rebuilt: bool = False  # all consume queues
     dropped: Dropped = field(default_factory=lambda: Dropped(0, Path(), 0))  # behind the end
     lost_bytes: int = 0  # of these, bytes that had been on disk for certain
@@ -93,6 +98,7 @@ def recover(
     if checkpoint is not None:
         result.lost_bytes = max(0, checkpoint.physical - result.end_offset)
     result.dropped = log.open_at(result.end_offset)
+    queues.delete_dropped()
     return result
 
 
@@ -113,6 +119,9 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
                 return None  # whether log or queue is wrong, reading all will tell
             _enter(queue, message)
             result.replayed += 1
+            if (topic := deleted_topic(message)) is not None:
+                queues.drop(topic, at=message.physical_offset)
+                result.deletions += 1
         result.last_store_ms = message.store_ms
     if scan.end < checkpoint.physical:
         return None  # bytes that were on disk are gone: older ones may be as well
@@ -128,11 +137,13 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
     result = Recovery(rebuilt=True)
     scan = _Scan(log, start=log.first_offset)
     started: set[ConsumeQueue] = set()
+    begun_anew: set[Topic] = set()
     for message in scan:
         queue = queues.obtain(message.topic, message.queue_id)
         if queue not in started:
             started.add(queue)
-            queue.start_at(message.queue_offset)
+            if message.topic not in begun_anew:
+                queue.start_at(message.queue_offset)
         if message.queue_offset != queue.end_offset:
             scan.stop_before(
                 message,
@@ -143,6 +154,12 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
         _enter(queue, message)
         result.last_store_ms = message.store_ms
         result.replayed += 1
+        if (topic := deleted_topic(message)) is not None:
+            result.deletions += 1
+            begun_anew.add(topic)
+            for gone in queues.drop(topic, at=message.physical_offset):
+                started.discard(gone)
+                deleted.pop(gone, None)
     for queue, offset in deleted.items():
         if queue not in started:
             queue.start_at(offset)

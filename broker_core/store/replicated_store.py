@@ -11,6 +11,7 @@ from collections import deque
 from pathlib import Path
 
 from broker_core.errors import StoreError
+from broker_core.names import Topic
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY
 from broker_core.store.copies import Copied, copied
 from broker_core.store.copying import Chunk
@@ -36,7 +37,10 @@ class ReplicatedStore(MessageStore):
         #: In the log, not visible, before all that is pending.
         self._copied: deque[Copied] = deque()
         for message in taken_back(self._log, self._queues, behind=self._visible_end):
-            self._copied.append(copied(message))
+            one = copied(message)
+            if one.deletes is not None:  # the recovery has dropped what stood before
+                self._leave_out(one.deletes)
+            self._copied.append(one._replace(deletes=None))
             queue = self._queues.obtain(message.topic, message.queue_id)
             self._next_offsets[queue] = message.queue_offset + 1
 
@@ -65,6 +69,11 @@ class ReplicatedStore(MessageStore):
             self.confirmed_end = end
             self._make_visible(self.durable_end)
 
+    def _leave_out(self, topic: Topic) -> None:
+        for message in [each for each in self._copied if each.topic == topic]:
+            self._copied.remove(message)
+            self._next_offsets.pop(self._queues.obtain(topic, message.queue_id), None)
+
     def _make_visible(self, log_end: int) -> None:
         log_end = min(log_end, self.confirmed_end)
         if log_end <= self._visible_end:
@@ -86,5 +95,7 @@ class ReplicatedStore(MessageStore):
         self._changed.add(queue)
         if self._next_offsets.get(queue) == queue.end_offset:
             del self._next_offsets[queue]
+        if message.deletes is not None:
+            self._drop_queues(message.deletes, at=message.end)
         if self._on_arrival is not None:
             self._on_arrival(message.topic, message.queue_id, frozenset((message.code,)))

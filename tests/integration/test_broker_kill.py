@@ -29,6 +29,7 @@ async def test_what_was_answered_survives_kills_at_its_offset(
     await run.run(kills)
 
     assert run.messages > kills
+    assert run.churn.deletions > 0 or kills < 20
     log = (tmp_path / "data" / "commitlog").iterdir()
     assert retention == (min(int(path.name) for path in log if path.name.isdigit()) > 0)
 

@@ -157,6 +157,9 @@ AT_BROKER: dict[int, Good] = {
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Good(json={"groupConfigList": [_GROUP]}),
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Good(),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Good(headers.GroupHeader, {"group": "g"}),
+    RequestCode.DELETE_TOPIC_IN_BROKER: Good(
+        headers.TopicHeader, {"topic": "unknown", "acceptStandardJsonOnly": "false"}
+    ),
     RequestCode.GET_BROKER_RUNTIME_INFO: Good(),
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Good(
         json={"topicConfigList": [{"topicName": "other", "readQueueNums": 4, "perm": 6}]}

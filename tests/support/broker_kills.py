@@ -4,6 +4,7 @@
 2. Offsets of a queue have no gaps.
 3. Consume queues and log agree: each entry names a message of its queue and offset, each message
    has its entry.
+4. Of another topic, deleted and made anew meanwhile, what ``topic_churn`` says.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from broker_core.remoting.message import OutgoingMessage, decode_message
 from broker_core.store.message_store import MessageStore
 from broker_core.tasks import spawn
 from tests.support.forked_broker import ForkedBroker, forked_brokers
+from tests.support.topic_churn import TopicChurn
 
 TOPIC = Topic("orders")
 GROUP = Group("billing")
@@ -46,11 +48,13 @@ class BrokerKills:
     #: Bodies by offset, of sends that were answered.
     answered: dict[QueueName, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     kills: int = 0
+    churn: TopicChurn = field(init=False)
     _broker: ForkedBroker = field(init=False)
     _nameserver: NameServer = field(init=False)
 
     async def run(self, kills: int) -> None:
         """Kill so often, and check after each kill."""
+        self.churn = TopicChurn(random.Random(self.chooser.random()))
         self._nameserver = NameServer("127.0.0.1", 0)
         await self._nameserver.start()
         try:
@@ -83,7 +87,9 @@ class BrokerKills:
         await client.start()
         for queue, sent in self.answered.items():
             await check_queue(client, queue, sent, tail=100)
+        await self.churn.check(client)
         senders = [spawn(self._send(client, n), name=f"sender {n}") for n in range(SENDERS)]
+        senders.append(spawn(self.churn.go_on(client), name="churn"))
         await asyncio.sleep(self.chooser.uniform(0.01, 0.25))
         if self.chooser.random() < 0.2:  # killed while it stops
             self._broker.signal(signal.SIGTERM)
@@ -187,6 +193,6 @@ def _messages_in_log(store: MessageStore) -> int:
     from broker_core.store.recovery import _Scan
 
     scan = _Scan(store._log, start=store._log.first_offset)
-    count = sum(1 for _ in scan)
+    count = sum(message.topic == TOPIC for message in scan)
     assert scan.end == store._log.end_offset
     return count

@@ -1,6 +1,9 @@
 """A log cut, or garbled, at any byte of its tail, and what a start must make of it.
 
-The log is written once; each cut is made in a copy, which is opened, compared and thrown away.
+The log is written once; each cut is made in a copy, which is opened, compared and thrown away. One
+of its topics is deleted now and then: all that was in it before is gone, unless the cut is before
+that. By half of the seeds it is empty at the checkpoint, so that a start can go on from there; by
+the others it is not, and a start reads the whole log.
 """
 
 from __future__ import annotations
@@ -11,13 +14,17 @@ import random
 import shutil
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import AsyncMock, patch
 
 from structlog.testing import capture_logs
 
+from broker_core.names import Topic
 from broker_core.remoting.message import StoredMessage, decode_messages
 from broker_core.store.commit_log import FILLER
+from broker_core.store.deletions import DELETIONS
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reader import ReadStatus
 from tests.support.store_messages import TOPIC, entry, envelope
@@ -25,6 +32,7 @@ from tests.support.store_messages import TOPIC, entry, envelope
 SEGMENT_BYTES = 40_000
 TAIL_BYTES = 64 * 1024
 QUEUES = 3
+DELETED = Topic("refunds")
 
 #: What a crash leaves behind the cut: nothing, or zeros (sectors that were never written).
 Damage = Literal["end", "zeros"]
@@ -34,6 +42,7 @@ Damage = Literal["end", "zeros"]
 class Record:
     """A message, and where it stands in the log."""
 
+    topic: Topic
     queue_id: int
     offset: int  # in its queue
     body: bytes
@@ -86,8 +95,12 @@ class TornLog:
         else:
             with capture_logs():
                 store = _opened(self.scratch)
-            try:
-                for record, message in zip(self.records[:before], _all_of(store), strict=False):
+            try:  # deletions behind it may count or not
+                for record, message in zip(
+                    [record for record in self.records[:before] if record.topic == TOPIC],
+                    [message for message in _all_of(store) if message.topic == TOPIC],
+                    strict=False,
+                ):
                     assert record.body == message.body
             finally:
                 store.abandon()
@@ -97,22 +110,51 @@ class TornLog:
             store = _opened(self.folder)
         store.start()
         noted = False
+        delete_before_checkpoint = chooser.random() < 0.5
         while not self.records or self.end < 2 * TAIL_BYTES:
-            queue_id = chooser.randrange(QUEUES)
-            entries = [
-                entry(chooser.randbytes(chooser.randint(0, 1500)), key="k", tag="red")
-                for _ in range(chooser.choice((1, 1, 3)))
-            ]
-            put = await store.put(envelope(queue_id), entries, store_ms=len(self.records))
-            for offset, (place, one) in enumerate(
-                zip(put.physical_offsets, entries, strict=True), put.first_queue_offset
-            ):
-                size = 91 + len(TOPIC) + len(one.body) + len(one.properties)
-                self.records.append(Record(queue_id, offset, one.body, place, place + size))
+            await self._put(store, chooser)
+            if chooser.random() < 0.05:
+                await self._delete(store)
             if not noted and self.end > TAIL_BYTES - 2000:
                 noted = True
+                if delete_before_checkpoint:
+                    await self._delete(store)
                 await store.checkpoint()
         store.abandon()
+
+    async def _put(self, store: MessageStore, chooser: random.Random) -> None:
+        topic = chooser.choice((TOPIC, TOPIC, DELETED))
+        queue_id = chooser.randrange(QUEUES)
+        entries = [
+            entry(chooser.randbytes(chooser.randint(0, 1500)), key="k", tag="red")
+            for _ in range(chooser.choice((1, 1, 3)))
+        ]
+        put = await store.put(envelope(queue_id, topic), entries, store_ms=len(self.records))
+        for offset, (place, one) in enumerate(
+            zip(put.physical_offsets, entries, strict=True), put.first_queue_offset
+        ):
+            size = 91 + len(topic) + len(one.body) + len(one.properties)
+            self.records.append(Record(topic, queue_id, offset, one.body, place, place + size))
+
+    async def _delete(self, store: MessageStore) -> None:
+        """As if killed before the checkpoint that follows."""
+        with patch.object(MessageStore, "_checkpoint_or_log", AsyncMock()):
+            await store.delete_topic(DELETED, store_ms=len(self.records))
+        number = sum(record.topic == DELETIONS for record in self.records)
+        if store.reader.end_offset(DELETIONS, 0) > number:  # else the topic had no message
+            queue = store._queues.obtain(DELETIONS, 0)
+            place, size, _ = queue.entry(number)
+            self.records.append(Record(DELETIONS, 0, number, DELETED.encode(), place, place + size))
+
+    def _left_of(self, count: int) -> list[Record]:
+        """What of the first *count* messages was not deleted by one of them."""
+        left: list[Record] = []
+        for record in self.records[:count]:
+            if record.topic == DELETIONS:
+                left = [each for each in left if each.topic != DELETED]
+            else:
+                left.append(record)
+        return left
 
     def _check_recovered(self, count: int, end: int, *, dropped: int) -> None:
         """Exactly the first *count* messages come back, and the log goes on at *end*.
@@ -122,8 +164,8 @@ class TornLog:
         with capture_logs() as logs:
             store = _opened(self.scratch)
         try:
-            expected = [(r.queue_id, r.offset, r.body) for r in self.records[:count]]
-            found = [(m.queue_id, m.queue_offset, m.body) for m in _all_of(store)]
+            expected = [(r.topic, r.queue_id, r.offset, r.body) for r in self._left_of(count)]
+            found = [(m.topic, m.queue_id, m.queue_offset, m.body) for m in _all_of(store)]
             assert found == expected, f"{len(found)} messages, not {len(expected)}"
             if dropped == 0:
                 assert not store.recovery.dropped
@@ -144,9 +186,9 @@ class TornLog:
     def _check_goes_on(self, store: MessageStore) -> None:
         async def put() -> None:
             store.start()
-            for queue_id in range(QUEUES):
-                end = store.reader.end_offset(TOPIC, queue_id)
-                stored = await store.put(envelope(queue_id), [entry(b"next")], store_ms=1)
+            for topic, queue_id in product((TOPIC, DELETED), range(QUEUES)):
+                end = store.reader.end_offset(topic, queue_id)
+                stored = await store.put(envelope(queue_id, topic), [entry(b"next")], store_ms=1)
                 assert stored.first_queue_offset == end
 
         asyncio.run(put())
@@ -190,10 +232,10 @@ def _opened(folder: Path) -> MessageStore:
 def _all_of(store: MessageStore) -> list[StoredMessage]:
     """All messages of all queues, in the order of the log."""
     messages: list[StoredMessage] = []
-    for queue_id in range(QUEUES):
+    for topic, queue_id in product((TOPIC, DELETED), range(QUEUES)):
         offset = 0
         while True:
-            found = store.reader.read(TOPIC, queue_id, offset, max_messages=1000)
+            found = store.reader.read(topic, queue_id, offset, max_messages=1000)
             if found.status is not ReadStatus.FOUND:
                 assert found.status in (ReadStatus.END, ReadStatus.NO_MESSAGE)
                 break

@@ -47,6 +47,7 @@ def test_a_deleted_group_leaves_nothing_and_others_keep_theirs() -> None:
     assert offsets.to_table() == {
         "offsetTable": {f"{TOPIC}@{other}": {"0": 5}, f"refunds@{other}": {"1": 6}},
         "epochTable": {f"{TOPIC}@{other}": {"0": 9}},
+        "deletions": 0,
     }
     assert offsets.commit(GROUP, TOPIC, 0, 1, epoch=0) is None, "its epochs begin anew"
     change = offsets.change

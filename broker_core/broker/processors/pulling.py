@@ -109,6 +109,7 @@ class PullProcessor:
                     tag_hashes=wanted.tag_hashes,
                     timeout_s=left_ns / 1e9,
                 )
+                self._directory.readable(Topic(header.topic), header.queue_id)  # or it is deleted
                 if not woken:
                     return _answer(request, header, self._read(header, wanted))
             else:

@@ -1,0 +1,111 @@
+"""Deleting topics: from the log, from the tables, and from those who wait for messages.
+
+The record in the log is the deletion; the tables follow. Each of them says how many of these
+records it knows, so a start makes up for what a crash kept it from.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import structlog
+
+from broker_core.broker.long_polls import LongPolls
+from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.clock import wall_ms
+from broker_core.errors import StoreError
+from broker_core.names import Topic
+from broker_core.remoting.message import decode_messages
+from broker_core.store.deletions import DELETIONS, deleted_topic
+from broker_core.store.message_store import MessageStore
+from broker_core.store.reader import StoreReader
+
+_log = structlog.get_logger("broker")
+
+
+class TopicDeletion:
+    """Deletes one topic at a time, and nobody can make or use it meanwhile.
+
+    Its tables follow the log by ``catch_up``: at the start, and whenever a record becomes visible.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        directory: TopicDirectory,
+        offsets: CommittedOffsets,
+        offset_saver: TableSaver,
+        locks: QueueLocks,
+        lock_saver: TableSaver,
+        long_polls: LongPolls,
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._offsets = offsets
+        self._offset_saver = offset_saver
+        self._locks = locks
+        self._lock_saver = lock_saver
+        self._long_polls = long_polls
+
+    async def delete(self, topic: Topic) -> None:
+        """Delete *topic*, its messages, all groups' offsets in it and all locks; on return that is
+        on disk. Nothing is done for one that does not exist.
+
+        Raises OSError: nothing is deleted then, or only the topic's table could not be saved.
+        """
+        await self._directory.remove(topic, delete_messages=self._delete_messages)
+
+    def arrived(self, topic: Topic) -> None:
+        """A message of *topic* became visible: if it is a record, the tables follow."""
+        if topic == DELETIONS:
+            try:
+                self.catch_up()
+            except (OSError, StoreError) as error:
+                _log.error("tables do not follow a deletion before a restart", reason=str(error))
+
+    def catch_up(self) -> None:
+        """Delete from the tables what the log says is deleted, if they do not know that yet.
+
+        Raises OSError and StoreError if the log cannot be read.
+        """
+        reader, topics = self._store.reader, self._directory.topics
+        known, number = topics.deletions, reader.end_offset(DELETIONS, 0)
+        for topic in _deleted_since(reader, known):
+            topics.remove(topic, now_ms=wall_ms())
+            self._locks.delete_topic(topic)
+            self._long_polls.end(topic)
+        for topic in _deleted_since(reader, self._offsets.deletions):
+            self._offsets.delete_topic(topic)
+        # A log that lost its tail may have fewer: the next ones would be taken for those.
+        topics.deletions = number
+        self._offsets.know_deletions(number)
+        if number != known:
+            self._directory.must_save()
+
+    async def _delete_messages(self, topic: Topic) -> None:
+        # What was deleted before must not come back behind this: epochs of a group, say, when the
+        # topic goes whose offsets they are.
+        await self._offset_saver.save()
+        await self._store.delete_topic(topic, store_ms=wall_ms())
+        # One without messages has no record.
+        self._offsets.delete_topic(topic)
+        self._locks.delete_topic(topic)
+        self._long_polls.end(topic)
+        with suppress(OSError):  # they are saved again soon, and a start makes up for it
+            await self._offset_saver.save()
+            await self._lock_saver.save()
+
+
+def _deleted_since(reader: StoreReader, number: int) -> list[Topic]:
+    """The topics deleted by record *number* and those behind it, as far as they are kept."""
+    at, end = max(number, reader.min_offset(DELETIONS, 0)), reader.end_offset(DELETIONS, 0)
+    topics: list[Topic] = []
+    while at < end:
+        found = reader.read(DELETIONS, 0, at, max_messages=1024)
+        topics += filter(None, map(deleted_topic, decode_messages(found.body)))
+        at = found.next_offset
+    return topics
