@@ -110,6 +110,23 @@ def others(draw: st.DrawFn) -> Event:
     }
 
 
+def granted(events: list[Event]) -> list[Event]:
+    """The same, with an ``own+`` before whatever is of a later epoch: who gives all files of a run
+    has them. Of a period without one the parts cannot know when it began.
+    """
+    epochs: dict[tuple[str, str, str], int] = {}
+    whole: list[Event] = []
+    for event in events:
+        if "epoch" in event:
+            lane = event["group"], event["topic"], event["queue"]
+            if event["epoch"] > epochs.get(lane, 0):
+                epochs[lane] = event["epoch"]
+                if event["e"] != "own+":
+                    whole.append({**event, "e": "own+"})
+        whole.append(event)
+    return whole
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
     """Some sends first, so that there is something to be delivered."""
@@ -123,7 +140,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
         for number in range(draw(st.integers(0, 5)))
         for what in ("send", "send_ok")
     ]
-    events = sends + events
+    events = sends + granted(events)
     t_ns = 0
     for event in events:
         t_ns += draw(st.sampled_from([0, 1, 10_000_000, 700_000_000, 3_000_000_000]))
