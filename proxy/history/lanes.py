@@ -13,6 +13,9 @@ from proxy.history.pauses import Audits, Pauses
 from proxy.history.reader import Event
 from proxy.history.waiting import Sites
 
+#: Rules of the messages themselves: their copies were parked by those of their time.
+_OF_MESSAGES = frozenset({"order_key", "visibility_ms", "retry_ms", "max_deliveries", "filters"})
+
 
 class Lane:
     """One queue as one group sees it. *origin* is the lane whose parked messages it holds."""
@@ -65,6 +68,8 @@ class Lane:
         if event["epoch"] == self.facts.epoch and event["e"] == "order_key":
             self._keys.changed(event)
         elif event["epoch"] == self.facts.epoch:
+            if self._origin is not None:  # as in its own+: nothing of a copy is judged by these
+                event = {name: each for name, each in event.items() if name not in _OF_MESSAGES}
             self.ownership.go_by(event)
 
     def deliver(self, event: Event, key: str | None) -> None:

@@ -2,10 +2,12 @@
 
 Nameserver, broker, three proxies, clients and a producer as processes; a nemesis kills, stops,
 restarts them and cuts the links between them while messages of few keys flow. One group parks what
-it gives up, and an operator parks, redrives and stops redrives meanwhile; another one, beside it,
-makes dead letters of it or blocks. Then all is healed and drained, what is parked is redriven, and
-the history checker judges what every process wrote down. A run fails as well if it proves little:
-with more than 50 keys to 10,000 messages, a kind of fault missing, or nothing parked and redriven.
+it gives up; another one, beside it, makes dead letters of it or blocks. An operator parks, redrives
+and pauses keys meanwhile, skips and retries messages, gives queues to proxies by name, and changes
+limits, timeouts, policies and order keys. Then all is healed and drained, what is parked is
+redriven, and the history checker judges what every process wrote down. A run fails as well if it
+proves little: with more than 50 keys to 10,000 messages, a kind of fault or act missing, or nothing
+parked and redriven.
 
 The same seed attacks the same targets at the same times. Everything that a run wrote stays in
 ``build/chaos/BROKER-SEED``: histories, logs, ``schedule.json``, ``report.json``, ``report.md``.

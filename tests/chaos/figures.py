@@ -17,6 +17,8 @@ PARKING = (
     "redriven hand-outs",
     "keys redriven whole",
 )
+#: What every run must have seen.
+CHANGES = ("rules changed", "order keys changed", "pauses", "messages skipped")
 Lane = tuple[str, str, str]  # group, topic, queue
 
 
@@ -30,6 +32,8 @@ class Figures:
     """Those among them whose message had been handled well."""
     parking: Counter[str] = field(default_factory=Counter)
     """What became of messages that were given up, or parked by the operator."""
+    changes: Counter[str] = field(default_factory=Counter)
+    """What came of an operator's acts and of changed settings, once a queue each."""
     longest_gap_s: float = 0.0
     """Between two hand-outs, over all queues."""
     take_overs: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -45,6 +49,8 @@ class Figures:
         match event["e"]:
             case "park" | "redrive" | "unpark" | "finish":
                 self._park(event)
+            case "rules" | "pause" | "order_key":
+                self._change(event)
             case "deliver":
                 self._deliver(event)
             case "ack_ok":
@@ -64,6 +70,7 @@ class Figures:
         """For JSON."""
         return {
             "parking": dict(self.parking),
+            "changes": {what: self.changes[what] for what in CHANGES},
             "repeats": dict(self.repeats),
             "duplicates_by_cause": dict(self.duplicates),
             "longest_gap_s": round(self.longest_gap_s, 2),
@@ -88,8 +95,15 @@ class Figures:
         }[event["e"]]
         if what:
             self.parking[what] += 1
+        self.changes["messages skipped"] += event.get("outcome") == "skipped"
         if event["e"] == "redrive" and event["state"] == "stopped":
             self.parking["redrives stopped"] += 1
+
+    def _change(self, event: Event) -> None:
+        if event["e"] == "order_key":
+            self.changes["order keys changed"] += event["through"]
+        else:
+            self.changes["rules changed" if event["e"] == "rules" else "pauses"] += 1
 
     def _attack(self, event: Event) -> None:
         node = event.get("node_of_target")

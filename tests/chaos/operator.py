@@ -1,83 +1,154 @@
-"""An operator who parks keys, redrives what is parked and stops redrives, under all the faults."""
+"""An operator who does to keys, queues and settings what can be done, under all the faults."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
-from proxy.cli.connect import ask_proxy
-from proxy.errors import OrderlaneError
+from tests.chaos.asking import Asking
+from tests.chaos.settings import CHANGES, changes, first_rules, unlimited
 from tests.chaos.site import GROUP, TOPIC, Site
-from tests.chaos.workload import HOT, POISONED, plain_keys
 
 _LOOK_S = 0.7
-_PLACE = f"/api/groups/{GROUP}/topics/{TOPIC}/keys"
-#: How often a key is parked for no reason, a parked one redriven, a redrive stopped: at each look.
-_PARKS, _REDRIVES, _STOPS = 0.5, 0.6, 0.15
+#: How often at each look at a proxy: a key is parked for no reason, a parked one redriven, a
+#: redrive stopped.
+_PARKS, _REDRIVES, _STOPS = 0.2, 0.5, 0.35
+#: The same: a key is paused, a paused one resumed, what blocks a key skipped or retried.
+_PAUSES, _RESUMES, _HELPS = 0.2, 0.5, 0.3
 #: Messages a second of a redrive; 0: as many as clients take.
 _RATES = (0, 0, 50, 200)
+#: Between two changes of the settings, and two queues that are given to a proxy by name.
+_CHANGES_EVERY_S, _HANDS_EVERY_S = (3.0, 6.0), (1.0, 3.0)
+#: A hand-over waits for what is leased.
+_HANDED_WITHIN_S = 15.0
+
+#: What must have been done in a run, by the verb.
+ACTS = ("park", "redrive", "stop", "pause", "resume", "skip", "retry", "handoff")
 
 
 @dataclass(slots=True)
 class Operator:
-    """Restless while there are faults; then everything that is parked is redriven."""
+    """Restless while there are faults; then everything is redriven and resumed."""
 
     site: Site
-    chooser: random.Random = field(init=False)
-    _hurried: set[tuple[str, str]] = field(default_factory=set)  # redriven without a rate by now
+    changed: Counter[str] = field(default_factory=Counter)
+    """Changes of the settings, by kind."""
+    _asking: Asking = field(init=False)
+    _chooser: random.Random = field(init=False)
+    _hurried: set[tuple[str, str, str]] = field(default_factory=set)  # redriven without a rate
 
     def __post_init__(self) -> None:
-        self.chooser = random.Random(f"{self.site.shape.seed} operator")
+        self._asking = Asking()
+        self._chooser = random.Random(f"{self.site.shape.seed} operator")
+
+    @property
+    def done(self) -> dict[str, int]:
+        """How often each act was confirmed, and each kind of setting changed."""
+        counts = {name: self._asking.done[name] for name in ACTS}
+        return counts | {f"settings: {kind}": self.changed[kind] for kind in CHANGES}
 
     async def work_for_ever(self) -> None:
         """Until cancelled."""
+        try:
+            keys = [self._keys(proxy) for proxy in range(self.site.shape.proxies)]
+            await asyncio.gather(*keys, *(self._queues() for _ in range(2)), self._settings())
+        finally:
+            self._asking.close()
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    async def _keys(self, proxy: int) -> None:
+        """See to what stands at one proxy: another one may be stopped, and answer nothing."""
         while True:
             if self.site.cured.exists():
-                await self.redrive_all()
-            else:
-                await self._work()
+                await self.let_all_go(proxy)
+            elif http := self.site.http_of(proxy):
+                await asyncio.gather(*(self._look_at(http, group) for group in self._groups))
             await asyncio.sleep(_LOOK_S)
 
-    async def _work(self) -> None:
-        chooser = self.chooser
-        if chooser.random() < _PARKS:
-            key = chooser.choice([HOT, POISONED, *plain_keys(self.site.shape.keys)])
-            # One of them may own its queue; and one may stand still.
-            await asyncio.gather(*(_act(http, "park", key) for http in self.site.https))
-        await asyncio.gather(*(self._look_at(http) for http in self.site.https))
-
-    async def _look_at(self, http: str) -> None:
-        chooser = self.chooser
-        for row in await _ask(http, "parked", None) or []:
+    async def _look_at(self, http: str, group: str) -> None:
+        chooser, asking = self._chooser, self._asking
+        for verb, chance in (("park", _PARKS if group == GROUP else 0), ("pause", _PAUSES)):
+            if chooser.random() < chance and (rows := await asking.look(http, _verb(group, "top"))):
+                await asking.act(http, _verb(group, verb), key=chooser.choice(rows)["key"])
+        for row in await asking.look(http, _verb(group, "parked")) or []:
             if row["state"] == "parked" and chooser.random() < _REDRIVES:
-                await _act(http, "redrive", row["key"], rate=chooser.choice(_RATES))
+                rate = chooser.choice(_RATES)
+                await asking.act(http, _verb(group, "redrive"), key=row["key"], rate=rate)
             elif row["state"] == "redriven" and chooser.random() < _STOPS:
-                await _act(http, "stop", row["key"])
+                await asking.act(http, _verb(group, "stop"), key=row["key"])
+        for row in await asking.look(http, _verb(group, "paused")) or []:
+            if chooser.random() < _RESUMES:
+                await asking.act(http, _verb(group, "resume"), key=row["key"])
+        for row in await asking.look(http, _verb(group, "blocked")) or []:
+            if chooser.random() < _HELPS:
+                verb, place = chooser.choice(("skip", "retry")), {"queue": row["queue"]}
+                more = {"offset": row["offset"]} if verb == "skip" else {"anew": True}
+                await asking.act(http, _verb(group, verb), key=row["key"], **place, **more)
 
-    async def redrive_all(self) -> int:
-        """Redrive every key that is parked, as fast as it goes; how many there are."""
-        parked = 0
-        for http in self.site.https:
-            for row in await _ask(http, "parked", None) or []:
-                parked += 1
-                place = row["queue"], row["key"]
-                if row["state"] == "parked" or place not in self._hurried:
-                    self._hurried.add(place)
-                    await _act(http, "redrive", row["key"])
-        return parked
+    async def let_all_go(self, proxy: int) -> int:
+        """Redrive every key that is parked there, as fast as it goes, and resume every paused one;
+        how many there are.
+        """
+        left, http = 0, self.site.http_of(proxy)
+        for group in self._groups:
+            left += await self._redrive_all(http, group)
+            for row in await self._asking.look(http, _verb(group, "paused")) or []:
+                left += 1
+                await self._asking.act(http, _verb(group, "resume"), key=row["key"])
+        return left
+
+    async def _redrive_all(self, http: str, group: str) -> int:
+        rows: list[dict[str, Any]] = await self._asking.look(http, _verb(group, "parked")) or []
+        for row in rows:
+            place = group, row["queue"], row["key"]
+            if row["state"] == "parked" or place not in self._hurried:
+                self._hurried.add(place)
+                await self._asking.act(http, _verb(group, "redrive"), key=row["key"])
+        return len(rows)
+
+    # ---- queues ---------------------------------------------------------------------------------
+
+    async def _queues(self) -> None:
+        """Give one to a proxy by name, now and then; that may take long."""
+        while not self.site.cured.exists():
+            await asyncio.sleep(self._chooser.uniform(*_HANDS_EVERY_S))
+            group = self._chooser.choice(self._groups)
+            there = self._chooser.choice(self.site.https)
+            found = await self._asking.look(there, f"/api/owners?group={group}")
+            rows = [] if found is None else found["queues"]
+            rows = [row for row in rows if row["state"] == "owned" and row["http"] != there]
+            if rows:
+                await self._hand_over(group, self._chooser.choice(rows), there, found["proxy"])
+
+    async def _hand_over(self, group: str, row: dict[str, Any], there: str, to: str) -> None:
+        place = f"/api/groups/{group}/topics/{TOPIC}/queues/{row['queue']}"
+        if await self._asking.act(there, f"{place}/expect"):
+            within_s = _HANDED_WITHIN_S
+            await self._asking.act(row["http"], f"{place}/handoff", to=to, timeout_s=within_s)
+
+    # ---- settings -------------------------------------------------------------------------------
+
+    async def _settings(self) -> None:
+        """Change them, now and then; in the end nothing limits what is to be drained."""
+        shape = self.site.shape
+        groups = first_rules(shape.times, shape.policies)
+        for kind, changed in changes(shape.seed, shape.times, groups):
+            await asyncio.sleep(self._chooser.uniform(*_CHANGES_EVERY_S))
+            if self.site.cured.exists():
+                break
+            groups = changed
+            self.site.write_settings(groups)
+            self.changed[kind] += 1
+        self.site.write_settings(unlimited(groups))
+
+    @property
+    def _groups(self) -> list[str]:
+        return list(self.site.shape.policies)
 
 
-async def _act(http: str, verb: str, key: str, **more: Any) -> None:
-    await _ask(http, verb, orjson.dumps({"key": key, "by": "chaos", "reason": "no reason", **more}))
-
-
-async def _ask(http: str, what: str, body: bytes | None) -> Any:
-    try:
-        answer = await asyncio.to_thread(ask_proxy, http, f"{_PLACE}/{what}", body=body)
-    except (OrderlaneError, OSError):
-        return None  # that proxy is away, or no owner (any more)
-    return orjson.loads(answer)
+def _verb(group: str, verb: str) -> str:
+    return f"/api/groups/{group}/topics/{TOPIC}/keys/{verb}"

@@ -20,6 +20,8 @@ def markdown(result: Result) -> str:
         ),
         ("late handlers", str(verdict.get("late", 0))),
         ("parking", _counts(figures["parking"])),
+        ("operator", _counts(result.operator)),
+        ("seen of it", _counts(figures["changes"])),
         ("longest gap", f"{figures['longest_gap_s']} s without a hand-out"),
         *(
             (f"take-over: {kind}", f"{each['queues']} queues, {each['median_s']} s, "

@@ -41,6 +41,7 @@ class Result:
     shape: Shape
     seconds: float
     faults: dict[str, int] = field(default_factory=dict)
+    operator: dict[str, int] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     drained_after_s: float | None = None
@@ -62,6 +63,7 @@ class Result:
             "visibility_timeout_s": self.shape.times.lease_s,
             "keys_per_10_000": round(self.keys_per_10_000, 1),
             "faults": self.faults,
+            "operator": self.operator,
             "figures": self.figures,
             "verdict": self.verdict,
             "drained_after_s": self.drained_after_s,
@@ -90,6 +92,9 @@ async def run(shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: f
         await _stop(producer, result, "producer")
         await _drain(site, result)
         await _empty(operator, result)
+        result.operator = operator.done
+        if operating.done():
+            operating.result()  # it failed
         await cancel_and_wait(operating)
         for name, children in (("client", site.clients), ("proxy", site.proxies)):
             stops = (_stop(each, result, f"{name} {n}") for n, each in enumerate(children))
@@ -134,11 +139,12 @@ async def _drain(site: Site, result: Result) -> None:
 
 
 async def _empty(operator: Operator, result: Result) -> None:
-    """Wait until what was parked has been redriven."""
+    """Wait until what was parked has been redriven, and what was paused resumed."""
     began = now_ns()
-    while parked := await operator.redrive_all():
+    proxies = range(operator.site.shape.proxies)
+    while left := sum([await operator.let_all_go(proxy) for proxy in proxies]):
         if (now_ns() - began) / 1e9 > _DRAINS_WITHIN_S:
-            result.problems.append(f"{parked} keys parked still after {_DRAINS_WITHIN_S} s")
+            result.problems.append(f"{left} keys parked or paused still after {_DRAINS_WITHIN_S} s")
             return
         await asyncio.sleep(_LOOK_S)
 
@@ -161,6 +167,10 @@ def _judge(result: Result) -> None:
         seldom = [what for what in PARKING if not parking.get(what)]
         if seldom:
             result.problems.append(f"parking, never seen: {', '.join(seldom)}")
+    changes = result.figures["changes"]
+    undone = [act for act, count in {**result.operator, **changes}.items() if not count]
+    if undone:
+        result.problems.append(f"by the operator, never done: {', '.join(undone)}")
     never = [kind for kind, count in result.faults.items() if not count]
     if never:
         result.problems.append(f"never injected: {', '.join(never)}")

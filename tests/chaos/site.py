@@ -24,37 +24,19 @@ from broker_core.names import QueueName, Topic
 from proxy.history.record import HistoryWriter
 from tests.chaos.links import Link
 from tests.chaos.schedule import Times
+from tests.chaos.settings import (
+    SETTINGS,
+    Groups,
+    broker_settings_text,
+    first_rules,
+    settings_text,
+)
 from tests.chaos.workload import GROUP, SECOND_GROUP, TOPIC
 from tests.support.brokers import EMBEDDED
 from tests.support.processes import Child, Children
 from tests.support.rocketmq import OfficialCluster, official_cluster
 
 QUEUES = 8
-
-_SETTINGS = """
-lock:
-  renewal_s: {times.renewal_s}
-  trust_s: {times.trust_s}
-  broker_lock_expiry_s: {times.expiry_s}
-  request_timeout_s: {times.request_s}
-ownership:
-  leave_after_s: {leave_after_s}
-commit_every_s: {times.lease_s}
-groups:
-"""
-_GROUP = """\
-  - name: {group}
-    topics:
-      - name: {topic}
-        order_key: KEY
-        visibility_timeout_s: {times.lease_s}
-        retry_intervals_ms: [100, 200, 400, 800]
-        max_deliveries: 4
-        on_exhausted: {on_exhausted}
-        max_jobs_in_memory: 100
-        max_jobs_per_key_in_memory: 8
-"""
-_BROKER_SETTINGS = "{{lock_expiry_s: {times.expiry_s}, segment_bytes: 8388608}}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,14 +135,8 @@ class Site:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._children = self._exits.enter_context(Children(self.folder))
         shape = self.shape
-        text = _SETTINGS.format(
-            times=shape.times,
-            leave_after_s=3 * shape.times.lease_s,  # 15 by default
-        )
-        for group, policy in shape.policies.items():
-            text += _GROUP.format(times=shape.times, group=group, topic=TOPIC, on_exhausted=policy)
-        (self.folder / "settings.yaml").write_text(text)
-        (self.folder / "broker.yaml").write_text(_BROKER_SETTINGS.format(times=shape.times))
+        self.write_settings(first_rules(shape.times, shape.policies))
+        (self.folder / "broker.yaml").write_text(broker_settings_text(shape.times))
         if shape.broker == EMBEDDED:
             listen = ("--listen", "127.0.0.1:0", "--history", "history")
             self.nameserver = self._children.start("nameserver", *listen).ready()["nameserver"]
@@ -176,6 +152,12 @@ class Site:
         self.nameserver = self.official.nameserver
         self._broker_at = self.official.broker_address
         self._broker_history = HistoryWriter(self.histories, "rocketmq", parts=("rocketmq",))
+
+    def write_settings(self, groups: Groups) -> None:
+        """For all proxies, in one step: those that serve read it when they look."""
+        new = self.folder / f"{SETTINGS}.new"
+        new.write_text(settings_text(self.shape.times, groups))
+        new.replace(self.folder / SETTINGS)
 
     async def close(self) -> None:
         """Kill what still runs."""
@@ -241,7 +223,7 @@ class Site:
     def start_proxy(self, number: int) -> Child:
         """A new process behind the links of the old one; returns once it listens."""
         child = self._children.start(
-            *("proxy", "--settings", "settings.yaml", "--thrift-port", 0, "--http-port", 0),
+            *("proxy", "--settings", SETTINGS, "--thrift-port", 0, "--http-port", 0),
             *("--nameserver", self.links[f"proxy {number} to nameserver"].address),
             *("--history", "history"),
         )
@@ -304,6 +286,10 @@ class Site:
             return {queue.qid: await client.max_offset(queue) for queue in queues}
         finally:
             await client.close()
+
+    def http_of(self, proxy: int) -> str:
+        """Where that proxy listens for operators."""
+        return self._http[proxy]
 
     @property
     def https(self) -> list[str]:

@@ -19,6 +19,17 @@ HOT, POISONED = "hot", "poisoned"
 _POISON_EVERY = 4
 
 
+#: The other order key: several plain keys have a desk in common, hot and poisoned have their own.
+DESK = "$.desk"
+_DESKS = 3
+
+
+def desk_of(key: str) -> str:
+    """What of a message of *key* stands at ``DESK``."""
+    name, _, number = key.partition("-")
+    return f"desk-{int(number) % _DESKS}" if number else name
+
+
 def plain_keys(keys: int) -> list[str]:
     """Those of *keys* that are neither hot nor poisoned."""
     return [f"key-{number}" for number in range(keys - 2)]
@@ -45,7 +56,7 @@ class Sender:
         while True:
             count += 1
             key = chooser.choices(keys, weights)[0]
-            yield {"n": count, "key": key, **_behaviour(chooser, key)}
+            yield {"n": count, "key": key, "desk": desk_of(key), **_behaviour(chooser, key)}
 
 
 def _behaviour(chooser: random.Random, key: str) -> dict[str, Any]:

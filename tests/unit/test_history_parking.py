@@ -144,3 +144,14 @@ def test_d1_a_message_parked_behind_copies_of_later_ones() -> None:
     story.about("redrive", state="started")
     story.redriven(1, 2)
     assert story.about("unpark").found() >= {"D1"}
+
+
+def test_copies_keep_the_order_keys_that_they_were_parked_by() -> None:
+    """Also where the rules change while they stand there, of which their own own+ says nothing."""
+    story = Parked()
+    story.add("send", msg="m0", topic="orders", key="other")
+    twin = {**story.lane, **TWIN, "epoch": 1}
+    story.add("own+", **twin, owner="p")
+    story.add("rules", **twin, order_key="KEY", visibility_ms=1000, retry_ms=[1], jobs=0)
+    story.about("redrive", state="started")
+    assert story.redriven(0, 1, 2).about("unpark").found() == set()
