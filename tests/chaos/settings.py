@@ -85,7 +85,7 @@ def _changed(
             return {
                 "max_jobs_in_memory": chooser.choice([60, 100, 200]),
                 "max_jobs_per_key_in_memory": chooser.choice([4, 8, 16]),
-                "max_rate": chooser.choice([None, 100, 300]),
+                "max_rate": chooser.choice([None, 200, 400]),
             }
         case "timeouts":
             return {
