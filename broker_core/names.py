@@ -21,6 +21,43 @@ TIMER_TOPIC = Topic("rmq_sys_wheel_timer")
 DELAY_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 #: The group whose committed offsets say how far a broker is with its transactions.
 TRANSACTION_GROUP = Group("CID_RMQ_SYS_TRANS")
+TIMER_QUEUE = 18  # behind those of the levels
+_DELAY_QUEUES = 32
+
+
+class DelayedPlace(NamedTuple):
+    """Where a delayed message waits: ``queue`` 0 to 17 are those of the levels, 18 is the timer's.
+
+    Its number stands in the message that takes its place (``Envelope.prepared_offset``).
+    """
+
+    queue: int
+    offset: int
+
+    @property
+    def number(self) -> int:
+        """One number for both, above 0."""
+        return (self.offset + 1) * _DELAY_QUEUES + self.queue
+
+    @property
+    def topic(self) -> Topic:
+        """The topic of the queue."""
+        return TIMER_TOPIC if self.queue == TIMER_QUEUE else SCHEDULE_TOPIC
+
+    @property
+    def queue_id(self) -> int:
+        """The id of the queue in its topic."""
+        return 0 if self.queue == TIMER_QUEUE else self.queue
+
+    @classmethod
+    def of(cls, topic: Topic, queue_id: int, offset: int) -> DelayedPlace:
+        """The place of a message in one of DELAY_TOPICS."""
+        return cls(TIMER_QUEUE if topic == TIMER_TOPIC else queue_id, offset)
+
+    @classmethod
+    def from_number(cls, number: int) -> DelayedPlace:
+        """Inverse of ``number``."""
+        return cls(number % _DELAY_QUEUES, number // _DELAY_QUEUES - 1)
 
 
 class QueueName(NamedTuple):

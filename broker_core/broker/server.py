@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import structlog
 
 from broker_core.broker.administration import administration
+from broker_core.broker.delayed_delivery import DelayedDelivery
 from broker_core.broker.group_configs import GroupConfigs
 from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
@@ -20,11 +21,13 @@ from broker_core.broker.processors.deleting import DeleteProcessor
 from broker_core.broker.processors.locks import LockProcessor
 from broker_core.broker.processors.offsets import OffsetProcessor
 from broker_core.broker.processors.pulling import PullProcessor
+from broker_core.broker.processors.recalling import RecallProcessor
 from broker_core.broker.processors.sending import SendProcessor
 from broker_core.broker.processors.transactions import TransactionProcessor
 from broker_core.broker.producers import Producers
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.registration import Registration
+from broker_core.broker.retention import Retention
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_deletion import TopicDeletion
@@ -33,7 +36,7 @@ from broker_core.broker.topics import Topics
 from broker_core.broker.traffic_sampler import TrafficSampler
 from broker_core.broker.transaction_check import TransactionCheck
 from broker_core.broker.transaction_desk import TransactionDesk
-from broker_core.clock import now_ns, wall_ms
+from broker_core.clock import now_ns
 from broker_core.errors import InvalidCommand, StoreError
 from broker_core.names import Topic
 from broker_core.remoting.message import encode_host
@@ -94,7 +97,7 @@ class Broker:
                 group_directory=self._group_directory,
                 directory=self._directory,
             )
-            self._transactions = self._open_transactions()
+            self._open_what_waits()
             self._sampler = TrafficSampler(self._store.reader)
             self._store.start(self._arrived)
             self._server = RemotingServer(
@@ -105,15 +108,10 @@ class Broker:
         except BaseException:
             self._store.abandon()
             raise
+        self._delayed.start()
         await self._register()
         self._keep_house()
         self._sampler.start()
-        self._transaction_check = TransactionCheck(
-            self._transactions,
-            self._producers,
-            interval_s=settings.transaction_check_interval_s,
-            broker_name=settings.broker_name,
-        )
         self._transaction_check.start()
 
     async def close(self) -> None:
@@ -125,6 +123,7 @@ class Broker:
             await self._registration.close()
         self._long_polls.close()
         await self._server.close()
+        await self._delayed.close()
         try:
             await self._save_tables()
         except OSError as error:
@@ -141,6 +140,7 @@ class Broker:
         await self._sampler.close()
         if self._registration is not None:
             await self._registration.disconnect()
+        await self._delayed.close()
         self._store.abandon()
         await self._server.close(grace_s=0)
 
@@ -198,6 +198,24 @@ class Broker:
             # Perhaps none is gone; but a fence less is better than a group that cannot commit.
             self._offsets.forget_epochs()
 
+    def _open_what_waits(self) -> None:
+        self._transactions = self._open_transactions()
+        self._transaction_check = TransactionCheck(
+            self._transactions,
+            self._producers,
+            interval_s=self._settings.transaction_check_interval_s,
+            broker_name=self._settings.broker_name,
+        )
+        self._delayed = DelayedDelivery(
+            self._store, self._topics, store_host=lambda: self._store_host
+        )
+        self._retention = Retention(
+            self._settings,
+            store=self._store,
+            delayed=self._delayed,
+            keep_from=self._transactions.oldest_place,
+        )
+
     def _open_transactions(self) -> TransactionDesk:
         desk = TransactionDesk(
             self._store,
@@ -241,6 +259,9 @@ class Broker:
             ).handlers(),
             **TransactionProcessor(self._transactions).handlers(),
             **DeleteProcessor(self._deletion).handlers(),
+            **RecallProcessor(
+                self._delayed, directory=directory, broker_name=self._settings.broker_name
+            ).handlers(),
             **self._administration(),
         }
 
@@ -256,7 +277,7 @@ class Broker:
             offset_saver=self._offset_saver,
             traffic=self._sampler.traffic,
             address=lambda: self.address,
-            delete_expired=self._delete_expired,
+            delete_expired=self._retention.run,
         )
 
     def _adopt_address(self, listening: str) -> None:
@@ -289,7 +310,7 @@ class Broker:
         for name, every_s, action in (
             ("save tables", _SAVE_EVERY_S, self._save_tables),
             ("end silent members and locks", _SWEEP_EVERY_S, self._sweep),
-            ("delete old messages", _RETENTION_EVERY_S, self._delete_expired),
+            ("delete old messages", _RETENTION_EVERY_S, self._retention.run),
         ):
             self._housekeeping.append(spawn(_repeat(every_s, action, name), name=name))
 
@@ -298,18 +319,15 @@ class Broker:
         await self._offset_saver.save()
         await self._lock_saver.save()
         await self._directory.save()
+        await self._delayed.save()
 
     async def _sweep(self) -> None:
         self._locks.expire(now_ns())
         self._clients.expire()
 
-    async def _delete_expired(self) -> None:
-        hours = self._settings.retention_hours
-        await self._store.delete_expired(
-            before_ms=None if hours is None else wall_ms() - int(hours * 3_600_000),
-            keep_bytes=self._settings.retention_bytes,
-            keep_from=self._transactions.oldest_place(),
-        )
+    def _arrived(self, topic: Topic, queue_id: int, codes: frozenset[int]) -> None:
+        self._delayed.arrived(topic, queue_id)
+        self._long_polls.arrived(topic, queue_id, codes)
 
 
 async def _repeat(every_s: float, action: Callable[[], Awaitable[None]], name: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from broker_core.broker.delay_rules import DEFAULT_LEVELS, DelayRules, parse_levels
 from broker_core.broker.transaction_table import CheckRules
 from broker_core.names import check_name
 
@@ -29,8 +30,14 @@ def _name(text: str) -> str:
     return check_name("broker or cluster", text)
 
 
+def _levels(text: str) -> str:
+    parse_levels(text)
+    return text
+
+
 Address = Annotated[str, AfterValidator(_host_and_port)]
 Name = Annotated[str, AfterValidator(_name)]
+DelayLevels = Annotated[str, AfterValidator(_levels)]
 
 
 class BrokerSettings(BaseModel):
@@ -73,6 +80,11 @@ class BrokerSettings(BaseModel):
     #: Largest body of a send, a batch counted whole.
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=16 * 1024 * 1024)
 
+    #: How long each delay level is, as RocketMQ writes it: up to 18 numbers with s, m, h or d.
+    message_delay_level: DelayLevels = DEFAULT_LEVELS
+    #: The longest delay of a message that names a time instead of a level.
+    timer_max_delay_s: int = Field(default=259_200, ge=1, le=315_360_000)
+
     def check_rules(self) -> CheckRules:
         """When producers are asked about undecided transactions."""
         return CheckRules(
@@ -90,3 +102,10 @@ class BrokerSettings(BaseModel):
                 f" {self.max_message_bytes}: at least {needed}"
             )
         return self
+
+    @property
+    def delay_rules(self) -> DelayRules:
+        """The rules for delayed messages."""
+        return DelayRules(
+            parse_levels(self.message_delay_level), max_delay_ms=self.timer_max_delay_s * 1000
+        )

@@ -11,6 +11,7 @@ import structlog
 from broker_core.client import administration, pulling, sending
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.key_values import KeyValues
+from broker_core.client.recalls import Recalls
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.results import LockAnswer, PulledRecords, PullResult, SendReceipt
 from broker_core.client.routes import RouteCache
@@ -69,6 +70,7 @@ class BrokerClient:
         self._requests = BrokerRequests(self._pool, self._routes, timeout_s=request_timeout_s)
         #: For what has no method here.
         self.requests = self._requests
+        self.recalls = Recalls(self._requests)
         self._refresher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -64,10 +64,14 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendReceipt:
-    """A message is stored. ``message_id`` is its UNIQ_KEY, the same over retries."""
+    """A message is stored. ``message_id`` is its UNIQ_KEY, the same over retries.
+
+    ``recall_handle`` is what a delayed message is recalled by, where the broker has recalls.
+    """
 
     queue: QueueName
     offset: int
     message_id: str
     offset_message_id: str
     status: SendStatus = SendStatus.OK
+    recall_handle: str | None = None

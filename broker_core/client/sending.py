@@ -86,6 +86,7 @@ async def send(
         message_id=message.properties[UNIQ_KEY],
         offset_message_id=place.msg_id,
         status=_STATUSES[answer.code],
+        recall_handle=place.recall_handle,
     )
 
 

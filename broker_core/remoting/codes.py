@@ -72,6 +72,7 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361  # as 11, from lite pull consumers
+    RECALL_MESSAGE = 370  # 5.3: a delayed message is not to be delivered
 
 
 class ResponseCode(IntEnum):
@@ -98,6 +99,7 @@ class ResponseCode(IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207  # a client did not answer the broker
+    ILLEGAL_OPERATION = 604  # 5.x: of a recall, what cannot be recalled
 
 
 def request_name(code: int) -> str:

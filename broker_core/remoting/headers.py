@@ -82,7 +82,10 @@ class SendMessageHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageResponse(Header):
-    """``msg_id`` is the offset message id, of a batch several with commas between."""
+    """``msg_id`` is the offset message id, of a batch several with commas between.
+
+    ``recall_handle`` (5.3) names a delayed message for code 370.
+    """
 
     wire_names: ClassVar[Mapping[str, str]] = {"msg_region": "MSG_REGION", "trace_on": "TRACE_ON"}
 
@@ -93,6 +96,23 @@ class SendMessageResponse(Header):
     # Java's producer reads these two without looking whether they are there.
     msg_region: str = "DefaultRegion"
     trace_on: str = "true"
+    recall_handle: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallMessageHeader(Header):
+    """Code 370: a delayed message is not to be delivered."""
+
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallMessageResponse(Header):
+    """Answers 370 with the id of the message."""
+
+    msg_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

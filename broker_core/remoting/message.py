@@ -108,8 +108,8 @@ class Envelope:
     sys_flag: int = field(default=0, kw_only=True)
     born_ms: int = field(default=0, kw_only=True)
     reconsume_times: int = field(default=0, kw_only=True)
-    #: Physical offset of the message that this one takes the place of: of a half message that was
-    #: committed, of a delayed one that was delivered. 0: of none.
+    #: Which message this one takes the place of: the physical offset of a half message, or below 0
+    #: the ``DelayedPlace.number`` of a delayed one. 0: of none.
     prepared_offset: int = field(default=0, kw_only=True)
 
 

@@ -6,6 +6,7 @@ parts; nothing outside needs another.
 
     commit log      every message once, in the order it came; its layout is the wire's
     consume queue   per queue, 20 bytes a message: where it stands in the log, its size, its tag
+    delay index     which delayed messages wait: two consume queues read against each other
     checkpoint      up to which byte of the log the consume queues are on disk
     tables          topics, committed offsets, groups, orderly locks: JSON, replaced as a whole
 

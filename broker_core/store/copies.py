@@ -11,6 +11,7 @@ from broker_core.remoting.message import StoredMessage
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.copying import Chunk, messages_of, read_chunk
+from broker_core.store.delay_index import ended_entry
 from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.joint import JointSearch, Probe, agreed
@@ -31,6 +32,7 @@ class Copied(NamedTuple):
     queue_offset: int
     code: int
     deletes: Topic | None  # with all that stands before this
+    ended: bytes  # entry of the delayed message whose place it takes
 
     @property
     def end(self) -> int:
@@ -48,6 +50,7 @@ def copied(message: StoredMessage) -> Copied:
         message.queue_offset,
         entry_code_of(message.topic, message.raw_properties),
         deleted_topic(message),
+        ended_entry(message.physical_offset, message.size, message.prepared_offset),
     )
 
 

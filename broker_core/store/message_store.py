@@ -21,6 +21,7 @@ from broker_core.names import Topic
 from broker_core.remoting.message import BatchEntry, Envelope, encode_stored
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY, ConsumeQueue
 from broker_core.store.copies import LogCopies
+from broker_core.store.delay_index import DelayIndex, ended_entry, ended_queue
 from broker_core.store.deletions import deletion_of
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.files import sync_file, sync_folder
@@ -28,6 +29,7 @@ from broker_core.store.group_commit import GroupCommit
 from broker_core.store.opening import open_store
 from broker_core.store.reader import StoreReader
 from broker_core.store.recovery import Checkpoint
+from broker_core.store.segments import Segment
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
 
@@ -62,6 +64,7 @@ class _Pending(NamedTuple):
     entries: bytes
     codes: frozenset[int]
     deletes: Topic | None  # with all that stands before this
+    ended: bytes  # entry of the delayed message whose place it takes
 
 
 class MessageStore:
@@ -88,6 +91,8 @@ class MessageStore:
         #: Up to here messages are as safe as ``flush`` promises.
         self.durable_end = self._log.end_offset
         self.reader = StoreReader(self._log, self._queues)
+        self.delays = DelayIndex(self._queues)
+        self._ended = ended_queue(self._queues)
         self._flush = flush
         self._last_store_ms = self.recovery.last_store_ms
         self._visible_end = self._log.end_offset
@@ -138,6 +143,17 @@ class MessageStore:
             task.cancel()
         self._close_files()
         self._data.release()
+
+    @property
+    def largest_put_bytes(self) -> int:
+        """How many bytes of stored messages one ``put_all`` may have."""
+        return self._log.largest_append_bytes
+
+    def next_to_expire(self, *, before_ms: int | None, keep_bytes: int | None) -> Segment | None:
+        """The segment that ``delete_expired`` would delete first; None without one."""
+        if not self._log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
+            return None
+        return self._log.segments[0]
 
     def table(self, name: str) -> JsonTable:
         """Return the table ``config/NAME.json`` of the folder."""
@@ -309,6 +325,7 @@ class MessageStore:
                 _Pending(
                     self._log.end_offset, envelope.topic, envelope.queue_id, queue, packed,
                     frozenset(codes), deletes,
+                    ended_entry(places[at], len(messages[at]), envelope.prepared_offset),
                 )
             )  # fmt: skip
             stored.append(Stored(first, places[at:until], self._log.end_offset))
@@ -327,6 +344,9 @@ class MessageStore:
             put = self._pending.popleft()
             put.queue.append(put.entries)
             self._changed.add(put.queue)
+            if put.ended:
+                self._ended.append(put.ended)
+                self._changed.add(self._ended)
             if self._next_offsets[put.queue] == put.queue.end_offset:
                 del self._next_offsets[put.queue]
             if put.deletes is not None:

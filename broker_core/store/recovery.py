@@ -34,6 +34,7 @@ from broker_core.remoting.message import (
 from broker_core.store.commit_log import FILLER, CommitLog, Dropped
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
+from broker_core.store.delay_index import ended_entry, ended_queue
 from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.segments import Segment
@@ -111,13 +112,14 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
     if queues.count() != checkpoint.entries:
         return None
     result = Recovery()
+    ended = ended_queue(queues)
     scan = _Scan(log, start=_last_message(log, queues))
     for message in scan:
         if message.physical_offset >= checkpoint.physical:
             queue = queues.obtain(message.topic, message.queue_id)
             if message.queue_offset != queue.end_offset:
                 return None  # whether log or queue is wrong, reading all will tell
-            _enter(queue, message)
+            _enter(queue, message, ended)
             result.replayed += 1
             if (topic := deleted_topic(message)) is not None:
                 queues.drop(topic, at=message.physical_offset)
@@ -136,7 +138,9 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
         deleted[queue] = queue.first_at_or_behind(log.first_offset)
     result = Recovery(rebuilt=True)
     scan = _Scan(log, start=log.first_offset)
-    started: set[ConsumeQueue] = set()
+    ended = ended_queue(queues)
+    ended.start_at(deleted.get(ended, 0))
+    started = {ended}
     begun_anew: set[Topic] = set()
     for message in scan:
         queue = queues.obtain(message.topic, message.queue_id)
@@ -151,7 +155,7 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
                 f" {message.topic}, where {queue.end_offset} is next",
             )
             break
-        _enter(queue, message)
+        _enter(queue, message, ended)
         result.last_store_ms = message.store_ms
         result.replayed += 1
         if (topic := deleted_topic(message)) is not None:
@@ -186,9 +190,10 @@ def _last_message(log: CommitLog, queues: ConsumeQueues) -> int:
     return place
 
 
-def _enter(queue: ConsumeQueue, message: StoredMessage) -> None:
+def _enter(queue: ConsumeQueue, message: StoredMessage, ended: ConsumeQueue) -> None:
     code = entry_code_of(message.topic, message.raw_properties)
     queue.append(ENTRY.pack(message.physical_offset, message.size, code))
+    ended.append(ended_entry(message.physical_offset, message.size, message.prepared_offset))
 
 
 def is_garbled(message: StoredMessage, position: int) -> bool:

@@ -93,6 +93,9 @@ class ReplicatedStore(MessageStore):
             )
         queue.append(ENTRY.pack(message.physical, message.size, message.code))
         self._changed.add(queue)
+        if message.ended:
+            self._ended.append(message.ended)
+            self._changed.add(self._ended)
         if self._next_offsets.get(queue) == queue.end_offset:
             del self._next_offsets[queue]
         if message.deletes is not None:

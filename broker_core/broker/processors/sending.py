@@ -6,13 +6,14 @@ import random
 from collections.abc import Callable
 from functools import lru_cache
 
-from broker_core.broker.placement import place, says_prepared
+from broker_core.broker.delayed_records import RecallHandle
+from broker_core.broker.placement import Placement, place, says_prepared
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import RESERVED_TOPICS
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, InvalidCommand, LocalProtocolError, RemoteProtocolError
-from broker_core.names import Topic, check_name
+from broker_core.names import DelayedPlace, Topic, check_name
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
@@ -52,6 +53,7 @@ class SendProcessor:
         self._store = store
         self._directory = directory
         self._store_host = store_host
+        self._delay_rules = settings.delay_rules
         self._warnings = RareWarnings("broker")
 
     def handlers(self) -> dict[int, Handler]:
@@ -88,9 +90,16 @@ class SendProcessor:
             born_ms=header.born_timestamp,
             reconsume_times=header.reconsume_times or 0,
         )
-        placed = place(envelope, sent, producer_group=header.producer_group)
+        now_ms = wall_ms()
         try:
-            stored = await self._store.put(placed.envelope, placed.entries, store_ms=wall_ms())
+            placed = place(
+                envelope,
+                sent,
+                producer_group=header.producer_group,
+                rules=self._delay_rules,
+                now_ms=now_ms,
+            )
+            stored = await self._store.put(placed.envelope, placed.entries, store_ms=now_ms)
         except (ValueError, LocalProtocolError) as error:
             raise _illegal(str(error)) from error
         except OSError as error:
@@ -99,7 +108,7 @@ class SendProcessor:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"the broker cannot write its log now: {error.strerror}",
             ) from error
-        return request.response(ext=self._receipt(queue_id, stored, sent).to_ext())
+        return request.response(ext=self._receipt(envelope, placed, stored).to_ext())
 
     def _entries(self, request: RemotingCommand, header: SendMessageHeader) -> list[BatchEntry]:
         body = bytes(request.body)
@@ -132,16 +141,29 @@ class SendProcessor:
         config = self._directory.writable(topic, 0)
         return random.randrange(config.write_queues)
 
-    def _receipt(
-        self, queue_id: int, stored: Stored, entries: list[BatchEntry]
-    ) -> SendMessageResponse:
+    def _receipt(self, sent: Envelope, placed: Placement, stored: Stored) -> SendMessageResponse:
         host = self._store_host()
+        ids = [offset_message_id(host, place) for place in stored.physical_offsets]
+        unique = _names(placed.entries[0]).get(UNIQ_KEY) if len(ids) == 1 else None
         return SendMessageResponse(
-            msg_id=",".join(offset_message_id(host, place) for place in stored.physical_offsets),
-            queue_id=queue_id,
+            msg_id=",".join(ids),
+            queue_id=sent.queue_id,
             queue_offset=stored.first_queue_offset,
-            transaction_id=_names(entries[0]).get(UNIQ_KEY) if len(entries) == 1 else None,
+            transaction_id=unique,
+            recall_handle=self._handle(sent, placed, stored, unique or ids[0]),
         )
+
+    def _handle(
+        self, sent: Envelope, placed: Placement, stored: Stored, message_id: str
+    ) -> str | None:
+        """What a delayed message is recalled by; None for others."""
+        if placed.due_ms is None or " " in message_id:
+            return None
+        envelope = placed.envelope
+        place = DelayedPlace.of(envelope.topic, envelope.queue_id, stored.first_queue_offset)
+        return RecallHandle(
+            sent.topic, self._settings.broker_name, placed.due_ms, message_id, place.number
+        ).to_text()
 
 
 def _topic_of(header: SendMessageHeader) -> Topic:

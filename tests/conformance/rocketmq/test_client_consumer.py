@@ -146,7 +146,7 @@ async def test_a_new_group_of_an_old_queue_starts_where_it_says(
     async with stage(java, tmp_path, queues=1, **small) as scene:
         for n in range(4):
             await send(scene, 0, f"{n}" + "x" * 100_000)
-        await scene.cluster.broker._delete_expired()
+        await scene.cluster.broker._retention.run()
         oldest = await scene.ours.min_offset(queue(scene, 0))
         assert 0 < oldest <= 3
         second = wall_ms() // 1000 + 1

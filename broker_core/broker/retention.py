@@ -1,0 +1,63 @@
+"""Deletes what is older, or more, than is to be kept; what waits is moved on before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker_core.broker.delayed_delivery import DelayedDelivery
+from broker_core.broker.settings import BrokerSettings
+from broker_core.clock import wall_ms
+from broker_core.rare_warnings import RareWarnings
+from broker_core.store.message_store import MessageStore
+
+
+class Retention:
+    """Of one broker; ``run`` is to be called regularly."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        store: MessageStore,
+        delayed: DelayedDelivery,
+        keep_from: Callable[[], int | None],
+    ) -> None:
+        """*keep_from* says from which offset of the log on nothing may go; None: anything may."""
+        self._keep_from = keep_from
+        self._settings = settings
+        self._store = store
+        self._delayed = delayed
+        self._turn = asyncio.Lock()
+        self._warnings = RareWarnings("broker")
+
+    async def run(self) -> None:
+        """Delete the segments that may go, the oldest first. Raises OSError."""
+        async with self._turn:
+            await self._run()
+
+    async def _run(self) -> None:
+        hours = self._settings.retention_hours
+        before_ms = None if hours is None else wall_ms() - int(hours * 3_600_000)
+        keep_bytes = self._settings.retention_bytes
+        cleared = 0
+        while True:
+            segment = self._store.next_to_expire(before_ms=before_ms, keep_bytes=keep_bytes)
+            if segment is None or segment.end <= cleared:
+                break
+            keep_from = self._keep_from()
+            if keep_from is not None and segment.end > keep_from:
+                break
+            if not await self._delayed.make_way(segment.end, segment.capacity):
+                self._warnings.warn(
+                    "old messages are kept: too many delayed ones wait among them",
+                    peer="",
+                    segment=str(segment.path),
+                )
+                break
+            cleared = segment.end
+            await self._store.delete_expired(
+                before_ms=before_ms, keep_bytes=keep_bytes, keep_from=cleared
+            )
+        if not cleared:  # what recovery put aside goes by itself
+            await self._store.delete_expired(before_ms=before_ms, keep_bytes=None, keep_from=0)

@@ -1,0 +1,157 @@
+"""Numbers by the time they are due, a million of them in 16 MB. Pure.
+
+Four wheels, each 128 times as fine as the one before: buckets of 35 minutes, 16 seconds, 128 ms and
+1 ms. A number waits in a bucket of the coarsest wheel; a bucket is spread over the next wheel when
+its time comes near. So each number is touched four times in all, whatever else waits, nothing is
+ever sorted, and what is due at the same millisecond comes in the order it was added.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+_SHIFTS = (0, 7, 14, 21)  # of a time in ms; the bucket's number is what is left of it
+_TOP = len(_SHIFTS) - 1
+_SPREAD_AT_ONCE = 20_000
+_GONE = -1
+
+
+class TimingWheel:
+    """Times are milliseconds; numbers are 0 or more. Not for several threads."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        # Buckets hold time and number in turn, those of the finest wheel numbers alone.
+        self._buckets: list[dict[int, array[int]]] = [{} for _ in _SHIFTS]
+        self._order: list[list[int]] = [[] for _ in _SHIFTS]  # heaps of bucket numbers
+        self._opened = [0 for _ in _SHIFTS]  # buckets below this one have been spread
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, due_ms: int, number: int) -> None:
+        """Have *number* wait until *due_ms*, behind others of that time."""
+        self._count += 1
+        self._put(_TOP, due_ms, number)
+
+    def add_first(self, due_ms: int, numbers: list[int]) -> None:
+        """Have *numbers*, which were taken, wait again, before others of that time."""
+        self._count += len(numbers)
+        later = self._buckets[0].get(due_ms)
+        if later is None:
+            heappush(self._order[0], due_ms)
+        self._buckets[0][due_ms] = array("q", numbers) + (later or array("q"))
+
+    def turn(self, now_ms: int) -> bool:
+        """Bring near what is soon due; True if there is more of that to do (at most 10 ms each)."""
+        left = _SPREAD_AT_ONCE
+        for level in range(_TOP, 0, -1):
+            shift = _SHIFTS[level]
+            soon = (now_ms + (1 << shift)) >> shift
+            order = self._order[level]
+            while order and order[0] <= soon:
+                left = self._spread(level, left)
+                if left <= 0:
+                    return True
+            self._opened[level] = max(self._opened[level], soon + 1)
+        return False
+
+    def take(self, now_ms: int, limit: int) -> list[tuple[int, int]]:
+        """Remove and return up to *limit* (time, number) that are due, the earliest first."""
+        taken: list[tuple[int, int]] = []
+        order, buckets = self._order[0], self._buckets[0]
+        while order and order[0] <= now_ms and len(taken) < limit:
+            due_ms = order[0]
+            numbers = buckets[due_ms]
+            some = numbers[: limit - len(taken)]
+            taken += [(due_ms, number) for number in some if number != _GONE]
+            if len(some) == len(numbers):
+                heappop(order)
+                del buckets[due_ms]
+            else:
+                del numbers[: len(some)]
+        self._count -= len(taken)
+        return taken
+
+    def remove(self, due_ms: int, number: int) -> bool:
+        """Take out *number*, which was added for *due_ms*; False if it does not wait for that."""
+        for level in range(_TOP, -1, -1):
+            bucket = self._buckets[level].get(due_ms >> _SHIFTS[level])
+            if bucket is None:
+                continue
+            at = _find(bucket, due_ms, number, pairs=level > 0)
+            if at is not None:
+                bucket[at] = _GONE
+                self._count -= 1
+                return True
+        return False
+
+    def numbers_at(self, due_ms: int) -> list[int]:
+        """The numbers added for *due_ms*, in no order."""
+        found = [number for number in self._buckets[0].get(due_ms, ()) if number != _GONE]
+        for level in range(1, _TOP + 1):
+            bucket = self._buckets[level].get(due_ms >> _SHIFTS[level], array("q"))
+            for at in range(0, len(bucket), 2):
+                if bucket[at] == due_ms and bucket[at + 1] != _GONE:
+                    found.append(bucket[at + 1])
+        return found
+
+    def next_ms(self) -> int | None:
+        """When to ``turn`` next or something is due; None if nothing waits."""
+        times = []
+        for shift, order in zip(_SHIFTS, self._order, strict=True):
+            if order:
+                start = order[0] << shift
+                times.append(start if shift == 0 else max(0, start - (1 << shift)))
+        return min(times, default=None)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """All (time, number), in no order. Nothing may change meanwhile."""
+        for due_ms, numbers in self._buckets[0].items():
+            yield from ((due_ms, number) for number in numbers if number != _GONE)
+        for level in range(1, _TOP + 1):
+            for bucket in self._buckets[level].values():
+                for at in range(0, len(bucket), 2):
+                    if bucket[at + 1] != _GONE:
+                        yield bucket[at], bucket[at + 1]
+
+    def _put(self, level: int, due_ms: int, number: int) -> None:
+        while level > 0 and due_ms >> _SHIFTS[level] < self._opened[level]:
+            level -= 1
+        name = due_ms >> _SHIFTS[level]
+        bucket = self._buckets[level].get(name)
+        if bucket is None:
+            bucket = self._buckets[level][name] = array("q")
+            heappush(self._order[level], name)
+        if level > 0:
+            bucket.append(due_ms)
+        bucket.append(number)
+
+    def _spread(self, level: int, left: int) -> int:
+        """Spread the first bucket, or *left* numbers of it; return how many are left to do."""
+        name = self._order[level][0]
+        bucket = self._buckets[level][name]
+        pairs = bucket[: 2 * left]
+        for at in range(0, len(pairs), 2):
+            if pairs[at + 1] != _GONE:
+                self._put(level - 1, pairs[at], pairs[at + 1])
+        if len(pairs) == len(bucket):
+            heappop(self._order[level])
+            del self._buckets[level][name]
+        else:
+            del bucket[: len(pairs)]
+        return left - len(pairs) // 2 - 1
+
+
+def _find(bucket: array[int], due_ms: int, number: int, *, pairs: bool) -> int | None:
+    at = -1
+    while True:
+        try:
+            at = bucket.index(number, at + 1)
+        except ValueError:
+            return None
+        # A time may equal the number that is looked for.
+        if not pairs or (at % 2 == 1 and bucket[at - 1] == due_ms):
+            return at

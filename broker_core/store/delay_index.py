@@ -1,0 +1,112 @@
+"""Which delayed messages wait, by consume queues alone.
+
+A delayed message waits in a queue of a delay topic, whose entries say when it is due. It has ended
+once the log holds a message that takes its place: the one delivered, a copy that waits in its
+stead, or the word that it was recalled. Each of these has an entry in one more consume queue, the
+ended ones. So what waits is what the delay queues hold and this one does not name; like all consume
+queues it is rebuilt from the log, and a crash can neither lose a message nor deliver it again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+from broker_core.names import TIMER_QUEUE, TIMER_TOPIC, DelayedPlace
+from broker_core.store.consume_queue import ENTRY, ConsumeQueue
+from broker_core.store.consume_queues import ConsumeQueues
+
+_ENTRIES_AT_ONCE = 8192
+
+
+def ended_queue(queues: ConsumeQueues) -> ConsumeQueue:
+    """The queue of the ended ones; no client can read it, since its topic has one queue."""
+    return queues.obtain(TIMER_TOPIC, 1)
+
+
+def ended_entry(place: int, size: int, prepared_offset: int) -> bytes:
+    """The entry for a message at *place* of the log; nothing if it ends no delayed one."""
+    return ENTRY.pack(place, size, -prepared_offset) if prepared_offset < 0 else b""
+
+
+class DelayIndex:
+    """Reads the delay queues of *queues*. One thread only; all raise OSError if the disk fails."""
+
+    def __init__(self, queues: ConsumeQueues) -> None:
+        self._queues = queues
+
+    def waiting(self, lowest: Mapping[int, int]) -> Iterator[tuple[int, DelayedPlace]]:
+        """All that wait, with their times, a queue after the other.
+
+        *lowest* has for a queue an offset below which nothing waits; without it all is read. Takes
+        about 0.3 µs and, until it is done, 8 bytes for each message from there on.
+        """
+        times: dict[int, tuple[int, array[int]]] = {}
+        oldest: int | None = None
+        for number in range(TIMER_QUEUE + 1):
+            queue = self._find(number)
+            if queue is not None and queue.end_offset:
+                first = min(max(queue.first_offset, lowest.get(number, 0)), queue.end_offset)
+                times[number] = first, array("q", (code for _, _, code in _entries(queue, first)))
+                if first < queue.end_offset:
+                    place = queue.entry(first)[0]
+                    oldest = place if oldest is None else min(oldest, place)
+        for ended in self._ended_behind(oldest):
+            first, due_times = times.get(ended.queue, (0, array("q")))
+            if 0 <= ended.offset - first < len(due_times):
+                due_times[ended.offset - first] = 0
+        for number, (first, due_times) in times.items():
+            for offset, due_ms in enumerate(due_times, first):
+                if due_ms > 0:
+                    yield due_ms, DelayedPlace(number, offset)
+
+    def arrived(self, number: int, start: int) -> Iterator[tuple[int, DelayedPlace]]:
+        """The messages of one queue from offset *start* on, with their times."""
+        queue = self._find(number)
+        if queue is not None:
+            for offset, (_, _, due_ms) in zip(count(start), _entries(queue, start), strict=False):
+                if due_ms > 0:
+                    yield due_ms, DelayedPlace(number, offset)
+
+    def end_offset(self, number: int) -> int:
+        """Offset of the next message of a queue."""
+        queue = self._find(number)
+        return 0 if queue is None else queue.end_offset
+
+    def before(self, physical: int) -> dict[int, int]:
+        """By queue the offset of its first message at or behind *physical*."""
+        return {
+            number: queue.first_at_or_behind(physical)
+            for number in range(TIMER_QUEUE + 1)
+            if (queue := self._find(number)) is not None
+        }
+
+    def size(self, place: DelayedPlace) -> int:
+        """Bytes of the message at *place* in the log."""
+        queue = self._find(place.queue)
+        return 0 if queue is None else queue.entry(place.offset)[1]
+
+    def place_in_log(self, place: DelayedPlace) -> int | None:
+        """Where the message at *place* stands in the log; None if it is not kept."""
+        queue = self._find(place.queue)
+        if queue is None or not queue.first_offset <= place.offset < queue.end_offset:
+            return None
+        return queue.entry(place.offset)[0]
+
+    def _find(self, number: int) -> ConsumeQueue | None:
+        place = DelayedPlace(number, 0)
+        return self._queues.find(place.topic, place.queue_id)
+
+    def _ended_behind(self, physical: int | None) -> Iterator[DelayedPlace]:
+        if physical is not None:
+            queue = ended_queue(self._queues)
+            for _, _, number in _entries(queue, queue.first_at_or_behind(physical)):
+                if number > 0:
+                    yield DelayedPlace.from_number(number)
+
+
+def _entries(queue: ConsumeQueue, start: int) -> Iterator[tuple[int, int, int]]:
+    while entries := queue.read(start, _ENTRIES_AT_ONCE):
+        yield from ENTRY.iter_unpack(entries)
+        start += len(entries) // ENTRY.size

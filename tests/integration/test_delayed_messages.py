@@ -1,0 +1,310 @@
+"""Delayed messages on the embedded broker: by level, by time, recalled, over crashes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker_core.broker import delayed_delivery
+from broker_core.broker.processors import sending
+from broker_core.client.broker_client import BrokerClient
+from broker_core.client.results import SendReceipt
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.message import OutgoingMessage, StoredMessage
+from broker_core.store.commit_log import CommitLog
+from tests.support.broker_process import Cluster, run_broker
+from tests.support.eventually import eventually
+
+TOPIC = Topic("orders")
+GROUP = Group("billing")
+HOUR_MS = 3_600_000
+
+
+class Clock:
+    """The broker's wall clock, as a test sets it."""
+
+    def __init__(self) -> None:
+        self.ms = 1_790_000_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(sending, "wall_ms", clock)
+    monkeypatch.setattr(delayed_delivery, "wall_ms", clock)
+    monkeypatch.setattr(delayed_delivery, "_LOOK_AGAIN_S", 0.005)
+    monkeypatch.setattr(delayed_delivery, "_AGAIN_S", 0.005)
+    return clock
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, clock: Clock) -> AsyncIterator[Cluster]:
+    async with run_broker(tmp_path) as running:
+        yield running
+
+
+async def send(
+    client: BrokerClient, queue: QueueName, body: bytes, **properties: object
+) -> SendReceipt:
+    texts = {name: str(value) for name, value in properties.items()}
+    return await client.send(
+        queue, OutgoingMessage(queue.topic, body, key="k", tag="t", properties=texts, flag=7)
+    )
+
+
+async def stored(client: BrokerClient, queue: QueueName, count: int) -> list[StoredMessage]:
+    """All messages of *queue*, once they are *count*; fails if they are more."""
+
+    messages: list[StoredMessage] = []
+    while len(messages) < count:
+        pulled = await client.pull(queue, group=GROUP, offset=len(messages), suspend_ms=10_000)
+        assert pulled.messages, f"{len(messages)} messages came, not {count}"
+        messages += pulled.messages
+    assert await client.max_offset(queue) == count
+    return messages
+
+
+async def passed(cluster: Cluster) -> None:
+    """The delivery looked at the clock, and delivered what it found due."""
+    delivery = cluster.broker._delayed
+    looks = 0
+    turn = delivery._waiting.turn
+
+    def counted(now_ms: int) -> bool:
+        nonlocal looks
+        looks += 1
+        return turn(now_ms)
+
+    delivery._waiting.turn = counted  # type: ignore[method-assign]
+
+    def looked() -> bool:
+        delivery._arrival.set()  # or it sleeps while nothing waits
+        return looks > 2
+
+    await eventually(looked)
+
+
+async def test_a_message_comes_at_its_level_or_time_as_it_was_sent(
+    cluster: Cluster, clock: Clock
+) -> None:
+    queue = (await cluster.create_topic(TOPIC))[2]
+    client = await cluster.client()
+    receipt = await send(client, queue, b"level 3", DELAY=3, own="ö")
+    assert receipt.queue == queue
+    for body, properties in (
+        (b"level 99", {"DELAY": 99}),
+        (b"level over time", {"DELAY": 1, "TIMER_DELAY_SEC": 99}),
+        (b"in 2 s", {"TIMER_DELAY_SEC": 2}),
+        (b"in 2,001 ms", {"TIMER_DELAY_MS": 2001}),
+        (b"at 2,002 ms", {"TIMER_DELIVER_MS": clock.ms + 2002}),
+        (b"past", {"TIMER_DELIVER_MS": clock.ms}),
+        (b"no level", {"DELAY": 0}),
+    ):
+        await send(client, queue, body, **properties)
+    assert [m.body for m in await stored(client, queue, 2)] == [b"past", b"no level"]
+    expected = [b"past", b"no level"]
+    start_ms = clock.ms
+    for at_ms, body in (
+        (1000, b"level over time"),
+        (2000, b"in 2 s"),
+        (2001, b"in 2,001 ms"),
+        (2002, b"at 2,002 ms"),
+        (10_000, b"level 3"),
+        (2 * HOUR_MS, b"level 99"),
+    ):
+        clock.ms = start_ms + at_ms - 1
+        await passed(cluster)
+        assert await client.max_offset(queue) == len(expected), f"{body!r} is early"
+        clock.ms = start_ms + at_ms
+        expected.append(body)
+        assert [m.body for m in await stored(client, queue, len(expected))] == expected
+    level_3 = (await stored(client, queue, 8))[6]
+    assert (level_3.key, level_3.tag, level_3.flag) == ("k", "t", 7)
+    assert level_3.message_id == receipt.message_id
+    properties = dict(level_3.properties)
+    del properties["UNIQ_KEY"]
+    assert properties == {
+        "KEYS": "k", "TAGS": "t", "own": "ö", "REAL_TOPIC": TOPIC, "REAL_QID": "2",
+    }  # fmt: skip
+
+
+async def test_what_cannot_be_delayed_is_refused_and_not_stored(
+    cluster: Cluster, clock: Clock
+) -> None:
+    queue = (await cluster.create_topic(TOPIC))[0]
+    client = await cluster.client()
+    for properties, says in (
+        ({"TIMER_DELAY_SEC": 259_201}, r"259201000 ms.*up to 259200000 ms \(timer_max_delay_s"),
+        ({"TIMER_DELAY_MS": "1e3"}, "TIMER_DELAY_MS is '1e3': expected a number"),
+        ({"DELAY": "²"}, "DELAY is '²': expected a number"),
+    ):
+        with pytest.raises(BrokerError, match=says) as caught:
+            await send(client, queue, b"x", **properties)
+        assert caught.value.code == 13
+    delayed = OutgoingMessage(TOPIC, b"x", properties={"DELAY": "1"})
+    with pytest.raises(BrokerError, match="batch must not hold delayed messages"):
+        await client.send_batch(queue, [delayed, delayed])
+    with pytest.raises(BrokerError, match="the broker's own") as caught:
+        await client.send(
+            queue._replace(topic=Topic("SCHEDULE_TOPIC_XXXX")), OutgoingMessage(TOPIC, b"")
+        )
+    assert caught.value.code == 16
+    clock.ms += 3 * HOUR_MS
+    await passed(cluster)
+    assert await client.max_offset(queue) == 0
+
+
+async def test_a_clock_set_back_makes_late_and_never_early(cluster: Cluster, clock: Clock) -> None:
+    queue = (await cluster.create_topic(TOPIC))[0]
+    client = await cluster.client()
+    start_ms = clock.ms
+    await send(client, queue, b"first", DELAY=1)
+    clock.ms -= HOUR_MS
+    await send(client, queue, b"second", DELAY=1)
+    clock.ms += 1000
+    assert [m.body for m in await stored(client, queue, 1)] == [b"second"]
+    clock.ms = start_ms + 999
+    await passed(cluster)
+    assert await client.max_offset(queue) == 1
+    clock.ms = start_ms + 1000
+    assert [m.body for m in await stored(client, queue, 2)] == [b"second", b"first"]
+
+
+@pytest.mark.parametrize("lost", ["nothing", "consume queues", "progress"])
+async def test_after_crashes_nothing_is_lost_and_nothing_comes_twice(
+    tmp_path: Path, cluster: Cluster, clock: Clock, lost: str
+) -> None:
+    queue = (await cluster.create_topic(TOPIC))[0]
+    client = await cluster.client()
+    for n in range(10):
+        await send(client, queue, b"%d" % n, DELAY=1 + n % 2)
+        clock.ms += 10
+    recalled = await send(client, queue, b"recalled", TIMER_DELAY_SEC=7)
+    assert recalled.recall_handle
+    await client.recalls.recall("broker-a", TOPIC, recalled.recall_handle, group=GROUP)
+    clock.ms += 1000
+    expected = [b"0", b"2", b"4", b"6", b"8"]
+    assert [m.body for m in await stored(client, queue, 5)] == expected
+    await cluster.broker._delayed.save()
+    for crash in (True, False, True):
+        await cluster.stop_broker(crash=crash)
+        if lost == "consume queues":
+            shutil.rmtree(tmp_path / "data" / "consumequeue")
+        elif lost == "progress":
+            for path in (tmp_path / "data" / "config").glob("delayOffset*"):
+                path.unlink()
+        await cluster.start_broker()
+        assert len(cluster.broker._delayed) == 5
+        assert [m.body for m in await stored(client, queue, 5)] == expected
+    clock.ms += HOUR_MS
+    expected += [b"1", b"3", b"5", b"7", b"9"]
+    assert [m.body for m in await stored(client, queue, 10)] == expected
+    await cluster.restart_broker(crash=True)
+    await passed(cluster)
+    assert len(cluster.broker._delayed) == 0
+    assert [m.body for m in await stored(client, queue, 10)] == expected
+
+
+async def test_a_recall_is_refused_in_a_sentence_where_nothing_waits(
+    cluster: Cluster, clock: Clock
+) -> None:
+    queue = (await cluster.create_topic(TOPIC))[0]
+    await cluster.create_topic("other")
+    client = await cluster.client()
+    receipt = await send(client, queue, b"delivered", TIMER_DELAY_SEC=1)
+    handle = receipt.recall_handle or ""
+    clock.ms += 1000
+    await stored(client, queue, 1)
+    waits = (await send(client, queue, b"waits", DELAY=5)).recall_handle or ""
+    assert (await send(client, queue, b"at once")).recall_handle is None
+    for broker_topic, text, code, says in (
+        (TOPIC, handle, 604, "does not wait: it was delivered or recalled before"),
+        ("other", waits, 604, "was sent to topic orders, not other"),
+        ("unknown", waits, 17, "topic 'unknown' does not exist"),
+        (TOPIC, "djEgb3JkZXJz", 604, "recall handle 'djEgb3JkZXJz' is none"),
+        (TOPIC, "%%%", 604, "is none: expected"),
+    ):
+        with pytest.raises(BrokerError, match=says) as caught:
+            await client.recalls.recall("broker-a", Topic(broker_topic), text, group=GROUP)
+        assert caught.value.code == code
+    await client.recalls.recall("broker-a", TOPIC, waits, group=GROUP)
+    with pytest.raises(BrokerError, match="does not wait"):
+        await client.recalls.recall("broker-a", TOPIC, waits, group=GROUP)
+    clock.ms += HOUR_MS
+    await passed(cluster)
+    assert [m.body for m in await stored(client, queue, 2)] == [b"delivered", b"at once"]
+
+
+async def test_retention_moves_what_waits_and_a_moved_one_can_be_recalled(
+    tmp_path: Path, clock: Clock
+) -> None:
+    small = {"segment_bytes": 256 * 1024, "max_message_bytes": 100_000}
+    async with run_broker(tmp_path, **small, retention_bytes=300_000) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        await send(client, queue, b"level", DELAY=18)
+        receipt = await send(client, queue, b"timer", TIMER_DELAY_SEC=9000)
+        await send(client, queue, b"last", TIMER_DELAY_SEC=9001)
+        for _ in range(6):
+            for _ in range(3):
+                await client.send(queue, OutgoingMessage(TOPIC, bytes(90_000)))
+            await cluster.broker._retention.run()
+            await cluster.restart_broker(crash=True)
+            assert len(cluster.broker._delayed) == 3
+        first = await client.min_offset(queue)
+        assert first > 5, "segments were deleted"
+        await client.recalls.recall("broker-a", TOPIC, receipt.recall_handle or "", group=GROUP)
+        end = await client.max_offset(queue)
+        clock.ms += 3 * HOUR_MS
+        await eventually(lambda: len(cluster.broker._delayed) == 0)
+        pulled = await client.pull(queue, group=GROUP, offset=end, suspend_ms=0)
+        assert [m.body for m in pulled.messages] == [b"level", b"last"]
+
+
+async def test_a_segment_full_of_waiting_messages_is_kept(tmp_path: Path, clock: Clock) -> None:
+    small = {"segment_bytes": 256 * 1024, "max_message_bytes": 100_000}
+    async with run_broker(tmp_path, **small, retention_bytes=300_000) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        for n in range(10):
+            await send(client, queue, b"%d" % n * 90_000, DELAY=18)
+        before = cluster.broker._store.reader.end_offset(Topic("rmq_sys_wheel_timer"), 0)
+        await cluster.broker._retention.run()
+        assert cluster.broker._store.reader.end_offset(Topic("rmq_sys_wheel_timer"), 0) == before
+        clock.ms += 2 * HOUR_MS
+        assert len(await stored(client, queue, 10)) > 1
+        await cluster.broker._retention.run()
+        assert cluster.broker._store.reader.min_offset(Topic("SCHEDULE_TOPIC_XXXX"), 17) > 0
+
+
+async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nobody(
+    cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = (await cluster.create_topic(TOPIC))[0]
+    gone = (await cluster.create_topic("gone"))[0]
+    client = await cluster.client()
+    await send(client, gone, b"gone", DELAY=1)
+    for n in range(3):
+        await send(client, queue, b"%d" % n, DELAY=1)
+    del cluster.broker._topics._configs[Topic("gone")]
+    refusals = 0
+
+    def full(log: CommitLog, messages: object) -> list[int]:
+        nonlocal refusals
+        refusals += 1
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLog, "append", full)
+        clock.ms += 1000
+        await eventually(lambda: refusals > 2)
+        assert len(cluster.broker._delayed) >= 3
+    assert [m.body for m in await stored(client, queue, 3)] == [b"0", b"1", b"2"]
+    assert len(cluster.broker._delayed) == 0
