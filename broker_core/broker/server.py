@@ -229,6 +229,7 @@ class Broker:
 
     def _arrived(self, topic: Topic, queue_id: int, codes: frozenset[int]) -> None:
         self._deletion.arrived(topic)
+        self._delayed.arrived(topic, queue_id)
         self._long_polls.arrived(topic, queue_id, codes)
 
     def _handlers(self) -> Mapping[int, Handler]:
@@ -324,10 +325,6 @@ class Broker:
     async def _sweep(self) -> None:
         self._locks.expire(now_ns())
         self._clients.expire()
-
-    def _arrived(self, topic: Topic, queue_id: int, codes: frozenset[int]) -> None:
-        self._delayed.arrived(topic, queue_id)
-        self._long_polls.arrived(topic, queue_id, codes)
 
 
 async def _repeat(every_s: float, action: Callable[[], Awaitable[None]], name: str) -> None:

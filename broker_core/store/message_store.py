@@ -11,22 +11,21 @@ import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import structlog
 
 from broker_core.names import Topic
 from broker_core.remoting.message import BatchEntry, Envelope, encode_stored
-from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY, ConsumeQueue
+from broker_core.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
 from broker_core.store.copies import LogCopies
-from broker_core.store.delay_index import DelayIndex, ended_entry, ended_queue
+from broker_core.store.delay_index import DelayIndex, ended_queue
 from broker_core.store.deletions import deletion_of
-from broker_core.store.entry_code import entry_code_of
 from broker_core.store.files import sync_file, sync_folder
 from broker_core.store.group_commit import GroupCommit
 from broker_core.store.opening import open_store
+from broker_core.store.pending import Pending, Stored, pending
 from broker_core.store.reader import StoreReader
 from broker_core.store.recovery import Checkpoint
 from broker_core.store.segments import Segment
@@ -43,28 +42,6 @@ ArrivalListener = Callable[[Topic, int, frozenset[int]], None]
 _CHECKPOINT_EVERY_S = 5.0  # what a recovery reads again at most, beside the last segment's check
 _ASYNC_FLUSH_EVERY_S = 0.5
 _VISIBLE_WITHIN_S = 5.0  # of a deletion on disk: without replicas at once
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Where the messages of one ``put`` went."""
-
-    first_queue_offset: int
-    physical_offsets: list[int]
-    log_end: int  # behind all that was put with them
-
-
-class _Pending(NamedTuple):
-    """Messages of one ``put``: appended, not yet visible."""
-
-    log_end: int
-    topic: Topic
-    queue_id: int
-    queue: ConsumeQueue
-    entries: bytes
-    codes: frozenset[int]
-    deletes: Topic | None  # with all that stands before this
-    ended: bytes  # entry of the delayed message whose place it takes
 
 
 class MessageStore:
@@ -97,7 +74,7 @@ class MessageStore:
         self._last_store_ms = self.recovery.last_store_ms
         self._visible_end = self._log.end_offset
         self._was_visible = opened.visible_end
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[Pending] = deque()
         self._next_offsets: dict[ConsumeQueue, int] = {}  # of queues with pending messages
         self._changed = set(self._queues)  # since the last checkpoint
         #: Files of consume queues, and their folder if some were dropped.
@@ -312,20 +289,11 @@ class MessageStore:
         at = 0
         for (envelope, entries), (queue, first) in zip(parts, firsts, strict=True):
             until = at + len(entries)
-            codes = [entry_code_of(envelope.topic, entry.properties) for entry in entries]
-            packed = b"".join(
-                [
-                    ENTRY.pack(place, len(message), code)
-                    for place, message, code in zip(
-                        places[at:until], messages[at:until], codes, strict=True
-                    )
-                ]
-            )
+            lengths = [len(message) for message in messages[at:until]]
             self._pending.append(
-                _Pending(
-                    self._log.end_offset, envelope.topic, envelope.queue_id, queue, packed,
-                    frozenset(codes), deletes,
-                    ended_entry(places[at], len(messages[at]), envelope.prepared_offset),
+                pending(
+                    envelope, entries, list(zip(places[at:until], lengths, strict=True)),
+                    queue=queue, log_end=self._log.end_offset, deletes=deletes,
                 )
             )  # fmt: skip
             stored.append(Stored(first, places[at:until], self._log.end_offset))

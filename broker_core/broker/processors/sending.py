@@ -31,7 +31,8 @@ from broker_core.remoting.message import (
 )
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
-from broker_core.store.message_store import MessageStore, Stored
+from broker_core.store.message_store import MessageStore
+from broker_core.store.pending import Stored
 
 #: What producers add to the header of a batch whatever its messages say; it says nothing.
 _WAIT_ONLY = b"WAIT\x01true"
