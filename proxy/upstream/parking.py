@@ -29,7 +29,8 @@ from proxy.core.order_key import key_text
 from proxy.core.ownership_record import Clean, Own, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import FAILURE_POLICY, parked_topic
-from proxy.core.parking_pipeline import ParkingPipeline, TwinPipeline
+from proxy.core.parking_pipeline import ParkingPipeline
+from proxy.core.twin_pipeline import TwinPipeline
 from proxy.group_lane import GroupLane
 from proxy.lane_history import LaneHistory, rules_in_history
 from proxy.upstream.committer import Committer

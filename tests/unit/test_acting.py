@@ -17,9 +17,10 @@ from proxy.core.group_buffer import GroupBuffer, PullWish
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
 from proxy.core.parked_copy import ORIGIN_EPOCH, ORIGIN_OFFSET
-from proxy.core.parking_pipeline import ParkingPipeline, TwinPipeline
+from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.rules import TopicRules
+from proxy.core.twin_pipeline import TwinPipeline
 from proxy.group_settings import TopicSettings
 from proxy.topic_rules import rules_of
 from tests.support.messages import message
