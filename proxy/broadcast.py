@@ -23,7 +23,7 @@ async def leave_clients(
     while True:
         await asyncio.sleep(leave_after_s)
         for lane in lanes.members():
-            if not (lane.joined or lane.wanted(leave_after_s=leave_after_s)):
+            if not (lane.presence.joined or lane.presence.wanted(leave_after_s=leave_after_s)):
                 lanes.leave_member(lane)
                 await forget(lane)
 

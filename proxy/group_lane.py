@@ -21,13 +21,15 @@ from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
 from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.starvation import READ_AHEAD, Starvation
+from proxy.core.starvation import READ_AHEAD
+from proxy.earliest_timer import EarliestTimer
 from proxy.group_settings import GroupSettings
 from proxy.history.record import History
 from proxy.lane_counts import TopicCounts
 from proxy.lane_history import LaneHistory
 from proxy.lane_listener import LaneListener, Verdicts
 from proxy.lane_rates import LaneRates
+from proxy.presence import Presence
 from proxy.topic_rules import rules_of
 
 
@@ -41,24 +43,21 @@ class GroupLane:
     listener: LaneListener
     open_connections: Container[int]
     counts: dict[Topic, TopicCounts] = field(default_factory=dict)
-    waiting_pulls: int = 0  # kept by downstream
-    delivers_itself: bool = False  # kept by downstream: it needs no clients
-    joined: bool = False  # kept by upstream: this proxy takes part in the group
     auto_created: bool = False  # made on the fly: further topics may join it
-    _last_seen_ns: int = 0
-    _starvation: Starvation = field(default_factory=Starvation)
     refused: dict[QueueName, tuple[str, int]] = field(default_factory=dict)  # why; kept by upstream
+    presence: Presence = field(init=False)
     _leases: Budget = field(init=False)
     rates: LaneRates = field(init=False)
     buffer: GroupBuffer = field(init=False)
     _notes: LaneHistory = field(init=False)
     # By topic and qid: a suffix that is not the present period's finds nothing.
     _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
-    _timer: asyncio.TimerHandle | None = None
-    _timer_ns: int = 0
+    _timer: EarliestTimer = field(init=False)
 
     def __post_init__(self) -> None:
         self._leases = Budget(self.settings.max_leased_jobs)
+        self.presence = Presence(self._leases)
+        self._timer = EarliestTimer(self._ring)
         self.rates = LaneRates(self.name, self.history, wake=self._wake)
         self.rates.follow(self.settings)
         self.buffer = GroupBuffer(self._leases, self.rates.gate)
@@ -78,29 +77,15 @@ class GroupLane:
 
     def seen(self) -> None:
         """A client of the group pulled, acked or extended."""
-        self._last_seen_ns = now_ns()
-        if not self.joined:
+        self.presence.seen()
+        if not self.presence.joined:
             self.listener.on_wanted(self)
-
-    def wanted(self, *, leave_after_s: float) -> bool:
-        """True while a pull waits, a lease lives, or a client was here lately; and always if the
-        proxy is the client.
-        """
-        if self.delivers_itself or self.waiting_pulls or self._leases.used:
-            return True
-        return bool(self._last_seen_ns) and now_ns() - self._last_seen_ns < leave_after_s * 1e9
-
-    def forget_clients(self) -> None:
-        """The process stood still: who was here before may have gone elsewhere, and what it sent
-        meanwhile says nothing. Pulls that still wait and leases count as before.
-        """
-        self._last_seen_ns = 0
 
     def starves(self, pipeline: QueuePipeline) -> bool:
         """True if clients wait, or waited a moment ago, and *pipeline* has little for them."""
-        if self.waiting_pulls and not self.buffer.offers(now_ns()):
-            self._starvation.note(now_ns())
-        return pipeline.ready < READ_AHEAD and self._starvation.lately(now_ns())
+        if self.presence.waiting_pulls and not self.buffer.offers(now_ns()):
+            self.presence.starvation.note(now_ns())
+        return pipeline.ready < READ_AHEAD and self.presence.starvation.lately(now_ns())
 
     # ---- ownership; caller: upstream ------------------------------------------------------------
 
@@ -236,14 +221,14 @@ class GroupLane:
 
     def pull_waits(self, wish: PullWish) -> None:
         """A pull with nothing to get begins to wait."""
-        self.waiting_pulls += 1
+        self.presence.waiting_pulls += 1
         self._notes.pull("pull_wait", wish)
-        if not self.buffer.offers(now_ns()) and self._starvation.note(now_ns()):
+        if not self.buffer.offers(now_ns()) and self.presence.starvation.note(now_ns()):
             self.listener.on_settled()  # paused queues may be read on for it
 
     def pull_ends(self, wish: PullWish) -> None:
         """It waits no longer: something is there for it, its time is over, or it was lost."""
-        self.waiting_pulls -= 1
+        self.presence.waiting_pulls -= 1
         self._notes.pull("pull_end", wish)
 
     def replayed(self, batches: Iterable[Batch]) -> None:
@@ -307,9 +292,7 @@ class GroupLane:
     def close(self) -> None:
         """Stop the timers. The pipelines were handed over before."""
         self.rates.close()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.stop()
 
     # ---- inside ---------------------------------------------------------------------------------
 
@@ -368,23 +351,15 @@ class GroupLane:
         self._wake()
 
     def _wake(self) -> None:
-        if self.waiting_pulls and self.buffer.has_ready:
+        if self.presence.waiting_pulls and self.buffer.has_ready:
             self.listener.on_ready(self)
 
     def _arm(self, pipeline: QueuePipeline) -> None:
         """Let the timer ring no later than the pipeline needs."""
-        now = now_ns()
-        due = pipeline.next_due_ns(now)
-        if due is None or (self._timer is not None and self._timer_ns <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ns = due
-        delay_s = max(0, due - now) / 1e9
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+        if (due_ns := pipeline.next_due_ns(now_ns())) is not None:
+            self._timer.set(due_ns)
 
     def _ring(self) -> None:
-        self._timer = None
         for pipeline in list(self.buffer):
             if not pipeline.closed:
                 self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -10,6 +9,7 @@ from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName, Topic
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.rate_gate import RateGate
+from proxy.earliest_timer import EarliestTimer
 from proxy.group_settings import GroupSettings
 from proxy.history.record import History
 
@@ -23,8 +23,10 @@ class LaneRates:
     wake: Callable[[], None]
     gate: RateGate = field(default_factory=RateGate)
     _limits: dict[Topic | None, float | None] = field(default_factory=dict)
-    _timer: asyncio.TimerHandle | None = None
-    _timer_ns: int = 0
+    _timer: EarliestTimer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._timer = EarliestTimer(self.wake)
 
     def follow(self, settings: GroupSettings) -> None:
         """Go by the limits in *settings* from now on."""
@@ -54,21 +56,12 @@ class LaneRates:
         """Messages are held back that somebody wants: wake in so long (None: something else will
         have happened before).
         """
-        if wait_ns is None:
-            return
-        due_ns = now_ns() + wait_ns
-        if self._timer is not None:
-            if self._timer_ns <= due_ns:
-                return
-            self._timer.cancel()
-        self._timer_ns = due_ns
-        self._timer = asyncio.get_running_loop().call_later(wait_ns / 1e9, self._ring)
+        if wait_ns is not None:
+            self._timer.set(now_ns() + wait_ns)
 
     def close(self) -> None:
         """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.stop()
 
     def shares(self) -> dict[Topic | None, float]:
         """Messages a second that this proxy may hand out, of each topic that has a limit, and of
@@ -85,7 +78,3 @@ class LaneRates:
     def held_back(self, ready: Collection[Topic]) -> set[Topic]:
         """Those of the topics with *ready* messages that may hand out none now."""
         return {topic for topic in ready if self.gate.left(topic, now_ns()) == 0}
-
-    def _ring(self) -> None:
-        self._timer = None
-        self.wake()

@@ -220,7 +220,7 @@ class ProxyCollector(Collector):
             families[definition.name].add_metric(labels, value)
 
         for lane in self.lanes:
-            put(PROCESS["waiting_pulls"], [lane.name], lane.waiting_pulls)
+            put(PROCESS["waiting_pulls"], [lane.name], lane.presence.waiting_pulls)
             for topic, counts in lane.counts.items():
                 for name, definition in TOPIC_COUNTERS.items():
                     put(definition, [lane.name, topic], getattr(counts, name))

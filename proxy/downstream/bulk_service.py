@@ -92,7 +92,7 @@ class BulkService:
 
     async def _commit(self, request: Any) -> bool:
         lane = self._lanes.find(request.groupId)
-        if lane is None or lane.joined:
+        if lane is None or lane.presence.joined:
             return False  # unknown, or a group whose positions its leases decide
         places = await self._places.named(lane, request.offsets or {})
         if not await self._are_positions(places):

@@ -62,17 +62,17 @@ class SelfDelivery:
         for group, topic in list(self._counts):
             if group == lane.name and lane.settings.topic(topic) is None:
                 del self._counts[group, topic]
-        lane.delivers_itself = bool(wanted)
+        lane.presence.delivers_itself = bool(wanted)
         for topic, settings in wanted.items():
             if (lane.name, topic) not in self._topics:
                 self._topics[lane.name, topic] = self._begin(lane, topic, settings)
-        if lane.delivers_itself and not lane.joined:
+        if lane.presence.delivers_itself and not lane.presence.joined:
             lane.listener.on_wanted(lane)
         self.dispatch(lane)
 
     def forget(self, lane: GroupLane) -> None:
         """The group is no longer one of this proxy's."""
-        lane.delivers_itself = False
+        lane.presence.delivers_itself = False
         for group, topic in list(self._topics):
             if group == lane.name:
                 self._end(group, topic)
@@ -81,7 +81,7 @@ class SelfDelivery:
 
     def dispatch(self, lane: GroupLane) -> None:
         """Jobs of *lane* became ready."""
-        if lane.delivers_itself:
+        if lane.presence.delivers_itself:
             for topic in lane.settings.topics:
                 if (found := self._topics.get((lane.name, Topic(topic.name)))) is not None:
                     found.dispatch()

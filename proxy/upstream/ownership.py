@@ -141,7 +141,7 @@ class GroupOwnership:
                     return
                 if self._wanted:
                     settled = await self._take_part()
-                elif self._lane.joined:
+                elif self._lane.presence.joined:
                     await self._leave()
             except Exception as error:
                 settled = False
@@ -151,7 +151,7 @@ class GroupOwnership:
     @property
     def _wanted(self) -> bool:
         leave_after_s = self._context.settings.ownership.leave_after_s
-        return not self._context.away and self._lane.wanted(leave_after_s=leave_after_s)
+        return not self._context.away and self._lane.presence.wanted(leave_after_s=leave_after_s)
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -164,7 +164,7 @@ class GroupOwnership:
         """One round; False if something is still to come: a lock, a member, a hand-over."""
         group, settings = self._lane.name, self._lane.settings
         topics = [Topic(topic.name) for topic in settings.topics]
-        self._lane.joined = True
+        self._lane.presence.joined = True
         await self._context.membership.join(group, topics)
         for gone in self._members.keys() - set(topics):
             del self._members[gone]
@@ -296,8 +296,8 @@ class GroupOwnership:
         await self._leave_group()
 
     async def _leave_group(self) -> None:
-        if self._lane.joined:
-            self._lane.joined = False
+        if self._lane.presence.joined:
+            self._lane.presence.joined = False
             self._members.clear()
             self._given_queues.known.forget()
             await self._context.membership.leave(self._lane.name)
@@ -335,7 +335,7 @@ class GroupOwnership:
 
     def _begin_anew(self) -> None:
         """The process stood still for longer than its locks are trusted."""
-        self._lane.forget_clients()
+        self._lane.presence.forget_clients()
         self.wake()
 
     async def _renew_once(self, *, timeout_s: float) -> None:

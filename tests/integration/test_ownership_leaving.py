@@ -68,7 +68,7 @@ async def test_a_proxy_that_stood_still_does_not_keep_queues_for_who_was_there_b
         await eventually(lambda: us.lane.buffer.find(queue) is not None)
         us.lane.seen()
         stood_still_ns = 10 * SECOND
-        await eventually(lambda: not us.lane.joined)
+        await eventually(lambda: not us.lane.presence.joined)
 
         assert us.client.asked["leave"] == 1
         assert not brokers.holders

@@ -116,10 +116,10 @@ async def test_a_pull_that_waits_is_taken_over_by_its_own_repetition() -> None:
         await parked(it, old, requestId="1")
         new.send("pull", our_pull(GROUP, requestId="1", linger_ms=20_000))
         assert (await old.answer("pull")).messages == []
-        await eventually(lambda: it.lane().waiting_pulls == 1)
+        await eventually(lambda: it.lane().presence.waiting_pulls == 1)
         it.feed(queue, keyed(0, "k"))
         assert offsets(await new.answer("pull")) == [0]
-        assert it.lane().waiting_pulls == 0
+        assert it.lane().presence.waiting_pulls == 0
 
 
 async def test_the_last_four_answers_of_a_client_are_kept() -> None:

@@ -47,12 +47,12 @@ async def test_a_topic_changes_between_its_target_and_clients_without_a_loss(
             assert lane is not None
             write()
             proxy.reload()
-            await eventually(lambda: not lane.delivers_itself, within_s=30)
+            await eventually(lambda: not lane.presence.delivers_itself, within_s=30)
             async with consuming(gateway, addresses.thrift, "one"):
                 await eventually(gateway.all_finished, within_s=30)
-            await eventually(lambda: lane.waiting_pulls == 0, within_s=30)
+            await eventually(lambda: lane.presence.waiting_pulls == 0, within_s=30)
             client.send("pull", our_pull(gateway.group, linger_ms=30_000))
-            await eventually(lambda: lane.waiting_pulls == 1)
+            await eventually(lambda: lane.presence.waiting_pulls == 1)
             write(SINK)
             proxy.reload()
             assert (await client.answer("pull")).messages == []

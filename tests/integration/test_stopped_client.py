@@ -40,7 +40,8 @@ async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_tha
                     )
                 )
             await eventually(
-                lambda: sum(lane.waiting_pulls for lane in proxy._lanes) == len(FORMS), within_s=30
+                lambda: sum(lane.presence.waiting_pulls for lane in proxy._lanes) == len(FORMS),
+                within_s=30,
             )
             # In their hands: handlers at work, and prefetched messages that wait for one.
             await gateway.send([f"key-{number % KEYS}" for number in range(KEYS * 4)])

@@ -24,7 +24,7 @@ async def test_waiting_pulls_are_served_in_turn_one_for_each_batch() -> None:
             assert (await a.answer("pull")).context.qid == "broker-a_2#1"
             second = await b.answer("pull")
             assert (second.context.qid, offsets(second)) == ("broker-a_0#1", [0, 1])
-            assert it.lane().waiting_pulls == 1
+            assert it.lane().presence.waiting_pulls == 1
             it.feed(queues[1], keyed(0, "k"))
             assert (await c.answer("pull")).context.qid == "broker-a_1#1"
 
@@ -47,7 +47,7 @@ async def test_a_waiter_for_another_topic_is_not_in_the_way() -> None:
             await parked(it, second)
             it.feed(queue, keyed(0, "k"))
             assert (await second.answer("pull")).context.topic == "b"
-            assert it.lane().waiting_pulls == 1
+            assert it.lane().presence.waiting_pulls == 1
 
 
 async def test_a_queue_that_may_not_hand_out_yet_is_not_in_the_way() -> None:
@@ -61,7 +61,7 @@ async def test_a_queue_that_may_not_hand_out_yet_is_not_in_the_way() -> None:
             await parked(it, second, topic="b")
             it.feed(free, keyed(0, "k"))
             assert (await second.answer("pull")).context.topic == "b"
-            assert it.lane().waiting_pulls == 1
+            assert it.lane().presence.waiting_pulls == 1
             assert (await first.answer("pull")).context.topic == "a"
 
 
@@ -107,7 +107,7 @@ async def test_a_pull_waits_as_long_as_it_says_and_then_ends_empty() -> None:
             before = now_ns()
             assert (await client.pull(GROUP, linger_ms=linger_ms)).messages == []
             assert least_ms * MS * 0.95 <= now_ns() - before < 2000 * MS
-        assert it.lane().waiting_pulls == 0
+        assert it.lane().presence.waiting_pulls == 0
 
 
 @on_both_loops
@@ -116,7 +116,7 @@ async def test_a_client_that_goes_while_it_waits_takes_nothing_with_it() -> None
         queue = it.own()
         async with connect(it.port) as client:
             await parked(it, client)
-        await eventually(lambda: it.lane().waiting_pulls == 0)
+        await eventually(lambda: it.lane().presence.waiting_pulls == 0)
         it.feed(queue, keyed(0, "k"))
         got = await other.pull(GROUP)
         assert (got.messages[0].attempt, got.messages[0].leaseId) == (1, 1)
@@ -152,4 +152,4 @@ async def test_draining_answers_those_who_wait_and_lets_later_ones_wait_shortly(
         assert 50 * MS <= now_ns() - before < 2000 * MS
         it.feed(queue, keyed(0, "k"))
         assert offsets(await client.pull(GROUP)) == [0]
-        assert it.lane().waiting_pulls == 0
+        assert it.lane().presence.waiting_pulls == 0

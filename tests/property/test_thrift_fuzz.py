@@ -87,7 +87,7 @@ async def survives(parts: list[bytes]) -> None:
                         assert await good.settle(GROUP) == []
                     bad.abort()
                 await eventually(lambda: len(it.server.open) == 1)
-                await eventually(lambda: it.lane().waiting_pulls == 0)
+                await eventually(lambda: it.lane().presence.waiting_pulls == 0)
                 it.feed(owned, keyed(9, "9"))  # the bad one may have pulled all others
                 assert (await good.pull(GROUP, maxBatchSize=1)).messages
     assert [line for line in logs if line["log_level"] == "error"] == []

@@ -112,9 +112,9 @@ class Serving:
 
 async def parked(serving: Serving, client: ThriftClient, **fields: Any) -> None:
     """Send a pull of ours, and return once it waits."""
-    before = serving.lane().waiting_pulls
+    before = serving.lane().presence.waiting_pulls
     client.send("pull", our_pull(GROUP, **{"linger_ms": 20_000, **fields}))
-    await eventually(lambda: serving.lane().waiting_pulls == before + 1)
+    await eventually(lambda: serving.lane().presence.waiting_pulls == before + 1)
 
 
 @asynccontextmanager

@@ -62,7 +62,7 @@ async def lane_with_work() -> tuple[GroupLane, Budget]:
     lane.lease(PullWish(Holder(1), None, 3, 1 << 30))
     verdicts = Verdicts("orders", owned.qid, acked=[LeaseId(1), LeaseId(77)], failed=[4])
     lane.settle(verdicts, connection=1)
-    lane.waiting_pulls = 4
+    lane.presence.waiting_pulls = 4
     lane.close()
     return lane, memory
 

@@ -85,7 +85,7 @@ async def site(settings: GroupSettings) -> AsyncIterator[Site]:
 async def test_a_group_that_the_proxy_delivers_is_joined_without_clients() -> None:
     async with site(group(orders=8, refunds=None)) as it:
         assert it.listener.told["wanted"] == 1
-        assert it.lane.wanted(leave_after_s=0)
+        assert it.lane.presence.wanted(leave_after_s=0)
         assert len(it.targets) == 1
 
 
@@ -131,7 +131,7 @@ async def test_an_action_taken_out_ends_its_deliveries_and_clients_may_pull() ->
     async with site(group(orders=8)) as it:
         it.apply(group(orders=None))
         await eventually(lambda: it.targets[0].closed)
-        assert not it.lane.wanted(leave_after_s=0)
+        assert not it.lane.presence.wanted(leave_after_s=0)
         it.feed("orders", "a")
         assert it.lane.buffer.ready_topics() == ["orders"]
         assert it.targets[0].seen == []

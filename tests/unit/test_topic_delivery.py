@@ -137,12 +137,12 @@ async def test_a_target_that_is_down_costs_no_message_an_attempt_and_is_tried_by
 
 async def test_while_it_has_room_and_nothing_is_ready_it_counts_as_a_pull_that_waits() -> None:
     async with delivering(concurrency=1) as it:
-        assert it.lane.waiting_pulls == 1
+        assert it.lane.presence.waiting_pulls == 1
         owned = it.own(keyed(0, "k"))
         await eventually(lambda: it.target.offsets == [0])
-        assert it.lane.waiting_pulls == 0
+        assert it.lane.presence.waiting_pulls == 0
         it.target.answer(0)
-        await eventually(lambda: it.lane.waiting_pulls == 1)
+        await eventually(lambda: it.lane.presence.waiting_pulls == 1)
         it.feed(owned, keyed(1, "k"))
         await eventually(lambda: it.target.offsets == [0, 1])
         begun, ended = it.notes.of("pull_wait"), it.notes.of("pull_end")
@@ -155,7 +155,7 @@ async def test_stopped_it_takes_nothing_more_and_ends_what_it_has() -> None:
         it.own(keyed(0, "k"), keyed(1, "k"))
         await eventually(lambda: it.target.offsets == [0])
         closing = asyncio.ensure_future(it.delivery.close(wait=True))  # noqa: TID251
-        await eventually(lambda: it.lane.waiting_pulls == 0)
+        await eventually(lambda: it.lane.presence.waiting_pulls == 0)
         assert not it.target.closed
         it.target.answer(0)
         await closing
