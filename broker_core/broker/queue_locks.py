@@ -80,6 +80,13 @@ class QueueLocks:
         lock = self._locks.get((group, queue))
         return None if lock is None or self._has_ended(lock, now_ns) else lock.holder
 
+    def has_any(self, group: Group, *, now_ns: int) -> bool:
+        """True if anybody holds a lock for *group* now; O(locks)."""
+        return any(
+            name == group and not self._has_ended(lock, now_ns)
+            for (name, _), lock in self._locks.items()
+        )
+
     def expire(self, now_ns: int) -> None:
         """Forget locks that have ended; O(locks)."""
         ended = [name for name, lock in self._locks.items() if self._has_ended(lock, now_ns)]

@@ -23,11 +23,13 @@ from broker_core.broker.processors.offsets import OffsetProcessor
 from broker_core.broker.processors.pulling import PullProcessor
 from broker_core.broker.processors.recalling import RecallProcessor
 from broker_core.broker.processors.sending import SendProcessor
+from broker_core.broker.processors.sending_back import SendBackProcessor
 from broker_core.broker.processors.transactions import TransactionProcessor
 from broker_core.broker.producers import Producers
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.registration import Registration
 from broker_core.broker.retention import Retention
+from broker_core.broker.retry_topics import RetryTopics
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_deletion import TopicDeletion
@@ -234,11 +236,19 @@ class Broker:
 
     def _handlers(self) -> Mapping[int, Handler]:
         reader, directory = self._store.reader, self._directory
+        retries = RetryTopics(directory, groups=self._group_directory, locks=self._locks)
         return {
             **SendProcessor(
                 self._settings,
                 store=self._store,
                 directory=directory,
+                retries=retries,
+                store_host=lambda: self._store_host,
+            ).handlers(),
+            **SendBackProcessor(
+                self._store,
+                retries,
+                self._settings.delay_rules,
                 store_host=lambda: self._store_host,
             ).handlers(),
             **PullProcessor(

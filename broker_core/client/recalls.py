@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker_core.client.requests import BrokerRequests
 from broker_core.names import Group, Topic
 from broker_core.remoting.codes import RequestCode
-from broker_core.remoting.headers import RecallMessageHeader, RecallMessageResponse
+from broker_core.remoting.retry_headers import RecallMessageHeader, RecallMessageResponse
 
 
 class Recalls:

@@ -24,6 +24,7 @@ class RequestCode(IntEnum):
     HEART_BEAT = 34
     UNREGISTER_CLIENT = 35
     END_TRANSACTION = 37  # Java sends it one-way, we wait for the answer
+    CONSUMER_SEND_MSG_BACK = 36
     GET_CONSUMER_LIST_BY_GROUP = 38
     CHECK_TRANSACTION_STATE = 39  # broker to producer, one-way
     NOTIFY_CONSUMER_IDS_CHANGED = 40  # broker to client, one-way

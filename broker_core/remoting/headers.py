@@ -100,22 +100,6 @@ class SendMessageResponse(Header):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecallMessageHeader(Header):
-    """Code 370: a delayed message is not to be delivered."""
-
-    producer_group: str | None = None
-    topic: str
-    recall_handle: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallMessageResponse(Header):
-    """Answers 370 with the id of the message."""
-
-    msg_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessageHeader(Header):
     """Codes 11 and 361. ``sys_flag``: bits of PullFlag.
 

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.broker import delayed_delivery
-from broker_core.broker.processors import sending
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.results import SendReceipt
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
-from broker_core.remoting.message import OutgoingMessage, StoredMessage
+from broker_core.remoting.message import OutgoingMessage
 from broker_core.store.commit_log import CommitLog
 from tests.support.broker_process import Cluster, run_broker
+from tests.support.delayed import Clock, passed, stored
 from tests.support.eventually import eventually
 
 TOPIC = Topic("orders")
@@ -24,24 +23,9 @@ GROUP = Group("billing")
 HOUR_MS = 3_600_000
 
 
-class Clock:
-    """The broker's wall clock, as a test sets it."""
-
-    def __init__(self) -> None:
-        self.ms = 1_790_000_000_000
-
-    def __call__(self) -> int:
-        return self.ms
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(sending, "wall_ms", clock)
-    monkeypatch.setattr(delayed_delivery, "wall_ms", clock)
-    monkeypatch.setattr(delayed_delivery, "_LOOK_AGAIN_S", 0.005)
-    monkeypatch.setattr(delayed_delivery, "_AGAIN_S", 0.005)
-    return clock
+    return Clock.install(monkeypatch)
 
 
 @pytest.fixture
@@ -57,38 +41,6 @@ async def send(
     return await client.send(
         queue, OutgoingMessage(queue.topic, body, key="k", tag="t", properties=texts, flag=7)
     )
-
-
-async def stored(client: BrokerClient, queue: QueueName, count: int) -> list[StoredMessage]:
-    """All messages of *queue*, once they are *count*; fails if they are more."""
-
-    messages: list[StoredMessage] = []
-    while len(messages) < count:
-        pulled = await client.pull(queue, group=GROUP, offset=len(messages), suspend_ms=10_000)
-        assert pulled.messages, f"{len(messages)} messages came, not {count}"
-        messages += pulled.messages
-    assert await client.max_offset(queue) == count
-    return messages
-
-
-async def passed(cluster: Cluster) -> None:
-    """The delivery looked at the clock, and delivered what it found due."""
-    delivery = cluster.broker._delayed
-    looks = 0
-    turn = delivery._waiting.turn
-
-    def counted(now_ms: int) -> bool:
-        nonlocal looks
-        looks += 1
-        return turn(now_ms)
-
-    delivery._waiting.turn = counted  # type: ignore[method-assign]
-
-    def looked() -> bool:
-        delivery._arrival.set()  # or it sleeps while nothing waits
-        return looks > 2
-
-    await eventually(looked)
 
 
 async def test_a_message_comes_at_its_level_or_time_as_it_was_sent(

@@ -9,7 +9,7 @@ from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import RecallMessageHeader, RecallMessageResponse
+from broker_core.remoting.retry_headers import RecallMessageHeader, RecallMessageResponse
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
 

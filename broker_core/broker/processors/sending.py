@@ -8,6 +8,8 @@ from functools import lru_cache
 
 from broker_core.broker.delayed_records import RecallHandle
 from broker_core.broker.placement import Placement, place, says_prepared
+from broker_core.broker.retries import without_delay
+from broker_core.broker.retry_topics import RetryTopics
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import RESERVED_TOPICS
@@ -47,12 +49,14 @@ class SendProcessor:
         *,
         store: MessageStore,
         directory: TopicDirectory,
+        retries: RetryTopics,
         store_host: Callable[[], bytes],
     ) -> None:
         """*store_host* is asked when the first message comes: the port is known by then."""
         self._settings = settings
         self._store = store
         self._directory = directory
+        self._retries = retries
         self._store_host = store_host
         self._delay_rules = settings.delay_rules
         self._warnings = RareWarnings("broker")
@@ -76,9 +80,13 @@ class SendProcessor:
     ) -> Answer:
         topic = _topic_of(header)
         sent = self._entries(request, header)
-        if self._directory.topics.find(topic) is None and self._settings.auto_create_topics:
-            await self._create(topic, header.default_topic_queue_nums)
         queue_id = header.queue_id
+        given_up = await self._retries.for_sent(topic, header, version=request.version)
+        if given_up is not None:
+            topic, queue_id = given_up
+            sent = [without_delay(entry) for entry in sent]
+        elif self._directory.topics.find(topic) is None and self._settings.auto_create_topics:
+            await self._create(topic, header.default_topic_queue_nums)
         if queue_id < 0:
             queue_id = self._any_queue(topic)
         self._directory.writable(topic, queue_id)

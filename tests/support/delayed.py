@@ -1,0 +1,67 @@
+"""A broker whose wall clock a test sets, and what it delivers by that."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.broker import delayed_delivery
+from broker_core.broker.processors import sending, sending_back
+from broker_core.client.broker_client import BrokerClient
+from broker_core.names import Group, QueueName
+from broker_core.remoting.message import StoredMessage
+from tests.support.broker_process import Cluster
+from tests.support.eventually import eventually
+
+
+class Clock:
+    """The broker's wall clock, as a test sets it."""
+
+    def __init__(self) -> None:
+        self.ms = 1_790_000_000_000
+
+    @classmethod
+    def install(cls, monkeypatch: pytest.MonkeyPatch) -> Clock:
+        """Have brokers of this process ask it, and look at it often."""
+        clock = cls()
+        for module in (sending, sending_back, delayed_delivery):
+            monkeypatch.setattr(module, "wall_ms", clock)
+        monkeypatch.setattr(delayed_delivery, "_LOOK_AGAIN_S", 0.005)
+        monkeypatch.setattr(delayed_delivery, "_AGAIN_S", 0.005)
+        return clock
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+async def stored(client: BrokerClient, queue: QueueName, count: int) -> list[StoredMessage]:
+    """All messages of *queue*, once they are *count*; fails if they are more."""
+
+    messages: list[StoredMessage] = []
+    while len(messages) < count:
+        pulled = await client.pull(
+            queue, group=Group("reader"), offset=len(messages), suspend_ms=10_000
+        )
+        assert pulled.messages, f"{len(messages)} messages came, not {count}"
+        messages += pulled.messages
+    assert await client.max_offset(queue) == count
+    return messages
+
+
+async def passed(cluster: Cluster) -> None:
+    """The delivery looked at the clock, and delivered what it found due."""
+    delivery = cluster.broker._delayed
+    looks = 0
+    turn = delivery._waiting.turn
+
+    def counted(now_ms: int) -> bool:
+        nonlocal looks
+        looks += 1
+        return turn(now_ms)
+
+    delivery._waiting.turn = counted  # type: ignore[method-assign]
+
+    def looked() -> bool:
+        delivery._arrival.set()  # or it sleeps while nothing waits
+        return looks > 2
+
+    await eventually(looked)
