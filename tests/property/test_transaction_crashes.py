@@ -1,0 +1,272 @@
+"""A crash after, or inside, any record of the log: what is decided stays so, the rest is asked.
+
+A history of transactions is written once. Then it is cut at every record and in the middle of every
+record, as a kill in a write leaves it, and each time a new start must find:
+
+1. What was confirmed before the cut is so: committed messages are visible once, rolled back ones
+   never, and neither is asked about again.
+2. Whatever was prepared before the cut and not decided is open.
+3. When all that is open is then committed, each message is visible once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.placement import place
+from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.broker.topics import UNDECIDED_TOPIC
+from broker_core.broker.transaction_desk import TransactionDesk
+from broker_core.broker.transaction_table import CheckRules
+from broker_core.errors import BrokerError
+from broker_core.names import Topic
+from broker_core.remoting.message import (
+    SYS_TRANSACTION_PREPARED,
+    BatchEntry,
+    Envelope,
+    StoredMessage,
+    decode_message,
+    decode_messages,
+    encode_properties,
+)
+from broker_core.remoting.transaction_headers import End, EndTransactionHeader
+from broker_core.store.message_store import MessageStore
+from tests.support.store_messages import HOST, TOPIC
+
+SEGMENT = 3000  # some records each: decisions come to stand before and behind the end of a file
+GROUP = "billing"
+RULES = CheckRules(timeout_ms=50, interval_ms=100, max_checks=2)
+
+
+class AnyTopic:
+    """A directory that knows all queues."""
+
+    def has_queue(self, topic: Topic, queue_id: int) -> bool:
+        return True
+
+
+@dataclass
+class Site:
+    """A store and the desk of its transactions, without a network."""
+
+    store: MessageStore
+    desk: TransactionDesk
+    offsets: CommittedOffsets
+
+    @classmethod
+    def open(cls, folder: Path, offsets: CommittedOffsets) -> Site:
+        store = MessageStore(folder, segment_bytes=SEGMENT, flush="async")
+        store.start()
+        offsets.clamp(store.reader.end_offset)
+        desk = TransactionDesk(
+            store,
+            rules=RULES,
+            directory=cast(TopicDirectory, AnyTopic()),
+            offsets=offsets,
+            store_host=lambda: HOST,
+        )
+        desk.load()
+        return cls(store, desk, offsets)
+
+    async def prepare(self, body: bytes) -> EndTransactionHeader:
+        envelope = Envelope(TOPIC, 0, HOST, HOST, sys_flag=SYS_TRANSACTION_PREPARED, born_ms=0)
+        raw = encode_properties({"TRAN_MSG": "true", "TAGS": "t", "UNIQ_KEY": body.decode()})
+        placed = place(envelope, [BatchEntry(0, body, raw)], producer_group=GROUP)
+        stored = await self.store.put(placed.envelope, placed.entries, store_ms=0)
+        return EndTransactionHeader(
+            producer_group=GROUP,
+            tran_state_table_offset=stored.first_queue_offset,
+            commit_log_offset=stored.physical_offsets[0],
+            commit_or_rollback=End.UNKNOWN,
+        )
+
+    def visible(self, topic: Topic = TOPIC) -> Counter[bytes]:
+        found = self.store.reader.read(topic, 0, 0, max_messages=1000)
+        return Counter(message.body for message in decode_messages(found.body))
+
+    def open_bodies(self) -> set[bytes]:
+        table = self.desk._table
+        halves = [table.newest(number) for number in table._open]
+        return {self._body(half.offset) for half in halves if half is not None}
+
+    def _body(self, offset: int) -> bytes:
+        half = self.desk._half_at(offset)
+        assert half is not None
+        return half.body
+
+    @property
+    def end(self) -> int:
+        return self.store._log.end_offset
+
+
+def ended(header: EndTransactionHeader, how: int) -> EndTransactionHeader:
+    return EndTransactionHeader(
+        producer_group=GROUP,
+        tran_state_table_offset=header.tran_state_table_offset,
+        commit_log_offset=header.commit_log_offset,
+        commit_or_rollback=how,
+    )
+
+
+@dataclass
+class History:
+    """What was confirmed, and how long the log was then."""
+
+    prepared: dict[bytes, int] = field(default_factory=dict)
+    decided: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # how, and log end
+    begun: dict[bytes, int] = field(default_factory=dict)  # log end before the decision
+    #: What the table of offsets held, from which length of the log on.
+    saved: list[tuple[int, CommittedOffsets]] = field(default_factory=list)
+
+
+async def write(folder: Path, script: list[tuple[str, int]]) -> History:
+    site, history = Site.open(folder, CommittedOffsets()), History()
+    # By body: all half messages of the transaction that a producer may name.
+    named: dict[bytes, list[EndTransactionHeader]] = {}
+
+    def ask(group: str, half: StoredMessage) -> bool:
+        named[half.body].append(
+            EndTransactionHeader(
+                producer_group=group,
+                tran_state_table_offset=half.queue_offset,
+                commit_log_offset=half.physical_offset,
+                commit_or_rollback=End.UNKNOWN,
+            )
+        )
+        return True
+
+    now_ms = 0
+    for verb, which in script:
+        if verb == "prepare":
+            body = b"m%d" % len(named)
+            named[body] = [await site.prepare(body)]
+            history.prepared[body] = site.end
+        elif verb in ("commit", "rollback") and named:
+            body = list(named)[which % len(named)]
+            header = named[body][which % len(named[body])]
+            how = End.COMMIT if verb == "commit" else End.ROLLBACK
+            before = site.end
+            try:
+                await site.desk.end(ended(header, how), peer="p:1")
+            except BrokerError:
+                assert body not in history.decided or history.decided[body][0] != how
+            else:
+                if history.decided.setdefault(body, (how, site.end))[1] == site.end != before:
+                    history.begun[body] = before
+                assert history.decided[body][0] == how
+        elif verb == "check":
+            now_ms += 100
+            await site.desk.check(now_ms, ask)
+        elif verb == "save":
+            site.desk.catch_up()
+            site.desk.note_progress()
+            table = CommittedOffsets.from_table(site.offsets.to_table())
+            history.saved.append((site.end, table))
+    history.saved.insert(0, (0, CommittedOffsets()))
+    site.store.abandon()
+    return history
+
+
+def records(folder: Path) -> list[tuple[int, int]]:
+    """Start and size of all records, in order of the log."""
+    found = []
+    for path in sorted(path for path in (folder / "commitlog").iterdir() if path.name.isdigit()):
+        data, position = path.read_bytes(), 0
+        while data[position + 4 : position + 8] in (b"\xda\xa3\x20\xa7",):
+            size = decode_message(data, position).size
+            found.append((int(path.name) + position, size))
+            position += size
+    return found
+
+
+def cut(folder: Path, at: int) -> None:
+    """Lose the log from *at* on, and what was made of it."""
+    for path in (folder / "commitlog").iterdir():
+        start = int(path.name)
+        if start >= at and start:
+            path.unlink()
+        elif start + path.stat().st_size > at:
+            os.truncate(path, at - start)
+    shutil.rmtree(folder / "consumequeue", ignore_errors=True)
+
+
+async def judge(folder: Path, history: History, at: int) -> None:
+    offsets = [table for end, table in history.saved if end <= at][-1]
+    site = Site.open(folder, CommittedOffsets.from_table(offsets.to_table()))
+    try:
+        seen, given_up, undecided = site.visible(), site.visible(UNDECIDED_TOPIC), set()
+        assert not [body for body, times in seen.items() if times > 1]
+        still_open = site.open_bodies()
+        for body, end in history.prepared.items():
+            if end > at:
+                continue
+            how, decided_end = history.decided.get(body, (None, 10**9))
+            if decided_end <= at:
+                assert seen[body] == (how == End.COMMIT)
+                assert body not in still_open
+            elif history.begun.get(body, 10**9) >= at:
+                assert body not in seen
+                if not given_up[body]:
+                    undecided.add(body)
+            elif how == End.COMMIT:  # cut inside the write of the commit: done, or not begun
+                assert (body in still_open) + seen[body] == 1
+            assert (body in still_open) + seen[body] <= 1
+        assert undecided <= still_open
+        for number in list(site.desk._table._open):
+            half = site.desk._table.newest(number)
+            assert half is not None
+            header = EndTransactionHeader(
+                producer_group=GROUP,
+                tran_state_table_offset=half.offset,
+                commit_log_offset=half.place,
+                commit_or_rollback=End.COMMIT,
+            )
+            await site.desk.end(header, peer="p:1")
+        assert site.visible() == seen + Counter(still_open)
+        assert set(site.visible().values()) <= {1}
+    finally:
+        site.store.abandon()
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["prepare", "prepare", "commit", "commit", "rollback", "check", "save"]),
+        st.integers(0, 12),
+    ),
+    min_size=6,
+    max_size=14,
+)
+
+
+@settings(max_examples=int(os.environ.get("ORDERLANE_EXAMPLES", "4")), deadline=None)
+@example(
+    [
+        ("prepare", 0), ("prepare", 0), ("check", 0), ("save", 0), ("commit", 1), ("prepare", 0),
+        ("rollback", 0), ("check", 0), ("save", 0), ("check", 0), ("commit", 2), ("prepare", 0),
+    ]
+)  # fmt: skip
+@given(steps)
+def test_a_crash_anywhere_in_the_log(script: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as name, capture_logs():
+        whole, copy = Path(name) / "whole", Path(name) / "copy"
+        history = asyncio.run(write(whole, script))
+        places = records(whole)
+        cuts = {start for start, _ in places} | {start + size // 2 for start, size in places}
+        cuts |= {start + size for start, size in places}
+        for at in sorted(cuts):
+            shutil.copytree(whole, copy)
+            cut(copy, at)
+            asyncio.run(judge(copy, history, at))
+            shutil.rmtree(copy)
