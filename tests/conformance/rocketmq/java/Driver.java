@@ -73,6 +73,9 @@ public final class Driver {
             case "producer":
                 roles.put(name, new ProducerRole(command));
                 return null;
+            case "transactions":
+                roles.put(name, new TransactionRole(command));
+                return null;
             case "push":
                 roles.put(name, new PushRole(command));
                 return null;
@@ -83,7 +86,8 @@ public final class Driver {
                 roles.put(name, new PullRole(command));
                 return null;
             default:
-                throw new IllegalArgumentException("kind is producer, push, lite or pull");
+                throw new IllegalArgumentException(
+                        "kind is producer, transactions, push, lite or pull");
         }
     }
 
