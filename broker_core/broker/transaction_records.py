@@ -13,7 +13,6 @@ together, and a decision without its message counts for nothing.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -35,6 +34,7 @@ from broker_core.remoting.message import (
     encode_properties,
     encode_stored,
 )
+from broker_core.remoting.raw_properties import changed_properties
 
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE = "REAL_QID"
@@ -67,13 +67,13 @@ def half_part(envelope: Envelope, entry: BatchEntry, *, group: str) -> Part:
 
     Raises BrokerError (13) if its properties leave no room for what the broker has to add.
     """
-    properties = changed(
+    properties = changed_properties(
         entry.properties,
         without=_OURS,
         more={REAL_TOPIC: envelope.topic, REAL_QUEUE: str(envelope.queue_id)},
     )
     if PRODUCER_GROUP not in decode_properties(properties):
-        properties = changed(properties, more={PRODUCER_GROUP: group})
+        properties = changed_properties(properties, more={PRODUCER_GROUP: group})
     if len(properties) + _SPARE_BYTES > MAX_PROPERTIES_BYTES:
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -105,9 +105,7 @@ def read_half(message: StoredMessage) -> Half:
 def renewed_part(message: StoredMessage, half: Half, *, checks: int, store_host: bytes) -> Part:
     """The half message *message* once more; a producer was to be asked *checks* times."""
     more = {NUMBER: str(half.number)} | ({CHECKS: str(checks)} if checks else {})
-    properties = changed(
-        message.raw_properties, without=frozenset({NUMBER.encode(), CHECKS.encode()}), more=more
-    )
+    properties = changed_properties(message.raw_properties, more=more)
     return _copy(message, properties, topic=HALF_TOPIC, queue_id=0, store_host=store_host)
 
 
@@ -128,7 +126,7 @@ def decision_parts(
         parts.append(
             _copy(
                 message,
-                changed(message.raw_properties, without=_NOT_FOR_CONSUMERS),
+                changed_properties(message.raw_properties, without=_NOT_FOR_CONSUMERS),
                 topic=topic,
                 queue_id=queue_id,
                 store_host=store_host,
@@ -202,21 +200,6 @@ def check_body(message: StoredMessage) -> bytes:
     )
     _PLACE.pack_into(raw, PHYSICAL_OFFSET_AT, message.physical_offset)
     return bytes(raw)
-
-
-def changed(
-    properties: bytes,
-    *,
-    without: frozenset[bytes] = frozenset(),
-    more: Mapping[str, str] | None = None,
-) -> bytes:
-    """Encoded *properties* without some names and with *more*; all others byte for byte."""
-    kept = [
-        pair
-        for pair in properties.split(b"\x02")
-        if pair and pair.partition(b"\x01")[0] not in without
-    ]
-    return b"".join(pair + b"\x02" for pair in kept) + encode_properties(more or {})
 
 
 def _copy(

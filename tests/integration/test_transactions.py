@@ -93,7 +93,8 @@ async def test_a_committed_message_is_seen_once_and_a_rolled_back_one_never(
         assert (seen.body, seen.key, seen.tag) == (b"kept", "k", "t")
         assert (seen.message_id, seen.queue_id) == (kept.id, kept.receipt.queue.queue_id)
         assert seen.properties["colour"] == "red"
-        assert seen.properties.keys().isdisjoint({"REAL_TOPIC", "REAL_QID", "TRAN_MSG"})
+        if brokers.official is None:  # Apache's leave these in what they store
+            assert seen.properties.keys().isdisjoint({"REAL_TOPIC", "REAL_QID", "TRAN_MSG"})
         assert seen.sys_flag & SYS_TRANSACTION == SYS_TRANSACTION_COMMIT
         assert seen.prepared_offset == int(kept.receipt.offset_message_id[-16:], 16)
         await transactions.close()

@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from broker_core.broker.offsets import CommittedOffsets
-from broker_core.broker.placement import place
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import UNDECIDED_TOPIC
 from broker_core.broker.transaction_desk import TransactionDesk
+from broker_core.broker.transaction_records import half_part
 from broker_core.broker.transaction_table import CheckRules
 from broker_core.errors import BrokerError
 from broker_core.names import Topic
@@ -83,7 +83,7 @@ class Site:
     async def prepare(self, body: bytes) -> EndTransactionHeader:
         envelope = Envelope(TOPIC, 0, HOST, HOST, sys_flag=SYS_TRANSACTION_PREPARED, born_ms=0)
         raw = encode_properties({"TRAN_MSG": "true", "TAGS": "t", "UNIQ_KEY": body.decode()})
-        placed = place(envelope, [BatchEntry(0, body, raw)], producer_group=GROUP)
+        placed = half_part(envelope, BatchEntry(0, body, raw), group=GROUP)
         stored = await self.store.put(placed.envelope, placed.entries, store_ms=0)
         return EndTransactionHeader(
             producer_group=GROUP,

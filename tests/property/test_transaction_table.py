@@ -39,6 +39,8 @@ class Queues:
     log: list[tuple[str, int]] = field(default_factory=list)
 
     def half(self, half: Half) -> None:
+        if self.halves:  # the store lets no time go back
+            half = half._replace(store_ms=max(half.store_ms, self.halves[-1].store_ms))
         self.log.append(("half", len(self.halves)))
         self.halves.append(half)
 
