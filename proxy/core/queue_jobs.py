@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from proxy.core.flow_window import FlowWindow
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job, JobChains, JobState
+from proxy.core.jobs_by_key import JobsByKey
 from proxy.core.offset_tracker import OffsetTracker
 from proxy.core.ownership_record import Snapshot
-from proxy.core.spilled_chains import SpilledChain, SpilledChains
+from proxy.core.spilled_chains import SpilledChains
 
 #: Jobs of a spilled chain that are read again at once.
 _REFILL = 32
@@ -29,7 +29,7 @@ class Refill:
     offsets: tuple[int, ...]
 
 
-class QueueJobs:
+class QueueJobs(JobsByKey):
     """Chains, spilled chains, offsets and window of one ownership period, kept in step.
 
     Of a key that has spilled jobs, later ones are spilled behind them: its order never depends on
@@ -51,10 +51,9 @@ class QueueJobs:
         """
         if resume is not None:
             start_offset = max(start_offset, resume.base)
+        super().__init__(JobChains(), SpilledChains(window.spill))
         self.window = window
         self._max_jobs_per_key = max_jobs_per_key
-        self._chains = JobChains()
-        self._spilled = SpilledChains()
         self._tracker = OffsetTracker(start_offset)
         self._resume = resume
         self._shortened = False  # all chains, since the window is pressed
@@ -64,7 +63,7 @@ class QueueJobs:
         if resume is not None:
             for key, offsets in resume.spilled.items():
                 if offsets := offsets[bisect_left(offsets, start_offset) :]:  # not before a reset
-                    self._spill(key, offsets)
+                    self._spilled.append(key, offsets)
             self.advance(start_offset)
 
     def change_limits(self, *, max_jobs: int, max_jobs_per_key: int) -> None:
@@ -125,7 +124,7 @@ class QueueJobs:
         key = job.key
         if key is not None and self._spills(key, job.offset):
             self._tracker.advance(job.offset + 1)
-            self._spill_one(key, job.offset)
+            self._spilled.add(key, job.offset)
             if self.wanted is not None:
                 self.refill(key)
         else:
@@ -143,11 +142,6 @@ class QueueJobs:
         return self.window.pressed and self._chains.jobs_of(key) >= self._max_jobs_per_key
 
     # ---- running --------------------------------------------------------------------------------
-
-    @property
-    def ready(self) -> int:
-        """Jobs that ``poll`` would give now."""
-        return self._chains.ready
 
     def poll(self) -> Job | None:
         """The next job to hand out; None if none is ready."""
@@ -189,52 +183,6 @@ class QueueJobs:
         """Hold *key* no longer."""
         self._chains.release(key)
 
-    @property
-    def held_keys(self) -> Collection[bytes]:
-        """Held keys that have jobs in memory."""
-        return self._chains.held_keys
-
-    def heads(self) -> Iterator[Job]:
-        """The first unfinished job of each key that has some in memory."""
-        return self._chains.heads()
-
-    def in_memory(self, key: bytes) -> Iterator[Job]:
-        """The unfinished jobs of *key* that are in memory, in order: its first ones."""
-        return self._chains.jobs(key)
-
-    def knows_key(self, key: bytes) -> bool:
-        """True if *key* has an unfinished job, in memory or not."""
-        return self._chains.jobs_of(key) > 0 or key in self._spilled.keys
-
-    def unfinished_of(self, key: bytes) -> int:
-        """How many unfinished jobs of *key* were read."""
-        never_spilled = sum(not job.refilled for job in self._chains.jobs(key))
-        return never_spilled + len(self.spilled_offsets(key))
-
-    def lowest_of(self, key: bytes) -> int | None:
-        """The lowest offset of an unfinished job of *key* that was read; None without any."""
-        here = [job.offset for job in islice(self._chains.jobs(key), 1)]
-        return min([*here, *self.spilled_offsets(key)[:1]], default=None)
-
-    def backlog_of(self, key: bytes) -> int:
-        """The same, but those that are being read again counted as well. O(1)."""
-        return self._chains.jobs_of(key) + self.waiting_of(key)
-
-    def waiting_of(self, key: bytes) -> int:
-        """How many unfinished jobs of *key* are not in memory. O(1)."""
-        chain = self._spilled.of(key)
-        return 0 if chain is None else chain.waiting
-
-    def all_keys(self) -> list[bytes]:
-        """Order keys with unfinished jobs. O(keys)."""
-        here = self._chains.keys
-        return [*here, *(key for key in self._spilled.keys if key not in here)]
-
-    def spilled_offsets(self, key: bytes) -> Sequence[int]:
-        """Offsets of the unfinished jobs of *key* that were spilled once."""
-        chain = self._spilled.of(key)
-        return () if chain is None else chain.offsets[chain.head :]
-
     def put_back(self, key: bytes) -> None:
         """Spill all that *key*, which is not wanted any more, has in memory. None is leased."""
         self._chains.hold(key)
@@ -244,7 +192,6 @@ class QueueJobs:
             self.window.leave(job.body_bytes)
         if key in self._spilled.keys:
             self._spilled.put_back(key, [job.offset for job in jobs], again=len(jobs))
-        self.window.spill(len(jobs))
 
     # ---- refilling ------------------------------------------------------------------------------
 
@@ -263,7 +210,6 @@ class QueueJobs:
         if chain is None or chain.wanted_offsets != list(refill.offsets):
             return False  # it was put back meanwhile
         self._spilled.load(refill.key, [job.offset for job in jobs])
-        self.window.spill(-len(refill.offsets))
         for job in jobs:
             job.refilled = True
             self.window.admit(job.body_bytes)
@@ -271,18 +217,10 @@ class QueueJobs:
         self.refill(refill.key)
         return True
 
-    def first_stored(self, key: bytes) -> int | None:
-        """The first unfinished offset of *key* if none of it is in memory, or being read."""
-        chain = self._spilled.of(key)
-        if chain is None or self._chains.jobs_of(key) or chain.wanted > chain.loaded:
-            return None
-        return chain.offsets[chain.head]
-
     def skip_stored(self, key: bytes) -> int | None:
         """Finish the job of ``first_stored``; returns its offset."""
         if (offset := self.first_stored(key)) is not None:
             self._spilled.skip_first(key)
-            self.window.spill(-1)
         return offset
 
     def refill(self, key: bytes) -> None:
@@ -301,20 +239,6 @@ class QueueJobs:
 
     # ---- spilling -------------------------------------------------------------------------------
 
-    def _spill(self, key: bytes, offsets: Iterable[int]) -> None:
-        before = self._spilled.waiting
-        self._spilled.append(key, offsets)
-        self.window.spill(self._spilled.waiting - before)
-
-    def _spill_one(self, key: bytes, offset: int) -> None:
-        """A job that was read; an earlier owner may have had it between spilled ones."""
-        chain = self._spilled.of(key)
-        if chain is not None and offset < chain.offsets[-1]:
-            self._spilled.insert(key, offset)
-            self.window.spill(1)
-        else:
-            self._spill(key, [offset])
-
     def _shorten(self, key: bytes) -> None:
         """Spill what the chain of *key* has in memory beyond its limit."""
         if self._chains.jobs_of(key) <= self._max_jobs_per_key or len(key) > LONGEST_KEY:
@@ -331,7 +255,6 @@ class QueueJobs:
                 self._tracker.finish(job.offset)
         again = sum(job.refilled for job in cut)
         self._spilled.put_back(key, [job.offset for job in cut], again=again)
-        self.window.spill(len(cut))
 
     # ---- offsets --------------------------------------------------------------------------------
 
@@ -346,31 +269,6 @@ class QueueJobs:
     def unfinished(self) -> int:
         """How many jobs are unfinished."""
         return len(self._tracker) + sum(chain.unfinished for _, chain in self._spilled)
-
-    @property
-    def keys(self) -> int:
-        """Order keys with unfinished jobs. O(spilled keys)."""
-        here, spilled = self._chains.keys, self._spilled.keys
-        return len(here) + sum(key not in here for key in spilled)
-
-    @property
-    def spilled(self) -> int:
-        """Jobs that are not in memory."""
-        return self._spilled.waiting
-
-    @property
-    def spilled_keys(self) -> Collection[bytes]:
-        """Order keys with a spilled chain."""
-        return self._spilled.keys
-
-    @property
-    def rewritten_chains(self) -> set[bytes]:
-        """Keys of chains that changed otherwise than at their ends, until it is cleared."""
-        return self._spilled.rewritten
-
-    def spilled_chains(self) -> Iterator[tuple[bytes, SpilledChain]]:
-        """By order key."""
-        return iter(self._spilled)
 
     def snapshot(
         self, epoch: Epoch, attempts: Mapping[int, int], leases: Mapping[int, int]

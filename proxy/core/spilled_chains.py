@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 OFFSET_BYTES = 8
@@ -60,10 +60,17 @@ class SpilledChain:
             self.head = 0
 
 
+def _nobody(_jobs: int) -> None:
+    return
+
+
 @dataclass(slots=True)
 class SpilledChains:
-    """All spilled chains of one queue; ``waiting`` counts jobs that are not in memory."""
+    """All spilled chains of one queue; ``waiting`` counts jobs that are not in memory. Of each
+    change of it ``told`` is told: by how much.
+    """
 
+    told: Callable[[int], None] = _nobody
     waiting: int = 0
     # Keys whose chains changed otherwise than at their ends; whoever writes them down clears it.
     rewritten: set[bytes] = field(default_factory=set)
@@ -101,15 +108,20 @@ class SpilledChains:
             chain = self._chains[key] = SpilledChain()
         before = len(chain.offsets)
         chain.offsets.extend(offsets)
-        self.waiting += len(chain.offsets) - before
+        self._wait(len(chain.offsets) - before)
         if chain.head == before:
             self._watch(key, chain)
 
-    def insert(self, key: bytes, offset: int) -> None:
-        """Spill a job that stands between spilled ones of *key*, none of which is in memory."""
-        chain = self._chains[key]
+    def add(self, key: bytes, offset: int) -> None:
+        """Spill a job that was read. An earlier owner may have had it between spilled ones of
+        *key*; then none of these is in memory.
+        """
+        chain = self._chains.get(key)
+        if chain is None or offset > chain.offsets[-1]:
+            self.append(key, (offset,))
+            return
         chain.offsets.insert(bisect_left(chain.offsets, offset, chain.loaded), offset)
-        self.waiting += 1
+        self._wait(1)
         self.rewritten.add(key)
 
     def put_back(self, key: bytes, offsets: Iterable[int], *, again: int) -> None:
@@ -125,7 +137,7 @@ class SpilledChains:
         chain.loaded -= again
         chain.wanted = chain.loaded
         chain.offsets[chain.loaded : chain.loaded + again] = packed(offsets)
-        self.waiting += len(chain.offsets) - before + again
+        self._wait(len(chain.offsets) - before + again)
         self.rewritten.add(key)
         self._watch(key, chain)
 
@@ -140,7 +152,7 @@ class SpilledChains:
     def load(self, key: bytes, offsets: Collection[int]) -> None:
         """What was wanted of *key* was read: *offsets* are in memory, any others are gone."""
         chain = self._chains[key]
-        self.waiting -= chain.wanted - chain.loaded
+        self._wait(chain.loaded - chain.wanted)
         if len(offsets) < chain.wanted - chain.loaded:
             chain.offsets[chain.loaded : chain.wanted] = packed(offsets)
             self.rewritten.add(key)
@@ -157,8 +169,12 @@ class SpilledChains:
         """Finish the first job of *key*, of which none is in memory or being read."""
         chain = self._chains[key]
         chain.loaded = chain.wanted = chain.loaded + 1
-        self.waiting -= 1
+        self._wait(-1)
         self.finish(key)
+
+    def _wait(self, jobs: int) -> None:
+        self.waiting += jobs
+        self.told(jobs)
 
     def _moved(self, key: bytes, chain: SpilledChain) -> None:
         if chain.head == len(chain.offsets):

@@ -66,7 +66,7 @@ def test_jobs_put_back_may_be_the_first_of_their_chain() -> None:
 
 def test_a_job_may_be_spilled_between_others() -> None:
     chains = spilled(1, 9)
-    chains.insert(KEY, 4)
+    chains.add(KEY, 4)
     assert (offsets(chains), chains.waiting, chains.rewritten) == ([1, 4, 9], 3, {KEY})
 
 
@@ -89,3 +89,15 @@ def test_finished_offsets_do_not_pile_up() -> None:
         if (chain := chains.of(KEY)) is not None:
             assert len(chain.offsets) <= max(2 * chain.unfinished, chain.unfinished + 1025)
             assert len(chains._firsts) < 2000
+
+
+def test_whoever_counts_what_waits_is_told_of_each_change() -> None:
+    told: list[int] = []
+    chains = SpilledChains(told.append)
+    chains.append(KEY, (1, 3, 5))
+    chains.add(KEY, 7)
+    chains.add(KEY, 4)
+    chains.want(KEY, 2)
+    chains.load(KEY, (1, 3))
+    chains.put_back(KEY, (3,), again=1)
+    assert (sum(told), told) == (chains.waiting, [3, 1, 1, -2, 1])

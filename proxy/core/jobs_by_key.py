@@ -1,0 +1,105 @@
+"""What there is of each order key of a queue, in memory or spilled. Pure; nothing changes here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+
+from proxy.core.job_chains import Job, JobChains
+from proxy.core.spilled_chains import SpilledChain, SpilledChains
+
+
+class JobsByKey:
+    """Chains in memory, and behind what of them was read again the spilled ones."""
+
+    def __init__(self, chains: JobChains, spilled: SpilledChains) -> None:
+        """Whoever extends it changes both."""
+        self._chains = chains
+        self._spilled = spilled
+
+    # ---- all keys -------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> int:
+        """Jobs that ``poll`` would give now."""
+        return self._chains.ready
+
+    @property
+    def keys(self) -> int:
+        """Order keys with unfinished jobs. O(spilled keys)."""
+        here, spilled = self._chains.keys, self._spilled.keys
+        return len(here) + sum(key not in here for key in spilled)
+
+    @property
+    def spilled(self) -> int:
+        """Jobs that are not in memory."""
+        return self._spilled.waiting
+
+    @property
+    def spilled_keys(self) -> Collection[bytes]:
+        """Order keys with a spilled chain."""
+        return self._spilled.keys
+
+    @property
+    def rewritten_chains(self) -> set[bytes]:
+        """Keys of chains that changed otherwise than at their ends, until it is cleared."""
+        return self._spilled.rewritten
+
+    def spilled_chains(self) -> Iterator[tuple[bytes, SpilledChain]]:
+        """By order key."""
+        return iter(self._spilled)
+
+    @property
+    def held_keys(self) -> Collection[bytes]:
+        """Held keys that have jobs in memory."""
+        return self._chains.held_keys
+
+    def heads(self) -> Iterator[Job]:
+        """The first unfinished job of each key that has some in memory."""
+        return self._chains.heads()
+
+    def all_keys(self) -> list[bytes]:
+        """Order keys with unfinished jobs. O(keys)."""
+        here = self._chains.keys
+        return [*here, *(key for key in self._spilled.keys if key not in here)]
+
+    # ---- one key --------------------------------------------------------------------------------
+
+    def in_memory(self, key: bytes) -> Iterator[Job]:
+        """The unfinished jobs of *key* that are in memory, in order: its first ones."""
+        return self._chains.jobs(key)
+
+    def knows_key(self, key: bytes) -> bool:
+        """True if *key* has an unfinished job, in memory or not."""
+        return self._chains.jobs_of(key) > 0 or key in self._spilled.keys
+
+    def unfinished_of(self, key: bytes) -> int:
+        """How many unfinished jobs of *key* were read."""
+        never_spilled = sum(not job.refilled for job in self._chains.jobs(key))
+        return never_spilled + len(self.spilled_offsets(key))
+
+    def lowest_of(self, key: bytes) -> int | None:
+        """The lowest offset of an unfinished job of *key* that was read; None without any."""
+        here = [job.offset for job in islice(self._chains.jobs(key), 1)]
+        return min([*here, *self.spilled_offsets(key)[:1]], default=None)
+
+    def backlog_of(self, key: bytes) -> int:
+        """The same, but those that are being read again counted as well. O(1)."""
+        return self._chains.jobs_of(key) + self.waiting_of(key)
+
+    def waiting_of(self, key: bytes) -> int:
+        """How many unfinished jobs of *key* are not in memory. O(1)."""
+        chain = self._spilled.of(key)
+        return 0 if chain is None else chain.waiting
+
+    def spilled_offsets(self, key: bytes) -> Sequence[int]:
+        """Offsets of the unfinished jobs of *key* that were spilled once."""
+        chain = self._spilled.of(key)
+        return () if chain is None else chain.offsets[chain.head :]
+
+    def first_stored(self, key: bytes) -> int | None:
+        """The first unfinished offset of *key* if none of it is in memory, or being read."""
+        chain = self._spilled.of(key)
+        if chain is None or self._chains.jobs_of(key) or chain.wanted > chain.loaded:
+            return None
+        return chain.offsets[chain.head]
