@@ -39,7 +39,7 @@ from proxy.live.group_store import GroupStore
 from proxy.live.settings_file import SettingsFile
 from proxy.metrics import ProxyCollector
 from proxy.process_name import client_id, reachable
-from proxy.secrets import read_secrets
+from proxy.secrets import credentials_of, read_secrets
 from proxy.setting_types import at_port, host_port
 from proxy.settings import Settings
 from proxy.tls import server_context
@@ -92,6 +92,7 @@ class Proxy:
             client_id=client_id(),
             on_consumers_changed=self._on_consumers_changed,
             on_broker_lost=self._on_broker_lost,
+            credentials=credentials_of(settings.broker_account, self._secrets),
         )
         self._context = self._make_context()
         self._committer = Committer(self._context)

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from broker_core.remoting.signing import Credentials
 from proxy.errors import SettingsError
-from proxy.settings import SecretSettings
+from proxy.settings import BrokerAccountSettings, SecretSettings
 
 
 def read_secrets(
@@ -27,6 +28,24 @@ def read_secrets(
     if problems:
         raise SettingsError("\n".join(problems))
     return secrets
+
+
+def credentials_of(
+    settings: BrokerAccountSettings, secrets: Mapping[str, bytes]
+) -> Credentials | None:
+    """The account that requests to brokers are signed with, None if they are not.
+
+    Raises SettingsError, with a sentence, if its secret is not there or no text.
+    """
+    if settings.access_key is None or settings.secret is None:
+        return None
+    try:
+        return Credentials(settings.access_key, secrets[settings.secret].decode())
+    except KeyError:
+        why = "which is not among the proxy's secrets"
+    except UnicodeDecodeError:
+        why = "a secret that is not UTF-8"
+    raise SettingsError(f"broker_account.secret: names {settings.secret!r}, {why}")
 
 
 def _read(settings: SecretSettings, environment: Mapping[str, str]) -> bytes:

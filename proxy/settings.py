@@ -166,6 +166,22 @@ class SecretSettings(SettingsGroup):
         return self
 
 
+class BrokerAccountSettings(SettingsGroup):
+    """As whom the proxy asks brokers that want signed requests."""
+
+    access_key: Annotated[str, Field(min_length=1)] | None = None
+    """The account's name; it has to be an admin's, since the proxy makes topics. null: requests are
+    not signed."""
+    secret: Annotated[str, Field(min_length=1)] | None = None
+    """Name of the proxy's secret that is the account's."""
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.access_key is None) != (self.secret is None):
+            raise ValueError("should have access_key and secret together, or neither")
+        return self
+
+
 class Settings(SettingsGroup):
     """All settings of one proxy."""
 
@@ -173,6 +189,8 @@ class Settings(SettingsGroup):
         tuple[ServerAddress, ...], BeforeValidator(_comma_separated), AfterValidator(some)
     ] = ("127.0.0.1:9876",)
     """host:port of the nameservers, comma separated or a list. RocketMQ's own default port."""
+    broker_account: BrokerAccountSettings = BrokerAccountSettings()
+    """As whom the proxy asks brokers that want signed requests."""
     listen: ListenSettings = ListenSettings()
     """Where the proxy listens."""
     lock: LockSettings = LockSettings()
@@ -191,7 +209,7 @@ class Settings(SettingsGroup):
     """Tokens of which each call on the Thrift port has to show one. Two at a time let clients
     change from one to the next. Empty: nobody is asked."""
     secrets: Annotated[tuple[SecretSettings, ...], AfterValidator(named_once)] = ()
-    """Secrets that actions name: what a receiver is shown, and what requests are signed with."""
+    """Secrets that other settings name: what receivers are shown, what requests are signed with."""
     group_store: Literal["none", "nameserver"] = "none"
     """nameserver: groups are stored at the nameservers as well, where `orderlane groups create` and
     the HTTP port put them, and all proxies serve them. A group that is in the settings file is as

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from broker_core.broker.access_file import AccessFile
 from broker_core.broker.administration import administration
 from broker_core.broker.delayed_delivery import DelayedDelivery
 from broker_core.broker.group_configs import GroupConfigs
@@ -90,6 +91,7 @@ class Broker:
             flush=settings.flush,
         )
         try:
+            self._access = AccessFile(settings.acl)
             self._load_tables()
             self._registration: Registration | None = None
             self._open_topics()
@@ -103,7 +105,7 @@ class Broker:
             self._sampler = TrafficSampler(self._store.reader)
             self._store.start(self._arrived)
             self._server = RemotingServer(
-                self._handlers(), on_closed=self._clients.connection_closed
+                self._access.guarded(self._handlers()), on_closed=self._clients.connection_closed
             )
             host, _, port = settings.listen.rpartition(":")
             self._adopt_address(await self._server.listen(host.strip("[]"), int(port)))
@@ -113,14 +115,14 @@ class Broker:
         self._delayed.start()
         await self._register()
         self._keep_house()
-        self._sampler.start()
-        self._transaction_check.start()
+        for job in (self._sampler, self._access, self._transaction_check):
+            job.start()
 
     async def close(self) -> None:
         """Answer what is being handled, leave the nameservers, write everything."""
-        await self._transaction_check.close()
+        for job in (self._transaction_check, self._access, self._sampler):
+            await job.close()
         await cancel_and_wait(*self._housekeeping)
-        await self._sampler.close()
         if self._registration is not None:
             await self._registration.close()
         self._long_polls.close()
@@ -137,9 +139,9 @@ class Broker:
 
     async def abandon(self) -> None:
         """End as a crash would: nothing is answered, saved or flushed. For tests."""
-        await self._transaction_check.close()
+        for job in (self._transaction_check, self._access, self._sampler):
+            await job.close()
         await cancel_and_wait(*self._housekeeping)
-        await self._sampler.close()
         if self._registration is not None:
             await self._registration.disconnect()
         await self._delayed.close()

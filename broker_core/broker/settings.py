@@ -69,6 +69,8 @@ class BrokerSettings(BaseModel):
     default_queues: int = Field(default=8, ge=1, le=1024)
     #: Whether groups need no configuration before they consume; mqadmin updateSubGroup makes one.
     auto_create_groups: bool = True
+    #: File of accounts, in the form of RocketMQ's plain_acl.yml; None: whoever connects may ask.
+    acl: Path | None = None
     #: An orderly lock not renewed for so long is free; proxies count on at least this.
     lock_expiry_s: float = Field(default=10.0, gt=0)
     #: Age of an undecided transaction before its producer is asked about it.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
-from broker_core.client import administration, pulling, sending
+from broker_core.client import administration, locking, pulling, sending
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.key_values import KeyValues
 from broker_core.client.recalls import Recalls
@@ -22,6 +21,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.route_bodies import MASTER_ID, Perm
+from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 
@@ -46,9 +46,11 @@ class BrokerClient:
         request_timeout_s: float = 3.0,
         on_consumers_changed: Callable[[Group], None] | None = None,
         on_broker_lost: Callable[[str], None] | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """*client_id* names this process to brokers (holder of locks, member of groups).
 
+        *credentials*: the account that signs all requests, where brokers ask for one.
         *on_consumers_changed* is called when a broker says that members of a group have changed,
         *on_broker_lost* with a broker's name when a connection to it ended: it may have restarted.
         """
@@ -63,6 +65,7 @@ class BrokerClient:
             handlers=self._handlers,
             on_connected=self._connected,
             on_lost=self._lost,
+            credentials=credentials,
         )
         self._routes = RouteCache(nameservers, self._pool, timeout_s=request_timeout_s)
         #: What the nameservers keep for whoever wants it kept.
@@ -211,54 +214,15 @@ class BrokerClient:
         self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None = None
     ) -> LockAnswer:
         """Ask for, or renew, orderly locks, at all brokers at the same time. Raises nothing."""
-        batches = self._lock_batches(group, queues)
-        answers = await asyncio.gather(
-            *(self._lock_at(broker, batch, timeout_s) for broker, batch in batches.items())
-        )
-        return LockAnswer(
-            granted=frozenset().union(*(answer.granted for answer in answers)),
-            unanswered=frozenset().union(*(answer.unanswered for answer in answers)),
+        return await locking.lock(
+            self._requests, self.client_id, group, queues, timeout_s=timeout_s
         )
 
     async def unlock(
         self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None = None
     ) -> None:
         """Give orderly locks back. All brokers are asked; the first failure is raised."""
-        results = await asyncio.gather(
-            *(
-                self._requests.ask(
-                    broker, RequestCode.UNLOCK_BATCH_MQ, body=batch.to_json(), timeout_s=timeout_s
-                )
-                for broker, batch in self._lock_batches(group, queues).items()
-            ),
-            return_exceptions=True,
-        )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-
-    async def _lock_at(
-        self, broker: str, batch: bodies.LockBatch, timeout_s: float | None
-    ) -> LockAnswer:
-        try:
-            answer = await self._requests.ask(
-                broker, RequestCode.LOCK_BATCH_MQ, body=batch.to_json(), timeout_s=timeout_s
-            )
-            return LockAnswer(granted=batch.queues & bodies.locked_from_json(answer.body))
-        except RemotingError as error:
-            _log.info("lock not answered", broker=broker, group=batch.group, reason=str(error))
-            return LockAnswer(unanswered=batch.queues)
-
-    def _lock_batches(
-        self, group: Group, queues: Iterable[QueueName]
-    ) -> dict[str, bodies.LockBatch]:
-        by_broker: dict[str, set[QueueName]] = defaultdict(set)
-        for queue in queues:
-            by_broker[queue.broker].add(queue)
-        return {
-            broker: bodies.LockBatch(group=group, client_id=self.client_id, queues=frozenset(those))
-            for broker, those in by_broker.items()
-        }
+        await locking.unlock(self._requests, self.client_id, group, queues, timeout_s=timeout_s)
 
     async def committed_offset(self, group: Group, queue: QueueName) -> int | None:
         """Return the next offset that *group* needs, None if it never committed any.

@@ -9,6 +9,7 @@ from broker_core.errors import ConnectionLost, RequestTimeout, reason_of
 from broker_core.remoting.codes import request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import Role
+from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 
@@ -23,10 +24,12 @@ class ConnectionPool:
         on_connected: Callable[[], None] | None = None,
         on_lost: Callable[[str], None] | None = None,
         connect_timeout_s: float = 3.0,
+        credentials: Credentials | None = None,
     ) -> None:
         """*handlers* serve what brokers ask; *on_connected* is called after each new connection,
-        *on_lost* with the address of each that ended.
+        *on_lost* with the address of each that ended. Requests are signed with *credentials*.
         """
+        self._credentials = credentials
         self._on_connected = on_connected
         self._on_lost = on_lost
         self._handlers = handlers or {}
@@ -54,6 +57,8 @@ class ConnectionPool:
                     f"{name}: not connected to {address} within {timeout_s:.3g} s"
                 ) from None
             timeout_s -= asyncio.get_running_loop().time() - started
+        if self._credentials is not None:
+            command.ext = self._credentials.signed(command.ext, command.body)
         return await channel.request(command, timeout_s=timeout_s)
 
     async def close(self) -> None:

@@ -188,7 +188,7 @@ def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sen
         ("nameserver: 'ns:9876,'", "nameserver[1] is '': should be host:port"),
         ("nameserver: 'ns:0'", "should name the port that the server listens on, not 0"),
         ("listn: {}", "listn: unknown; did you mean listen?"),
-        ("frobnicate: 1", "frobnicate: unknown; known are auto_create_groups, commit_every_s,"),
+        ("frobnicate: 1", "frobnicate: unknown; known are auto_create_groups, broker_account,"),
         ("2: 3", "the name of a setting should be text"),
         ("listen: {tls: {certificate: a.pem}}", "listen.tls.key is missing"),
         ("listen: {tls: {certificate: a.pem, key: b.pem, ca: c}}", "listen.tls.ca: unknown"),

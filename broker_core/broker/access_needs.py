@@ -1,0 +1,120 @@
+"""What a request needs to be allowed. Pure.
+
+As in RocketMQ 4.9, and beyond it where that asks for nothing: batches, locks, offsets and the
+codes that define, delete or reset something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Flag
+from typing import NamedTuple
+
+from broker_core.names import RETRY_PREFIX
+from broker_core.remoting.bodies import Heartbeat, LockBatch
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
+
+_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+
+
+class Right(Flag):
+    """What an account may do with a topic or a group."""
+
+    NONE = 0
+    PUB = 1
+    SUB = 2
+
+
+class Need(NamedTuple):
+    """A right to a topic or a group."""
+
+    kind: str  # "topic" or "group"
+    name: str
+    right: Right
+
+
+#: What only administrators may ask: it changes or shows what belongs to everybody.
+ADMIN_CODES = frozenset(
+    {
+        *(17, 18, 25, 200, 207, 215, 222, 225, 314, 329),
+        33,  # a message by its place, of whatever topic
+        323,  # checks of a transaction, again
+    }
+)
+
+
+def needs_of(request: RemotingCommand) -> list[Need]:
+    """The rights that *request* needs. Raises InvalidCommand if its body cannot be read."""
+    find = _NEEDS.get(request.code)
+    return [] if find is None else find(request)
+
+
+def _topic(name: str, right: Right) -> Need:
+    """A right to a topic; retries of a group belong to the group."""
+    if name.startswith(RETRY_PREFIX):
+        return Need("group", name.removeprefix(RETRY_PREFIX), Right.SUB)
+    return Need("topic", name, right)
+
+
+def _group(name: str) -> Need:
+    return Need("group", name, Right.SUB)
+
+
+def _publishing(field: str) -> Callable[[RemotingCommand], list[Need]]:
+    def find(request: RemotingCommand) -> list[Need]:
+        topic = request.ext.get(field, "")
+        # Clients that trace send there for all their topics: no right of its own, as at Apache's.
+        return [] if topic == _TRACE_TOPIC else [_topic(topic, Right.PUB)]
+
+    return find
+
+
+def _consuming(
+    *, topic: str | None = None, group: str | None = None
+) -> Callable[[RemotingCommand], list[Need]]:
+    def find(request: RemotingCommand) -> list[Need]:
+        ext: Mapping[str, str] = request.ext
+        needs = [] if topic is None else [_topic(ext.get(topic, ""), Right.SUB)]
+        return needs if group is None else [*needs, _group(ext.get(group, ""))]
+
+    return find
+
+
+def _unregister(request: RemotingCommand) -> list[Need]:
+    group = request.ext.get("consumerGroup")
+    return [_group(group)] if group else []
+
+
+def _heartbeat(request: RemotingCommand) -> list[Need]:
+    needs = []
+    for consumer in Heartbeat.from_json(request.body).consumers:
+        needs.append(_group(consumer.group))
+        needs += [_topic(each.topic, Right.SUB) for each in consumer.subscriptions]
+    return needs
+
+
+def _locks(request: RemotingCommand) -> list[Need]:
+    batch = LockBatch.from_json(request.body)
+    topics = {queue.topic for queue in batch.queues}
+    return [_group(batch.group), *(_topic(topic, Right.SUB) for topic in sorted(topics))]
+
+
+_BOTH = _consuming(topic="topic", group="consumerGroup")
+_NEEDS: Mapping[int, Callable[[RemotingCommand], list[Need]]] = {
+    RequestCode.SEND_MESSAGE: _publishing("topic"),
+    RequestCode.SEND_MESSAGE_V2: _publishing("b"),
+    RequestCode.SEND_BATCH_MESSAGE: _publishing("b"),
+    370: _publishing("topic"),  # recalls a delayed message
+    RequestCode.PULL_MESSAGE: _BOTH,
+    RequestCode.LITE_PULL_MESSAGE: _BOTH,
+    RequestCode.QUERY_CONSUMER_OFFSET: _BOTH,
+    RequestCode.UPDATE_CONSUMER_OFFSET: _BOTH,
+    RequestCode.HEART_BEAT: _heartbeat,
+    RequestCode.UNREGISTER_CLIENT: _unregister,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _consuming(group="consumerGroup"),
+    RequestCode.LOCK_BATCH_MQ: _locks,
+    RequestCode.UNLOCK_BATCH_MQ: _locks,
+    36: _consuming(group="group"),  # gives a message back
+    12: _consuming(topic="topic"),  # messages by key
+}

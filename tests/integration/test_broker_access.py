@@ -1,0 +1,129 @@
+"""An embedded broker that asks for signatures: our client, live changes, what stays as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+
+from broker_core.broker import Broker, BrokerSettings
+from broker_core.errors import BrokerError, StoreError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.signing import Credentials
+from proxy.errors import SettingsError
+from proxy.secrets import credentials_of
+from proxy.settings import BrokerAccountSettings
+from tests.support.broker_process import Cluster, run_broker
+from tests.support.eventually import eventually
+
+ORDERS, BILLING = Topic("orders"), Group("billing")
+ROOT = Credentials("root-account", "root-secret")
+SHOP = Credentials("shop-account", "shop-secret")
+
+
+def write(path: Path, **shop: Any) -> None:
+    accounts = [
+        {"accessKey": ROOT.access_key, "secretKey": ROOT.secret, "admin": True},
+        {"accessKey": SHOP.access_key, "secretKey": SHOP.secret, **shop},
+    ]
+    path.write_text(yaml.safe_dump({"accounts": accounts}))
+
+
+@pytest.fixture
+async def accounts(tmp_path: Path) -> Path:
+    path = tmp_path / "plain_acl.yml"
+    write(path, topicPerms=["orders=PUB"])
+    return path
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, accounts: Path) -> AsyncIterator[Cluster]:
+    async with run_broker(tmp_path / "broker", acl=accounts) as running:
+        yield running
+
+
+async def queue_of(cluster: Cluster) -> QueueName:
+    """Made by the administrator."""
+    root = await cluster.client("root", credentials=ROOT)
+    await root.create_topic(ORDERS, queues=1)
+    return (await root.queues(ORDERS, fresh=True))[0]
+
+
+async def test_our_client_signs_and_may_what_its_account_may(cluster: Cluster) -> None:
+    queue = await queue_of(cluster)
+    shop = await cluster.client("shop", credentials=SHOP)
+    await shop.send(queue, OutgoingMessage(ORDERS, b"one", key="k"))
+    with pytest.raises(BrokerError, match="No default permission for topic orders") as refused:
+        await shop.pull(queue, group=BILLING, offset=0, suspend_ms=0)
+    assert refused.value.code == 16
+    assert not refused.value.retriable
+    nobody = await cluster.client("nobody")
+    with pytest.raises(BrokerError, match="No accessKey is configured"):
+        await nobody.send(queue, OutgoingMessage(ORDERS, b"two"))
+    root = await cluster.client("root 2", credentials=ROOT)
+    pulled = await root.pull(queue, group=BILLING, offset=0, suspend_ms=0)
+    assert [each.body for each in pulled.messages] == [b"one"]
+
+
+async def test_accounts_are_read_again_and_a_broken_file_changes_nothing(
+    cluster: Cluster, accounts: Path
+) -> None:
+    queue = await queue_of(cluster)
+    shop = await cluster.client("shop", credentials=SHOP)
+
+    async def may_pull() -> bool:
+        try:
+            await shop.pull(queue, group=BILLING, offset=0, suspend_ms=0)
+        except BrokerError:
+            return False
+        return True
+
+    async def until(wanted: bool) -> None:
+        async with asyncio.timeout(10):
+            while await may_pull() is not wanted:  # noqa: ASYNC110  # nothing to be told by
+                await asyncio.sleep(0.05)
+
+    assert not await may_pull()
+    write(accounts, topicPerms=["orders=PUB|SUB"], groupPerms=["billing=SUB"])
+    await until(True)
+    with structlog.testing.capture_logs() as logs:
+        write(accounts, colour="red")
+        await eventually(lambda: any("accounts cannot be read" in each["event"] for each in logs))
+    assert await may_pull()
+    assert "shop-secret" not in str(logs)
+    write(accounts)
+    await until(False)
+
+
+async def test_a_broker_with_wrong_accounts_does_not_start(tmp_path: Path) -> None:
+    path = tmp_path / "acl.yml"
+    for content, says in (
+        (None, "No such file"),
+        ("accounts: [{accessKey: me, secretKey: my-dear-secret}]", "accessKey of account 'me'"),
+        ("accounts: [\n  my-dear-secret: [}", "it is no YAML, in line 2"),
+    ):
+        if content is not None:
+            path.write_text(content)
+        broker = Broker(BrokerSettings(data=tmp_path / "data", listen="127.0.0.1:0", acl=path))
+        with pytest.raises(StoreError, match="cannot be used") as refused:
+            await broker.start()
+        assert says in str(refused.value)
+        assert "my-dear-secret" not in str(refused.value)
+
+
+def test_the_proxys_account_comes_from_its_secrets() -> None:
+    settings = BrokerAccountSettings(access_key="root-account", secret="root")
+    assert credentials_of(settings, {"root": b"root-secret"}) == ROOT
+    assert credentials_of(BrokerAccountSettings(), {}) is None
+    with pytest.raises(SettingsError, match="'root', which is not among the proxy's secrets"):
+        credentials_of(settings, {})
+    with pytest.raises(SettingsError, match="'root', a secret that is not UTF-8"):
+        credentials_of(settings, {"root": b"\xff"})
+    with pytest.raises(ValueError, match="access_key and secret together"):
+        BrokerAccountSettings(access_key="root-account")
