@@ -112,18 +112,6 @@ async def test_members_hear_at_once_who_comes_and_goes(scene: Stage) -> None:
     assert scene.java.bodies("b")[-1] == "last"
 
 
-@pytest.mark.feature("concurrent: failed messages")
-async def test_a_failed_message_comes_again_though_it_cannot_be_sent_back_yet(
-    scene: Stage,
-) -> None:
-    await send(scene, 0, "good 1", "bad", "good 2")
-    await scene.start("push", "c", tags="*", plan={"bad": ["RECONSUME_LATER"]})
-    await scene.handled(4)
-    assert scene.java.bodies("c").count("bad") == 2
-    await scene.java.call("close", "c")
-    assert (await committed(scene))[0] == 3
-
-
 @pytest.mark.feature("broadcasting")
 async def test_every_member_gets_every_message(scene: Stage) -> None:
     for name in ("a", "b"):

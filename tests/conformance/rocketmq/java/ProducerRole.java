@@ -1,4 +1,5 @@
 import com.alibaba.fastjson.JSONObject;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -12,6 +13,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByRandom;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Sends in all the ways the producer has; says of each message what became of it. */
@@ -39,6 +41,9 @@ final class ProducerRole implements Driver.Role {
             producer.fetchPublishMessageQueues(command.getString("topic"))
                     .forEach(queue -> queues.add(queue.getQueueId()));
             return queues;
+        }
+        if (op.equals("recall")) {
+            return recall(command);
         }
         List<Message> messages = new ArrayList<>();
         List<String> keys = new ArrayList<>();
@@ -135,6 +140,17 @@ final class ProducerRole implements Driver.Role {
         }
     }
 
+    /** By name: clients before 5.3 know no recalls. */
+    private Object recall(JSONObject command) throws Exception {
+        try {
+            return DefaultMQProducer.class
+                    .getMethod("recallMessage", String.class, String.class)
+                    .invoke(producer, command.getString("topic"), command.getString("handle"));
+        } catch (InvocationTargetException failed) {
+            return Driver.describe((Exception) failed.getCause());
+        }
+    }
+
     private static MessageQueueSelector selector(String name) {
         switch (name == null ? "" : name) {
             case "hash":
@@ -162,6 +178,16 @@ final class ProducerRole implements Driver.Role {
         if (properties != null) {
             properties.forEach((name, value) -> message.putUserProperty(name, (String) value));
         }
+        if (fields.containsKey("level")) {
+            message.setDelayTimeLevel(fields.getIntValue("level"));
+        }
+        // As the setters of 5.x do, for clients of 4.9 as well.
+        if (fields.containsKey("delayMs")) {
+            MessageAccessor.putProperty(message, "TIMER_DELAY_MS", fields.getString("delayMs"));
+        }
+        if (fields.containsKey("deliverMs")) {
+            MessageAccessor.putProperty(message, "TIMER_DELIVER_MS", fields.getString("deliverMs"));
+        }
         return message;
     }
 
@@ -172,6 +198,11 @@ final class ProducerRole implements Driver.Role {
         result.put("offset", sent.getQueueOffset());
         result.put("msgId", sent.getMsgId());
         result.put("offsetMsgId", sent.getOffsetMsgId());
+        try {
+            result.put("recallHandle", SendResult.class.getMethod("getRecallHandle").invoke(sent));
+        } catch (ReflectiveOperationException before53) {
+            result.put("recallHandle", null);
+        }
         return result;
     }
 
