@@ -96,6 +96,11 @@ class RemotingChannel(asyncio.Protocol):
         """True once nothing can be sent any more."""
         return self._closed.is_set() or self._transport is None or self._transport.is_closing()
 
+    @property
+    def is_ready(self) -> bool:
+        """True if the peer reads what it is sent."""
+        return not self.is_closed and self._writable.is_set()
+
     # -- requests out --------------------------------------------------------------------------
 
     async def request(self, command: RemotingCommand, *, timeout_s: float) -> RemotingCommand:

@@ -74,6 +74,10 @@ class CommittedOffsets:
         for queue in [each for each in self._offsets if each[:2] == (source, topic)]:
             self.commit(target, topic, queue.queue_id, self._offsets[queue])
 
+    def epoch(self, group: Group, topic: Topic, queue_id: int) -> int | None:
+        """Return the newest epoch of which a commit was stored; None if there is none."""
+        return self._epochs.get(_Queue(group, topic, queue_id))
+
     def delete(self, group: Group) -> None:
         """Keep nothing of *group*: neither its offsets nor what fences them. A group of that name
         begins anew, and its epochs may begin anew as well.

@@ -52,6 +52,7 @@ class TransactionCheck:
     async def close(self) -> None:
         """End; what a round has not done the next start does."""
         await cancel_and_wait(self._running)
+        self._desk.note_progress()
 
     async def _run(self) -> None:
         next_ns = now_ns() + int(self._interval_s * 1e9)
@@ -61,7 +62,7 @@ class TransactionCheck:
                 if now_ns() >= next_ns:
                     next_ns = now_ns() + int(self._interval_s * 1e9)
                     await self._desk.check(wall_ms(), self._ask)
-                self._desk.catch_up(most=1)
+                await self._desk.keep_up()
                 self._desk.note_progress()
             except Exception as error:
                 bug = None if isinstance(error, OSError | BrokerError) else error
@@ -74,9 +75,7 @@ class TransactionCheck:
     def _ask(self, group: str, half: StoredMessage) -> bool:
         """Ask one producer of *group*, not the same one each time."""
         channels = [
-            channel
-            for channel in self._producers.connections(Group(group))
-            if not channel.is_closed
+            channel for channel in self._producers.connections(Group(group)) if channel.is_ready
         ]
         if not channels:
             return False

@@ -42,7 +42,6 @@ from broker_core.broker.transaction_table import (
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, LocalProtocolError
 from broker_core.names import TRANSACTION_GROUP, Topic
-from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage, decode_message
 from broker_core.remoting.transaction_headers import End, EndTransactionHeader
@@ -78,41 +77,52 @@ class TransactionDesk:
         self._offsets = offsets
         self._store_host = store_host
         self._table = TransactionTable(rules)
-        self._warnings = RareWarnings("broker")
+        self._last_read = -1  # physical offset of the last half message or decision
+        self._noted = (0, 0)
 
     def __len__(self) -> int:
         """Undecided transactions, as far as they were read."""
         return len(self._table)
 
     def load(self) -> None:
-        """Find what is undecided, before anything is served. Reads what came since the last save;
-        everything if the log lost its tail, for the table of offsets may know more than the log.
+        """Find what is undecided, before anything is served. Reads what came since the last save.
+
+        All is read if the log does not hold what was read last: it lost its tail, or is that of a
+        slave, and the table of offsets knows more than the log.
         """
-        recovery = self._store.recovery
-        if not (recovery.dropped or recovery.lost_bytes):
+        last = self._offsets.epoch(TRANSACTION_GROUP, HALF_TOPIC, 0)
+        found = None if last is None else self._reader.record_at(last)
+        if found is not None and found.topic in (HALF_TOPIC, HALF_OP_TOPIC):
             self._table.half_end = self._committed(HALF_TOPIC)
             self._table.record_end = self._committed(HALF_OP_TOPIC)
+            self._last_read = found.physical_offset
+        else:
+            self._offsets.delete(TRANSACTION_GROUP)
+        self._noted = self._table.progress()
         self.catch_up()
         if self._table:
             _log.info("undecided transactions found", transactions=len(self._table))
 
     def catch_up(self, *, most: int | None = None) -> bool:
         """Read half messages and decisions that became visible; False if *most* were not enough."""
-        # Decisions up to here have their half messages among those that are read before them.
+        # Decisions up to here have their half messages among those that can be read now.
         records_end = self._reader.end_offset(HALF_OP_TOPIC, 0)
-        table, left = self._table, most
-        while messages := self._read(HALF_TOPIC, table.half_end):
-            for message in messages:
-                table.add_half(read_half(message))
-            left = None if left is None else left - len(messages)
+        left = most
+        while halves := self._read(HALF_TOPIC, self._table.half_end):
+            for half in halves:
+                self._table.add_half(read_half(half))
+            self._last_read = max(self._last_read, halves[-1].physical_offset)
+            self._add_decisions(records_end, before=halves[-1].physical_offset)
+            left = None if left is None else left - len(halves)
             if left is not None and left <= 0:
                 return False
-        while table.record_end < records_end and (
-            records := self._read(HALF_OP_TOPIC, table.record_end)
-        ):
-            for record in records:
-                self._add_decision(record)
+        self._add_decisions(records_end, before=None)
         return True
+
+    async def keep_up(self) -> None:
+        """As ``catch_up``, for a long backlog: others have their turns meanwhile."""
+        while not self.catch_up(most=_AT_ONCE):  # noqa: ASYNC110  # nothing is waited for
+            await asyncio.sleep(0)
 
     def oldest_place(self) -> int | None:
         """Where the log must not be deleted: an undecided half message stands there."""
@@ -121,11 +131,17 @@ class TransactionDesk:
 
     def note_progress(self) -> None:
         """Commit how far a restart need not read, as the group that RocketMQ has for it."""
-        half_offset, record_offset = self._table.progress()
-        self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_offset)
+        progress = self._table.progress()
+        if progress == self._noted or self._last_read < 0:
+            return
+        self._noted = progress
+        half_offset, record_offset = progress
+        # The epoch says which log that holds for: one that has this record.
+        epoch = self._last_read
+        self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_offset, epoch=epoch)
         self._offsets.commit(TRANSACTION_GROUP, HALF_OP_TOPIC, 0, record_offset)
 
-    async def end(self, header: EndTransactionHeader, *, peer: str) -> None:
+    async def end(self, header: EndTransactionHeader) -> None:
         """Commit or roll back as *header* says; return when that is stored.
 
         Raises BrokerError: 1 if it names no half message or the transaction ended otherwise, 17 if
@@ -143,7 +159,7 @@ class TransactionDesk:
         message = self._named_half(header)
         half = read_half(message)
         if self._table.newest(half.number) is None:
-            await self._end_again(half, decision, peer=peer)
+            await self._end_again(half, decision)
             return
         if decision is Decision.COMMIT:
             topic, queue_id = real_queue(message)
@@ -157,8 +173,7 @@ class TransactionDesk:
 
     async def check(self, now_ms: int, ask: Ask) -> None:
         """One round over all undecided transactions. Raises OSError if the log takes nothing."""
-        while not self.catch_up(most=_AT_ONCE):  # noqa: ASYNC110  # gives others a turn
-            await asyncio.sleep(0)
+        await self.keep_up()
         due = self._table.due(now_ms)
         told = _Told()
         for start in range(0, len(due), _ACTS_AT_ONCE):
@@ -214,7 +229,7 @@ class TransactionDesk:
                 f"the broker cannot write its log now: {error.strerror}",
             ) from error
 
-    async def _end_again(self, half: Half, decision: Decision, *, peer: str) -> None:
+    async def _end_again(self, half: Half, decision: Decision) -> None:
         """The first decision counts; the same one again is confirmed once it is on disk."""
         first = self._table.decision(half.number)
         if first is decision:
@@ -222,7 +237,6 @@ class TransactionDesk:
                 await self._store.sync()
                 return
         what = "was ended before" if first is None else f"ended before by {first.value}"
-        self._warnings.warn("transaction ended once more", peer=peer, first=what)
         raise _wrong(f"the transaction {what}: {decision.value} comes too late")
 
     def _named_half(self, header: EndTransactionHeader) -> StoredMessage:
@@ -241,17 +255,30 @@ class TransactionDesk:
             )
         return message
 
+    def _add_decisions(self, end: int, *, before: int | None) -> None:
+        """Read decisions up to *end*, those that stand in the log *before* a half message."""
+        while self._table.record_end < end:
+            records = self._read(HALF_OP_TOPIC, self._table.record_end)
+            if not records:
+                return
+            for record in records:
+                if before is not None and record.physical_offset > before:
+                    return
+                self._add_decision(record)
+            self._last_read = max(self._last_read, records[-1].physical_offset)
+
     def _add_decision(self, record: StoredMessage) -> None:
         known = read_decision(record)
         if known is not None:
             number, decision = known
             # What this process stored itself is whole.
-            if self._table.was_begun(number) or announces(record, self._following(record)):
+            is_open = self._table.newest(number) is not None
+            if self._table.was_begun(number) or (is_open and self._is_whole(record)):
                 self._table.add_decision(record.queue_offset, number, decision)
         self._table.record_end = record.queue_offset + 1
 
-    def _following(self, record: StoredMessage) -> StoredMessage | None:
-        return self._reader.message_at(record.physical_offset + record.size)
+    def _is_whole(self, record: StoredMessage) -> bool:
+        return announces(record, self._reader.record_at(record.physical_offset + record.size))
 
     def _half_at(self, offset: int) -> StoredMessage | None:
         read = self._reader.read(HALF_TOPIC, 0, offset, max_messages=1)

@@ -188,6 +188,21 @@ class StoreReader:
 
         *place* may be any number: what stands there counts only if its queue knows it.
         """
+        message = self.record_at(place)
+        if message is None:
+            return None
+        queue = self._queues.find(message.topic, message.queue_id)
+        offset = message.queue_offset
+        if queue is None or not queue.first_offset <= offset < queue.end_offset:
+            return None
+        return message if queue.entry(offset)[:2] == (place, message.size) else None
+
+    def record_at(self, place: int) -> StoredMessage | None:
+        """As ``message_at``, also of a topic that was deleted since.
+
+        *place* must come from the log itself, as the end of another message: what a message's body
+        holds may look like a message as well.
+        """
         try:
             size, magic = FILLER.unpack(self._log.read(place, FILLER.size))
             if size < FIXED_BYTES or magic not in (MAGIC_V1, MAGIC_V2):
@@ -195,11 +210,7 @@ class StoreReader:
             message = decode_message(self._log.read(place, size), plain=False)
         except (StoreError, RemoteProtocolError):
             return None
-        queue = self._queues.find(message.topic, message.queue_id)
-        offset = message.queue_offset
-        if queue is None or not queue.first_offset <= offset < queue.end_offset:
-            return None
-        return message if queue.entry(offset)[:2] == (place, size) else None
+        return message if message.physical_offset == place else None
 
     def log_was_shortened(self) -> None:
         """Look for the oldest messages anew: a segment was deleted."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.client import BrokerClient, Transaction, TransactionProducer, TransactionState
+from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
@@ -20,6 +23,7 @@ from broker_core.remoting.message import (
     StoredMessage,
 )
 from broker_core.remoting.transaction_headers import End, EndTransactionHeader
+from broker_core.store.commit_log import CommitLog
 from tests.support.broker_process import AnyCluster, Cluster, run_broker
 from tests.support.brokers import Brokers
 from tests.support.eventually import eventually
@@ -316,3 +320,60 @@ async def test_consumers_do_not_commit_for_the_broker_itself(quick: Cluster) -> 
     with pytest.raises(BrokerError, match="the broker's own") as refused:
         await client.commit_offset(Group("CID_RMQ_SYS_TRANS"), HALF, 5)
     assert refused.value.code == ResponseCode.NO_PERMISSION
+
+
+async def test_a_full_disk_leaves_a_transaction_undecided(
+    quick: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = await quick.create_topic(TOPIC)
+    client, transactions = await producer(quick, Desk())
+    opened = await transactions.prepare(OutgoingMessage(TOPIC, b"body"), check_after_s=600)
+
+    def full(*_: object) -> list[int]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitLog, "append", full)
+        with pytest.raises(BrokerError, match="cannot write its log now") as refused:
+            await opened.commit()
+        assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert len(quick.broker._transactions) == 1
+    await opened.commit()
+    assert [m.body for m in await visible(client, queues)] == [b"body"]
+    await transactions.close()
+
+
+async def test_a_committed_message_stays_committed_though_its_topic_is_gone(
+    quick: Cluster,
+) -> None:
+    """Also for a start that reads all decisions anew."""
+    await quick.create_topic(TOPIC)
+    desk = Desk(answer=lambda _: COMMIT)
+    _, transactions = await producer(quick, desk)
+    opened = await transactions.prepare(OutgoingMessage(TOPIC, b"body"))
+    await opened.commit()
+    await quick.broker._store.delete_topic(TOPIC, store_ms=wall_ms())
+    await quick.stop_broker(crash=True)
+    for path in (quick.data / "config").glob("consumerOffset*"):
+        path.unlink()
+    await quick.start_broker()
+    assert len(quick.broker._transactions) == 0
+    await transactions.close()
+
+
+async def test_a_table_of_offsets_that_knows_more_than_the_log_is_not_believed(
+    tmp_path: Path,
+) -> None:
+    """As of a slave that became master: the table of its master, a log without its last part."""
+    async with run_broker(tmp_path) as cluster:
+        await cluster.create_topic(TOPIC)
+        _, transactions = await producer(cluster, Desk())
+        opened = [await transactions.prepare(OutgoingMessage(TOPIC, b"%d" % n)) for n in range(3)]
+        end = cluster.broker._store._log.end_offset
+        for each in opened:
+            await each.commit()
+        await transactions.close()
+        await cluster.stop_broker()  # which saves how far it was
+        os.truncate(next((cluster.data / "commitlog").iterdir()), end)
+        await cluster.start_broker()
+        assert len(cluster.broker._transactions) == 3
