@@ -31,7 +31,7 @@ def work_of(job: Job) -> int:
 
 
 class Unreported:
-    """What actions led to, until somebody takes it."""
+    """What became of jobs that were about to be handed out, until somebody takes it."""
 
     def __init__(self) -> None:
         self._effects: Effects | None = None
@@ -41,13 +41,19 @@ class Unreported:
         effects, self._effects = self._effects, None
         return effects
 
+    @property
+    def effects(self) -> Effects:
+        """Where to note more of it."""
+        self._effects = self._effects or Effects()
+        return self._effects
+
     def ended(
         self, job: Job, acted: Dropped | Failed, *, origin: int
     ) -> tuple[Effects, Nack | None]:
         """Actions ended the hand-out of *job*: where to note what that leads to, and how it failed,
         which counts as a hand-out; None if it was filtered.
         """
-        effects = self._effects = self._effects or Effects()
+        effects = self.effects
         if isinstance(acted, Dropped):
             effects.filtered_by[job.offset] = Filtered(acted.by, origin)
             return effects, None

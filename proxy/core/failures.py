@@ -18,6 +18,8 @@ class Failures:
         """
         self.policy = policy
         self._attempts = dict(attempts)
+        # Given up by an owner before, which ended before it could say so.
+        self._given_up = {offset for offset, count in attempts.items() if policy.gives_up(count)}
 
     @property
     def attempts(self) -> Mapping[int, int]:
@@ -43,15 +45,23 @@ class Failures:
             return now_ns + nack.retry_after_ms * MS
         return now_ns + self.policy.delay_ns(job.attempts)
 
+    def were_used_up(self, offset: int) -> bool:
+        """True if the unfinished job there had all its hand-outs in earlier periods: then it was
+        given up in one of them, but no record says how that ended.
+        """
+        return offset in self._given_up and self.policy.gives_up(self._attempts[offset])
+
     def begin_anew(self, offset: int) -> None:
         """The hand-outs of the unfinished job there, of which nobody has it, count no longer."""
         if offset in self._attempts:
-            self._attempts[offset] = 0
+            self.count(offset, 0)
 
     def count(self, offset: int, attempts: int) -> None:
         """So many hand-outs of the unfinished job there count; 0: as if it had not failed."""
         self._attempts[offset] = attempts
+        self._given_up.discard(offset)
 
     def forget(self, offset: int) -> None:
         """The job there is finished."""
         self._attempts.pop(offset, None)
+        self._given_up.discard(offset)

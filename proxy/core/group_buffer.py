@@ -154,7 +154,7 @@ class GroupBuffer:
         return longer
 
     def take_acted(self) -> list[tuple[QueuePipeline, Effects]]:
-        """What actions did to jobs that ``lease`` did not give, told once. More of them may be
+        """What became of jobs that ``lease`` did not give, told once. More of them may be
         ready: ``lease`` stops when a pull has looked at enough.
         """
         acted, self._acted = self._acted, []

@@ -83,7 +83,8 @@ class HandingOut:
     def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
         """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
 
-        What actions did to others is there for ``take_acted``.
+        What became of others, by actions or because an owner before had given them up, is there
+        for ``take_acted``.
         Affects: chains, buffer; through actions also tracker and window.
         """
         leases: list[Lease] = []
@@ -101,6 +102,10 @@ class HandingOut:
             if (due_ns := self._held_back_ns.get(job.offset, 0)) > now_ns:
                 self._buffer.retry_at(job, due_ns)
                 continue
+            if self._failures.were_used_up(job.offset):
+                job.reason = "its hand-outs were used up before its owner ended"
+                self._give_up(job, self._unreported.effects)
+                continue
             acted = self._act(job)
             if not isinstance(acted, Passed):
                 self._ended_by_action(job, acted, now_ns=now_ns)
@@ -113,7 +118,7 @@ class HandingOut:
         return leases
 
     def take_acted(self) -> Effects | None:
-        """What actions did to jobs that ``lease`` did not give, told once; None: nothing.
+        """What became of jobs that ``lease`` did not give, told once; None: nothing.
 
         Affects: spilled chains.
         """

@@ -68,8 +68,7 @@ class Attempts:
             known = "" if message.sure == message.shown else f", at least {message.sure} known"
             self._wrong(offset, message, f"said attempt {attempt} after {message.shown}{known}")
         most = self._facts.rules.max_deliveries
-        # One that was given up, by an owner that ended before this was recorded, comes once more.
-        if not forgotten and most is not None and attempt > max(most, message.allowed):
+        if most is not None and attempt > max(most, message.allowed):
             self._wrong(offset, message, f"was handed out {attempt} times, {most} are allowed")
         message.shown = message.sure = attempt
         message.out_ns.append(t_ns)

@@ -16,7 +16,8 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
 from proxy.core.rules import TopicRules
 from tests.support.naive_facts import MS, Facts
-from tests.support.naive_queue import NaiveJob, NaiveQueue
+from tests.support.naive_job import NaiveJob
+from tests.support.naive_queue import NaiveQueue
 from tests.support.pipelines import Budgets, lease, offsets, pipeline, queue, rules
 
 TRUST_NS = 60 * MS
@@ -186,9 +187,11 @@ class Modelled:
         """Lease and compare; every ready job is given, as far as *jobs* reaches, and as many as
         *places* behind them in runs.
         """
-        ready = len(self.ready()) if self.may_hand_out(now_ns) else 0
+        ready = self.ready() if self.may_hand_out(now_ns) else []
+        used_up = [job for job in self.naive.to_give_up() if job in ready]
         heads = lease(self.pipeline, jobs, now_ns=now_ns, holder=Holder(connection))
-        assert len(heads) == min(jobs, ready)
+        assert len(heads) == min(jobs, len(ready) - len(used_up))
+        self._gave_up(used_up, all_of_them=len(heads) < jobs)
         runs = self.naive.runs(
             offsets(heads), max_run=max_run, places=places, elsewhere=self.elsewhere
         )
@@ -202,6 +205,15 @@ class Modelled:
             ahead = each
         self.leases += leases
         return leases
+
+    def _gave_up(self, used_up: list[NaiveJob], *, all_of_them: bool) -> None:
+        """What stood before others that were handed out, or *all_of_them*."""
+        effects = self.pipeline.take_acted() or Effects()
+        offsets_given_up = [job.offset for job in effects.dead_letters]
+        assert set(offsets_given_up) <= {job.sent.offset for job in used_up}
+        assert not all_of_them or len(offsets_given_up) == len(used_up)
+        self.naive.give_up(offsets_given_up).assert_is(effects)
+        self.saw(effects)
 
     def was_not_sent(self, last: int, *, waits: bool) -> None:
         unsent = self.leases[-last:]

@@ -10,55 +10,13 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.core.effects import Effects, Nack, Outcome
+from proxy.core.effects import Nack, Outcome
 from proxy.core.order_key import MissingKey
 from proxy.core.ownership_record import Snapshot
 from proxy.core.pull_buffer import Lease
 from proxy.core.retry_policy import OnExhausted
 from tests.support.naive_facts import MS, Facts, Sent
-
-
-@dataclass(slots=True, eq=False)
-class NaiveJob:
-    sent: Sent
-    chain: str | None
-    attempts: int
-    state: str = "waiting"  # leased, retrying, dead
-    lease: int = 0
-    deadline_ns: int = 0
-    due_ns: int = 0
-    connections: list[int] = field(default_factory=list)
-    run: list[NaiveJob] = field(default_factory=list)  # those leased with it, in order
-    verdict: Nack | str | None = None  # "ack", "release"
-    in_run: bool = False
-    unsent: bool = False
-
-
-@dataclass(slots=True)
-class Expected:
-    """Effects, with offsets instead of objects."""
-
-    finished: list[tuple[int, Outcome]] = field(default_factory=list)
-    acked: list[int] = field(default_factory=list)
-    nacked: list[int] = field(default_factory=list)
-    released: list[int] = field(default_factory=list)
-    expired: list[int] = field(default_factory=list)
-    unsent: list[int] = field(default_factory=list)
-    fenced: list[int] = field(default_factory=list)
-    dead_letters: list[int] = field(default_factory=list)
-    missing_keys: int = 0
-
-    def assert_is(self, effects: Effects) -> None:
-        assert self == Expected(
-            effects.finished,
-            *(
-                [lease.job.offset for lease in getattr(effects, name)]
-                for name in ("acked", "nacked", "released", "expired", "unsent")
-            ),
-            effects.fenced,
-            [job.offset for job in effects.dead_letters],
-            effects.missing_keys,
-        )
+from tests.support.naive_job import Expected, NaiveJob
 
 
 @dataclass(slots=True)
@@ -74,6 +32,7 @@ class NaiveQueue:
     failed_attempts: dict[int, int] = field(default_factory=dict)
     first_handed: dict[str, int] = field(default_factory=dict)  # highest so far, of each chain
     unread: set[int] = field(default_factory=set)  # unfinished below read_to, and not spilled
+    given_up: set[int] = field(default_factory=set)  # by an owner before, for all its records say
 
     # ---- what should be seen ----------------------------------------------------------------
 
@@ -89,6 +48,23 @@ class NaiveQueue:
             for job in self.jobs.values()
             if job.state == "waiting" and (job.chain is None or leads[job.chain] is job)
         ]
+
+    def to_give_up(self) -> list[NaiveJob]:
+        """Of those, the ones that had all their hand-outs in earlier periods."""
+        return [
+            job
+            for job in self.ready()
+            if job.sent.offset in self.given_up and self._used_up(job.attempts)
+        ]
+
+    def give_up(self, offsets: Iterable[int]) -> Expected:
+        """It was their turn to be handed out."""
+        expected = Expected()
+        for offset in offsets:
+            job = self.jobs[offset]
+            assert job in self.to_give_up()
+            self._give_up(job, expected)
+        return expected
 
     def count(self, *states: str) -> int:
         return sum(job.state in states for job in self.jobs.values())
@@ -331,12 +307,13 @@ class NaiveQueue:
 
     def begin(self, start: int, *, resume: Snapshot | None, finished: dict[int, Outcome]) -> None:
         """A new owner that knows no more than this."""
-        self.finished, self.first_handed = dict(finished), {}
+        self.finished, self.first_handed, self.given_up = dict(finished), {}, set()
         self.jobs, self.unread, self.failed_attempts = {}, set(), {}
         self.position = self.read_to = start
         if resume is not None:
             self.read_to = max(start, resume.read)
             self.failed_attempts = dict(resume.attempts)
+            self.given_up = {o for o, n in resume.attempts.items() if self._used_up(n)}
             self.unread = set(resume.unfinished)
             for offset in sorted(o for chain in resume.spilled.values() for o in chain):
                 if offset >= start:
@@ -346,6 +323,10 @@ class NaiveQueue:
             self._pass_over_what_is_known()
 
     # ---- inside -------------------------------------------------------------------------------
+
+    def _used_up(self, attempts: int) -> bool:
+        retry = self.facts.retry
+        return attempts >= retry.max_deliveries and retry.on_exhausted is not OnExhausted.BLOCK
 
     def _held(self, lease: int, expected: Expected) -> NaiveJob | None:
         job = self.by_lease(lease)
@@ -371,8 +352,10 @@ class NaiveQueue:
             each.attempts -= 1
             self._leave(each)
         self.failed_attempts[job.sent.offset] = job.attempts
-        used_up = job.attempts >= retry.max_deliveries or (nack is not None and nack.reject)
-        if used_up and retry.on_exhausted is not OnExhausted.BLOCK:
+        rejected = nack is not None and nack.reject
+        if self._used_up(job.attempts) or (
+            rejected and retry.on_exhausted is not OnExhausted.BLOCK
+        ):
             self._give_up(job, expected)
         elif nack is None:
             job.state = "waiting"

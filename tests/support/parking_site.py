@@ -265,6 +265,7 @@ class ParkingSite:
                 ):
                     self._judge(pipeline, lease)
                     self.leases.append((pipeline, lease))
+                self._saw(pipeline, pipeline.take_acted() or Effects())
 
     def settle(self) -> None:
         """The oldest lease is acked, or nacked if its key is broken."""

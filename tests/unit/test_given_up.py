@@ -1,0 +1,113 @@
+"""What an owner gave up before it was killed is given up by the next one, not handed out again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.core.effects import Nack, Outcome
+from proxy.core.ids import Epoch
+from proxy.core.ownership_record import Snapshot
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from tests.support.messages import keyed
+from tests.support.parking_site import MAX_DELIVERIES, RULES, ParkingSite
+from tests.support.pipelines import KEYS, MS, lease, offsets, pipeline, rules
+
+
+def resumed(attempts: int, **retry: Any) -> QueuePipeline:
+    """Of a queue whose first message had so many hand-outs that failed, by the records."""
+    policy = {"max_deliveries": 2, "on_exhausted": OnExhausted.DEAD_LETTER, **retry}
+    last = Snapshot(Epoch(1), 0, 3, (0, 1, 2), {0: attempts}, keys=KEYS)
+    return pipeline(
+        rules(retry=RetryPolicy((10,), **policy)),
+        epoch=2,
+        resume=last,
+        messages=[keyed(0, "a"), keyed(1, "a"), keyed(2, "b")],
+    )
+
+
+def test_it_is_a_dead_letter_at_its_turn_and_its_key_goes_on() -> None:
+    queue = resumed(2)
+    assert offsets(lease(queue)) == [2]
+    effects = queue.take_acted()
+    assert effects is not None
+    (job,) = effects.dead_letters
+    assert (job.offset, job.attempts) == (0, 2)
+    assert job.reason == "its hand-outs were used up before its owner ended"
+    assert (queue.take_acted(), offsets(lease(queue))) == (None, [])
+    assert queue.dead_lettered(job).finished == [(0, Outcome.DEAD_LETTERED)]
+    assert offsets(lease(queue)) == [1]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "retry"),
+    [
+        (1, {}),
+        (2, {"on_exhausted": OnExhausted.BLOCK}),
+    ],
+)
+def test_what_was_not_given_up_is_handed_out(attempts: int, retry: dict[str, Any]) -> None:
+    queue = resumed(attempts, **retry)
+    assert [(each.job.offset, each.job.attempts) for each in lease(queue)] == [
+        (0, attempts + 1),
+        (2, 1),
+    ]
+    assert queue.take_acted() is None
+
+
+def test_a_limit_that_was_raised_meanwhile_has_it_handed_out() -> None:
+    queue = resumed(2)
+    queue.change_rules(rules(retry=RetryPolicy((10,), 3, OnExhausted.DEAD_LETTER)))
+    assert offsets(lease(queue)) == [0, 2]
+
+
+def test_a_limit_that_is_lowered_under_its_owner_lets_it_come_once_more() -> None:
+    """Nobody had given it up."""
+    queue = resumed(2, max_deliveries=5)
+    queue.change_rules(rules(retry=RetryPolicy((10,), 2, OnExhausted.DEAD_LETTER)))
+    first, _ = lease(queue)
+    assert (first.job.offset, first.job.attempts) == (0, 3)
+    effects = queue.settle(nacked=[Nack(first.lease_id)], now_ns=1)
+    assert [job.offset for job in effects.dead_letters] == [0]
+
+
+def test_it_waits_for_a_client_that_may_have_it_from_the_owner_before() -> None:
+    last = Snapshot(Epoch(1), 0, 1, (0,), {0: 2}, leases={0: 5}, keys=KEYS)
+    policy = RetryPolicy((10,), 2, OnExhausted.DEAD_LETTER)
+    queue = pipeline(rules(retry=policy), epoch=2, resume=last, messages=[keyed(0, "a")])
+    assert (lease(queue, now_ns=1 * MS), queue.take_acted()) == ([], None)
+    queue.on_time(now_ns=6 * MS)
+    assert lease(queue, now_ns=6 * MS) == []
+    assert queue.take_acted() is not None
+
+
+class Site(ParkingSite):
+    """The next owner allows fewer hand-outs."""
+
+    allowed = MAX_DELIVERIES + 1
+
+    def wanted_rules(self) -> Any:
+        retry = RetryPolicy((1,), self.allowed, OnExhausted.PARK)
+        return rules(**{**RULES, "retry": retry})
+
+
+def test_where_keys_are_parked_its_key_is() -> None:
+    site = Site()
+    site.sent += ["a", "a", "b"]
+    site.broken.add("a")
+    site.read()
+    for _ in range(MAX_DELIVERIES):
+        site.pull()
+        site.settle()
+    site.record()
+    assert not site.pipeline.parked
+    site.allowed = MAX_DELIVERIES
+    site.begin()
+    site.read()
+    site.read()
+    site.pull()
+    ((_, held),) = site.leases
+    assert (held.job.offset, set(site.pipeline.parked)) == (2, {b"a"})
+    site.finish()
