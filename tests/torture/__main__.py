@@ -2,6 +2,7 @@
 
 1. Cuts of a log at every byte of its last 64 KB, and a flipped bit at every sixteenth byte.
 2. ``kill -9`` of a broker 1,000 times, 50 to a data folder, with and without retention.
+3. The same 50 times while delayed messages wait, come due, are moved and recalled.
 
 Progress goes to stderr; a breach ends the run with its seed and place. ORDERLANE_SEED=N chooses
 another run; the next seed swaps which cuts leave zeros and which the end of the file.
@@ -23,6 +24,7 @@ from typing import TypeVar
 import structlog
 
 from tests.support.broker_kills import BrokerKills
+from tests.support.delayed_kills import DelayedKills
 from tests.support.torn_log import TAIL_BYTES, TornLog
 
 T = TypeVar("T")
@@ -77,11 +79,23 @@ async def _kill(folder: Path, *, seed: int, kills: int) -> int:
     return answered
 
 
+async def _kill_delayed(folder: Path, *, seed: int, kills: int) -> int:
+    """Return how many delayed messages came."""
+    run = DelayedKills(folder, random.Random(f"{seed} delayed"))
+    try:
+        await run.run(kills)
+    except BaseException:
+        _say(f"failed at kill {run.kills} with delayed messages, seed {seed}")
+        raise
+    return len(run.came)
+
+
 def main() -> None:
-    """Run both; any breach is an exception."""
+    """Run all; any breach is an exception."""
     parser = argparse.ArgumentParser(prog="torture")
     parser.add_argument("--cuts", type=int, default=TAIL_BYTES)
     parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--delayed-kills", type=int, default=50)
     options = parser.parse_args()
     seed = int(os.environ.get("ORDERLANE_SEED", "1"))
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # says nothing
@@ -92,9 +106,12 @@ def main() -> None:
         _tear(Path(name), seed=seed, cuts=options.cuts)
     with tempfile.TemporaryDirectory() as name:
         answered = asyncio.run(_kill(Path(name), seed=seed, kills=options.kills))
+    with tempfile.TemporaryDirectory() as name:
+        came = asyncio.run(_kill_delayed(Path(name), seed=seed, kills=options.delayed_kills))
     _say(
         f"passed: {options.cuts} cuts, {options.kills} kills, {answered} answered messages all"
-        f" there, seed {seed}, {time.monotonic() - began:.0f} s"
+        f" there; {options.delayed_kills} kills with {came} delayed messages, each came once and"
+        f" none early; seed {seed}, {time.monotonic() - began:.0f} s"
     )
 
 

@@ -1,0 +1,26 @@
+"""A broker in a process of its own, killed with SIGKILL while delayed messages wait."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.support.delayed_kills import DelayedKills
+
+SEED = int(os.environ.get("ORDERLANE_SEED", "1"))
+
+
+@pytest.mark.slow
+async def test_delayed_messages_survive_kills_and_come_once(tmp_path: Path) -> None:
+    """Five kills here, 50 a folder in ``make torture``."""
+    run = DelayedKills(tmp_path / "data", random.Random(f"{SEED} delayed"))
+    await run.run(5)
+    assert run.kills == 5
+    assert len(run.came) > 100
+    assert run.killed_while_waiting > 2, "most kills fell between two steps of a message's way"
+    assert run.recalled
+    assert run.moved, "retention met messages that wait"
+    assert run.repeats == 0
