@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
 
 import orjson
 import typer
 
+from proxy.cli.asking import path_of
 from proxy.cli.connect import (
     CHANGE_TIMEOUT_S,
     actor,
@@ -16,7 +16,7 @@ from proxy.cli.connect import (
     given_reason,
     proxy_groups,
 )
-from proxy.cli.everywhere import change_everywhere
+from proxy.cli.everywhere import Seen, change_everywhere, look_everywhere
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 from proxy.errors import OrderlaneError, OwnedElsewhere
@@ -45,9 +45,10 @@ def parked(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List the parked keys of the queues that the proxy owns."""
-    rows = orjson.loads(ask_proxy(http, f"{place_of(http, group, topic)}/parked"))
-    print_rows(rows, columns=_PARKED, output=output)
+    """List the parked keys."""
+    seen = look_at_keys(http, group, topic, "parked")
+    print_rows(seen.rows, columns=_PARKED, output=output)
+    seen.tell()
 
 
 @app.command("show")
@@ -58,9 +59,10 @@ def show(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """All of a key in the queues that the proxy owns."""
-    asked = f"{place_of(http, group, topic)}/show?{urlencode({'key': key})}"
-    print_rows(orjson.loads(ask_proxy(http, asked)), columns=_COLUMNS, output=output)
+    """All of a key, in each of its queues."""
+    seen = look_at_keys(http, group, topic, "show", key=key)
+    print_rows(seen.rows, columns=_COLUMNS, output=output)
+    seen.tell()
 
 
 @app.command("history")
@@ -73,15 +75,15 @@ def history(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """What happened to a key lately: failures, and what people did to it."""
-    given = urlencode({"key": key, "limit": limit})
-    found = ask_proxy(
-        http, f"{place_of(http, group, topic)}/history?{given}", timeout_s=CHANGE_TIMEOUT_S
-    )
+    seen = look_at_keys(http, group, topic, "history", key=key, limit=limit)
+    # What people did has no queue, and every proxy knows it.
+    found = seen.first + [row for row in seen.others if row["queue"] is not None]
     rows = [
         {**row, "at": datetime.fromtimestamp(row["at_ms"] / 1000, UTC).isoformat(" ", "seconds")}
-        for row in orjson.loads(found)
+        for row in sorted(found, key=lambda row: int(row["at_ms"]))[-limit:]
     ]
     print_rows(rows, columns=_HISTORY, output=output)
+    seen.tell()
 
 
 @app.command("park")
@@ -195,6 +197,13 @@ def resume(
     _everywhere(http, group, topic, "resume", output, key=key, reason=reason)
 
 
+def look_at_keys(http: str, group: str, topic: str | None, what: str, **query: Any) -> Seen:
+    """What all proxies say of the keys of a topic."""
+    topic = topic_of(http, group, topic)
+    path = path_of("groups", group, "topics", topic, "keys", what)
+    return look_everywhere(http, group, topic, path, **query)
+
+
 def _everywhere(
     http: str, group: str, topic: str | None, verb: str, output: OutputFormat, **asked: Any
 ) -> None:
@@ -231,6 +240,11 @@ def _ask_owners(elsewhere: OwnedElsewhere, path: str, body: bytes) -> bytes:
 
 def place_of(http: str, group: str, topic: str | None) -> str:
     """Where the keys of the topic are asked for; None: the only one of the group."""
+    return path_of("groups", group, "topics", topic_of(http, group, topic), "keys")
+
+
+def topic_of(http: str, group: str, topic: str | None) -> str:
+    """*topic*; None: the only one of the group."""
     if topic is None:
         known = proxy_groups(http).get(group)
         if known is None:
@@ -239,4 +253,4 @@ def place_of(http: str, group: str, topic: str | None) -> str:
         if len(names) != 1:
             raise OrderlaneError(f"group {group!r} has topics {', '.join(names)}: add --topic")
         (topic,) = names
-    return f"/api/groups/{quote(group, safe='')}/topics/{quote(topic, safe='')}/keys"
+    return str(topic)
