@@ -87,6 +87,8 @@ async def _kill_delayed(folder: Path, *, seed: int, kills: int) -> int:
     except BaseException:
         _say(f"failed at kill {run.kills} with delayed messages, seed {seed}")
         raise
+    assert run.moved, "retention met no message that waits"
+    assert run.recalled
     return len(run.came)
 
 
