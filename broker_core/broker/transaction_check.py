@@ -52,7 +52,8 @@ class TransactionCheck:
     async def close(self) -> None:
         """End; what a round has not done the next start does."""
         await cancel_and_wait(self._running)
-        self._desk.note_progress()
+        if self._running is not None:
+            self._desk.note_progress()
 
     async def _run(self) -> None:
         next_ns = now_ns() + int(self._interval_s * 1e9)

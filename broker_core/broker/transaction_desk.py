@@ -15,7 +15,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -43,7 +43,7 @@ from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, LocalProtocolError
 from broker_core.names import TRANSACTION_GROUP, Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.message import StoredMessage, decode_message
+from broker_core.remoting.message import UNIQ_KEY, StoredMessage, decode_message
 from broker_core.remoting.transaction_headers import End, EndTransactionHeader
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reader import ReadStatus
@@ -241,6 +241,8 @@ class TransactionDesk:
 
     def _named_half(self, header: EndTransactionHeader) -> StoredMessage:
         message = self._half_at(header.tran_state_table_offset)
+        if message is None and (renewed := self._renewed_half(header)) is not None:
+            message, header = renewed
         if message is None:
             raise _wrong(
                 "Find prepared transaction message failed: there is none at tranStateTableOffset"
@@ -254,6 +256,16 @@ class TransactionDesk:
                 f" half message at that offset of its queue stands elsewhere"
             )
         return message
+
+    def _renewed_half(
+        self, header: EndTransactionHeader
+    ) -> tuple[StoredMessage, EndTransactionHeader] | None:
+        """The newest half message where retention deleted the one that *header* names."""
+        half = self._table.newest(header.tran_state_table_offset)
+        message = None if half is None else self._half_at(half.offset)
+        if message is None or message.properties.get(UNIQ_KEY) != header.msg_id:
+            return None
+        return message, replace(header, commit_log_offset=message.physical_offset)
 
     def _add_decisions(self, end: int, *, before: int | None) -> None:
         """Read decisions up to *end*, those that stand in the log *before* a half message."""
