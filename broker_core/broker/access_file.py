@@ -13,6 +13,7 @@ from broker_core.broker.access_rules import AccessRules
 from broker_core.errors import BrokerError, StoreError
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 
@@ -37,6 +38,13 @@ class AccessFile:
             self._rules = _parse(self._content)
         except (OSError, ValueError) as error:
             raise StoreError(f"the accounts of {path} cannot be used: {error}") from error
+
+    def own_credentials(self) -> Credentials | None:
+        """By which this broker asks its replicas, who have the same accounts: those of the first
+        account for administration. None without a file or such an account.
+        """
+        accounts = () if self._path is None else tuple(self._rules.accounts.values())
+        return next((each.credentials for each in accounts if each.admin), None)
 
     def start(self) -> None:
         """Look for changes from now on."""

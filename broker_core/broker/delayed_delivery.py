@@ -47,9 +47,16 @@ class DelayedDelivery:
     """The delayed messages of one broker. Make it before the store is started."""
 
     def __init__(
-        self, store: MessageStore, topics: Topics, *, store_host: Callable[[], bytes]
+        self,
+        store: MessageStore,
+        topics: Topics,
+        *,
+        store_host: Callable[[], bytes],
+        was_promoted: bool = False,
     ) -> None:
-        """Read which messages wait: 0.5 µs for each that was delayed lately. Raises OSError."""
+        """Read which messages wait: 0.5 µs for each that was delayed lately; for each that is kept
+        if the log is the copy that a slave held. Raises OSError.
+        """
         self._store = store
         self._topics = topics
         self._store_host = store_host
@@ -59,7 +66,7 @@ class DelayedDelivery:
         self._turn = asyncio.Lock()  # of whoever ends messages
         self._task: asyncio.Task[None] | None = None
         self._warnings = RareWarnings("broker")
-        self._load()
+        self._load(was_promoted)
         self._saver = TableSaver(
             store.table("delayOffset"),
             content=self._to_table,
@@ -117,11 +124,11 @@ class DelayedDelivery:
             await self._end_in_portions(due, self._move)
         return True
 
-    def _load(self) -> None:
+    def _load(self, was_promoted: bool) -> None:
         table = self._store.table("delayOffset").load()
         lowest: dict[int, int] = {}
         # Bytes that had been on disk are gone: so may be deliveries that the table counts.
-        if not self._store.recovery.lost_bytes:
+        if not (self._store.recovery.lost_bytes or was_promoted):
             lowest = _lowest_offsets(table)
         for due_ms, place in self._store.delays.waiting(lowest):
             self._waiting.add(Due(due_ms, place))

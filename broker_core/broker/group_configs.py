@@ -55,6 +55,10 @@ class GroupConfigs:
         copied.version = self.version
         return copied
 
+    def adopt(self, other: GroupConfigs) -> None:
+        """Become what *other* is: a slave takes over its master's table."""
+        self._configs, self.version = other._configs, other.version
+
     def to_table(self) -> dict[str, Any]:
         """RocketMQ's form of the file, and of the answer to 201."""
         return groups_to_fields(self, self.version)

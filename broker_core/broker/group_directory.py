@@ -74,6 +74,13 @@ class GroupDirectory:
         """
         await self._change(lambda table, now_ms: table.remove(group, now_ms=now_ms))
 
+    async def adopt(self, configs: GroupConfigs) -> None:
+        """Take over the groups of the master; on return they are on disk. Raises OSError."""
+        async with self._turn:
+            await asyncio.to_thread(self._table.save_bytes, orjson.dumps(configs.to_table()))
+            self.configs.adopt(configs)
+            self._saved = configs.version
+
     async def save(self) -> None:
         """Bring to disk what was made by ``config``. Raises OSError."""
         if self.configs.version != self._saved:

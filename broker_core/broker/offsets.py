@@ -124,6 +124,12 @@ class CommittedOffsets:
             self._epochs.clear()
             self.change += 1
 
+    def adopt(self, other: CommittedOffsets) -> None:
+        """Become what *other* is: a slave takes over its master's table."""
+        self._offsets, self._epochs = other._offsets, other._epochs
+        self.deletions = other.deletions
+        self.change += 1
+
     def to_table(self) -> dict[str, Any]:
         """RocketMQ's form, ``topic@group`` to queue id to offset, and the epochs beside it."""
         return {

@@ -1,4 +1,7 @@
-"""Telling the nameservers what this broker has, at the start, every 30 s and when it changes."""
+"""Telling the nameservers what this broker has, at the start, every 30 s and when it changes.
+
+A slave learns by it where its master is.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,11 @@ from broker_core.client.connection_pool import ConnectionPool
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.remoting.codes import RequestCode, request_name
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.nameserver_headers import BrokerHeader, RegisterBrokerHeader
+from broker_core.remoting.nameserver_headers import (
+    BrokerHeader,
+    RegisterBrokerHeader,
+    RegisterBrokerResponse,
+)
 from broker_core.remoting.route_bodies import MASTER_ID, BrokerRegistration
 from broker_core.tasks import cancel_and_wait, spawn
 
@@ -34,7 +41,11 @@ class Registration:
         cluster_name: str,
         address: str,
         content: Callable[[], BrokerRegistration],
+        broker_id: int = MASTER_ID,
     ) -> None:
+        #: Where the master of this slave is, as a nameserver said last; None if none ever did.
+        self.master_address: str | None = None
+        self._broker_id = broker_id
         self._nameservers = nameservers
         self._broker_name = broker_name
         self._cluster_name = cluster_name
@@ -60,7 +71,7 @@ class Registration:
             broker_name=self._broker_name,
             broker_addr=self._address,
             cluster_name=self._cluster_name,
-            broker_id=MASTER_ID,
+            broker_id=self._broker_id,
             ha_server_addr=self._address,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
@@ -73,7 +84,7 @@ class Registration:
             broker_name=self._broker_name,
             broker_addr=self._address,
             cluster_name=self._cluster_name,
-            broker_id=MASTER_ID,
+            broker_id=self._broker_id,
         )
         await self._ask_all(RequestCode.UNREGISTER_BROKER, header)
         await self.disconnect()
@@ -101,6 +112,8 @@ class Registration:
             answer = await self._pool.request(nameserver, request, timeout_s=_TIMEOUT_S)
             if answer.code != 0:
                 raise BrokerError(answer.code, answer.remark or "", request=request_name(code))
+            told = RegisterBrokerResponse.from_ext(answer.ext)
+            self.master_address = told.master_addr or self.master_address
         except RemotingError as error:
             if nameserver not in self._unreachable:
                 _log.warning("nameserver not told", nameserver=nameserver, reason=str(error))

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
 import structlog
 
 from broker_core.broker.access_file import AccessFile
 from broker_core.broker.administration import administration
+from broker_core.broker.adopters import adopters
 from broker_core.broker.delayed_delivery import DelayedDelivery
 from broker_core.broker.group_configs import GroupConfigs
 from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
+from broker_core.broker.housekeeping import repeated
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.own_address import own_address
 from broker_core.broker.processors.clients import ClientProcessor
 from broker_core.broker.processors.deleting import DeleteProcessor
 from broker_core.broker.processors.locks import LockProcessor
@@ -29,10 +30,11 @@ from broker_core.broker.processors.transactions import TransactionProcessor
 from broker_core.broker.producers import Producers
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.registration import Registration
+from broker_core.broker.replica import Replica, open_store
 from broker_core.broker.retention import Retention
 from broker_core.broker.retry_topics import RetryTopics
 from broker_core.broker.settings import BrokerSettings
-from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.table_saver import TableSaver, loaded
 from broker_core.broker.topic_deletion import TopicDeletion
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import Topics
@@ -40,23 +42,17 @@ from broker_core.broker.traffic_sampler import TrafficSampler
 from broker_core.broker.transaction_check import TransactionCheck
 from broker_core.broker.transaction_desk import TransactionDesk
 from broker_core.clock import now_ns
-from broker_core.errors import InvalidCommand, StoreError
 from broker_core.names import Topic
-from broker_core.remoting.message import encode_host
 from broker_core.remoting.route_bodies import BrokerRegistration
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.remoting_server import RemotingServer
-from broker_core.store.message_store import MessageStore
-from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
 
 _SAVE_EVERY_S = 5.0  # committed offsets: what a crash may take back
 _SWEEP_EVERY_S = 0.5  # a member that hangs holds up its group until it is dropped
 _RETENTION_EVERY_S = 60.0
-_WILDCARDS = frozenset({"0.0.0.0", "::"})
 
 _log = structlog.get_logger("broker")
-T = TypeVar("T")
 
 
 class Broker:
@@ -73,25 +69,28 @@ class Broker:
     def __init__(self, settings: BrokerSettings) -> None:
         self.address = settings.listen  # what clients connect to, once started
         self._settings = settings
-        self._groups: Groups[RemotingChannel] = Groups()
-        self._producers: Producers[RemotingChannel] = Producers()
-        self._long_polls = LongPolls()
-        self._housekeeping: list[asyncio.Task[None]] = []
+        self._turn = asyncio.Lock()  # to open or close
 
     async def start(self) -> None:
         """Recover what is on disk, listen, register.
 
         Raises StoreError if the data folder cannot be used, OSError if the address cannot be had.
         """
+        async with self._turn:
+            await self._open()
+
+    async def _open(self) -> None:
         settings = self._settings
-        self._store = await asyncio.to_thread(
-            MessageStore,
-            settings.data,
-            segment_bytes=settings.segment_bytes,
-            flush=settings.flush,
-        )
+        self._groups: Groups[RemotingChannel] = Groups()
+        self._producers: Producers[RemotingChannel] = Producers()
+        self._long_polls = LongPolls()
+        self._housekeeping: list[asyncio.Task[None]] = []
+        self._store = await asyncio.to_thread(open_store, settings)
         try:
             self._access = AccessFile(settings.acl)
+            self._replica = Replica(
+                settings, self._store, credentials=self._access.own_credentials()
+            )
             self._load_tables()
             self._registration: Registration | None = None
             self._open_topics()
@@ -103,24 +102,54 @@ class Broker:
             )
             self._open_what_waits()
             self._sampler = TrafficSampler(self._store.reader)
-            self._store.start(self._arrived)
+            self._replica.start_store(self._arrived)
             self._server = RemotingServer(
-                self._access.guarded(self._handlers()), on_closed=self._clients.connection_closed
+                self._access.guarded(self._handlers()), on_closed=self._connection_closed
             )
             host, _, port = settings.listen.rpartition(":")
             self._adopt_address(await self._server.listen(host.strip("[]"), int(port)))
         except BaseException:
             self._store.abandon()
             raise
-        self._delayed.start()
         await self._register()
+        self._start_jobs()
+
+    def _start_jobs(self) -> None:
+        self._replica.start(
+            address=self.address,
+            find_master=self._find_master,
+            adopters=adopters(
+                self._directory,
+                self._group_directory,
+                deletion=self._deletion,
+                offsets=self._offsets,
+                offset_saver=self._offset_saver,
+            ),
+            reopen=lambda: spawn(self._reopen(), name="open the broker anew"),
+        )
         self._keep_house()
-        for job in (self._sampler, self._access, self._transaction_check):
+        for job in (self._sampler, self._access):
             job.start()
+        if not self._replica.is_slave:  # what a slave does comes from its master
+            self._delayed.start()
+            self._transaction_check.start()
 
     async def close(self) -> None:
         """Answer what is being handled, leave the nameservers, write everything."""
-        for job in (self._transaction_check, self._access, self._sampler):
+        async with self._turn:
+            await self._shut()
+
+    async def _reopen(self) -> None:
+        """Close and start again, at the same address: what stands on disk has to change first."""
+        async with self._turn:
+            host = self._settings.listen.rpartition(":")[0]
+            port = self.address.rpartition(":")[2]
+            self._settings = self._settings.model_copy(update={"listen": f"{host}:{port}"})
+            await self._shut()
+            await self._open()
+
+    async def _shut(self) -> None:
+        for job in (self._transaction_check, self._replica, self._access, self._sampler):
             await job.close()
         await cancel_and_wait(*self._housekeeping)
         if self._registration is not None:
@@ -139,7 +168,7 @@ class Broker:
 
     async def abandon(self) -> None:
         """End as a crash would: nothing is answered, saved or flushed. For tests."""
-        for job in (self._transaction_check, self._access, self._sampler):
+        for job in (self._transaction_check, self._replica, self._access, self._sampler):
             await job.close()
         await cancel_and_wait(*self._housekeeping)
         if self._registration is not None:
@@ -150,17 +179,17 @@ class Broker:
 
     def _load_tables(self) -> None:
         store, settings = self._store, self._settings
-        self._topics = _loaded(store.table("topics"), Topics.from_table)
+        self._topics = loaded(store.table("topics"), Topics.from_table)
         self._topics.offer_system_topics()
         if settings.auto_create_topics:
             self._topics.offer_template(settings.default_queues)
         self._group_directory = GroupDirectory(
-            _loaded(store.table("subscriptionGroup"), GroupConfigs.from_table),
+            loaded(store.table("subscriptionGroup"), GroupConfigs.from_table),
             store.table("subscriptionGroup"),
             auto_create=settings.auto_create_groups,
         )
-        self._offsets = _loaded(store.table("consumerOffset"), CommittedOffsets.from_table)
-        self._locks = _loaded(
+        self._offsets = loaded(store.table("consumerOffset"), CommittedOffsets.from_table)
+        self._locks = loaded(
             store.table("orderlyLock"),
             lambda table: QueueLocks.from_table(
                 table, expiry_ns=int(settings.lock_expiry_s * 1e9), now_ns=now_ns()
@@ -183,7 +212,10 @@ class Broker:
     def _open_topics(self) -> None:
         store = self._store
         self._directory = TopicDirectory(
-            self._topics, store.table("topics"), announce=self._announce
+            self._topics,
+            store.table("topics"),
+            announce=self._announce,
+            read_only=self._replica.is_slave,
         )
         self._deletion = TopicDeletion(
             store,
@@ -195,10 +227,11 @@ class Broker:
             long_polls=self._long_polls,
         )
         self._deletion.catch_up()
-        clamped = self._offsets.clamp(store.reader.end_offset)
+        clamped = self._offsets.clamp(store.reader.next_offset)
         for offset in clamped:
             _log.warning("committed offset beyond the recovered queue", **offset._asdict())
-        if clamped or store.recovery.dropped or store.recovery.lost_bytes:
+        lost = store.recovery.dropped or store.recovery.lost_bytes
+        if clamped or lost or self._replica.was_promoted:
             # Perhaps none is gone; but a fence less is better than a group that cannot commit.
             self._offsets.forget_epochs()
 
@@ -211,7 +244,10 @@ class Broker:
             broker_name=self._settings.broker_name,
         )
         self._delayed = DelayedDelivery(
-            self._store, self._topics, store_host=lambda: self._store_host
+            self._store,
+            self._topics,
+            store_host=lambda: self._store_host,
+            was_promoted=self._replica.was_promoted,
         )
         self._retention = Retention(
             self._settings,
@@ -233,10 +269,21 @@ class Broker:
 
     def _arrived(self, topic: Topic, queue_id: int, codes: frozenset[int]) -> None:
         self._deletion.arrived(topic)
-        self._delayed.arrived(topic, queue_id)
+        if not self._replica.is_slave:
+            self._delayed.arrived(topic, queue_id)
         self._long_polls.arrived(topic, queue_id, codes)
 
     def _handlers(self) -> Mapping[int, Handler]:
+        locks = LockProcessor(
+            self._locks,
+            saver=self._lock_saver,
+            directory=self._directory,
+            broker_name=self._settings.broker_name,
+            from_ns=now_ns() + int(self._replica.lock_grace_s * 1e9),
+        )
+        return self._replica.handlers(self._own_handlers(), locks, address=lambda: self.address)
+
+    def _own_handlers(self) -> Mapping[int, Handler]:
         reader, directory = self._store.reader, self._directory
         retries = RetryTopics(directory, groups=self._group_directory, locks=self._locks)
         return {
@@ -264,12 +311,6 @@ class Broker:
             ).handlers(),
             **OffsetProcessor(reader, directory=directory, offsets=self._offsets).handlers(),
             **self._clients.handlers(),
-            **LockProcessor(
-                self._locks,
-                saver=self._lock_saver,
-                directory=directory,
-                broker_name=self._settings.broker_name,
-            ).handlers(),
             **TransactionProcessor(self._transactions).handlers(),
             **DeleteProcessor(self._deletion).handlers(),
             **RecallProcessor(
@@ -290,17 +331,15 @@ class Broker:
             offset_saver=self._offset_saver,
             traffic=self._sampler.traffic,
             address=lambda: self.address,
-            delete_expired=self._retention.run,
+            delete_expired=self._delete_expired,
         )
 
     def _adopt_address(self, listening: str) -> None:
-        host, _, port = listening.rpartition(":")
-        ip = host.strip("[]")
-        if ip in _WILDCARDS:
-            ip = _outward_ip(self._settings.nameserver)
-        self._store_host = encode_host(ip, int(port))
-        shown = self._settings.advertise_host or ip
-        self.address = f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"
+        self._store_host, self.address = own_address(
+            listening,
+            advertise_host=self._settings.advertise_host,
+            nameservers=self._settings.nameserver,
+        )
 
     async def _register(self) -> None:
         self._registration = Registration(
@@ -312,8 +351,19 @@ class Broker:
                 topics={config.topic: config for config in self._topics},
                 version=self._topics.version,
             ),
+            broker_id=self._settings.broker_id,
         )
         await self._registration.start()
+
+    async def _find_master(self) -> str | None:
+        if self._registration is None:
+            return None
+        await self._registration.refresh()
+        return self._registration.master_address
+
+    def _connection_closed(self, channel: RemotingChannel) -> None:
+        self._clients.connection_closed(channel)
+        self._replica.connection_closed(channel)
 
     async def _announce(self) -> None:
         if self._registration is not None:
@@ -323,9 +373,12 @@ class Broker:
         for name, every_s, action in (
             ("save tables", _SAVE_EVERY_S, self._save_tables),
             ("end silent members and locks", _SWEEP_EVERY_S, self._sweep),
-            ("delete old messages", _RETENTION_EVERY_S, self._retention.run),
+            ("delete old messages", _RETENTION_EVERY_S, self._delete_expired),
         ):
-            self._housekeeping.append(spawn(_repeat(every_s, action, name), name=name))
+            self._housekeeping.append(spawn(repeated(every_s, action, name), name=name))
+
+    async def _delete_expired(self) -> None:
+        await (self._replica.delete_expired() if self._replica.is_slave else self._retention.run())
 
     async def _save_tables(self) -> None:
         await self._group_directory.save()
@@ -337,41 +390,3 @@ class Broker:
     async def _sweep(self) -> None:
         self._locks.expire(now_ns())
         self._clients.expire()
-
-
-async def _repeat(every_s: float, action: Callable[[], Awaitable[None]], name: str) -> None:
-    while True:
-        await asyncio.sleep(every_s)
-        try:
-            await action()
-        except Exception as error:
-            bug = None if isinstance(error, OSError) else error
-            _log.error(
-                "housekeeping failed, will be tried again",
-                what=name,
-                reason=str(error),
-                exc_info=bug,
-            )
-
-
-def _loaded(table: JsonTable, build: Callable[[dict[str, Any]], T]) -> T:
-    try:
-        return build(table.load())
-    except (ValueError, InvalidCommand, OSError) as error:
-        raise StoreError(f"{table.path} cannot be read: {error}; restore it or its .bak") from error
-
-
-def _outward_ip(nameservers: tuple[str, ...]) -> str:
-    """The address of this machine as the first nameserver sees it; loopback without one."""
-    if not nameservers:
-        return "127.0.0.1"
-    host, _, port = nameservers[0].rpartition(":")
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_DGRAM
-        )[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)  # sends nothing, only chooses the way out
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"

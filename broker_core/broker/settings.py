@@ -79,6 +79,20 @@ class BrokerSettings(BaseModel):
     transaction_check_interval_s: float = Field(default=30.0, gt=0)
     #: After so many rounds a transaction is given up: moved to TRANS_CHECK_MAX_TIME_TOPIC.
     transaction_check_max: int = Field(default=15, ge=1)
+    #: A slave copies the log of the master of the same broker_name, which nameservers tell it.
+    role: Literal["master", "slave"] = "master"
+    #: 0 of a master; each slave of a broker has another one.
+    broker_id: int = Field(default=0, ge=0, le=1_000_000)
+    #: sync: a send is answered, and a message visible, once in_sync_replicas have it.
+    replication: Literal["async", "sync"] = "async"
+    #: With replication sync: how many replicas, the master counted.
+    in_sync_replicas: int = Field(default=2, ge=2, le=100)
+    #: With replication sync: a send not confirmed in time is answered with FLUSH_SLAVE_TIMEOUT.
+    slave_timeout_s: float = Field(default=3.0, gt=0)
+    #: How many replicas there are to be, the master counted: what a quorum is a majority of.
+    total_replicas: int = Field(default=1, ge=1, le=100)
+    #: Whether an orderly lock needs the votes of a majority of total_replicas.
+    lock_in_strict_mode: bool = False
     #: Largest body of a send, a batch counted whole.
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=16 * 1024 * 1024)
 
@@ -111,3 +125,30 @@ class BrokerSettings(BaseModel):
         return DelayRules(
             parse_levels(self.message_delay_level), max_delay_ms=self.timer_max_delay_s * 1000
         )
+
+    @model_validator(mode="after")
+    def _replicas_fit(self) -> Self:
+        problem = None
+        given = self.model_fields_set
+        if self.role == "slave" and self.broker_id == 0:
+            problem = "broker_id is 0, the master's: give each slave another one, from 1 on"
+        elif self.role == "slave" and not self.nameserver:
+            problem = "a slave finds its master through a nameserver: name one"
+        elif self.role == "master" and self.broker_id != 0:
+            problem = f"broker_id is {self.broker_id}: a master's is 0"
+        elif self.replication == "async" and given & {"in_sync_replicas", "slave_timeout_s"}:
+            problem = "in_sync_replicas and slave_timeout_s are for replication: sync"
+        elif self.lock_in_strict_mode and self.total_replicas < 2:
+            problem = "lock_in_strict_mode needs total_replicas, 2 or more"
+        elif self.lock_in_strict_mode and not self.nameserver:
+            problem = "lock_in_strict_mode finds the replicas through a nameserver: name one"
+        elif "total_replicas" in given and self.needed_replicas > self.total_replicas:
+            problem = f"in_sync_replicas {self.in_sync_replicas} are more than total_replicas"
+        if problem is not None:
+            raise ValueError(problem)
+        return self
+
+    @property
+    def needed_replicas(self) -> int:
+        """On how many replicas a message must be before it counts, the master counted."""
+        return self.in_sync_replicas if self.replication == "sync" else 1

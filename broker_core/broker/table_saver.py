@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
+from broker_core.errors import InvalidCommand, StoreError
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import spawn
+
+T = TypeVar("T")
 
 
 async def to_its_end(saving: Coroutine[Any, Any, None], *, name: str) -> None:
@@ -72,3 +75,11 @@ class TableSaver:
                 await self._before()
             await asyncio.to_thread(self._table.save_bytes, content)
             self._saved = change
+
+
+def loaded(table: JsonTable, build: Callable[[dict[str, Any]], T]) -> T:
+    """Return what *build* makes of the table. Raises StoreError if it cannot be read."""
+    try:
+        return build(table.load())
+    except (ValueError, InvalidCommand, OSError) as error:
+        raise StoreError(f"{table.path} cannot be read: {error}; restore it or its .bak") from error

@@ -63,14 +63,15 @@ class TopicDeletion:
         """A message of *topic* became visible: if it is a record, the tables follow."""
         if topic == DELETIONS:
             try:
-                self.catch_up()
+                self.catch_up(ahead=self._directory.read_only)
             except (OSError, StoreError) as error:
                 _log.error("tables do not follow a deletion before a restart", reason=str(error))
 
-    def catch_up(self) -> None:
+    def catch_up(self, *, ahead: bool = False) -> None:
         """Delete from the tables what the log says is deleted, if they do not know that yet.
 
-        Raises OSError and StoreError if the log cannot be read.
+        *ahead*: tables of a master may know records that are not visible here yet. Raises OSError
+        and StoreError if the log cannot be read.
         """
         reader, topics = self._store.reader, self._directory.topics
         known, number = topics.deletions, reader.end_offset(DELETIONS, 0)
@@ -81,9 +82,9 @@ class TopicDeletion:
         for topic in _deleted_since(reader, self._offsets.deletions):
             self._offsets.delete_topic(topic)
         # A log that lost its tail may have fewer: the next ones would be taken for those.
-        topics.deletions = number
-        self._offsets.know_deletions(number)
-        if number != known:
+        topics.deletions = max(known, number) if ahead else number
+        self._offsets.know_deletions(max(self._offsets.deletions, number) if ahead else number)
+        if topics.deletions != known:
             self._directory.must_save()
 
     async def _delete_messages(self, topic: Topic) -> None:

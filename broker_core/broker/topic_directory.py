@@ -21,10 +21,18 @@ class TopicDirectory:
     """Finds topics and checks what a request may do with them."""
 
     def __init__(
-        self, topics: Topics, table: JsonTable, *, announce: Callable[[], Awaitable[None]]
+        self,
+        topics: Topics,
+        table: JsonTable,
+        *,
+        announce: Callable[[], Awaitable[None]],
+        read_only: bool = False,
     ) -> None:
-        """*announce* tells the nameservers; it does not raise."""
+        """*announce* tells the nameservers; it does not raise. *read_only*: topics come from a
+        master alone, by ``adopt``.
+        """
         self.topics = topics
+        self.read_only = read_only
         self._table = table
         self._announce = announce
         self._turn = asyncio.Lock()
@@ -89,6 +97,13 @@ class TopicDirectory:
         self._unsaved = True
         await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
         self._unsaved = False
+
+    async def adopt(self, topics: Topics) -> None:
+        """Take over the topics of the master; on return they are on disk. Raises OSError."""
+        async with self._turn:
+            await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
+            self.topics.adopt(topics)
+        await self._announce()
 
     def readable(self, topic: Topic, queue_id: int) -> TopicConfig:
         """Return the topic; raises BrokerError if it, or its queue, is not there to be read."""

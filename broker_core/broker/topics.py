@@ -86,6 +86,12 @@ class Topics:
                 topic=topic, read_queues=queues, write_queues=queues, perm=Perm.READ
             )
 
+    def adopt(self, other: Topics) -> None:
+        """Become what *other* is, but for the broker's own topics: a slave does so."""
+        own = {name: config for name, config in self._configs.items() if name in _NOT_IN_TABLE}
+        self._configs = {**other._configs, **own}
+        self.version, self.deletions = other.version, other.deletions
+
     def to_table(self) -> dict[str, Any]:
         """RocketMQ's form of the file."""
         return {

@@ -169,11 +169,15 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockBatch:
-    """Requests 41 and 42: the queues a client wants to lock, or unlock, for a group."""
+    """Requests 41 and 42: the queues a client wants to lock, or unlock, for a group.
+
+    ``only_this_broker``: the broker asked shall not ask its replicas; so they ask each other.
+    """
 
     group: Group
     client_id: str
     queues: frozenset[QueueName]
+    only_this_broker: bool = False
 
     def to_json(self) -> bytes:
         """Return the body."""
@@ -182,6 +186,7 @@ class LockBatch:
                 "consumerGroup": self.group,
                 "clientId": self.client_id,
                 "mqSet": _queue_fields(self.queues),
+                **({"onlyThisBroker": True} if self.only_this_broker else {}),
             }
         )
 
@@ -193,6 +198,7 @@ class LockBatch:
             group=_group_of(fields, "consumerGroup"),
             client_id=_client_id_of(fields, "clientId"),
             queues=frozenset(_queue_of(item) for item in fields.objects("mqSet")),
+            only_this_broker=fields.boolean("onlyThisBroker", False),
         )
 
 

@@ -74,6 +74,9 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361  # as 11, from lite pull consumers
     RECALL_MESSAGE = 370  # 5.3: a delayed message is not to be delivered
+    JOIN_MASTER = 7101  # ours, as the next two: a slave asks its master
+    FETCH_LOG = 7102
+    FETCH_TABLES = 7103
 
 
 class ResponseCode(IntEnum):

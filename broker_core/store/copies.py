@@ -102,6 +102,17 @@ class LogCopies:
         """As ``agreed`` of ``joint``."""
         return agreed(self._log, probes)
 
+    def goes_on(self, last: Probe | None, end: int) -> bool:
+        """True if a log that ends at *end*, and holds *last* as its last message, may go on here.
+
+        A log may end behind the filler of a segment; this one must have a segment's end there.
+        """
+        if end > self._log.end_offset:
+            return False
+        if end == (last.end if last is not None else self._log.first_offset):
+            return True
+        return any(end in (segment.start, segment.end) for segment in self._log.segments)
+
     def queue_starts(self) -> dict[Topic, dict[int, int]]:
         """By topic and queue id: the offset of the first message kept, or of the next one."""
         first = self._log.first_offset

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +26,7 @@ from broker_core.store.deletions import deletion_of
 from broker_core.store.files import sync_file, sync_folder
 from broker_core.store.group_commit import GroupCommit
 from broker_core.store.opening import open_store
-from broker_core.store.pending import Pending, Stored, pending
+from broker_core.store.pending import Kept, Pending, Stored, pending
 from broker_core.store.reader import StoreReader
 from broker_core.store.recovery import Checkpoint
 from broker_core.store.segments import Segment
@@ -67,7 +68,8 @@ class MessageStore:
         self.copies = LogCopies(self._log, self._queues, rejoin=opened.rejoin_table)
         #: Up to here messages are as safe as ``flush`` promises.
         self.durable_end = self._log.end_offset
-        self.reader = StoreReader(self._log, self._queues)
+        self._next_offsets: dict[ConsumeQueue, int] = {}  # of queues with pending messages
+        self.reader = StoreReader(self._log, self._queues, next_offsets=self._next_offsets)
         self.delays = DelayIndex(self._queues)
         self._ended = ended_queue(self._queues)
         self._flush = flush
@@ -75,7 +77,6 @@ class MessageStore:
         self._visible_end = self._log.end_offset
         self._was_visible = opened.visible_end
         self._pending: deque[Pending] = deque()
-        self._next_offsets: dict[ConsumeQueue, int] = {}  # of queues with pending messages
         self._changed = set(self._queues)  # since the last checkpoint
         #: Files of consume queues, and their folder if some were dropped.
         self._unsynced = {self._queues.folder} if self.recovery.deletions else set[Path]()
@@ -84,6 +85,7 @@ class MessageStore:
         self._group_commit: GroupCommit | None = None
         self._on_arrival: ArrivalListener | None = None
         self._on_durable: Callable[[], None] | None = None
+        self._replicas: Callable[[int], Awaitable[Kept]] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(
@@ -91,13 +93,16 @@ class MessageStore:
         on_arrival: ArrivalListener | None = None,
         *,
         on_durable: Callable[[], None] | None = None,
+        replicas: Callable[[int], Awaitable[Kept]] | None = None,
     ) -> None:
         """Take messages from now on and flush them. Needs the running loop.
 
-        *on_durable* is called when ``durable_end`` has risen.
+        *on_durable* is called when ``durable_end`` has risen; *replicas* returns how well the log
+        is kept up to an offset, once that is known: a ``put`` waits for it.
         """
         self._on_arrival = on_arrival
         self._on_durable = on_durable
+        self._replicas = replicas
         self._group_commit = GroupCommit(self._log, on_synced=self._made_durable)
         self._tasks.append(spawn(self._checkpoint_regularly(), name="store checkpoint"))
         if self._flush == "async":
@@ -132,9 +137,14 @@ class MessageStore:
             return None
         return self._log.segments[0]
 
+    @property
+    def tables_folder(self) -> Path:
+        """Where the files of ``table`` are."""
+        return self._data.path / "config"
+
     def table(self, name: str) -> JsonTable:
         """Return the table ``config/NAME.json`` of the folder."""
-        return JsonTable(self._data.path / "config" / f"{name}.json")
+        return JsonTable(self.tables_folder / f"{name}.json")
 
     async def put(
         self, envelope: Envelope, entries: Sequence[BatchEntry], *, store_ms: int
@@ -160,6 +170,10 @@ class MessageStore:
             raise RuntimeError("start() comes before put()")
         stored = self._append(parts, store_ms)
         await self._as_flushed(self._group_commit)
+        if self._replicas is not None and stored:
+            kept = await self._replicas(stored[-1].log_end)
+            if kept is not Kept.WELL:
+                return [replace(each, kept=kept) for each in stored]
         return stored
 
     async def _as_flushed(self, group_commit: GroupCommit) -> None:

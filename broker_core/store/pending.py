@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from broker_core.names import Topic
@@ -13,6 +14,14 @@ from broker_core.store.delay_index import ended_entry
 from broker_core.store.entry_code import entry_code_of
 
 
+class Kept(Enum):
+    """How well something stored is kept, where there are to be several replicas of it."""
+
+    WELL = "as durable as asked for, on as many replicas as asked for"
+    ALONE = "here; there are not as many replicas now"
+    UNSURE = "here; perhaps not on as many replicas"
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Where the messages of one ``put`` went."""
@@ -20,6 +29,7 @@ class Stored:
     first_queue_offset: int
     physical_offsets: list[int]
     log_end: int  # behind all that was put with them
+    kept: Kept = Kept.WELL
 
 
 class Pending(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from itertools import accumulate, compress, count, pairwise
 from operator import ne, sub
@@ -60,7 +60,15 @@ class ReadResult(NamedTuple):
 class StoreReader:
     """What can be asked about the messages of a store. One thread only."""
 
-    def __init__(self, log: CommitLog, queues: ConsumeQueues) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        *,
+        next_offsets: Mapping[ConsumeQueue, int] | None = None,
+    ) -> None:
+        """*next_offsets* are those of queues with messages that are not visible yet."""
+        self._next_offsets = {} if next_offsets is None else next_offsets
         self._log = log
         self._queues = queues
         self._min_offsets: dict[ConsumeQueue, int] = {}
@@ -83,14 +91,15 @@ class StoreReader:
         what that takes. Raises OSError if the disk fails.
         """
         queue = self._queues.find(topic, queue_id)
-        if queue is None or queue.end_offset == 0:
+        if queue is None or (queue.end_offset == 0 and queue not in self._next_offsets):
             return ReadResult(ReadStatus.NO_MESSAGE, 0, 0, 0)
         low, high = self._min_offset(queue), queue.end_offset
         if offset < low:
             return ReadResult(ReadStatus.TOO_SMALL, low, low, high)
         if offset >= high:
-            status = ReadStatus.END if offset == high else ReadStatus.TOO_BIG
-            return ReadResult(status, high, low, high)
+            if offset <= self._next_offsets.get(queue, high):  # those before it will come
+                return ReadResult(ReadStatus.END, offset, low, high)
+            return ReadResult(ReadStatus.TOO_BIG, high, low, high)
         if passes is not None:
             entries = queue.read(offset, _PASSING_ENTRIES)
             bodies, scanned = self._passing(entries, max_messages, max_bytes, passes)
@@ -139,6 +148,11 @@ class StoreReader:
         """Offset of the next message to become visible; 0 for a queue that never had one."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.end_offset
+
+    def next_offset(self, topic: Topic, queue_id: int) -> int:
+        """Offset of the next message to be written: behind those that are not visible yet."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else self._next_offsets.get(queue, queue.end_offset)
 
     def offset_at(self, topic: Topic, queue_id: int, timestamp_ms: int) -> int:
         """Offset of the first message stored at or after *timestamp_ms*, else the end offset."""

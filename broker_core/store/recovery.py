@@ -174,10 +174,13 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
 def taken_back(log: CommitLog, queues: ConsumeQueues, *, behind: int) -> Iterator[StoredMessage]:
     """Take the messages at or behind *behind*, where one starts, out of their queues; yield them.
 
-    For a log whose end is not confirmed by those who keep copies of it.
+    For a log whose end is not confirmed by those who keep copies of it. That a delayed message has
+    ended stays known: it must not be delivered again.
     """
+    ended = ended_queue(queues)
     for queue in queues:
-        queue.cut_behind(behind)
+        if queue is not ended:
+            queue.cut_behind(behind)
     yield from _Scan(log, start=behind)
 
 

@@ -40,9 +40,7 @@ class ReplicatedStore(MessageStore):
             one = copied(message)
             if one.deletes is not None:  # the recovery has dropped what stood before
                 self._leave_out(one.deletes)
-            self._copied.append(one._replace(deletes=None))
-            queue = self._queues.obtain(message.topic, message.queue_id)
-            self._next_offsets[queue] = message.queue_offset + 1
+            self._hold(one._replace(deletes=None, ended=b""))
 
     @property
     def visible_end(self) -> int:
@@ -56,7 +54,8 @@ class ReplicatedStore(MessageStore):
         """
         if self._group_commit is None:
             raise RuntimeError("start() comes before copy()")
-        self._copied += self.copies.append(chunk)
+        for message in self.copies.append(chunk):
+            self._hold(message)
         self._last_store_ms = max(self._last_store_ms, self.copies.last_store_ms)
         await self._as_flushed(self._group_commit)
 
@@ -73,6 +72,11 @@ class ReplicatedStore(MessageStore):
         for message in [each for each in self._copied if each.topic == topic]:
             self._copied.remove(message)
             self._next_offsets.pop(self._queues.obtain(topic, message.queue_id), None)
+
+    def _hold(self, message: Copied) -> None:
+        self._copied.append(message)
+        queue = self._queues.obtain(message.topic, message.queue_id)
+        self._next_offsets[queue] = message.queue_offset + 1
 
     def _make_visible(self, log_end: int) -> None:
         log_end = min(log_end, self.confirmed_end)

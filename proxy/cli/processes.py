@@ -22,6 +22,13 @@ DEFAULT_DATA = Path("orderlane-data")
 Flush = Annotated[
     str | None, typer.Option("--flush", help="sync: OK means on disk (default); async: soon after")
 ]
+Role = Annotated[
+    str | None, typer.Option("--role", help="master (default), or slave: copies the master's log")
+]
+Replication = Annotated[
+    str | None,
+    typer.Option("--replication", help="sync: OK means on in_sync_replicas; async (default)"),
+]
 BrokerSettingsOption = Annotated[
     Path | None,
     typer.Option("--broker-settings", help="settings file of the embedded broker (YAML)"),
@@ -86,12 +93,25 @@ def broker(
     listen: Listen = None,
     nameserver: Nameservers = None,
     flush: Flush = None,
+    role: Role = None,
+    broker_id: Annotated[
+        int | None, typer.Option("--broker-id", help="0: the master; each slave has another one")
+    ] = None,
+    replication: Replication = None,
     history: HistoryOption = None,
 ) -> None:
-    """Run an embedded broker."""
+    """Run an embedded broker, as a master or as a slave that copies one."""
     from proxy.cli.parts import load_broker_settings, running_broker
 
-    options = {"data": data, "listen": listen, "nameserver": nameserver, "flush": flush}
+    options = {
+        "data": data,
+        "listen": listen,
+        "nameserver": nameserver,
+        "flush": flush,
+        "role": role,
+        "broker_id": broker_id,
+        "replication": replication,
+    }
     embedded = load_broker_settings(settings, options, data=DEFAULT_DATA)
     with closing(open_history(history, "broker", parts=("broker",))):
         serve(running_broker(embedded))

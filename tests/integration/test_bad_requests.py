@@ -66,6 +66,9 @@ def assert_lawful(answer: RemotingCommand, request: RemotingCommand, remark: str
 
 async def assert_survives(asker: Asker, address: str, code: int, good: Good) -> None:
     """Everything is answered on one connection, and only sends that succeed are stored."""
+    if good.first is not None:
+        first = AT_BROKER[good.first]
+        await asker.ask(address, RemotingCommand(good.first, ext=first.ext(), body=first.content()))
     (answer,) = await asker.ask(address, RemotingCommand(code, ext=good.ext(), body=good.content()))
     assert answer.code in {0, 17}, answer.remark  # 17: the route of a topic not registered here
     before = await asker.stored()

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from broker_core.broker import Broker, BrokerSettings
-from broker_core.broker.server import _repeat
+from broker_core.broker.housekeeping import repeated
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.membership import Membership
 from broker_core.client.results import PullStatus
@@ -337,7 +337,7 @@ async def test_housekeeping_goes_on_after_a_failure() -> None:
             twice.set()
         raise OSError(28, "No space left on device")
 
-    task = spawn(_repeat(0.001, fails, "test"), name="test")
+    task = spawn(repeated(0.001, fails, "test"), name="test")
     await asyncio.wait_for(twice.wait(), 5)
     assert not task.done()
     await cancel_and_wait(task)

@@ -14,6 +14,7 @@ from broker_core.remoting import admin_headers, headers, nameserver_headers
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.headers import Header
 from broker_core.remoting.message import OutgoingMessage, encode_batch
+from broker_core.remoting.replication_headers import FetchLogHeader, JoinMasterHeader
 from broker_core.remoting.transaction_headers import EndTransactionHeader
 
 TOPIC = Topic("orders")
@@ -74,6 +75,7 @@ class Good:
     json: Any = None
     body: bytes = b""
     letters: bool = False  # the one-letter names of a send
+    first: int | None = None  # what has to be asked before, on the same connection
 
     def fields(self) -> list[tuple[str, str, bool]]:
         """Of each field its name on the wire, what is expected there, whether it is required."""
@@ -161,6 +163,16 @@ AT_BROKER: dict[int, Good] = {
         headers.TopicHeader, {"topic": "unknown", "acceptStandardJsonOnly": "false"}
     ),
     RequestCode.GET_BROKER_RUNTIME_INFO: Good(),
+    RequestCode.JOIN_MASTER: Good(
+        JoinMasterHeader,
+        {
+            "brokerName": "broker-a", "brokerId": "1", "brokerAddr": "127.0.0.1:1", "logId": "",
+            "epoch": "0", "endOffset": "0",
+        },
+        json=[],
+    ),
+    RequestCode.FETCH_LOG: Good(FetchLogHeader, {"offset": "0"}, first=RequestCode.JOIN_MASTER),
+    RequestCode.FETCH_TABLES: Good(json={"names": ["topics"]}),
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Good(
         json={"topicConfigList": [{"topicName": "other", "readQueueNums": 4, "perm": 6}]}
     ),

@@ -29,8 +29,8 @@ def test_the_table_of_broker_settings_names_each_with_its_default() -> None:
     text = (ROOT / "docs/settings.md").read_text().partition("## The embedded broker")[2]
     rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)`", text, flags=re.M))
     defaults = {
-        name: {None: "null", True: "true", False: "false", (): "[]"}.get(
-            field.default, str(field.default)
+        name: {"None": "null", "True": "true", "False": "false", "()": "[]"}.get(
+            str(field.default), str(field.default)
         )
         for name, field in BrokerSettings.model_fields.items()
     }

@@ -156,7 +156,7 @@ def joint_of(mine: MessageStore, other: MessageStore) -> int:
     raise AssertionError("the search does not end")
 
 
-@pytest.mark.parametrize(("common", "mine", "theirs"), [(20, 30, 25), (0, 9, 9), (700, 1, 600)])
+@pytest.mark.parametrize(("common", "mine", "theirs"), [(20, 30, 25), (0, 9, 9), (300, 1, 30)])
 async def test_logs_that_part_are_cut_at_the_joint_and_go_on_together(
     tmp_path: Path, common: int, mine: int, theirs: int
 ) -> None:

@@ -128,6 +128,8 @@ class ClientProcessor:
         wanted = any(subscription.topic == topic for subscription in consumer.subscriptions)
         if not wanted or self._directory.topics.find(topic) is not None:
             return
+        if self._directory.read_only:  # the master makes it, and sends it here
+            return
         queues = self._group_directory.config(consumer.group).retry_queue_nums
         if queues == 0:  # the group wants no retries
             return

@@ -24,7 +24,10 @@ class LockProcessor:
         saver: TableSaver,
         directory: TopicDirectory,
         broker_name: str,
+        from_ns: int = 0,
     ) -> None:
+        """Before *from_ns* nothing is granted: locks that another broker gave may be alive."""
+        self._from_ns = from_ns
         self._locks = locks
         self._saver = saver
         self._directory = directory
@@ -35,7 +38,13 @@ class LockProcessor:
         return {RequestCode.LOCK_BATCH_MQ: self._lock, RequestCode.UNLOCK_BATCH_MQ: self._unlock}
 
     async def _lock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        wanted = LockBatch.from_json(request.body)
+        granted = await self.grant(LockBatch.from_json(request.body))
+        return request.response(body=locked_to_json(granted))
+
+    async def grant(self, wanted: LockBatch) -> frozenset[QueueName]:
+        """Return the queues that are locked now, once that is on disk. Raises BrokerError."""
+        if now_ns() < self._from_ns:
+            return frozenset()
         ours = [queue for queue in wanted.queues if self._is_ours(queue)]
         grant = self._locks.lock(wanted.group, wanted.client_id, ours, now_ns=now_ns())
         try:
@@ -45,12 +54,15 @@ class LockProcessor:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"the lock table cannot be saved: {error.strerror}"
             ) from error
-        return request.response(body=locked_to_json(grant.queues))
+        return grant.queues
 
     def _unlock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        unlock = LockBatch.from_json(request.body)
-        self._locks.unlock(unlock.group, unlock.client_id, unlock.queues)
+        self.free(LockBatch.from_json(request.body))
         return request.response()
+
+    def free(self, unlock: LockBatch) -> None:
+        """Free the queues that the client of *unlock* holds."""
+        self._locks.unlock(unlock.group, unlock.client_id, unlock.queues)
 
     def _is_ours(self, queue: QueueName) -> bool:
         return queue.broker == self._broker_name and self._directory.has_queue(

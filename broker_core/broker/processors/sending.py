@@ -34,10 +34,19 @@ from broker_core.remoting.message import (
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.message_store import MessageStore
-from broker_core.store.pending import Stored
+from broker_core.store.pending import Kept, Stored
 
 #: What producers add to the header of a batch whatever its messages say; it says nothing.
 _WAIT_ONLY = b"WAIT\x01true"
+#: Code and remark, as RocketMQ's; a message is stored with each of them.
+_KEPT = {
+    Kept.WELL: (ResponseCode.SUCCESS, None),
+    Kept.ALONE: (ResponseCode.SLAVE_NOT_AVAILABLE, "stored, but too few replicas are connected"),
+    Kept.UNSURE: (
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        "stored, but not confirmed by replicas in time",
+    ),
+}
 
 
 class SendProcessor:
@@ -90,15 +99,7 @@ class SendProcessor:
         if queue_id < 0:
             queue_id = self._any_queue(topic)
         self._directory.writable(topic, queue_id)
-        envelope = Envelope(
-            topic,
-            queue_id,
-            _host_of(channel.peer),
-            self._store_host(),
-            sys_flag=header.sys_flag,
-            born_ms=header.born_timestamp,
-            reconsume_times=header.reconsume_times or 0,
-        )
+        envelope = self._envelope(topic, queue_id, header, channel)
         now_ms = wall_ms()
         try:
             placed = place(
@@ -117,7 +118,21 @@ class SendProcessor:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"the broker cannot write its log now: {error.strerror}",
             ) from error
-        return request.response(ext=self._receipt(envelope, placed, stored).to_ext())
+        receipt = self._receipt(envelope, placed, stored)
+        return request.response(*_KEPT[stored.kept], ext=receipt.to_ext())
+
+    def _envelope(
+        self, topic: Topic, queue_id: int, header: SendMessageHeader, channel: RemotingChannel
+    ) -> Envelope:
+        return Envelope(
+            topic,
+            queue_id,
+            _host_of(channel.peer),
+            self._store_host(),
+            sys_flag=header.sys_flag,
+            born_ms=header.born_timestamp,
+            reconsume_times=header.reconsume_times or 0,
+        )
 
     def _entries(self, request: RemotingCommand, header: SendMessageHeader) -> list[BatchEntry]:
         body = bytes(request.body)

@@ -1,0 +1,26 @@
+"""What a broker does now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+_log = structlog.get_logger("broker")
+
+
+async def repeated(every_s: float, action: Callable[[], Awaitable[None]], name: str) -> None:
+    """Do *action* every *every_s* seconds until cancelled; a failure is logged."""
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await action()
+        except Exception as error:
+            bug = None if isinstance(error, OSError) else error
+            _log.error(
+                "housekeeping failed, will be tried again",
+                what=name,
+                reason=str(error),
+                exc_info=bug,
+            )

@@ -1,0 +1,66 @@
+"""The tables of a master, as its slaves get them: files as they were saved last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from broker_core.store.tables import JsonTable
+
+#: What belongs to one replica alone.
+_OWN = frozenset({"orderlyLock", "replication"})
+#: A message of a topic must not be acknowledged by a slave that does not know the topic.
+AT_ONCE = "topics"
+_LOOK_EVERY_NS = 500_000_000
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+def is_shipped(name: str) -> bool:
+    """True if a table of that name goes from master to slave."""
+    return name not in _OWN and _NAME.fullmatch(name) is not None
+
+
+class ShippedTables:
+    """All that is saved in *folder*, whoever saves it, but for what is a replica's own.
+
+    A table's version says which save it was; it means nothing but by being another one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._versions: dict[str, str] = {}
+        self._looked_ns: int | None = None
+
+    def versions(self, *, now_ns: int) -> dict[str, str]:
+        """Versions by name: the topics' as it is, others as of half a second ago at most."""
+        if self._looked_ns is None or now_ns - self._looked_ns >= _LOOK_EVERY_NS:
+            self._looked_ns = now_ns
+            names = sorted(path.stem for path in self._folder.glob("*.json"))
+            found = {name: self._version(name) for name in names if is_shipped(name)}
+        else:
+            found = {**self._versions, AT_ONCE: self._version(AT_ONCE)}
+        self._versions = {name: version for name, version in found.items() if version}
+        return self._versions
+
+    def read(self, names: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Versions and contents. Blocks; raises StoreError if one cannot be read."""
+        tables = {}
+        for name in names:
+            # The version first: a save in between makes the table known as older than it is.
+            if name in self._versions and (version := self._version(name)):
+                tables[name] = (version, JsonTable(self._folder / f"{name}.json").load())
+        return tables
+
+    def _version(self, name: str) -> str:
+        try:
+            found = (self._folder / f"{name}.json").stat()
+        except FileNotFoundError:
+            return ""
+        return f"{found.st_ino}.{found.st_mtime_ns}.{found.st_size}"
+
+
+def changed(known: dict[str, str], told: dict[str, str]) -> list[str]:
+    """Names of tables that the master has in another version than is *known*."""
+    return [name for name, version in told.items() if known.get(name) != version]

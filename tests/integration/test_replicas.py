@@ -1,0 +1,307 @@
+"""A master and slaves: what is copied, confirmed, served, refused, cut and promoted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_core.client.results import SendStatus
+from broker_core.errors import StoreError
+from broker_core.names import QueueName, Topic
+from broker_core.remoting.bodies import LockBatch, locked_from_json
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.headers import (
+    CreateTopicHeader,
+    OffsetResponse,
+    QueryConsumerOffsetHeader,
+    SendMessageHeader,
+    UpdateConsumerOffsetHeader,
+)
+from broker_core.remoting.message import OutgoingMessage
+from tests.support.eventually import eventually
+from tests.support.replica_group import READERS, TOPIC, ReplicaGroup, replica_group, until
+
+
+def message(body: bytes) -> OutgoingMessage:
+    return OutgoingMessage(TOPIC, body)
+
+
+async def commit(group: ReplicaGroup, number: int, offset: int) -> int:
+    header = UpdateConsumerOffsetHeader(
+        consumer_group=READERS, topic=TOPIC, queue_id=0, commit_offset=offset
+    )
+    return (await group.ask(number, RequestCode.UPDATE_CONSUMER_OFFSET, header.to_ext())).code
+
+
+async def committed(group: ReplicaGroup, number: int) -> int | None:
+    header = QueryConsumerOffsetHeader(
+        consumer_group=READERS, topic=TOPIC, queue_id=0, set_zero_if_not_found=False
+    )
+    answer = await group.ask(number, RequestCode.QUERY_CONSUMER_OFFSET, header.to_ext())
+    return OffsetResponse.from_ext(answer.ext).offset if answer.code == 0 else None
+
+
+async def until_committed(group: ReplicaGroup, number: int, offset: int) -> None:
+    async def there() -> bool:
+        return await committed(group, number) == offset
+
+    await until(there)
+
+
+async def lock(group: ReplicaGroup, number: int, client_id: str) -> bool:
+    queue = QueueName(TOPIC, "broker-a", 0)
+    batch = LockBatch(group=READERS, client_id=client_id, queues=frozenset({queue}))
+    answer = await group.ask(number, RequestCode.LOCK_BATCH_MQ, body=batch.to_json())
+    return answer.code == 0 and queue in locked_from_json(answer.body)
+
+
+async def until_known(group: ReplicaGroup, number: int) -> None:
+    async def known() -> bool:
+        answer = await group.ask(number, RequestCode.GET_ALL_TOPIC_CONFIG)
+        return TOPIC.encode() in bytes(answer.body)
+
+    await until(known)
+
+
+async def until_locked(group: ReplicaGroup, number: int, client_id: str) -> None:
+    await until(lambda: lock(group, number, client_id))
+
+
+async def test_sync_answers_and_shows_what_enough_replicas_have(tmp_path: Path) -> None:
+    async with replica_group(tmp_path, replication="sync", in_sync_replicas=3) as group:
+        await group.start(0)
+        client, queue = await group.client(), await group.queues()
+        first = await client.send(queue[0], message(b"a"))
+        assert first.status is SendStatus.SLAVE_NOT_AVAILABLE
+        assert await group.bodies(0) == [], "no consumer sees what one broker alone has"
+        await group.start(1)
+        await group.start(2)
+        await group.until_served(0, [b"a"])
+        receipts = await asyncio.gather(
+            *(client.send(queue[0], message(b"%d" % n)) for n in range(300))
+        )
+        assert {receipt.status for receipt in receipts} == {SendStatus.OK}
+        served = await group.bodies(0)
+        assert len(served) == 301
+        for slave in (1, 2):
+            await group.until_served(slave, served)
+            assert group.log_files(slave) == group.log_files(0)
+
+        await group.stop(1, crash=True)
+        late = await client.send(queue[0], message(b"late"))
+        assert late.status in (SendStatus.SLAVE_NOT_AVAILABLE, SendStatus.FLUSH_SLAVE_TIMEOUT)
+        assert await group.bodies(0) == served
+        await group.stop(0)
+        await group.start(0)  # a start does not make it confirmed
+        assert await group.bodies(0) == served
+        await group.start(1)
+        for number in (0, 1, 2):
+            await group.until_served(number, [*served, b"late"])
+
+
+async def test_slaves_serve_while_the_master_is_away_and_change_nothing(tmp_path: Path) -> None:
+    async with replica_group(tmp_path, replication="sync") as group:
+        await group.start(0)
+        await group.start(1)
+        client, queues = await group.client(), await group.queues(count=2)
+        for body in (b"a", b"b"):
+            await client.send(queues[0], message(body))
+        await group.until_served(1, [b"a", b"b"])
+        assert await commit(group, 0, 1) == 0
+        await until_committed(group, 1, 1)
+        send = SendMessageHeader(producer_group="p", topic=TOPIC, queue_id=0, born_timestamp=1)
+        create = CreateTopicHeader(topic="more", read_queue_nums=1, write_queue_nums=1)
+        for code, ext in (
+            (RequestCode.SEND_MESSAGE_V2, send.to_v2()),
+            (RequestCode.UPDATE_AND_CREATE_TOPIC, create.to_ext()),
+            (RequestCode.LOCK_BATCH_MQ, {}),
+            (RequestCode.JOIN_MASTER, {}),
+        ):
+            answer = await group.ask(1, code, ext)
+            assert answer.code in (
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            ), answer
+        assert await commit(group, 1, 2) == ResponseCode.SERVICE_NOT_AVAILABLE, "not its to keep"
+
+        await group.stop(0, crash=True)
+        assert await group.bodies(1) == [b"a", b"b"]
+
+        async def committed_at_the_slave() -> bool:
+            return await commit(group, 1, 2) == 0
+
+        await until(committed_at_the_slave)  # once it knows
+        assert await committed(group, 1) == 2
+        await group.stop(1, crash=True)
+        await group.start(1)
+        assert await committed(group, 1) is not None
+
+        await group.start(0)  # what the master knows counts: a slave's commits end with its return
+        known = await committed(group, 0)
+        await until_committed(group, 1, known or 0)
+        assert await group.bodies(0) == [b"a", b"b"]
+
+
+async def test_topics_groups_and_offsets_reach_slaves_before_what_needs_them(
+    tmp_path: Path,
+) -> None:
+    async with replica_group(tmp_path, replication="sync") as group:
+        await group.start(0)
+        await group.start(1)
+        client = await group.client()
+        for n in range(5):
+            topic = Topic(f"topic-{n}")
+            await client.create_topic(topic, queues=1)
+            (queue,) = await client.queues(topic, fresh=True)
+            receipt = await client.send(queue, OutgoingMessage(topic, b"first"))
+            assert receipt.status is SendStatus.OK
+            config = await group.ask(1, RequestCode.GET_ALL_TOPIC_CONFIG)
+            assert f"topic-{n}".encode() in bytes(config.body), "acknowledged, so it is known"
+        await group.stop(0, crash=True)
+        await group.stop(1, crash=True)
+        await group.start(1, role="master", replication="async")
+        for n in range(5):
+            assert await group.bodies(1, topic=Topic(f"topic-{n}")) == [b"first"]
+
+
+async def test_an_old_master_becomes_a_slave_and_loses_what_it_had_alone(tmp_path: Path) -> None:
+    async with replica_group(tmp_path) as group:
+        await group.start(0)
+        await group.start(1)
+        client, (queue,) = await group.client(), await group.queues()
+        for n in range(200):
+            await client.send(queue, message(b"both %d" % n))
+        common = await group.bodies(0)
+        await group.until_served(1, common)
+        await group.stop(1)
+        for n in range(300):  # the slave is away
+            await client.send(queue, message(b"lost %d" % n * 20))
+        await group.stop(0, crash=True)
+
+        await group.start(1, role="master")
+        await client.queues(TOPIC, fresh=True)
+        for n in range(250):
+            await client.send(queue, message(b"new %d" % n))
+        now = await group.bodies(1)
+        assert now[:200] == common
+        assert len(now) == 450
+        with capture_logs() as logs:
+            await group.start(0, role="slave")
+            await group.until_served(0, now)
+        assert any("parts from the master's" in entry["event"] for entry in logs)
+        assert group.log_files(0) == group.log_files(1)
+        assert list((group.folder(0) / "commitlog").glob("*.dropped")), "it can still be read"
+
+
+async def test_an_old_master_that_starts_as_one_again_is_not_followed(tmp_path: Path) -> None:
+    async with replica_group(tmp_path) as group:
+        await group.start(0)
+        await group.start(1)
+        await group.start(2)
+        client, (queue,) = await group.client(), await group.queues()
+        await client.send(queue, message(b"a"))
+        for slave in (1, 2):
+            await group.until_served(slave, [b"a"])
+        await group.stop(0)
+        await group.stop(1)
+        await group.start(1, role="master")
+        await client.queues(TOPIC, fresh=True)
+        await client.send(queue, message(b"b"))
+        await group.until_served(2, [b"a", b"b"])
+        await group.stop(1)
+        with capture_logs() as logs:
+            await group.start(0)
+            await eventually(lambda: "another broker was promoted" in str(logs), within_s=20)
+        assert await group.bodies(2) == [b"a", b"b"]
+
+
+async def test_a_slave_of_another_log_is_refused_and_cut_nothing(tmp_path: Path) -> None:
+    async with replica_group(tmp_path) as group:
+        for number in (0, 1):
+            await group.start(number, role="master")
+            client, (queue,) = await group.client(), await group.queues()
+            await client.send(queue, message(b"%d" % number))
+            await group.stop(number)
+        await group.start(0)
+        with capture_logs() as logs:
+            await group.start(1)
+            await eventually(lambda: "slave refused" in str(logs), within_s=20)
+        assert await group.bodies(1) == [b"1"]
+        assert not list((group.folder(1) / "commitlog").glob("*.dropped"))
+
+
+async def test_a_new_slave_begins_where_the_masters_log_does(tmp_path: Path) -> None:
+    async with replica_group(tmp_path, retention_bytes=200_000) as group:
+        broker = await group.start(0)
+        client, (queue,) = await group.client(), await group.queues()
+        await asyncio.gather(*(client.send(queue, message(bytes(4000))) for _ in range(200)))
+        await broker._delete_expired()
+        first = await client.min_offset(queue)
+        assert first > 0
+        await group.start(1)
+        await eventually(lambda: group.log_files(1) == group.log_files(0), within_s=20)
+
+        async def bounds() -> bool:
+            queue_id = {"topic": TOPIC, "queueId": "0"}
+            lowest = await group.ask(1, RequestCode.GET_MIN_OFFSET, queue_id)
+            highest = await group.ask(1, RequestCode.GET_MAX_OFFSET, queue_id)
+            return (lowest.ext["offset"], highest.ext["offset"]) == (str(first), "200")
+
+        await until(bounds)
+
+
+async def test_an_orderly_lock_needs_a_majority_of_three(tmp_path: Path) -> None:
+    strict = {"lock_in_strict_mode": True, "total_replicas": 3, "lock_expiry_s": 1.5}
+    async with replica_group(tmp_path, **strict) as group:
+        await group.start(0)
+        await group.queues()
+        assert not await lock(group, 0, "a"), "one of three"
+        await group.start(1, **strict)
+        await until_locked(group, 0, "a")
+        await group.start(2, **strict)
+        await until_known(group, 2)
+        assert await lock(group, 0, "a"), "all three vote"
+        assert not await lock(group, 0, "b")
+        await group.stop(1)
+        assert await lock(group, 0, "a"), "two of three"
+        await group.stop(0, crash=True)
+        assert not await lock(group, 2, "b"), "the last one alone"
+        await group.start(1, **strict)
+        assert not await lock(group, 1, "b"), "the votes for a are alive"
+        await until_locked(group, 1, "b")  # once they have expired two of three suffice
+        await group.stop(2)
+        assert not await lock(group, 1, "b")
+
+
+async def test_a_promoted_slave_gives_no_lock_while_those_of_the_old_master_may_live(
+    tmp_path: Path,
+) -> None:
+    async with replica_group(tmp_path, lock_expiry_s=1.0) as group:
+        await group.start(0)
+        await group.start(1)
+        await group.queues()
+        assert await lock(group, 0, "a")
+        await until_known(group, 1)
+        await group.stop(0, crash=True)
+        await group.stop(1, crash=True)
+        began = asyncio.get_running_loop().time()
+        for _ in range(2):  # a crash meanwhile does not shorten it
+            await group.start(1, role="master")
+            assert not await lock(group, 1, "b")
+            await group.stop(1, crash=True)
+        await group.start(1, role="master")
+        await until_locked(group, 1, "b")
+        assert asyncio.get_running_loop().time() - began >= 1.0
+
+
+async def test_a_folder_that_was_never_a_replicas_is_no_slaves(tmp_path: Path) -> None:
+    async with replica_group(tmp_path) as group:
+        await group.start(0)
+        (group.folder(1) / "config").mkdir(parents=True)
+        (group.folder(1) / "config" / "replication.json").write_text('{"epoch": "x"}')
+        (group.folder(1) / "format").write_text("orderlane-store 1\n")
+        with pytest.raises(StoreError, match=r"replication.json cannot be used"):
+            await group.start(1)

@@ -1,0 +1,156 @@
+"""A nameserver, and a master with slaves, inside the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from broker_core.broker import Broker, BrokerSettings
+from broker_core.client.broker_client import BrokerClient
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.errors import ConnectionLost
+from broker_core.names import Group, QueueName, Topic
+from broker_core.nameserver.server import NameServer
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import PullFlag, PullMessageHeader
+from broker_core.remoting.message import decode_messages
+
+SEGMENT_BYTES = 128 * 1024
+_SMALL = {"segment_bytes": SEGMENT_BYTES, "max_message_bytes": 32 * 1024}
+TOPIC = Topic("orders")
+READERS = Group("readers")
+
+
+async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float = 30) -> None:
+    """Return once ``await holds()``; TimeoutError fails the test otherwise."""
+    async with asyncio.timeout(within_s):
+        while not await holds():  # noqa: ASYNC110  # nothing there to be notified by
+            await asyncio.sleep(0.01)
+
+
+class ReplicaGroup:
+    """Brokers by id, 0 the master; each keeps folder and port over its starts."""
+
+    def __init__(self, folder: Path, nameserver: NameServer, settings: dict[str, Any]) -> None:
+        self.nameserver = nameserver
+        self.brokers: dict[int, Broker] = {}
+        self.pool = ConnectionPool()
+        self._folder = folder
+        self._settings = settings
+        self._ports: dict[int, int] = {}
+        self._clients: list[BrokerClient] = []
+
+    def log_files(self, number: int) -> dict[str, bytes]:
+        """The log of one, file by file."""
+        files = (self.folder(number) / "commitlog").iterdir()
+        return {path.name: path.read_bytes() for path in files if path.name.isdigit()}
+
+    def folder(self, number: int) -> Path:
+        """Data folder of one."""
+        return self._folder / f"broker-{number}"
+
+    async def start(self, number: int, *, role: str | None = None, **settings: Any) -> Broker:
+        """Start one; *role* is master for 0, slave for others, unless it is given."""
+        role = role or ("slave" if number else "master")
+        broker = Broker(
+            BrokerSettings(
+                **{
+                    "data": self.folder(number),
+                    "listen": f"127.0.0.1:{self._ports.get(number, 0)}",
+                    "nameserver": (self.nameserver.address,),
+                    "role": role,
+                    "broker_id": 0 if role == "master" else number or 9,
+                    **_SMALL,
+                    **(self._settings if role == "master" else {}),
+                    **settings,
+                }
+            )
+        )
+        await broker.start()
+        self._ports[number] = int(broker.address.rpartition(":")[2])
+        self.brokers[number] = broker
+        return broker
+
+    async def stop(self, number: int, *, crash: bool = False) -> None:
+        """Close one, or end it as ``kill -9`` would."""
+        broker = self.brokers.pop(number)
+        await (broker.abandon() if crash else broker.close())
+
+    async def client(self) -> BrokerClient:
+        """A client that is closed with the group."""
+        client = BrokerClient(nameservers=[self.nameserver.address], client_id="client-1")
+        await client.start()
+        self._clients.append(client)
+        return client
+
+    async def bodies(self, number: int, queue_id: int = 0, topic: Topic = TOPIC) -> list[bytes]:
+        """What one serves of a queue, read from its address whatever its role."""
+        found: list[bytes] = []
+        while True:
+            header = PullMessageHeader(
+                consumer_group=READERS,
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=len(found),
+                max_msg_nums=4096,
+                sys_flag=PullFlag.SUBSCRIPTION,
+                commit_offset=0,
+                suspend_timeout_millis=0,
+                subscription="*",
+                sub_version=0,
+            )
+            answer = await self.ask(number, RequestCode.PULL_MESSAGE, header.to_ext())
+            if answer.code != 0:
+                return found
+            found += [message.body for message in decode_messages(answer.body)]
+
+    async def ask(
+        self, number: int, code: int, ext: dict[str, str] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        """Ask one at its address."""
+        return await self.pool.request(
+            self.brokers[number].address,
+            RemotingCommand(code, ext=ext or {}, body=body),
+            timeout_s=10,
+        )
+
+    async def queues(self, *, count: int = 1) -> list[QueueName]:
+        """Create the topic."""
+        client = await self.client()
+        await client.create_topic(TOPIC, queues=count)
+        return await client.queues(TOPIC, fresh=True)
+
+    async def until_served(self, number: int, bodies: list[bytes], queue_id: int = 0) -> None:
+        """Return once one serves exactly these."""
+
+        async def served() -> bool:
+            try:
+                return await self.bodies(number, queue_id) == bodies
+            except ConnectionLost:  # it opens its store anew
+                return False
+
+        await until(served)
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+        await self.pool.close()
+        for broker in self.brokers.values():
+            await broker.close()
+
+
+@asynccontextmanager
+async def replica_group(folder: Path, **settings: Any) -> AsyncIterator[ReplicaGroup]:
+    """A group without brokers; *settings* are those of its masters."""
+    nameserver = NameServer("127.0.0.1", 0)
+    await nameserver.start()
+    group = ReplicaGroup(folder, nameserver, settings)
+    try:
+        yield group
+    finally:
+        await group.close()
+        await nameserver.close()
