@@ -19,6 +19,7 @@ from proxy.admin.http import AdminHttp
 from proxy.admin.snapshots import groups_view
 from proxy.broadcast import follow_group, give_up_clients, leave_clients
 from proxy.core.flow_window import Budget
+from proxy.core.forgetting import records_of
 from proxy.core.job_chains import Job
 from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
@@ -43,6 +44,7 @@ from proxy.secrets import credentials_of, read_secrets
 from proxy.setting_types import at_port, host_port
 from proxy.settings import Settings
 from proxy.tls import server_context
+from proxy.upstream.client_sweep import ClientSweep
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letter_desk import DeadLetterDesk
@@ -162,6 +164,7 @@ class Proxy:
             spawn(self._key_changes.run(self._lanes), name="order keys"),
             spawn(watch_retention(self._context, self._parkings), name="retention"),
             spawn(leaving, name="leave clients"),
+            spawn(ClientSweep(self._context, self._lanes).run(), name="forget clients"),
         ]
         self._doors = {"listen.thrift": listen.thrift}
         if listen.producer is not None:
@@ -300,6 +303,7 @@ class Proxy:
         self._bulk.forget(lane.name)
         self._consumers.group_removed(lane.name)
         await ownership.close()
+        self._context.log.forget(records_of(lane.name, ownership.topics))
 
     def _make_http(self) -> AdminHttp:
         registry = CollectorRegistry()

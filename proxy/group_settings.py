@@ -16,6 +16,7 @@ from proxy.core.member_group import MAX_BROADCAST_CHARS
 from proxy.delivery_settings import DeliverySettings
 from proxy.setting_types import (
     Count,
+    ForgetAfter,
     GroupName,
     Milliseconds,
     Rate,
@@ -140,6 +141,9 @@ class GroupSettings(SettingsGroup):
     """clustering: each message goes to one client of the group. broadcast: each goes to all of
     them; each clientId is a group of its own, `billing%clientId`, which goes on where it was, and
     a pull without one is refused ([broadcast groups](operating.md#broadcast-groups))."""
+    forget_after_s: ForgetAfter | None = 604_800.0
+    """Seconds: what brokers keep of a client of a broadcast group that pulled nowhere for so long
+    is deleted, and it begins at start_from if it comes back; null: never."""
     max_leased_jobs: Count = 4_096
     """Messages in the hands of this group's clients, over all its topics, at one proxy."""
     max_rate: Rate | None = None

@@ -71,6 +71,8 @@ Bytes = Annotated[int, Field(strict=True, ge=1024, le=2**40)]
 FrameBytes = Annotated[int, Field(strict=True, ge=1024, le=2**30)]
 #: Messages a second.
 Rate = Annotated[float, Field(strict=True, gt=0, le=1e9, allow_inf_nan=False)]
+#: Seconds; owners write a record each hour, by which it is known who was there.
+ForgetAfter = Annotated[float, Field(strict=True, ge=7_200, allow_inf_nan=False)]
 Milliseconds = Annotated[int, Field(strict=True, ge=0, le=86_400_000)]
 GroupName = Annotated[str, AfterValidator(lambda name: check_name("group", name))]
 TopicName = Annotated[str, AfterValidator(lambda name: check_name("topic", name))]

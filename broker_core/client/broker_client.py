@@ -9,6 +9,7 @@ import structlog
 
 from broker_core.client import administration, locking, pulling, sending
 from broker_core.client.connection_pool import ConnectionPool
+from broker_core.client.deletions import Deletions
 from broker_core.client.key_values import KeyValues
 from broker_core.client.recalls import Recalls
 from broker_core.client.requests import BrokerRequests
@@ -71,6 +72,7 @@ class BrokerClient:
         #: What the nameservers keep for whoever wants it kept.
         self.key_values = KeyValues(nameservers, self._pool, timeout_s=request_timeout_s)
         self._requests = BrokerRequests(self._pool, self._routes, timeout_s=request_timeout_s)
+        self.deletions = Deletions(self._requests, self._routes)
         #: For what has no method here.
         self.requests = self._requests
         self.recalls = Recalls(self._requests)

@@ -94,6 +94,17 @@ class RouteCache:
         answer = await self._ask(RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
         return topic_list_from_json(answer.body)
 
+    async def delete_topic(self, topic: Topic) -> None:
+        """Have all nameservers forget *topic*, until a broker registers it. Raises RemotingError:
+        some may know it still.
+        """
+        self._routes.pop(topic, None)
+        header = TopicHeader(topic=topic)
+        for address in list(self._nameservers):
+            command = RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext=header.to_ext())
+            answer = await self._pool.request(address, command, timeout_s=self._timeout_s)
+            _check(command, answer)
+
     async def keep_fresh(self) -> None:
         """Refresh all known routes every 30 s until cancelled."""
         while True:
@@ -131,12 +142,14 @@ class RouteCache:
                 self._nameservers.remove(address)
                 self._nameservers.append(address)
                 continue
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError(
-                    answer.code, answer.remark or "", request=request_name(command.code)
-                )
+            _check(command, answer)
             return answer
         raise ConnectionLost(f"no nameserver of {self._names()} answers: {problem}")
 
     def _names(self) -> str:
         return ", ".join(sorted(self._nameservers))
+
+
+def _check(command: RemotingCommand, answer: RemotingCommand) -> None:
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError(answer.code, answer.remark or "", request=request_name(command.code))

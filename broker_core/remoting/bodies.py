@@ -244,6 +244,13 @@ def committed_queues_from_json(data: bytes | memoryview, group: Group, topic: To
     return {int(queue_id) for queue_id in table.items(f"{topic}@{group}")}
 
 
+def consumers_from_json(data: bytes | memoryview) -> set[tuple[Group, Topic]]:
+    """Read the same body: all groups that have an offset, with its topic. Raises InvalidCommand."""
+    table = JsonObject.parse(data, "offsets").items("offsetTable")
+    names = (name.partition("@") for name in table)
+    return {(Group(group), Topic(topic)) for topic, _, group in names}
+
+
 def _queue_fields(queues: Iterable[QueueName]) -> list[dict[str, Any]]:
     return [
         {"topic": topic, "brokerName": broker, "queueId": queue_id}

@@ -1,4 +1,7 @@
-"""What an owner writes down of its queue: a delta, a snapshot now and then, or nothing. Pure."""
+"""What an owner writes down of its queue: a delta, a snapshot now and then, or nothing. Pure.
+
+No queue with an owner is without a record for longer than an hour.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +58,9 @@ class Recording:
             whole = True
         if not whole and self._snapshot_at is not None:
             delta = self._delta(self._snapshot_at)
-            if delta is None:
+            if delta is None and not self._is_old(now_ns):
                 return []
-            if not self._outgrown(now_ns):
+            if delta is not None and not self._outgrown(now_ns):
                 return [delta]
         self._snapshot_at = None
         snapshot = self._pipeline.snapshot(now_ns=now_ns)
@@ -84,8 +87,13 @@ class Recording:
         return (
             self._in_deltas > max(_MIN_OFFSETS, self._in_snapshot)
             or self._deltas >= _MAX_DELTAS
-            or now_ns - self._since_ns >= _MAX_AGE_NS
+            or self._is_old(now_ns)
         )
+
+    def _is_old(self, now_ns: int) -> bool:
+        # Also if nothing changed: so records say that the queue has an owner, and retention, which
+        # takes old ones, leaves the last.
+        return now_ns - self._since_ns >= _MAX_AGE_NS
 
     def _tell(self, snapshot: Snapshot) -> None:
         self._base, self._read, self._in_snapshot = snapshot.base, snapshot.read, snapshot.size

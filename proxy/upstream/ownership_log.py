@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -31,6 +31,11 @@ class OwnershipLog:
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
         self._known: set[QueueName] = set()  # twins that are in the route
+
+    def forget(self, topics: Iterable[Topic]) -> None:
+        """Look for the ownership *topics* again before they are used: they may be deleted."""
+        gone = set(topics)
+        self._known = {twin for twin in self._known if twin.topic not in gone}
 
     async def append(self, group: Group, queue: QueueName, *records: Record) -> int:
         """Write *records* in order; returns the queue offset of the first.

@@ -98,3 +98,15 @@ def test_a_snapshot_is_written_once_the_deltas_are_longer() -> None:
 def test_a_snapshot_is_never_older_than_an_hour() -> None:
     found = kinds(4, ns_each=HOUR_NS // 2)
     assert found == ["SnapshotPart", "Delta", "SnapshotPart", "Delta"]
+
+
+def test_a_queue_in_which_nothing_happens_is_written_down_each_hour() -> None:
+    """So its newest record says that it has an owner, and retention does not take it."""
+    queue = pipeline(messages=[keyed(0, "a")])
+    records = Recording(queue, None)
+    write(records, 0, now_ns=1)
+    assert write(records, 1, now_ns=HOUR_NS - 1) == []
+    for hour in (1, 2):
+        (again,) = write(records, hour, now_ns=hour * HOUR_NS + 1)
+        assert again == SnapshotPart(0, 1, Snapshot(Epoch(1), 0, 1, (0,), keys=KEYS))
+        assert write(records, 9, now_ns=hour * HOUR_NS + 2) == []

@@ -1,0 +1,181 @@
+"""Forgets clients of broadcast groups that were not there for long.
+
+1. Whoever was there since is told by the newest ownership record of its queues, by the brokers'
+   clocks. A client with dead letters or parked messages is kept as long as brokers keep these.
+2. It is looked at again under the orderly locks of all its queues, which are asked for anew before
+   each step: nobody serves it meanwhile. They are held by a name of their own, or this very
+   proxy could begin to serve it.
+3. Its offsets go first, for with them goes what fences the epochs that its records count. So that
+   it is still known if this is killed then, an offset of its records stands in for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+
+from broker_core.client import BrokerClient
+from broker_core.clock import wall_ms
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from proxy.core.forgetting import Belongings, belongings, clients_of
+from proxy.group_lane import GroupLane
+from proxy.lanes import Lanes
+from proxy.logs import NoisyLog
+from proxy.upstream.context import UpstreamContext
+
+_EVERY_S = 3600.0
+
+_log = structlog.get_logger("clients")
+_noisy = NoisyLog(_log)
+
+
+class _LockLost(Exception):
+    """Somebody else has a queue of the client, or a broker does not answer."""
+
+
+@asynccontextmanager
+async def _client(context: UpstreamContext) -> AsyncIterator[BrokerClient]:
+    client = BrokerClient(
+        nameservers=context.settings.nameserver, client_id=f"{context.client.client_id}-forget"
+    )
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+class ClientSweep:
+    """Looks at all broadcast groups of one proxy."""
+
+    def __init__(self, context: UpstreamContext, lanes: Lanes) -> None:
+        self._context = context
+        self._lanes = lanes
+
+    async def run(self) -> None:
+        """Look every hour, until cancelled; not when all other proxies do."""
+        while True:
+            await asyncio.sleep(_EVERY_S * random.uniform(0.5, 1.5))
+            await self.sweep(now_ms=wall_ms())
+
+    async def sweep(self, *, now_ms: int) -> list[Group]:
+        """Look once; return whom it forgot. *now_ms* since 1970. What fails is in the log."""
+        forgotten: list[Group] = []
+        for lane in self._lanes:
+            if lane.settings.mode != "broadcast" or lane.settings.forget_after_s is None:
+                continue
+            since_ms = now_ms - int(lane.settings.forget_after_s * 1000)
+            # Connections of its own, of which brokers may think what they like.
+            async with _client(self._context) as client:
+                forgotten += await self._sweep(lane, client, since_ms)
+        return forgotten
+
+    async def _sweep(self, lane: GroupLane, client: BrokerClient, since_ms: int) -> list[Group]:
+        forgotten = []
+        try:
+            consumers = await client.deletions.consumers()
+            clients = clients_of(lane.name, consumers, await client.topics())
+        except RemotingError as error:
+            _noisy.warning(lane.name, "clients not looked at", group=lane.name, reason=str(error))
+            return []
+        for name, consumed in sorted(clients.items()):
+            if self._lanes.find(name) is not None:
+                continue
+            topics = consumed | {Topic(topic.name) for topic in lane.settings.topics}
+            try:
+                if await _Gone(client, name, topics, since_ms).forget():
+                    forgotten.append(name)
+            except _LockLost:
+                _log.info("client not forgotten: its locks are not to be had", group=name)
+            except RemotingError as error:
+                _noisy.warning(name, "client not forgotten yet", group=name, reason=str(error))
+        return forgotten
+
+
+class _Gone:
+    """One client, perhaps gone."""
+
+    def __init__(
+        self, client: BrokerClient, group: Group, topics: Iterable[Topic], since_ms: int
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._topics = sorted(topics)
+        self._since_ms = since_ms
+        self._queues: list[QueueName] = []
+
+    async def forget(self) -> bool:
+        """Forget it if nobody served it since then, and nothing waits for it. Raises RemotingError,
+        and _LockLost if somebody serves it now.
+        """
+        if await self._belongings() is None:
+            return False
+        self._queues = [queue for topic in self._topics for queue in await self._of(topic)]
+        try:
+            await self._hold()
+            left = await self._belongings()
+            if left is None:
+                return False
+            await self._delete(left)
+        finally:
+            with suppress(RemotingError):  # they run out by themselves
+                await self._client.unlock(self._group, self._queues)
+        _log.warning("client forgotten: nobody pulled as it for long", group=self._group)
+        return True
+
+    async def _delete(self, left: Belongings) -> None:
+        client = self._client
+        await self._hold()
+        await client.deletions.delete_group(self._group)
+        *first, last = sorted(left.records)
+        for broker in await client.broker_names(last):
+            with suppress(BrokerError):  # of 5.3: who has no offsets is unknown there
+                await client.commit_offset(self._group, QueueName(last, broker, 0), 0)
+        for topic in (*first, *sorted(left.parked | left.letters), last):
+            await self._hold()
+            await client.deletions.delete_topic(topic)
+        await self._hold()
+        await client.deletions.delete_group(self._group)
+
+    async def _hold(self) -> None:
+        answer = await self._client.lock(self._group, self._queues)
+        if not answer.granted.issuperset(self._queues):
+            raise _LockLost
+
+    async def _belongings(self) -> Belongings | None:
+        """What is left of it; None if it has to be kept, or is none of ours."""
+        left = belongings(self._group, self._topics, set(await self._client.topics()))
+        if not left.records:
+            return None
+        for topic in left.records:
+            for queue in await self._of(topic):
+                if await self._last_ms(queue) >= self._since_ms:
+                    return None
+        for topic in left.parked | left.letters:
+            for queue in await self._of(topic):
+                if await self._client.min_offset(queue) < await self._client.max_offset(queue):
+                    return None
+        return left
+
+    async def _last_ms(self, queue: QueueName) -> int:
+        """When the newest message of *queue* was stored; 0 if it holds none any more."""
+        end = await self._client.max_offset(queue)
+        if end == 0:
+            return 0
+        result = await self._client.pull(
+            queue, group=self._group, offset=end - 1, max_messages=1, suspend_ms=0
+        )
+        return max((message.store_ms for message in result.messages), default=0)
+
+    async def _of(self, topic: Topic) -> list[QueueName]:
+        try:
+            return await self._client.queues(topic, fresh=True)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return []
+            raise
