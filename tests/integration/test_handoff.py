@@ -12,6 +12,7 @@ from broker_core.names import QueueName
 from broker_core.tasks import spawn
 from proxy.app import Proxy
 from tests.integration.test_queue_verbs import WHY, Site, site
+from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
 from tests.support.gateway import GROUP, Gateway
@@ -38,15 +39,17 @@ async def _keep_sending(gateway: Gateway, enough: asyncio.Event) -> None:
 
 
 async def _give(it: Site, queue: QueueName, node: str) -> dict[str, Any]:
-    (row,) = await it.rows("owners", "handoff", GROUP, queue.topic, queue.qid, node, *WHY)
+    (row,) = await it.rows(
+        *("owners", "handoff", it.gateway.group, queue.topic, queue.qid, node, *WHY)
+    )
     return row
 
 
 @pytest.mark.feature("proxy: two proxies")
 async def test_a_queue_goes_to_the_proxy_that_was_named_and_back_and_stays_until_that_one_leaves(
-    tmp_path: Path,
+    tmp_path: Path, brokers: Brokers
 ) -> None:
-    async with site(tmp_path, queues=4) as it:
+    async with site(tmp_path, brokers=brokers, queues=4) as it:
         other, there = await it.gateway.start_proxy()
         async with (
             consuming(it.gateway, f"{it.at.thrift},{there.thrift}", "one", handle=_some_work),
@@ -61,7 +64,7 @@ async def test_a_queue_goes_to_the_proxy_that_was_named_and_back_and_stays_until
             await eventually(lambda: _shares(it.proxy, other) == (1, 3))
             assert queue in _owned(other)
             assert "has queue" in await it.refused(
-                *("owners", "handoff", GROUP, queue.topic, queue.qid, there.http, *WHY)
+                *("owners", "handoff", it.gateway.group, queue.topic, queue.qid, there.http, *WHY)
             )
             await _give(it, queue, it.proxy.client_id)
             await eventually(lambda: _shares(it.proxy, other) == (2, 2))

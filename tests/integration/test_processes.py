@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers import Brokers
+from tests.support.brokers import EMBEDDED_ONES, Brokers
 from tests.support.process_site import (
     HISTORY,
     QUEUES,
@@ -121,10 +121,13 @@ def test_the_queues_of_a_proxy_that_ends_go_to_the_other(site: Site, clean: bool
 
 
 @pytest.mark.slow
-@pytest.mark.feature("proxy: kill and take-over")
-def test_a_key_stays_paused_when_the_proxy_that_owns_its_queue_is_killed(site: Site) -> None:
+def test_a_key_stays_paused_when_the_proxy_that_owns_its_queue_is_killed(
+    children: Children,
+) -> None:
     """All other keys flow at the next owner; there it is resumed, and comes in order."""
-    children, pair = site.children, start_pair(site)
+    site = Site(children, EMBEDDED_ONES)
+    site.start()
+    pair = start_pair(site)
     keys = f"/api/groups/{site.group}/topics/{site.topic}/keys"
     killed, left = pair.gateway.http
     owned = pair.gateway.owned(0)
