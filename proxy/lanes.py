@@ -119,15 +119,12 @@ class Lanes:
             raise UnknownName("the request names no group: set groupId to one of this proxy's")
         lane = self._lanes.get(Group(group))
         if lane is None and Group(group) in self._retired:
-            raise UnknownName(f"group {_shown(group)} was removed: its queues are handed over")
+            raise self._unknown(group)
         if self.auto_create and wanted:
             lane = self._subscribe(group, wanted, lane)
         if lane is None:
-            known = ", ".join(sorted(self._lanes)) or "none yet"
             hint = "; name a topic to have it created" if self.auto_create else ""
-            raise UnknownName(
-                f"there is no group {_shown(group)} here; known groups: {known}{hint}"
-            )
+            raise self._unknown(group, hint)
         for topic in wanted:
             if lane.settings.topic(topic) is None:
                 known = ", ".join(sorted(each.name for each in lane.settings.topics))
@@ -135,6 +132,19 @@ class Lanes:
                     f"group {group!r} has no topic {_shown(topic)}; its topics: {known}"
                 )
         return lane
+
+    def named(self, group: str) -> GroupLane:
+        """The lane of *group*, for people, whose verbs create none. Raises UnknownName."""
+        lane = self._lanes.get(Group(group))
+        if lane is None:
+            raise self._unknown(group)
+        return lane
+
+    def _unknown(self, group: str, hint: str = "") -> UnknownName:
+        if Group(group) in self._retired:
+            return UnknownName(f"group {_shown(group)} was removed: its queues are handed over")
+        known = ", ".join(sorted(self._lanes)) or "none yet"
+        return UnknownName(f"there is no group {_shown(group)} here; known groups: {known}{hint}")
 
     def _subscribe(self, group: str, topics: list[str], lane: GroupLane | None) -> GroupLane:
         known = () if lane is None else lane.settings.topics

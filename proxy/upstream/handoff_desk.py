@@ -86,7 +86,7 @@ class HandoffDesk:
         return self._context.client.client_id
 
     async def _found(self, wish: QueueWish) -> tuple[Group, QueueName]:
-        lane = self._lanes.require(wish.group, None)
+        lane = self._lanes.named(wish.group)
         if lane.settings.topic(wish.topic) is None:
             known = ", ".join(sorted(each.name for each in lane.settings.topics))
             raise UnknownName(

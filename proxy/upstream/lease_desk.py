@@ -52,20 +52,20 @@ class LeaseDesk:
         """The live leases of *group* at this proxy, those that end next first. Raises UnknownName
         for an unknown group.
         """
-        lane = self._lanes.require(group, None)
+        lane = self._lanes.named(group)
         found = [row for each in lane.buffer for row in _rows(each) if wish.takes(row)]
         found.sort(key=lambda row: (row["ends_in_ms"], row["lease"]))
         return {"group": lane.name, "live": len(found), "leases": found[: wish.limit]}
 
     async def show(self, group: str, name: str) -> dict[str, Any]:
         """One lease. Raises UnknownName if it has ended, OwnedElsewhere, RemotingError."""
-        return _row(*await self._find(self._lanes.require(group, None), name))
+        return _row(*await self._find(self._lanes.named(group), name))
 
     async def extend(
         self, group: str, name: str, *, ms: int | None, by: str, reason: str
     ) -> dict[str, Any]:
         """Let it run *ms* from now, one visibility timeout at most (None: that long)."""
-        lane = self._lanes.require(group, None)
+        lane = self._lanes.named(group)
         pipeline, lease = await self._find(lane, name)
         length_ms = pipeline.visibility_ns // MS
         wanted_ms = min(ms or length_ms, length_ms)
@@ -83,7 +83,7 @@ class LeaseDesk:
         """End it, and with it its run: its messages are offered again at once, or given up by the
         failure policy, and what its client says of it counts no more.
         """
-        lane = self._lanes.require(group, None)
+        lane = self._lanes.named(group)
         pipeline, lease = await self._find(lane, name)
         row = _row(pipeline, lease)
         change = _change("lease revoke", lane, row, by=by, reason=reason, after="ended")

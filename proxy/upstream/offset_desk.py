@@ -60,7 +60,7 @@ class OffsetDesk:
         """Where *group* stands in the queues of its topics (or of *topic* alone). Raises
         UnknownName, RemotingError.
         """
-        lane = self._lanes.require(group, None)
+        lane = self._lanes.named(group)
         names = [Topic(each.name) for each in lane.settings.topics]
         if topic is not None:
             names = [_topic(lane, topic)]
@@ -77,7 +77,7 @@ class OffsetDesk:
 
         Raises UnknownName, OwnedElsewhere, WrongState, Unavailable, RemotingError.
         """
-        lane = self._lanes.require(group, None)
+        lane = self._lanes.named(group)
         name = _topic(lane, topic)
         queue = next((q for q in await self._book.queues(lane.name, name) if q.qid == qid), None)
         if queue is None:

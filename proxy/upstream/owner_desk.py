@@ -56,7 +56,7 @@ class OwnerDesk:
         """The queues of all groups that this proxy has (or of *group*), whoever owns them. Raises
         UnknownName, RemotingError.
         """
-        lanes = list(self._lanes) if group is None else [self._lanes.require(group, None)]
+        lanes = list(self._lanes) if group is None else [self._lanes.named(group)]
         rows = []
         for lane in lanes:
             for topic in lane.settings.topics:

@@ -100,3 +100,10 @@ def test_auto_create_wants_a_topic_and_legal_names() -> None:
             made.require(group, topics)
         assert len(str(error.value)) < 400
     assert list(made) == []
+
+
+def test_people_who_name_an_unknown_group_are_not_told_how_clients_create_one() -> None:
+    made, _ = lanes(group_settings("a", topics=("x",)), auto_create=True)
+    assert made.named("a").name == "a"
+    with pytest.raises(UnknownName, match=r"there is no group 'b' here; known groups: a$"):
+        made.named("b")
