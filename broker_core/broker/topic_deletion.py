@@ -81,9 +81,11 @@ class TopicDeletion:
             self._long_polls.end(topic)
         for topic in _deleted_since(reader, self._offsets.deletions):
             self._offsets.delete_topic(topic)
-        # A log that lost its tail may have fewer: the next ones would be taken for those.
-        topics.deletions = max(known, number) if ahead else number
-        self._offsets.know_deletions(max(self._offsets.deletions, number) if ahead else number)
+        # A log that lost its tail may have fewer: the next ones would be taken for those. But what
+        # a table knows and replicas have yet to confirm must not be done to it a second time.
+        most = None if ahead else reader.next_offset(DELETIONS, 0)
+        topics.deletions = _known(known, number, most)
+        self._offsets.know_deletions(_known(self._offsets.deletions, number, most))
         if topics.deletions != known:
             self._directory.must_save()
 
@@ -99,6 +101,10 @@ class TopicDeletion:
         with suppress(OSError):  # they are saved again soon, and a start makes up for it
             await self._offset_saver.save()
             await self._lock_saver.save()
+
+
+def _known(before: int, visible: int, most: int | None) -> int:
+    return max(visible, before if most is None else min(before, most))
 
 
 def _deleted_since(reader: StoreReader, number: int) -> list[Topic]:

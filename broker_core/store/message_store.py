@@ -340,12 +340,15 @@ class MessageStore:
         self.reader.log_was_shortened()
         self._unsynced.add(self._queues.folder)
         try:
-            self._changed.difference_update(self._queues.drop(topic, at=at))
+            dropped = self._queues.drop(topic, at=at)
         except OSError as error:
             # The topic takes nothing until a start has done it: its old entries are in the way.
             _log.error("files of a deleted topic stay", topic=topic, reason=str(error))
             gone = self._deleting.get(topic)
         else:
+            self._changed.difference_update(dropped)
+            for queue in dropped:
+                self._next_offsets.pop(queue, None)
             gone = self._deleting.pop(topic, None)
         if gone is not None and not gone.done():
             gone.set_result(None)

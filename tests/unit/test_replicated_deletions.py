@@ -8,6 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.broker.long_polls import LongPolls
+from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.topic_deletion import TopicDeletion
+from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.broker.topics import Topics
+from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.store import message_store
 from broker_core.store.message_store import MessageStore
 from broker_core.store.replicated_store import ReplicatedStore
@@ -80,4 +88,47 @@ async def test_a_deletion_counts_once_it_is_confirmed_and_what_follows_stays(
     store.start()
     store.confirm(store.copies.end_offset)
     assert bodies(store, 0) == [b"new 0", b"new 1"]
+    store.abandon()
+
+
+async def _announce_nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize(("known", "stays"), [(1, True), (0, False), (5, True)])
+async def test_a_topic_made_again_stays_when_the_deletion_before_is_confirmed_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int, stays: bool
+) -> None:
+    """A slave whose master died took over the table with the topic made again (1), perhaps one that
+    knows what the log never got (5), or that of before (0).
+    """
+    monkeypatch.setattr(message_store, "_VISIBLE_WITHIN_S", 0.01)
+    store = ReplicatedStore(tmp_path, segment_bytes=4000)
+    store.start()
+    await put(store, b"old")
+    store.confirm(store.copies.end_offset)
+    with pytest.raises(OSError, match="no replica has confirmed it yet"):
+        await store.delete_topic(TOPIC, store_ms=1000)
+    await store.close()
+    store = ReplicatedStore(tmp_path, segment_bytes=4000)
+    topics = Topics()
+    topics.put(TopicConfig(topic=TOPIC, read_queues=1, write_queues=1), now_ms=1)
+    topics.deletions = known
+    offsets, locks = CommittedOffsets(), QueueLocks(1)
+    saver = TableSaver(store.table("x"), content=dict, change=lambda: 0)
+    deletion = TopicDeletion(
+        store,
+        directory=TopicDirectory(topics, store.table("topics"), announce=_announce_nothing),
+        offsets=offsets,
+        offset_saver=saver,
+        locks=locks,
+        lock_saver=saver,
+        long_polls=LongPolls(),
+    )
+    deletion.catch_up()
+    assert topics.find(TOPIC) is not None, "nothing is deleted before it is confirmed"
+    store.start(lambda topic, *_: deletion.arrived(topic))
+    store.confirm(store.copies.end_offset)
+    assert (topics.find(TOPIC) is not None) == stays
+    assert topics.deletions == 1
     store.abandon()

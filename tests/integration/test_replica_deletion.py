@@ -1,0 +1,46 @@
+"""A topic deleted at a master is gone at its slaves, and stays so when one of them is promoted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker_core.names import Group
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.message import OutgoingMessage
+from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group, until
+
+GROUP = Group("billing")
+
+
+async def deleted(group: ReplicaGroup) -> None:
+    """Confirmed by a slave; one that is still connecting is none."""
+    ext = {"topic": TOPIC}
+    answer = await group.ask(0, RequestCode.DELETE_TOPIC_IN_BROKER, ext)
+    assert answer.code == 0, answer.remark
+
+
+async def test_a_promoted_slave_has_the_topic_that_was_made_again(tmp_path: Path) -> None:
+    async with replica_group(tmp_path) as group:
+        await group.start(0, replication="sync", in_sync_replicas=2)
+        await group.start(1)
+        client = await group.client()
+        (queue,) = await group.queues()
+        for n in range(3):
+            await client.send(queue, OutgoingMessage(TOPIC, b"old %d" % n))
+        await group.until_served(1, [b"old 0", b"old 1", b"old 2"])
+        await client.commit_offset(GROUP, queue, 3, epoch=7)
+        await deleted(group)
+
+        async def unknown() -> bool:
+            answer = await group.ask(1, RequestCode.GET_ALL_TOPIC_CONFIG)
+            return f'"{TOPIC}"'.encode() not in bytes(answer.body)
+
+        await until(unknown)
+        await client.create_topic(TOPIC, queues=1)
+        assert (await client.send(queue, OutgoingMessage(TOPIC, b"new"))).offset == 0
+        await group.until_served(1, [b"new"])
+        await group.stop(0, crash=True)
+        await group.stop(1)
+        await group.start(1, role="master")
+        await group.until_served(1, [b"new"])
+        assert not await (await group.client()).has_committed(GROUP, queue)
