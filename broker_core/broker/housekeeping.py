@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from broker_core.errors import StoreError
+
+_AGAIN_S = 2.0
 _log = structlog.get_logger("broker")
 
 
@@ -24,3 +27,15 @@ async def repeated(every_s: float, action: Callable[[], Awaitable[None]], name: 
                 reason=str(error),
                 exc_info=bug,
             )
+
+
+async def done_at_last(action: Callable[[], Awaitable[None]], *, name: str) -> None:
+    """Do *action*, again every 2 s while store or system refuse it."""
+    while True:
+        try:
+            await action()
+        except (StoreError, OSError) as error:
+            _log.error("failed, will be tried again", what=name, reason=str(error))
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            return

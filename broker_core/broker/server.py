@@ -14,7 +14,7 @@ from broker_core.broker.delayed_delivery import DelayedDelivery
 from broker_core.broker.group_configs import GroupConfigs
 from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
-from broker_core.broker.housekeeping import repeated
+from broker_core.broker.housekeeping import done_at_last, repeated
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.own_address import own_address
@@ -146,7 +146,7 @@ class Broker:
             port = self.address.rpartition(":")[2]
             self._settings = self._settings.model_copy(update={"listen": f"{host}:{port}"})
             await self._shut()
-            await self._open()
+            await done_at_last(self._open, name="open the broker anew")
 
     async def _shut(self) -> None:
         for job in (self._transaction_check, self._replica, self._access, self._sampler):

@@ -142,7 +142,7 @@ async def test_slaves_serve_while_the_master_is_away_and_change_nothing(tmp_path
         await group.start(0)  # what the master knows counts: a slave's commits end with its return
         known = await committed(group, 0)
         await until_committed(group, 1, known or 0)
-        assert await group.bodies(0) == [b"a", b"b"]
+        await group.until_served(0, [b"a", b"b"])
 
 
 async def test_topics_groups_and_offsets_reach_slaves_before_what_needs_them(

@@ -20,6 +20,7 @@ import structlog
 
 from broker_core.broker import Broker, BrokerSettings
 from broker_core.broker import server as broker_server
+from broker_core.broker import slave as broker_slave
 from broker_core.store import message_store
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +90,7 @@ def _serve_forks() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     # A kill shall meet a checkpoint, a save of the tables or a deletion, not only sends.
     message_store._CHECKPOINT_EVERY_S = 0.03
+    broker_slave._AGAIN_S = 0.1
     broker_server._SAVE_EVERY_S = 0.02
     broker_server._RETENTION_EVERY_S = 0.02
     while line := sys.stdin.buffer.readline():

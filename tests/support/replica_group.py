@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from broker_core.broker import Broker, BrokerSettings
+from broker_core.broker import Broker, BrokerSettings, server, slave
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.errors import ConnectionLost
@@ -150,7 +151,11 @@ async def replica_group(folder: Path, **settings: Any) -> AsyncIterator[ReplicaG
     await nameserver.start()
     group = ReplicaGroup(folder, nameserver, settings)
     try:
-        yield group
+        with (
+            patch.multiple(slave, _AGAIN_S=0.05, _TABLES_EVERY_NS=50_000_000),
+            patch.multiple(server, _SAVE_EVERY_S=0.1),
+        ):
+            yield group
     finally:
         await group.close()
         await nameserver.close()
