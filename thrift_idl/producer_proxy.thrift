@@ -62,17 +62,21 @@ struct Result {
     70: optional list<MessageResult> messages
 }
 
-/** A message for later. Answered with code 18 until the broker has delays, 31 for loops. */
+/**
+ * A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
+ * the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
+ * cancel is none, or does not wait any more.
+ */
 struct DelayMessage {
     1: string topic,
-    /** Names the delayed message when action is cancel. */
+    /** What the delayed message was answered with, when action is cancel. */
     2: optional string uniqDelayMsgId,
     3: optional binary body,
     /** The tag; absent: none. */
     4: string tags,
     /** 1: add; 2: cancel. */
     5: i32 action,
-    /** When to deliver: seconds since 1970. */
+    /** When to deliver: seconds since 1970; what is past comes at once. */
     6: optional i64 timestamp,
     /** 2: once; 3: in a loop. */
     7: optional i32 dmsgtype,
@@ -82,7 +86,7 @@ struct DelayMessage {
     9: optional i64 expire,
     /** How often a loop delivers. */
     10: optional i64 times,
-    /** Chosen by the client, so that a repeated request adds nothing. */
+    /** Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both. */
     11: optional string uuid,
     /** Name and version of the client library; for statistics only. */
     13: optional string version,

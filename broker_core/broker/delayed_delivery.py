@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from broker_core.broker.delayed_records import RecallHandle, delivered, moved, recalled
+from broker_core.broker.delayed_records import delivered, moved, recalled
 from broker_core.broker.placement import REAL_TOPIC, Placement
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topics import Topics
@@ -24,6 +24,7 @@ from broker_core.clock import wall_ms
 from broker_core.names import DELAY_TOPICS, TIMER_QUEUE, DelayedPlace, Topic
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.message import StoredMessage
+from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.store.message_store import MessageStore
 from broker_core.tasks import cancel_and_wait, spawn
 

@@ -5,12 +5,9 @@ Whatever it becomes says so by ``Envelope.prepared_offset``, which ends the one 
 
 from __future__ import annotations
 
-import base64
 from dataclasses import replace
-from typing import NamedTuple
 
 from broker_core.broker.placement import DELAY_PROPERTIES, REAL_QUEUE, REAL_TOPIC, Placement
-from broker_core.errors import InvalidCommand
 from broker_core.names import TIMER_TOPIC, DelayedPlace, Topic
 from broker_core.remoting.message import (
     UNIQ_KEY,
@@ -20,8 +17,6 @@ from broker_core.remoting.message import (
     encode_properties,
 )
 from broker_core.remoting.raw_properties import changed_properties
-
-_HANDLE_VERSION = "v1"
 
 
 def delivered(
@@ -71,39 +66,3 @@ def recalled(message: StoredMessage, place: DelayedPlace, *, store_host: bytes) 
     return Placement(
         replace(placed.envelope, sys_flag=0), [BatchEntry(0, b"", encode_properties(kept))]
     )
-
-
-class RecallHandle(NamedTuple):
-    """What a producer needs to recall a delayed message, as RocketMQ 5.3 writes it.
-
-    ``number`` is ours: the ``DelayedPlace`` where it was stored; None in a handle without one.
-    """
-
-    topic: str
-    broker_name: str
-    due_ms: int
-    message_id: str
-    number: int | None = None
-
-    def to_text(self) -> str:
-        """Base64, for URLs, of the parts with blanks between."""
-        parts = [_HANDLE_VERSION, self.topic, self.broker_name, str(self.due_ms), self.message_id]
-        if self.number is not None:
-            parts.append(str(self.number))
-        return base64.urlsafe_b64encode(" ".join(parts).encode()).decode()
-
-    @classmethod
-    def from_text(cls, text: str) -> RecallHandle:
-        """Inverse of ``to_text``; raises InvalidCommand on anything else."""
-        try:
-            version, topic, broker, due, message_id, *more = (
-                base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ")
-            )
-            if version == _HANDLE_VERSION:
-                return cls(topic, broker, int(due), message_id, int(more[0]) if more else None)
-        except ValueError:
-            pass
-        raise InvalidCommand(
-            f"recall handle {text[:120]!r} is none: expected what a send of a delayed message was"
-            " answered with"
-        )

@@ -9,9 +9,9 @@ import structlog
 
 from broker_core.client import administration, locking, pulling, sending
 from broker_core.client.connection_pool import ConnectionPool
+from broker_core.client.delays import Delays
 from broker_core.client.deletions import Deletions
 from broker_core.client.key_values import KeyValues
-from broker_core.client.recalls import Recalls
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.results import LockAnswer, PulledRecords, PullResult, SendReceipt
 from broker_core.client.routes import RouteCache
@@ -75,7 +75,7 @@ class BrokerClient:
         self.deletions = Deletions(self._requests, self._routes)
         #: For what has no method here.
         self.requests = self._requests
-        self.recalls = Recalls(self._requests)
+        self.delays = Delays(self._requests)
         self._refresher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -14,19 +14,18 @@ import structlog
 
 from broker_core.client import BrokerClient, Producer, SendReceipt, SendStatus
 from broker_core.client.producer import DEFAULT_TIMEOUT_S, Outbound, Outcome
-from broker_core.client.sending import size_of, with_id
-from broker_core.clock import wall_ms
 from broker_core.errors import (
     BrokerError,
-    LocalProtocolError,
     NotSent,
     RemotingError,
     RequestTimeout,
 )
-from broker_core.names import QueueName, Topic, check_name
+from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import java_hash
-from broker_core.remoting.message import RESERVED_PROPERTIES, UNIQ_KEY, OutgoingMessage
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
+from proxy.downstream.delay_requests import DelayRequests
+from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
 from proxy.downstream.thrift_server import Entry, Refuse, Reply, awaiting
 from proxy.history.record import History
 from proxy.logs import NoisyLog
@@ -36,8 +35,6 @@ _log = structlog.get_logger("producers")
 
 OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC = 0, 10, 11, 12, 14
 NOT_SENT, NOT_ALLOWED = 70, 71  # our own
-NOT_A_DELAY_TOPIC, BAD_DELAY_TYPE = 18, 31
-LOOPS = 3  # DelayMessage.dmsgtype
 
 _CODE_OF_ANSWER = {
     int(ResponseCode.TOPIC_NOT_EXIST): NO_TOPIC,
@@ -48,19 +45,11 @@ _NOT_ON_DISK = SendStatus.FLUSH_DISK_TIMEOUT
 
 #: DDMQ answers OK to this topic without sending anything: its clients' health check.
 HEARTBEAT_TOPIC = "carrera_heartbeat"
-MAX_KEY_CHARS = MAX_TAG_CHARS = 255
 #: The official broker's default topic: its route shows the queues that a new topic gets.
 _TEMPLATE_TOPIC = Topic("TBW102")
 
 #: Longest time that a client may give its send.
 _MAX_TIMEOUT_MS = 60_000
-
-#: A property that clients may set although the broker reserves it: the message's unique id.
-_SETTABLE = frozenset({"UNIQ_KEY"})
-
-
-class _Illegal(Exception):
-    """A message that no broker would take; the text says why."""
 
 
 class ProducerService:
@@ -74,6 +63,9 @@ class ProducerService:
         # Requests of a connection wait for each other; those of others know nothing of them.
         self._producer = Producer(
             client, find_queues=self._queues, independent=True, on_doubt=self._record_doubt
+        )
+        self._delays = DelayRequests(
+            client, find_queues=self._queues, max_body_bytes=max_body_bytes, failure=_failure
         )
         self._creating = asyncio.Lock()
         self._being_created: Topic | None = None
@@ -119,11 +111,8 @@ class ProducerService:
         return producer_service.sendBatchSync_result(success=result)
 
     async def _send_delay(self, arguments: Any, _reply: Reply) -> Any:
-        message = arguments.delayMessage
-        loops = message is not None and message.dmsgtype == LOOPS
-        code = BAD_DELAY_TYPE if loops else NOT_A_DELAY_TOPIC
-        what = "repeated messages are not served" if loops else "this version has no delays yet"
-        result = producer.DelayResult(code=code, msg=f"{what}: nothing was sent")
+        timeout_s = min(max(arguments.timeout or 0, 0), _MAX_TIMEOUT_MS) / 1000 or DEFAULT_TIMEOUT_S
+        result = await self._delays.request(arguments.delayMessage, timeout_s=timeout_s)
         return producer_service.sendDelaySync_result(success=result)
 
     # ---- sending --------------------------------------------------------------------------------
@@ -136,7 +125,7 @@ class ProducerService:
         try:
             for each in messages:
                 outbound.append(self._outbound(each))
-        except _Illegal as error:
+        except IllegalMessage as error:
             where = f"message {len(outbound) + 1} of {len(messages)}: " if len(messages) > 1 else ""
             return producer.Result(code=ILLEGAL, msg=f"{where}{error}")
         outcomes = await self._producer.send_batch(outbound, timeout_s=timeout_s)
@@ -179,18 +168,19 @@ class ProducerService:
     # ---- routing --------------------------------------------------------------------------------
 
     def _outbound(self, message: Any) -> Outbound:
-        """The message as brokers take it, and where it goes. Raises _Illegal."""
+        """The message as brokers take it, and where it goes. Raises IllegalMessage."""
         if message is None:
-            raise _Illegal("there is no message in this request")
-        try:
-            topic = Topic(check_name("topic", message.topic or ""))
-        except ValueError as error:
-            raise _Illegal(str(error)) from None
-        outgoing = self._outgoing(topic, message)
-        try:
-            size_of(outgoing)
-        except LocalProtocolError as error:
-            raise _Illegal(str(error)) from None
+            raise IllegalMessage("there is no message in this request")
+        topic = topic_named(message.topic)
+        body = message.body if message.body is not None else (message.value or "").encode()
+        outgoing = outgoing_message(
+            topic,
+            body,
+            key=message.key or None,
+            tag=message.tags or None,
+            properties=message.properties or {},
+            max_body_bytes=self._max_body_bytes,
+        )
         partition = -1 if message.partitionId is None else int(message.partitionId)
         if partition >= 0:
             return Outbound(outgoing, partition, ordered=False)
@@ -199,28 +189,6 @@ class ProducerService:
         if message.hashId is not None:
             return Outbound(outgoing, int(message.hashId))
         return Outbound(outgoing, java_hash(message.key) if message.key else None)
-
-    def _outgoing(self, topic: Topic, message: Any) -> OutgoingMessage:
-        body = message.body if message.body is not None else (message.value or "").encode()
-        if not 0 < len(body) <= self._max_body_bytes:
-            raise _Illegal(
-                f"a body of {len(body)} bytes: it should have 1 to {self._max_body_bytes}"
-            )
-        key, tag = message.key or None, message.tags or None
-        for what, text, limit in (("key", key, MAX_KEY_CHARS), ("tag", tag, MAX_TAG_CHARS)):
-            if text is not None and len(text) > limit:
-                raise _Illegal(f"a {what} of {len(text)} characters: at most {limit} are taken")
-        properties = dict(message.properties or {})
-        for name, value in properties.items():
-            if name in RESERVED_PROPERTIES and name not in _SETTABLE:
-                raise _Illegal(f"property {name!r} is reserved by the broker: rename it")
-            if not name or not value:
-                raise _Illegal(f"property {name!r} with value {value!r}: neither may be empty")
-        return with_id(
-            OutgoingMessage(
-                topic=topic, body=body, key=key, tag=tag, properties=properties, born_ms=wall_ms()
-            )
-        )
 
     async def _queues(self, topic: Topic) -> list[QueueName]:
         """The topic's queues; an unknown one is created where the brokers allow it."""

@@ -140,7 +140,7 @@ async def test_after_crashes_nothing_is_lost_and_nothing_comes_twice(
         clock.ms += 10
     recalled = await send(client, queue, b"recalled", TIMER_DELAY_SEC=7)
     assert recalled.recall_handle
-    await client.recalls.recall("broker-a", TOPIC, recalled.recall_handle, group=GROUP)
+    await client.delays.recall("broker-a", TOPIC, recalled.recall_handle, group=GROUP)
     clock.ms += 1000
     expected = [b"0", b"2", b"4", b"6", b"8"]
     assert [m.body for m in await stored(client, queue, 5)] == expected
@@ -184,11 +184,11 @@ async def test_a_recall_is_refused_in_a_sentence_where_nothing_waits(
         (TOPIC, "%%%", 604, "is none: expected"),
     ):
         with pytest.raises(BrokerError, match=says) as caught:
-            await client.recalls.recall("broker-a", Topic(broker_topic), text, group=GROUP)
+            await client.delays.recall("broker-a", Topic(broker_topic), text, group=GROUP)
         assert caught.value.code == code
-    await client.recalls.recall("broker-a", TOPIC, waits, group=GROUP)
+    await client.delays.recall("broker-a", TOPIC, waits, group=GROUP)
     with pytest.raises(BrokerError, match="does not wait"):
-        await client.recalls.recall("broker-a", TOPIC, waits, group=GROUP)
+        await client.delays.recall("broker-a", TOPIC, waits, group=GROUP)
     clock.ms += HOUR_MS
     await passed(cluster)
     assert [m.body for m in await stored(client, queue, 2)] == [b"delivered", b"at once"]
@@ -212,7 +212,7 @@ async def test_retention_moves_what_waits_and_a_moved_one_can_be_recalled(
             assert len(cluster.broker._delayed) == 3
         first = await client.min_offset(queue)
         assert first > 5, "segments were deleted"
-        await client.recalls.recall("broker-a", TOPIC, receipt.recall_handle or "", group=GROUP)
+        await client.delays.recall("broker-a", TOPIC, receipt.recall_handle or "", group=GROUP)
         end = await client.max_offset(queue)
         clock.ms += 3 * HOUR_MS
         await eventually(lambda: len(cluster.broker._delayed) == 0)

@@ -272,17 +272,6 @@ async def test_what_is_stored_but_not_on_disk_is_no_success() -> None:
         assert (await send(client)).code == 0
 
 
-async def test_delays_are_answered_with_the_codes_of_what_is_not_served() -> None:
-    async with sending(FakeBrokerClient()) as client:
-        for message, code in (
-            (producer.DelayMessage(topic="orders", action=1, dmsgtype=2), 18),
-            (producer.DelayMessage(topic="orders", action=1, dmsgtype=3), 31),
-            (None, 18),
-        ):
-            result = await client.call("sendDelaySync", message, 100)
-            assert (result.code, "nothing was sent" in result.msg) == (code, True)
-
-
 async def test_ddmqs_heartbeat_topic_is_answered_without_a_send() -> None:
     broker = FakeBrokerClient()
     async with sending(broker) as client:

@@ -141,7 +141,7 @@ class DelayedKills:
     async def _recall(self, client: BrokerClient, number: int, handle: str) -> None:
         self.in_doubt.add(number)
         try:
-            await client.recalls.recall("broker-a", TOPIC, handle, group=GROUP, timeout_s=5)
+            await client.delays.recall("broker-a", TOPIC, handle, group=GROUP, timeout_s=5)
         except BrokerError as error:
             if error.code != ResponseCode.ILLEGAL_OPERATION:
                 raise AssertionError("a recall is granted, or refused as too late") from error

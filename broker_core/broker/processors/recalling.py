@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from broker_core.broker.delayed_delivery import DelayedDelivery
-from broker_core.broker.delayed_records import RecallHandle
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.remoting.retry_headers import RecallMessageHeader, RecallMessageResponse
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 

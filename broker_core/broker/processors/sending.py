@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from functools import lru_cache
 
-from broker_core.broker.delayed_records import RecallHandle
 from broker_core.broker.placement import Placement, place, says_prepared
 from broker_core.broker.retries import without_delay
 from broker_core.broker.retry_topics import RetryTopics
@@ -31,6 +30,7 @@ from broker_core.remoting.message import (
     encode_properties,
     offset_message_id,
 )
+from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.message_store import MessageStore

@@ -353,7 +353,9 @@ typedef struct _DelayMessage__isset {
 } _DelayMessage__isset;
 
 /**
- * A message for later. Answered with code 18 until the broker has delays, 31 for loops.
+ * A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
+ * the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
+ * cancel is none, or does not wait any more.
  */
 class DelayMessage : public virtual ::apache::thrift::TBase {
  public:
@@ -381,7 +383,7 @@ class DelayMessage : public virtual ::apache::thrift::TBase {
   virtual ~DelayMessage() noexcept;
   std::string topic;
   /**
-   * Names the delayed message when action is cancel.
+   * What the delayed message was answered with, when action is cancel.
    */
   std::string uniqDelayMsgId;
   std::string body;
@@ -394,7 +396,7 @@ class DelayMessage : public virtual ::apache::thrift::TBase {
    */
   int32_t action;
   /**
-   * When to deliver: seconds since 1970.
+   * When to deliver: seconds since 1970; what is past comes at once.
    */
   int64_t timestamp;
   /**
@@ -414,7 +416,7 @@ class DelayMessage : public virtual ::apache::thrift::TBase {
    */
   int64_t times;
   /**
-   * Chosen by the client, so that a repeated request adds nothing.
+   * Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
    */
   std::string uuid;
   /**

@@ -50,7 +50,9 @@ declare class Result {
   }
 
 /**
- * A message for later. Answered with code 18 until the broker has delays, 31 for loops.
+ * A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
+ * the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
+ * cancel is none, or does not wait any more.
  */
 declare class DelayMessage {
     public topic: string;

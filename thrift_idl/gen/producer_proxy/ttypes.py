@@ -409,20 +409,22 @@ class Result(object):
 
 class DelayMessage(object):
     """
-    A message for later. Answered with code 18 until the broker has delays, 31 for loops.
+    A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
+    the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
+    cancel is none, or does not wait any more.
 
     Attributes:
      - topic
-     - uniqDelayMsgId: Names the delayed message when action is cancel.
+     - uniqDelayMsgId: What the delayed message was answered with, when action is cancel.
      - body
      - tags: The tag; absent: none.
      - action: 1: add; 2: cancel.
-     - timestamp: When to deliver: seconds since 1970.
+     - timestamp: When to deliver: seconds since 1970; what is past comes at once.
      - dmsgtype: 2: once; 3: in a loop.
      - interval: Seconds between the deliveries of a loop.
      - expire: When a loop ends: seconds since 1970.
      - times: How often a loop delivers.
-     - uuid: Chosen by the client, so that a repeated request adds nothing.
+     - uuid: Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
      - version: Name and version of the client library; for statistics only.
      - properties: The application's properties.
      - token: Who is asking.

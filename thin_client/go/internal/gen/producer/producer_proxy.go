@@ -1012,20 +1012,22 @@ func (p *Result_) String() string {
   return fmt.Sprintf("Result_(%+v)", *p)
 }
 
-// A message for later. Answered with code 18 until the broker has delays, 31 for loops.
+// A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
+// the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
+// cancel is none, or does not wait any more.
 //
 // Attributes:
 //  - Topic
-//  - UniqDelayMsgId: Names the delayed message when action is cancel.
+//  - UniqDelayMsgId: What the delayed message was answered with, when action is cancel.
 //  - Body
 //  - Tags: The tag; absent: none.
 //  - Action: 1: add; 2: cancel.
-//  - Timestamp: When to deliver: seconds since 1970.
+//  - Timestamp: When to deliver: seconds since 1970; what is past comes at once.
 //  - Dmsgtype: 2: once; 3: in a loop.
 //  - Interval: Seconds between the deliveries of a loop.
 //  - Expire: When a loop ends: seconds since 1970.
 //  - Times: How often a loop delivers.
-//  - UUID: Chosen by the client, so that a repeated request adds nothing.
+//  - UUID: Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
 //  - Version: Name and version of the client library; for statistics only.
 //  - Properties: The application's properties.
 //  - Token: Who is asking.

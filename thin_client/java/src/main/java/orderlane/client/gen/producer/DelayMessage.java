@@ -7,7 +7,9 @@
 package orderlane.client.gen.producer;
 
 /**
- * A message for later. Answered with code 18 until the broker has delays, 31 for loops.
+ * A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
+ * the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
+ * cancel is none, or does not wait any more.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, DelayMessage._Fields>, java.io.Serializable, Cloneable, Comparable<DelayMessage> {
@@ -50,7 +52,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     TOPIC((short)1, "topic"),
     /**
-     * Names the delayed message when action is cancel.
+     * What the delayed message was answered with, when action is cancel.
      */
     UNIQ_DELAY_MSG_ID((short)2, "uniqDelayMsgId"),
     BODY((short)3, "body"),
@@ -63,7 +65,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
      */
     ACTION((short)5, "action"),
     /**
-     * When to deliver: seconds since 1970.
+     * When to deliver: seconds since 1970; what is past comes at once.
      */
     TIMESTAMP((short)6, "timestamp"),
     /**
@@ -83,7 +85,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
      */
     TIMES((short)10, "times"),
     /**
-     * Chosen by the client, so that a repeated request adds nothing.
+     * Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
      */
     UUID((short)11, "uuid"),
     /**
@@ -337,7 +339,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * Names the delayed message when action is cancel.
+   * What the delayed message was answered with, when action is cancel.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getUniqDelayMsgId() {
@@ -345,7 +347,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * Names the delayed message when action is cancel.
+   * What the delayed message was answered with, when action is cancel.
    */
   public DelayMessage setUniqDelayMsgId(@org.apache.thrift.annotation.Nullable java.lang.String uniqDelayMsgId) {
     this.uniqDelayMsgId = uniqDelayMsgId;
@@ -462,14 +464,14 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * When to deliver: seconds since 1970.
+   * When to deliver: seconds since 1970; what is past comes at once.
    */
   public long getTimestamp() {
     return this.timestamp;
   }
 
   /**
-   * When to deliver: seconds since 1970.
+   * When to deliver: seconds since 1970; what is past comes at once.
    */
   public DelayMessage setTimestamp(long timestamp) {
     this.timestamp = timestamp;
@@ -607,7 +609,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * Chosen by the client, so that a repeated request adds nothing.
+   * Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getUuid() {
@@ -615,7 +617,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * Chosen by the client, so that a repeated request adds nothing.
+   * Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
    */
   public DelayMessage setUuid(@org.apache.thrift.annotation.Nullable java.lang.String uuid) {
     this.uuid = uuid;

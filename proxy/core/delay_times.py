@@ -1,0 +1,27 @@
+"""How a message is told to a broker that is to come at a time. Pure."""
+
+from __future__ import annotations
+
+#: Seconds of the levels 1 to 18, as brokers have them that nobody configured otherwise.
+LEVELS_S = (1, 5, 10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30)), 3600, 7200)
+_NEARLY_MS = 1000  # times come in seconds
+
+
+def delay_properties(due_ms: int, *, now_ms: int, takes_times: bool) -> dict[str, str]:
+    """The properties for a message due at *due_ms*; none if that is past.
+
+    A broker that knows levels alone takes what one of them meets within a second, and not before
+    its time. Raises ValueError, in a sentence, for any other time.
+    """
+    delay_ms = due_ms - now_ms
+    if delay_ms <= 0:
+        return {}
+    if takes_times:
+        return {"TIMER_DELIVER_MS": str(due_ms)}
+    for level, seconds in enumerate(LEVELS_S, 1):
+        if 0 <= seconds * 1000 - delay_ms < _NEARLY_MS:
+            return {"DELAY": str(level)}
+    raise ValueError(
+        f"a delay of {delay_ms / 1000:g} s: the brokers of this topic know levels alone"
+        f" ({', '.join(map(str, LEVELS_S))} s)"
+    )

@@ -1,0 +1,144 @@
+"""sendDelaySync: messages for later, and their cancellation, with DDMQ's result codes.
+
+A delayed message waits at its broker. Its ``uniqDelayMsgId`` is the broker's recall handle, which
+names broker, topic and message; so any proxy can cancel, and none keeps anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from broker_core.client import BrokerClient
+from broker_core.client.producer import Outcome
+from broker_core.clock import wall_ms
+from broker_core.errors import BrokerError, InvalidCommand, RemotingError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.message import KEYS
+from broker_core.remoting.recall_handle import RecallHandle
+from proxy.core.delay_times import delay_properties
+from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
+from thrift_idl import producer
+
+_OK, _UNKNOWN, _ILLEGAL, _TIMED_OUT, _NO_DELAYS = 0, 10, 11, 12, 18
+_BAD_ID, _BAD_TYPE, _BAD_ACTION, _BAD_TIME = 30, 31, 32, 33
+
+ADD, CANCEL = 1, 2  # DelayMessage.action
+_ONCE = 2  # DelayMessage.dmsgtype
+_GROUP = Group("orderlane")
+#: Beyond that a time is a mistake: milliseconds where seconds are meant.
+_LAST_S = 32_503_680_000  # the year 3000
+
+
+class _Refused(Exception):
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class DelayRequests:
+    """Asks brokers by *client*. *failure* gives code and reason of a send, None if it is stored."""
+
+    def __init__(
+        self,
+        client: BrokerClient,
+        *,
+        find_queues: Callable[[Topic], Awaitable[list[QueueName]]],
+        max_body_bytes: int,
+        failure: Callable[[Outcome], tuple[int, str] | None],
+    ) -> None:
+        self._client = client
+        self._find_queues = find_queues
+        self._max_body_bytes = max_body_bytes
+        self._failure = failure
+
+    async def request(self, message: Any, *, timeout_s: float) -> Any:
+        """Do what a DelayMessage asks for; a DelayResult says what became of it."""
+        try:
+            if message is None:
+                raise IllegalMessage("there is no message in this request")
+            if message.action == CANCEL:
+                return await self._cancel(message, timeout_s)
+            if message.action == ADD:
+                return await self._add(message, timeout_s)
+            raise _Refused(_BAD_ACTION, f"action {message.action}: 1 adds, 2 cancels")
+        except IllegalMessage as error:
+            return producer.DelayResult(code=_ILLEGAL, msg=f"{error}: nothing was done")
+        except _Refused as error:
+            return producer.DelayResult(code=error.code, msg=f"{error}: nothing was done")
+        except TimeoutError:
+            return producer.DelayResult(code=_TIMED_OUT, msg="the broker did not answer in time")
+        except RemotingError as error:
+            code, reason = self._failure(error) or (_UNKNOWN, str(error))
+            return producer.DelayResult(code=code, msg=reason)
+
+    async def _add(self, message: Any, timeout_s: float) -> Any:
+        if message.dmsgtype not in (None, _ONCE):
+            raise _Refused(
+                _BAD_TYPE,
+                f"dmsgtype {message.dmsgtype}: messages are delivered once (2), not in a loop",
+            )
+        seconds = message.timestamp
+        if seconds is None or not 0 < seconds < _LAST_S:
+            raise _Refused(_BAD_TIME, f"timestamp {seconds}: expected seconds since 1970")
+        properties = dict(message.properties or {})
+        outgoing = outgoing_message(
+            topic_named(message.topic),
+            message.body or b"",
+            key=properties.pop(KEYS, None),  # delayed messages have no field for it
+            tag=message.tags or None,
+            properties=properties,
+            max_body_bytes=self._max_body_bytes,
+        )
+        async with asyncio.timeout(timeout_s):
+            queues = await self._find_queues(outgoing.topic)
+            number = java_hash(outgoing.key) if outgoing.key else random.randrange(len(queues))
+            queue = queues[abs(number) % len(queues)]
+            try:
+                delay = delay_properties(
+                    seconds * 1000,
+                    now_ms=wall_ms(),
+                    takes_times=await self._client.delays.takes_times(queue.broker),
+                )
+            except ValueError as error:
+                raise _Refused(_BAD_TIME, str(error)) from None
+            later = replace(outgoing, properties={**outgoing.properties, **delay})
+            receipt = await self._client.send(queue, later)
+        if (failed := self._failure(receipt)) is not None:
+            code, why = failed
+            return producer.DelayResult(code=code, msg=why)
+        return _done(receipt.recall_handle or receipt.message_id)
+
+    async def _cancel(self, message: Any, timeout_s: float) -> Any:
+        text = message.uniqDelayMsgId or ""
+        try:
+            handle = RecallHandle.from_text(text)
+        except InvalidCommand:
+            raise _Refused(
+                _BAD_ID,
+                f"uniqDelayMsgId {text[:120]!r} names no message that can be cancelled: expected"
+                " what the delayed message was answered with, by a broker that has recalls",
+            ) from None
+        if message.topic and message.topic != handle.topic:
+            raise _Refused(_BAD_ID, f"the message was sent to topic {handle.topic}")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._client.delays.recall(
+                    handle.broker_name, Topic(handle.topic), text, group=_GROUP
+                )
+        except BrokerError as error:
+            if error.code == ResponseCode.ILLEGAL_OPERATION:
+                raise _Refused(_BAD_ID, str(error)) from error
+            if error.code in (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION):
+                raise _Refused(_NO_DELAYS, f"the broker has no recalls: {error}") from error
+            raise
+        return _done(text)
+
+
+def _done(delay_id: str) -> Any:
+    return producer.DelayResult(code=_OK, msg="OK", uniqDelayMsgId=delay_id)

@@ -1,0 +1,60 @@
+"""What a thin client sends, as brokers take it. Pure but for the id and the time of birth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker_core.client.sending import size_of, with_id
+from broker_core.clock import wall_ms
+from broker_core.errors import LocalProtocolError
+from broker_core.names import Topic, check_name
+from broker_core.remoting.message import RESERVED_PROPERTIES, OutgoingMessage
+
+MAX_KEY_CHARS = MAX_TAG_CHARS = 255
+
+#: A property that clients may set although the broker reserves it: the message's unique id.
+_SETTABLE = frozenset({"UNIQ_KEY"})
+
+
+class IllegalMessage(Exception):
+    """A message that no broker would take; the text says why."""
+
+
+def topic_named(name: str | None) -> Topic:
+    """Return the topic; raises IllegalMessage if none can have that name."""
+    try:
+        return Topic(check_name("topic", name or ""))
+    except ValueError as error:
+        raise IllegalMessage(str(error)) from None
+
+
+def outgoing_message(
+    topic: Topic,
+    body: bytes,
+    *,
+    key: str | None,
+    tag: str | None,
+    properties: Mapping[str, str],
+    max_body_bytes: int,
+) -> OutgoingMessage:
+    """Return the message with an id, born now. Raises IllegalMessage."""
+    if not 0 < len(body) <= max_body_bytes:
+        raise IllegalMessage(f"a body of {len(body)} bytes: it should have 1 to {max_body_bytes}")
+    for what, text, limit in (("key", key, MAX_KEY_CHARS), ("tag", tag, MAX_TAG_CHARS)):
+        if text is not None and len(text) > limit:
+            raise IllegalMessage(f"a {what} of {len(text)} characters: at most {limit} are taken")
+    for name, value in properties.items():
+        if name in RESERVED_PROPERTIES and name not in _SETTABLE:
+            raise IllegalMessage(f"property {name!r} is reserved by the broker: rename it")
+        if not name or not value:
+            raise IllegalMessage(f"property {name!r} with value {value!r}: neither may be empty")
+    message = with_id(
+        OutgoingMessage(
+            topic=topic, body=body, key=key, tag=tag, properties=dict(properties), born_ms=wall_ms()
+        )
+    )
+    try:
+        size_of(message)
+    except LocalProtocolError as error:
+        raise IllegalMessage(str(error)) from None
+    return message
