@@ -46,6 +46,7 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import UNIQ_KEY, StoredMessage, decode_message
 from broker_core.remoting.transaction_headers import End, EndTransactionHeader
 from broker_core.store.message_store import MessageStore
+from broker_core.store.pending import Kept
 from broker_core.store.reader import ReadStatus
 
 #: Messages read without giving others a turn: some milliseconds.
@@ -77,6 +78,7 @@ class TransactionDesk:
         self._offsets = offsets
         self._store_host = store_host
         self._table = TransactionTable(rules)
+        self._found_end = 0  # of the log, at the start
         self._last_read = -1  # physical offset of the last half message or decision
         self._noted = (0, 0)
 
@@ -90,6 +92,7 @@ class TransactionDesk:
         All is read if the log does not hold what was read last: it lost its tail, or is that of a
         slave, and the table of offsets knows more than the log.
         """
+        self._found_end = self._store.end_offset
         last = self._offsets.epoch(TRANSACTION_GROUP, HALF_TOPIC, 0)
         found = None if last is None else self._reader.record_at(last)
         if found is not None and found.topic in (HALF_TOPIC, HALF_OP_TOPIC):
@@ -141,8 +144,8 @@ class TransactionDesk:
         self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_offset, epoch=epoch)
         self._offsets.commit(TRANSACTION_GROUP, HALF_OP_TOPIC, 0, record_offset)
 
-    async def end(self, header: EndTransactionHeader) -> None:
-        """Commit or roll back as *header* says; return when that is stored.
+    async def end(self, header: EndTransactionHeader) -> Kept:
+        """Commit or roll back as *header* says; return when that is stored, and how well.
 
         Raises BrokerError: 1 if it names no half message or the transaction ended otherwise, 17 if
         its queue is gone (it stays undecided), 14 if the log cannot be written.
@@ -150,17 +153,21 @@ class TransactionDesk:
         decision = _DECISIONS.get(header.commit_or_rollback)
         if decision is None:
             if header.commit_or_rollback == End.UNKNOWN:
-                return  # a check will ask
+                return Kept.WELL  # a check will ask
             raise _wrong(
                 f"header field commitOrRollback is {header.commit_or_rollback}: expected"
                 f" {End.COMMIT} (commit), {End.ROLLBACK} (roll back) or {End.UNKNOWN} (unknown)"
+            )
+        if not self._sees_all():
+            raise BrokerError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "replicas have not confirmed yet what was stored before the start",
             )
         self.catch_up()
         message = self._named_half(header)
         half = read_half(message)
         if self._table.newest(half.number) is None:
-            await self._end_again(half, decision)
-            return
+            return await self._end_again(half, decision)
         if decision is Decision.COMMIT:
             topic, queue_id = real_queue(message)
             if not self._directory.has_queue(topic, queue_id):
@@ -169,10 +176,12 @@ class TransactionDesk:
                     f"there is no queue {queue_id} of topic {topic!r} any more; the transaction"
                     " stays undecided",
                 )
-        await self._decide(message, half, decision)
+        return await self._decide(message, half, decision)
 
     async def check(self, now_ms: int, ask: Ask) -> None:
         """One round over all undecided transactions. Raises OSError if the log takes nothing."""
+        if not self._sees_all():
+            return
         await self.keep_up()
         due = self._table.due(now_ms)
         told = _Told()
@@ -209,18 +218,19 @@ class TransactionDesk:
             if not ask(group, renewed):
                 told.without_producer[group] += 1
 
-    async def _decide(self, message: StoredMessage, half: Half, decision: Decision) -> None:
+    async def _decide(self, message: StoredMessage, half: Half, decision: Decision) -> Kept:
         parts = decision_parts(message, half, decision, store_host=self._store_host())
         self._table.begin(half.number, decision)
         try:
-            await self._put_all(parts)
+            return await self._put_all(parts)
         except BrokerError:
             self._table.cancel(half.number)
             raise
 
-    async def _put_all(self, parts: list[Part]) -> None:
+    async def _put_all(self, parts: list[Part]) -> Kept:
         try:
-            await self._store.put_all(parts, store_ms=wall_ms())
+            stored = await self._store.put_all(parts, store_ms=wall_ms())
+            return stored[0].kept
         except (ValueError, LocalProtocolError) as error:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         except OSError as error:
@@ -229,15 +239,22 @@ class TransactionDesk:
                 f"the broker cannot write its log now: {error.strerror}",
             ) from error
 
-    async def _end_again(self, half: Half, decision: Decision) -> None:
+    async def _end_again(self, half: Half, decision: Decision) -> Kept:
         """The first decision counts; the same one again is confirmed once it is on disk."""
         first = self._table.decision(half.number)
         if first is decision:
             with suppress(OSError):
                 await self._store.sync()
-                return
+                self.catch_up()
+                return Kept.UNSURE if self._table.was_begun(half.number) else Kept.WELL
         what = "was ended before" if first is None else f"ended before by {first.value}"
         raise _wrong(f"the transaction {what}: {decision.value} comes too late")
+
+    def _sees_all(self) -> bool:
+        """False while decisions of before the start may stand in the log unseen: until replicas
+        confirm them.
+        """
+        return self._store.visible_end >= self._found_end
 
     def _named_half(self, header: EndTransactionHeader) -> StoredMessage:
         message = self._half_at(header.tran_state_table_offset)

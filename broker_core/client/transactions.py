@@ -78,7 +78,8 @@ class Transaction:
         """Let consumers see the message; return once it is stored.
 
         May be repeated. Raises BrokerError if it was rolled back or given up before, or its topic
-        is gone; ConnectionLost or RequestTimeout if that is unknown: the broker will ask.
+        is gone; with code 11 or 12 if it is decided and too few replicas have confirmed that yet.
+        Raises ConnectionLost or RequestTimeout if the outcome is unknown: the broker will ask.
         """
         await self._end(End.COMMIT, timeout_s)
 
@@ -194,7 +195,8 @@ class TransactionProducer:
         )
         transaction = Transaction(receipt, self._client, self._group)
         if receipt.status is not SendStatus.OK:
-            await transaction.rollback(timeout_s=timeout_s)
+            with contextlib.suppress(RemotingError):  # else the broker asks, as after a time-out
+                await transaction.rollback(timeout_s=timeout_s)
             raise BrokerError(
                 receipt.status.value, "stored less safely than it is to be: rolled back"
             )

@@ -127,6 +127,16 @@ class MessageStore:
         self._data.release()
 
     @property
+    def end_offset(self) -> int:
+        """The log's offset behind the last message that was put."""
+        return self._log.end_offset
+
+    @property
+    def visible_end(self) -> int:
+        """The log's offset behind the last message that is visible."""
+        return self._visible_end
+
+    @property
     def largest_put_bytes(self) -> int:
         """How many bytes of stored messages one ``put_all`` may have."""
         return self._log.largest_append_bytes

@@ -42,11 +42,6 @@ class ReplicatedStore(MessageStore):
                 self._leave_out(one.deletes)
             self._hold(one._replace(deletes=None, ended=b""))
 
-    @property
-    def visible_end(self) -> int:
-        """The log's offset behind the last message that is visible."""
-        return self._visible_end
-
     async def copy(self, chunk: Chunk) -> None:
         """Append what stands in another log at the end of this one; return when it is durable.
 

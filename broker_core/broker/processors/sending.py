@@ -38,8 +38,8 @@ from broker_core.store.pending import Kept, Stored
 
 #: What producers add to the header of a batch whatever its messages say; it says nothing.
 _WAIT_ONLY = b"WAIT\x01true"
-#: Code and remark, as RocketMQ's; a message is stored with each of them.
-_KEPT = {
+#: Code and remark, as RocketMQ's; what was sent is stored with each of them.
+KEPT = {
     Kept.WELL: (ResponseCode.SUCCESS, None),
     Kept.ALONE: (ResponseCode.SLAVE_NOT_AVAILABLE, "stored, but too few replicas are connected"),
     Kept.UNSURE: (
@@ -119,7 +119,7 @@ class SendProcessor:
                 f"the broker cannot write its log now: {error.strerror}",
             ) from error
         receipt = self._receipt(envelope, placed, stored)
-        return request.response(*_KEPT[stored.kept], ext=receipt.to_ext())
+        return request.response(*KEPT[stored.kept], ext=receipt.to_ext())
 
     def _envelope(
         self, topic: Topic, queue_id: int, header: SendMessageHeader, channel: RemotingChannel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker_core.broker.processors.sending import KEPT
 from broker_core.broker.transaction_desk import TransactionDesk
 from broker_core.errors import BrokerError
 from broker_core.rare_warnings import RareWarnings
@@ -24,11 +25,11 @@ class TransactionProcessor:
 
     async def _end(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         try:
-            await self._desk.end(EndTransactionHeader.from_ext(request.ext))
+            kept = await self._desk.end(EndTransactionHeader.from_ext(request.ext))
         except BrokerError as error:
             if request.is_oneway:  # Java's producers never hear of it
                 self._warnings.warn(
                     "end of a transaction refused", peer=channel.peer, why=error.remark
                 )
             raise
-        return request.response()
+        return request.response(*KEPT[kept])

@@ -1,0 +1,85 @@
+"""Transactions where several brokers keep the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker_core.client import TransactionProducer
+from broker_core.errors import BrokerError
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import OutgoingMessage
+from tests.support.eventually import eventually
+from tests.support.replica_group import TOPIC, replica_group, until
+from tests.support.transactions import COMMIT, GROUP, QUICK, Desk
+
+
+def message(body: bytes) -> OutgoingMessage:
+    return OutgoingMessage(TOPIC, body)
+
+
+async def test_a_commit_that_no_replica_confirmed_is_not_made_twice(tmp_path: Path) -> None:
+    """Its record stands in the log of the master alone, unseen; so does the message."""
+    async with replica_group(
+        tmp_path, replication="sync", in_sync_replicas=2, transaction_check_interval_s=600
+    ) as group:
+        await group.start(0)
+        await group.start(1)
+        client = await group.client()
+        await group.queues()
+        producer = TransactionProducer(client, group=GROUP, check=Desk().check)
+        await producer.start([TOPIC])
+        opened = await producer.prepare(message(b"body"))
+        await group.stop(1)
+        for _ in range(2):
+            with pytest.raises(BrokerError) as unsure:
+                await opened.commit()
+            assert unsure.value.code in (
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                ResponseCode.FLUSH_SLAVE_TIMEOUT,
+            )
+        with pytest.raises(BrokerError, match="ended before by commit"):
+            await opened.rollback()
+        await group.stop(0, crash=True)
+        await group.start(0)
+        with pytest.raises(BrokerError, match="have not confirmed yet") as early:
+            await opened.commit()
+        assert early.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert await group.bodies(0) == []
+        await group.start(1)
+
+        async def confirmed() -> bool:
+            try:
+                await opened.commit()
+            except BrokerError as error:
+                return error.code != ResponseCode.SERVICE_NOT_AVAILABLE
+            return True
+
+        await until(confirmed)
+        await opened.commit()
+        assert await group.bodies(0) == [b"body"]
+        await producer.close()
+
+
+async def test_a_slave_that_becomes_master_asks_about_what_is_undecided(tmp_path: Path) -> None:
+    async with replica_group(tmp_path, transaction_check_interval_s=600) as group:
+        await group.start(0)
+        await group.start(1)
+        client = await group.client()
+        await group.queues()
+        desk = Desk(answer=lambda _: COMMIT)
+        producer = TransactionProducer(client, group=GROUP, check=desk.check, heartbeat_s=0.1)
+        await producer.start([TOPIC])
+        kept, dropped, _ = [await producer.prepare(message(b"%d" % n)) for n in range(3)]
+        await kept.commit()
+        await dropped.rollback()
+        await eventually(lambda: group.log_files(1) == group.log_files(0))
+        await group.stop(0, crash=True)
+        await group.stop(1)
+        broker = await group.start(1, role="master", **QUICK)
+        assert len(broker._transactions) == 1
+        await client.queues(TOPIC, fresh=True)
+        await group.until_served(1, [b"0", b"2"])
+        assert {half.body for half in desk.asked} == {b"2"}
+        await producer.close()
