@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.names import Group, Topic
+from broker_core.remoting.message import OutgoingMessage
 from tests.support.broker_process import run_broker
 from tests.support.java import rocketmq_jars
 from tests.support.rocketmq import VERSIONS
@@ -51,3 +52,21 @@ async def test_mqadmin_deletes_the_offsets_of_a_group(version: str, tmp_path: Pa
         assert "success" in printed, printed
         assert not await client.has_committed(gone, queue)
         assert await client.has_committed(other, queue)
+
+
+@pytest.mark.feature("mqadmin: deleteTopic")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_mqadmin_deletes_a_topic(version: str, tmp_path: Path) -> None:
+    topic, kept = Topic("orders"), Topic("refunds")
+    async with run_broker(tmp_path / "broker") as cluster:
+        queue = (await cluster.create_topic(topic))[0]
+        await cluster.create_topic(kept)
+        client = await cluster.client()
+        await client.send(queue, OutgoingMessage(topic, b"old"))
+        delete = ("deleteTopic", "-n", cluster.nameserver, "-c", "orderlane", "-t", topic)
+        printed = await mqadmin(version, tmp_path / "home", *delete)
+        assert "success" in printed, printed
+        assert topic not in await client.topics()
+        assert kept in await client.topics()
+        await cluster.create_topic(topic)
+        assert (await client.send(queue, OutgoingMessage(topic, b"new"))).offset == 0
