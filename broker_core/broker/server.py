@@ -15,6 +15,7 @@ from broker_core.broker.group_configs import GroupConfigs
 from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
 from broker_core.broker.housekeeping import done_at_last, repeated
+from broker_core.broker.key_lookup import KeyLookup
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.own_address import own_address
@@ -23,6 +24,7 @@ from broker_core.broker.processors.deleting import DeleteProcessor
 from broker_core.broker.processors.locks import LockProcessor
 from broker_core.broker.processors.offsets import OffsetProcessor
 from broker_core.broker.processors.pulling import PullProcessor
+from broker_core.broker.processors.queries import QueryProcessor
 from broker_core.broker.processors.recalling import RecallProcessor
 from broker_core.broker.processors.sending import SendProcessor
 from broker_core.broker.processors.sending_back import SendBackProcessor
@@ -102,6 +104,7 @@ class Broker:
             )
             self._open_what_waits()
             self._sampler = TrafficSampler(self._store.reader)
+            self._keys = await asyncio.to_thread(KeyLookup, self._store, settings)
             self._replica.start_store(self._arrived)
             self._server = RemotingServer(
                 self._access.guarded(self._handlers()), on_closed=self._connection_closed
@@ -128,7 +131,7 @@ class Broker:
             reopen=lambda: spawn(self._reopen(), name="open the broker anew"),
         )
         self._keep_house()
-        for job in (self._sampler, self._access):
+        for job in (self._sampler, self._access, self._keys):
             job.start()
         if not self._replica.is_slave:  # what a slave does comes from its master
             self._delayed.start()
@@ -157,6 +160,7 @@ class Broker:
         self._long_polls.close()
         await self._server.close()
         await self._delayed.close()
+        await self._keys.close()
         try:
             await self._save_tables()
         except OSError as error:
@@ -174,6 +178,7 @@ class Broker:
         if self._registration is not None:
             await self._registration.disconnect()
         await self._delayed.close()
+        await self._keys.close()
         self._store.abandon()
         await self._server.close(grace_s=0)
 
@@ -309,6 +314,7 @@ class Broker:
                 long_polls=self._long_polls,
                 traffic=self._sampler.traffic,
             ).handlers(),
+            **QueryProcessor(reader, lookup=self._keys).handlers(),
             **OffsetProcessor(reader, directory=directory, offsets=self._offsets).handlers(),
             **self._clients.handlers(),
             **TransactionProcessor(self._transactions).handlers(),

@@ -93,6 +93,8 @@ class BrokerSettings(BaseModel):
     total_replicas: int = Field(default=1, ge=1, le=100)
     #: Whether an orderly lock needs the votes of a majority of total_replicas.
     lock_in_strict_mode: bool = False
+    #: Whether messages can be asked for by key: an index of them is kept beside the log.
+    key_index: bool = True
     #: Largest body of a send, a batch counted whole.
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=16 * 1024 * 1024)
 

@@ -10,6 +10,7 @@ class RequestCode(IntEnum):
 
     SEND_MESSAGE = 10  # long header names; 310 is what clients use
     PULL_MESSAGE = 11  # may be held until messages arrive
+    QUERY_MESSAGE = 12  # by key
     QUERY_CONSUMER_OFFSET = 14
     UPDATE_CONSUMER_OFFSET = 15  # Java sends it one-way, we wait for the answer
     UPDATE_AND_CREATE_TOPIC = 17
@@ -21,6 +22,8 @@ class RequestCode(IntEnum):
     SEARCH_OFFSET_BY_TIMESTAMP = 29
     GET_MAX_OFFSET = 30  # the next offset that will be written
     GET_MIN_OFFSET = 31
+    GET_EARLIEST_MSG_STORETIME = 32
+    VIEW_MESSAGE_BY_ID = 33  # by the place in the log that an offset message id holds
     HEART_BEAT = 34
     UNREGISTER_CLIENT = 35
     END_TRANSACTION = 37  # Java sends it one-way, we wait for the answer

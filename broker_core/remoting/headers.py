@@ -148,11 +148,15 @@ class QueueHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOffsetHeader(Header):
-    """Code 29: the offset nearest to *timestamp* (ms since 1970)."""
+    """Code 29: the offset nearest to *timestamp* (ms since 1970).
+
+    ``boundary_type`` (5.x) ``upper``: of the last message up to it, not of the first from it on.
+    """
 
     topic: str
     queue_id: Int32
     timestamp: int
+    boundary_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

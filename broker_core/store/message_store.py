@@ -25,6 +25,7 @@ from broker_core.store.delay_index import DelayIndex, ended_queue
 from broker_core.store.deletions import deletion_of
 from broker_core.store.files import sync_file, sync_folder
 from broker_core.store.group_commit import GroupCommit
+from broker_core.store.indexer import KeyIndexer
 from broker_core.store.opening import open_store
 from broker_core.store.pending import Kept, Pending, Stored, pending
 from broker_core.store.reader import StoreReader
@@ -62,6 +63,7 @@ class MessageStore:
     ) -> None:
         opened = open_store(folder, segment_bytes=segment_bytes, entries_per_file=entries_per_file)
         self._data, self._log, self._queues = opened.data, opened.log, opened.queues
+        self.key_folder = folder / "index"  # as at RocketMQ's brokers
         self._checkpoint_table, self._checkpoint = opened.checkpoint_table, opened.checkpoint
         self.recovery = opened.recovery
         #: What others that copy this log may ask.
@@ -155,6 +157,14 @@ class MessageStore:
     def table(self, name: str) -> JsonTable:
         """Return the table ``config/NAME.json`` of the folder."""
         return JsonTable(self.tables_folder / f"{name}.json")
+
+    def key_indexer(self) -> KeyIndexer:
+        """The index of keys, in step with the log; to be started, and closed before the store.
+
+        Call it once, before ``start``. Blocks, and raises OSError.
+        """
+        folder = self.key_folder
+        return KeyIndexer(folder, self._log, self.reader, visible_end=lambda: self._visible_end)
 
     async def put(
         self, envelope: Envelope, entries: Sequence[BatchEntry], *, store_ms: int

@@ -226,6 +226,10 @@ class StoreReader:
             return None
         return message if message.physical_offset == place else None
 
+    def record(self, place: int, size: int) -> bytes:
+        """The record that ``message_at`` found there. Raises StoreError if it went meanwhile."""
+        return self._log.read(place, size)
+
     def log_was_shortened(self) -> None:
         """Look for the oldest messages anew: a segment was deleted."""
         self._min_offsets.clear()

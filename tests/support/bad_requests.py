@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from broker_core.names import Topic
-from broker_core.remoting import admin_headers, headers, nameserver_headers
+from broker_core.remoting import admin_headers, headers, nameserver_headers, query_headers
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.headers import Header
 from broker_core.remoting.message import OutgoingMessage, encode_batch
@@ -115,8 +115,17 @@ AT_BROKER: dict[int, Good] = {
     RequestCode.UPDATE_CONSUMER_OFFSET: Good(
         headers.UpdateConsumerOffsetHeader, _COMMITTED | {"commitOffset": "0", "epoch": "0"}
     ),
+    RequestCode.QUERY_MESSAGE: Good(
+        query_headers.QueryMessageHeader,
+        {
+            "topic": TOPIC, "key": "k", "maxNum": "1", "beginTimestamp": "0",
+            "endTimestamp": "9999999999999", "_UNIQUE_KEY_QUERY": "false",
+        },
+    ),
+    RequestCode.VIEW_MESSAGE_BY_ID: Good(query_headers.ViewMessageHeader, {"offset": "0"}),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: Good(headers.QueueHeader, _QUEUE),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Good(
-        headers.SearchOffsetHeader, _QUEUE | {"timestamp": "0"}
+        headers.SearchOffsetHeader, _QUEUE | {"timestamp": "0", "boundaryType": "upper"}
     ),
     RequestCode.GET_MAX_OFFSET: Good(headers.QueueHeader, _QUEUE),
     RequestCode.GET_MIN_OFFSET: Good(headers.QueueHeader, _QUEUE),

@@ -17,6 +17,7 @@ from broker_core.remoting.headers import (
     SearchOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
+from broker_core.remoting.query_headers import TimestampResponse
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.reader import StoreReader
 
@@ -40,6 +41,7 @@ class OffsetProcessor:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.GET_MAX_OFFSET: self._max,
             RequestCode.GET_MIN_OFFSET: self._min,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest,
         }
 
     def _query(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -94,10 +96,20 @@ class OffsetProcessor:
 
     def _search(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = SearchOffsetHeader.from_ext(request.ext)
-        return _offset(
-            request,
-            self._reader.offset_at(Topic(header.topic), header.queue_id, header.timestamp),
-        )
+        topic, queue_id, at_ms = Topic(header.topic), header.queue_id, header.timestamp
+        if (header.boundary_type or "").lower() != "upper":
+            return _offset(request, self._reader.offset_at(topic, queue_id, at_ms))
+        last = self._reader.offset_at(topic, queue_id, at_ms + 1) - 1
+        # As Apache's brokers: 0 where all is later, also if message 0 is gone.
+        return _offset(request, last if last >= self._reader.min_offset(topic, queue_id) else 0)
+
+    def _earliest(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = QueueHeader.from_ext(request.ext)
+        topic, queue_id = Topic(header.topic), header.queue_id
+        oldest = self._reader.min_offset(topic, queue_id)
+        found = self._reader.store_ms(topic, queue_id, oldest)
+        fields = TimestampResponse(timestamp=-1 if found is None else found)
+        return request.response(ext=fields.to_ext())
 
     def _max(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = QueueHeader.from_ext(request.ext)

@@ -1,0 +1,187 @@
+"""Follows the log and enters the keys of its messages into the key index.
+
+Nobody waits for it and sends know nothing of it: it reads what is visible from the log, a few
+hundred messages at a time, on the event loop. While messages are coming it takes a twentieth of the
+time at most and may fall behind; at rest, or while a query waits for it, half of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import StoreError
+from broker_core.names import Topic
+from broker_core.remoting.message import FIXED_BYTES, MAGIC_BLANK, StoredMessage
+from broker_core.remoting.record_fields import fields_of
+from broker_core.store.commit_log import FILLER, CommitLog
+from broker_core.store.files import sync_file
+from broker_core.store.index_keys import has_key, hashes_of, key_hash
+from broker_core.store.key_index import KeyIndex
+from broker_core.store.reader import StoreReader
+from broker_core.tasks import cancel_and_wait, spawn
+
+_CHUNK_BYTES = 64 * 1024
+_SLICE_NS = 2_000_000  # so long others wait for a turn of the loop
+_PAUSE_S, _BUSY_PAUSE_S, _IDLE_S, _RETRY_S = 0.002, 0.038, 0.25, 5.0
+_LOOKS = 64  # at messages, before others have a turn
+
+_log = structlog.get_logger("store")
+
+
+class IndexBehind(Exception):
+    """The index has not come so far in time; the message says how far it is."""
+
+
+class KeyIndexer:
+    """The key index of one store. One event loop only; opening blocks, and raises OSError."""
+
+    def __init__(
+        self, folder: Path, log: CommitLog, reader: StoreReader, *, visible_end: Callable[[], int]
+    ) -> None:
+        self._log = log
+        self._reader = reader
+        self._visible_end = visible_end
+        starts = [segment.start for segment in log.segments]
+        self._index = KeyIndex(folder, segments=starts, end=visible_end())
+        self._wanted = 0  # queries that wait
+        self._moved = asyncio.Event()
+        self._asked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def position(self) -> int:
+        """Up to here the log is indexed."""
+        return self._index.position
+
+    def start(self) -> None:
+        """Follow the log from now on. Needs the running loop."""
+        self._task = spawn(self._follow(), name="key index")
+
+    async def close(self) -> None:
+        """Stop; before the store is closed."""
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+        self._index.close()
+
+    async def find(
+        self, topic: Topic, key: str, *, begin_ms: int, end_ms: int, timeout_s: float
+    ) -> AsyncIterator[StoredMessage]:
+        """Messages of *topic* with *key*, stored from *begin_ms* to *end_ms*, the newest first.
+
+        All that is visible now is looked at. Raises IndexBehind if the index is not there in time.
+        """
+        await self._reach(self._visible_end(), timeout_s)
+        wanted = key.encode("utf-8", "surrogatepass")
+        hashed = key_hash(topic.encode(), wanted)
+        looks = 0
+        for place in self._index.candidates(hashed, begin_ms=begin_ms, end_ms=end_ms):
+            looks += 1
+            if place is None or looks % _LOOKS == 0:
+                await asyncio.sleep(0)
+            if place is None:
+                continue
+            message = self._reader.message_at(place)
+            if (
+                message is not None
+                and message.topic == topic
+                and begin_ms <= message.store_ms <= end_ms
+                and has_key(message.raw_properties, wanted)
+            ):
+                yield message
+
+    async def _reach(self, end: int, timeout_s: float) -> None:
+        self._wanted += 1
+        self._asked.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._index.position < end:
+                    self._moved.clear()
+                    await self._moved.wait()
+        except TimeoutError:
+            raise IndexBehind(
+                f"the key index is being made: it is at byte {self._index.position} of the log,"
+                f" which has messages up to {end}; ask again later"
+            ) from None
+        finally:
+            self._wanted -= 1
+
+    # ---- following ------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        before = self._visible_end()
+        while True:
+            quiet = before == (before := self._visible_end())
+            try:
+                behind = self._index_some()
+                if (finished := self._index.take_finished()) is not None:
+                    await asyncio.to_thread(sync_file, finished)
+                self._index.delete_before(self._log.first_offset)
+            except (OSError, StoreError, struct.error, IndexError) as error:
+                _log.error("keys not indexed, will be tried again", reason=str(error))
+                await asyncio.sleep(_RETRY_S)
+                continue
+            self._moved.set()
+            if not behind:
+                await self._rest()
+            elif self._wanted or quiet:
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                await asyncio.sleep(_BUSY_PAUSE_S)
+
+    async def _rest(self) -> None:
+        """Until there may be something to do, or somebody asks."""
+        self._asked.clear()
+        if self._wanted:
+            await asyncio.sleep(_PAUSE_S)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_IDLE_S):
+                await self._asked.wait()
+
+    def _index_some(self) -> bool:
+        """Index for ``_SLICE_NS``, to the end of a segment at most. True: there is more to do."""
+        index = self._index
+        index.write_due()
+        end, until_ns = self._visible_end(), now_ns() + _SLICE_NS
+        while index.position < end:
+            segment = self._log.segment_at(index.position)
+            if segment is None:  # deleted before it was read
+                index.delete_before(self._log.first_offset)
+                continue
+            size = min(_CHUNK_BYTES, segment.end - index.position, end - index.position)
+            at_end = self._enter(self._log.read(index.position, size), segment.end)
+            index.write_due()
+            if at_end or now_ns() >= until_ns:
+                break
+        return index.position < end
+
+    def _enter(self, data: bytes, segment_end: int) -> bool:
+        """Enter the whole messages of *data*. True if the segment ended with it."""
+        index, position = self._index, 0
+        start = index.position
+        while position + FILLER.size <= len(data):
+            record_bytes, magic = FILLER.unpack_from(data, position)
+            if magic == MAGIC_BLANK:
+                index.advance(segment_end, ends_segment=True)
+                return True
+            if record_bytes < FIXED_BYTES:
+                raise StoreError(f"no message starts at offset {start + position} of the log")
+            if position + record_bytes > len(data):
+                if position == 0:  # larger than what is read at once
+                    data = self._log.read(start, record_bytes)
+                    continue
+                break
+            fields = fields_of(data, position)
+            if hashes := hashes_of(fields.topic, fields.properties):
+                index.add(hashes, start + position, store_ms=fields.store_ms)
+            position += record_bytes
+        ended = start + position == segment_end or segment_end - start - position < FILLER.size
+        index.advance(segment_end if ended else start + position, ends_segment=ended)
+        return ended

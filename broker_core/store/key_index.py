@@ -1,0 +1,258 @@
+"""The key index: where in the log the messages of a key stand. Files that the log can rebuild.
+
+A segment of the log has one file of its name, which goes when the segment goes. A file is a row of
+*runs*, each written at once: a head, then its entries, ascending, of 8 bytes: the hash of a key and
+where in the segment its message starts, 32 bits each. A run covers a stretch of the log, the next
+one goes on where it ends; what stands behind the last one is indexed again at the next start.
+
+    head    8 bytes magic, int64 first and last byte of the log covered (the last not), int64 store
+            times of the first and the last message, int32 entries, int32 CRC of all the rest
+
+1. A file is on disk before the next one begins, so a start checks the sums of the last one alone.
+2. What a start finds behind the end of the log, or behind a run that is not whole, is cut off.
+3. A hash is a guess: who asks must look at the message itself.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from broker_core.store.files import OpenFiles, write_at
+
+_HEAD = struct.Struct(">8sqqqqiI")
+_MAGIC = b"OLKEYS 1"
+_ENTRY_BYTES = 8
+#: Entries of a run; in memory until they are together.
+RUN_ENTRIES = 16_384
+#: A run is searched from where its hash should stand, if hashes are spread evenly, so far around.
+_WINDOW = 256
+
+
+class Run(NamedTuple):
+    """One run: which file and where in it its entries are, and what it covers."""
+
+    segment: int
+    at: int
+    entries: int
+    start: int
+    end: int
+    first_ms: int
+    last_ms: int
+
+
+class KeyIndex:
+    """The index in *folder*. One thread only. Offsets are those of the log, in bytes."""
+
+    def __init__(self, folder: Path, *, segments: Sequence[int], end: int) -> None:
+        """*segments* are the starts of those of the log, ascending, *end* is where it ends.
+
+        Blocks: reads the heads of all runs and the whole last file. Raises OSError.
+        """
+        self._folder = folder
+        self._files = OpenFiles(limit=32)
+        self._runs: list[Run] = []
+        self._entries = array("Q")  # of the run that is made
+        self._first_ms = self._last_ms = 0
+        self._segment = segments[0] if segments else end
+        self._segment_ended = False
+        self._finished: Path | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._open(segments, end)
+        #: The first byte of the log that is not indexed.
+        self.position = self._runs[-1].end if self._runs else self._segment
+
+    def add(self, hashes: Collection[int], place: int, *, store_ms: int) -> None:
+        """Enter the message at *place*, behind all others; ``advance`` says that it is done."""
+        if not self._entries:
+            self._first_ms = store_ms
+        self._last_ms = store_ms
+        in_segment = place - self._segment
+        for each in hashes:
+            self._entries.append(each << 32 | in_segment)
+
+    def advance(self, position: int, *, ends_segment: bool = False) -> None:
+        """All before *position* is entered; the next message is there, *ends_segment*: in another.
+
+        ``write_due`` has to follow before more is added.
+        """
+        self.position = position
+        self._segment_ended = ends_segment
+
+    def write_due(self) -> None:
+        """Write a run if one is complete. Raises OSError, and may be called again then."""
+        if not self._segment_ended and len(self._entries) < RUN_ENTRIES:
+            return
+        start = self._segment
+        at = _HEAD.size
+        if self._runs and self._runs[-1].segment == self._segment:
+            start = self._runs[-1].end
+            at += self._runs[-1].at + self._runs[-1].entries * _ENTRY_BYTES
+        run = Run(
+            self._segment, at, len(self._entries), start, self.position, self._first_ms,
+            self._last_ms,
+        )  # fmt: skip
+        self._write(run, _packed(self._entries))
+        self._runs.append(run)
+        self._entries = array("Q")
+        if self._segment_ended:
+            self._finished = self._path(self._segment)
+            self._segment, self._segment_ended = self.position, False
+
+    def take_finished(self) -> Path | None:
+        """The file that must be on disk before anything more is written; None without one."""
+        finished, self._finished = self._finished, None
+        return finished
+
+    def candidates(self, wanted: int, *, begin_ms: int, end_ms: int) -> Iterator[int | None]:
+        """Places of messages that may have the key of hash *wanted*, the newest first.
+
+        Those of runs that hold nothing from *begin_ms* to *end_ms* are left out. None now and then,
+        where the search has taken a while; others may change the index then.
+        """
+        segment, runs = self._segment, self._runs[:]
+        here = sorted(each for each in self._entries if each >> 32 == wanted)
+        for each in reversed(here):
+            yield segment + (each & 0xFFFFFFFF)
+        for number, run in enumerate(reversed(runs), 1):
+            if run.entries and run.first_ms <= end_ms and run.last_ms >= begin_ms:
+                try:
+                    found = self._find(run, wanted)
+                except FileNotFoundError:  # retention was here
+                    return
+                for each in reversed(found):
+                    yield run.segment + (each & 0xFFFFFFFF)
+            if number % 64 == 0:
+                yield None
+
+    def delete_before(self, first: int) -> None:
+        """Delete the files of segments before the one that starts at *first*. Raises OSError."""
+        while self._runs and (segment := self._runs[0].segment) < first:
+            path = self._path(segment)
+            self._files.forget(path)
+            path.unlink(missing_ok=True)
+            self._runs = [run for run in self._runs if run.segment != segment]
+        if self.position < first:  # it was not read before it went
+            self._entries = array("Q")
+            self._segment = self.position = first
+            self._segment_ended = False
+
+    def close(self) -> None:
+        """Close the files; what is no run yet is indexed again at the next start."""
+        self._files.close()
+
+    # ---- files ----------------------------------------------------------------------------------
+
+    def _path(self, segment: int) -> Path:
+        return self._folder / f"{segment:020d}"
+
+    def _open(self, segments: Sequence[int], end: int) -> None:
+        """Take what fits the log; delete the rest."""
+        files = {int(path.name) for path in self._folder.iterdir() if path.name.isdigit()}
+        for at, segment in enumerate(segments):
+            if segment not in files:
+                break
+            following = segments[at + 1] if at + 1 < len(segments) else None
+            files.remove(segment)
+            runs = self._read_file(segment, end, check=following not in files)
+            self._runs += runs
+            if following is None or not runs or runs[-1].end != following:
+                break
+            self._segment = following
+        for segment in files:
+            self._path(segment).unlink()
+
+    def _read_file(self, segment: int, end: int, *, check: bool) -> list[Run]:
+        path = self._path(segment)
+        size = path.stat().st_size
+        runs: list[Run] = []
+        at, start = 0, segment
+        with path.open("rb") as file:
+            while (run := _read_run(file, segment, at, check=check)) is not None:
+                if run.start != start or not start < run.end <= end:
+                    break
+                runs.append(run)
+                start, at = run.end, run.at + run.entries * _ENTRY_BYTES
+        if at < size:
+            os.truncate(path, at)
+        self._segment = segment
+        return runs
+
+    def _write(self, run: Run, entries: bytes) -> None:
+        path = self._path(run.segment)
+        descriptor = self._files.descriptor(path, create=True)
+        at = run.at - _HEAD.size
+        try:
+            write_at(descriptor, _head(run, entries) + entries, at)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, at)
+            raise
+
+    def _find(self, run: Run, wanted: int) -> array[int]:
+        """The entries of hash *wanted* in *run*."""
+        low, high = wanted << 32, (wanted + 1) << 32
+        guess = wanted * run.entries >> 32
+        start, stop = max(0, guess - _WINDOW), min(run.entries, guess + _WINDOW)
+        descriptor = self._files.descriptor(self._path(run.segment))
+        while True:
+            entries = _unpacked(
+                os.pread(descriptor, (stop - start) * _ENTRY_BYTES, run.at + start * _ENTRY_BYTES)
+            )
+            around = stop - start
+            if start > 0 and (not entries or entries[0] >= low):
+                start = max(0, start - around)
+            elif stop < run.entries and len(entries) == around and entries[-1] < high:
+                stop = min(run.entries, stop + around)
+            else:
+                return entries[bisect_left(entries, low) : bisect_left(entries, high)]
+
+
+def _head(run: Run, entries: bytes) -> bytes:
+    fields = (_MAGIC, run.start, run.end, run.first_ms, run.last_ms, run.entries)
+    return _HEAD.pack(*fields, _sum(fields, entries))
+
+
+def _sum(fields: Sequence[object], entries: bytes) -> int:
+    return zlib.crc32(entries, zlib.crc32(_HEAD.pack(*fields, 0)))
+
+
+def _read_run(file: BinaryIO, segment: int, at: int, *, check: bool) -> Run | None:
+    """The run whose head stands at *at*; None if it is not whole. *check* compares its sum."""
+    file.seek(at)
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    *fields, expected = _HEAD.unpack(head)
+    magic, start, end, first_ms, last_ms, count = fields
+    if magic != _MAGIC or count < 0:
+        return None
+    size = count * _ENTRY_BYTES
+    if at + _HEAD.size + size > os.fstat(file.fileno()).st_size:
+        return None
+    if check and _sum(fields, file.read(size)) != expected:
+        return None
+    return Run(segment, at + _HEAD.size, count, start, end, first_ms, last_ms)
+
+
+def _packed(entries: array[int]) -> bytes:
+    ascending = array("Q", sorted(entries))
+    if sys.byteorder == "little":
+        ascending.byteswap()
+    return ascending.tobytes()
+
+
+def _unpacked(data: bytes) -> array[int]:
+    entries = array("Q")
+    entries.frombytes(data[: len(data) - len(data) % _ENTRY_BYTES])
+    if sys.byteorder == "little":
+        entries.byteswap()
+    return entries
