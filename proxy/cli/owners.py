@@ -89,7 +89,13 @@ def handoff(
     place = ("groups", group, "topics", topic, "queues", queue)
     change(there, path_of(*place, "expect"), {"reason": reason})
     asked = {"reason": reason, "to": to}
-    change(http, path_of(*place, "handoff"), asked, timeout_s=_TIMEOUT_S)
+    try:
+        change(http, path_of(*place, "handoff"), asked, timeout_s=_TIMEOUT_S)
+    except OrderlaneError as error:
+        raise OrderlaneError(
+            f"{error}; {to} expects queue {queue} nevertheless, and takes it if it comes free"
+            " within a minute or so"
+        ) from None
     try:
         row = _taken(there, to, group=group, topic=topic, queue=queue)
         why = "has not taken it"

@@ -11,7 +11,7 @@ import pytest
 from broker_core.names import QueueName
 from broker_core.tasks import spawn
 from proxy.app import Proxy
-from tests.integration.test_queue_verbs import WHY, Site, site
+from tests.integration.test_queue_verbs import WHY, Desk, Site, site
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -80,6 +80,33 @@ async def test_a_queue_goes_to_the_proxy_that_was_named_and_back_and_stays_until
     report = it.gateway.verify()
     assert report.violations == {}
     assert report.counts.duplicates == 0
+
+
+async def test_a_queue_is_given_once_at_a_time(tmp_path: Path) -> None:
+    """While the owner waits for a client it cannot be asked again; who was named has it then."""
+    desk = Desk("a")
+    async with site(tmp_path, queues=2) as it:
+        other, there = await it.gateway.start_proxy()
+        async with (
+            consuming(it.gateway, f"{it.at.thrift},{there.thrift}", "one", handle=desk),
+            consuming(it.gateway, f"{there.thrift},{it.at.thrift}", "two", handle=desk),
+        ):
+            await eventually(lambda: _shares(it.proxy, other) == (1, 1), within_s=20)
+            await it.send("a")
+            await eventually(lambda: desk.seen["a"], within_s=10)
+            (busy,) = (each for each in it.gateway.statistics() if each.unfinished)
+            owner, named = (it.at, there) if busy.queue in _owned(it.proxy) else (there, it.at)
+            words = ("owners", "handoff", GROUP, busy.queue.topic, busy.queue.qid, named.http, *WHY)
+            before = len(it.gateway.events("drain"))
+            giving = spawn(it.rows(*words, http=owner.http), name="giving")
+            await eventually(lambda: len(it.gateway.events("drain")) > before)
+            sentence = await it.refused(*words, http=owner.http)
+            assert "is being taken over or handed over: ask again in a moment; " in sentence
+            assert sentence.endswith("and takes it if it comes free within a minute or so")
+            desk.let_go()
+            (row,) = await giving
+            assert row["http"] == named.http
+    assert it.gateway.verify().violations == {}
 
 
 async def test_wrong_handoffs_get_one_sentence(tmp_path: Path) -> None:
