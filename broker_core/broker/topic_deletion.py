@@ -57,7 +57,11 @@ class TopicDeletion:
 
         Raises OSError: nothing is deleted then, or only the topic's table could not be saved.
         """
-        await self._directory.remove(topic, delete_messages=self._delete_messages)
+        exists = self._directory.topics.find(topic) is not None
+        if exists or self._store.reader.has_topic(topic):
+            await self._directory.remove(topic, delete_messages=self._delete_messages)
+        else:
+            await self._directory.save()  # perhaps it could not be saved the last time
 
     def arrived(self, topic: Topic) -> None:
         """A message of *topic* became visible: if it is a record, the tables follow."""
@@ -94,10 +98,6 @@ class TopicDeletion:
         # topic goes whose offsets they are.
         await self._offset_saver.save()
         await self._store.delete_topic(topic, store_ms=wall_ms())
-        # One without messages has no record.
-        self._offsets.delete_topic(topic)
-        self._locks.delete_topic(topic)
-        self._long_polls.end(topic)
         with suppress(OSError):  # they are saved again soon, and a start makes up for it
             await self._offset_saver.save()
             await self._lock_saver.save()

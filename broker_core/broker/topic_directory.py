@@ -61,26 +61,22 @@ class TopicDirectory:
     ) -> None:
         """Delete a topic, if there is one; on return that is on disk and announced.
 
-        Nobody finds it from the start, and nobody can make it anew before its messages are gone. If
-        *delete_messages* raises OSError, it is there again. Raises what that raises, and OSError if
-        the table cannot be saved: ``save`` makes up for it.
+        It is there until *delete_messages* has deleted them, which lets no more in; nobody can make
+        it anew before that. Raises what that raises, and OSError if the table cannot be saved:
+        ``save`` makes up for it.
         """
         await to_its_end(self._remove(topic, delete_messages), name=f"delete topic {topic}")
 
     async def _remove(
         self, topic: Topic, delete_messages: Callable[[Topic], Awaitable[None]]
     ) -> None:
+        before = self.topics.version
         async with self._turn:
-            config = self.topics.remove(topic, now_ms=wall_ms())
-            try:
-                await delete_messages(topic)
-            except OSError:
-                if config is not None:
-                    self.topics.put(config, now_ms=wall_ms())
-                raise
-            self._unsaved = self._unsaved or config is not None
+            await delete_messages(topic)
+            self.topics.remove(topic, now_ms=wall_ms())
+            self._unsaved = True
         await self.save()
-        if config is not None:
+        if self.topics.version != before:
             await self._announce()
 
     def must_save(self) -> None:

@@ -208,12 +208,10 @@ class MessageStore:
         Their queues begin at 0 again. A put to the topic meanwhile raises OSError. So does this if
         it cannot be written; nothing is deleted then, unless the log failed and a start finds more
         of it than was known. If it is not visible after some seconds, for want of replicas, this
-        raises OSError, and goes on by itself. Nothing is done for a topic without messages.
+        raises OSError, and goes on by itself.
         """
         if self._group_commit is None:
             raise RuntimeError("start() comes before delete_topic()")
-        if not self._queues.has_topic(topic):
-            return
         if (gone := self._deleting.get(topic)) is None:
             gone = asyncio.get_running_loop().create_future()
             self._append([deletion_of(topic)], store_ms, deletes=topic)

@@ -149,6 +149,10 @@ class StoreReader:
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.end_offset
 
+    def has_topic(self, topic: Topic) -> bool:
+        """True if any queue of *topic* ever had a message. O(queues)."""
+        return self._queues.has_topic(topic)
+
     def next_offset(self, topic: Topic, queue_id: int) -> int:
         """Offset of the next message to be written: behind those that are not visible yet."""
         queue = self._queues.find(topic, queue_id)

@@ -185,7 +185,9 @@ async def test_nobody_sends_to_or_pulls_from_the_records_of_deletions(cluster: C
 
 async def test_an_unknown_topic_is_no_error(cluster: Cluster) -> None:
     client = await cluster.client()
+    end = cluster.broker._store.durable_end
     await delete(cluster, client, "unknown")
+    assert cluster.broker._store.durable_end == end, "nor does it leave a record"
     await cluster.create_topic(TOPIC)
     await delete(cluster, client)
     await delete(cluster, client)

@@ -141,10 +141,8 @@ class TornLog:
         with patch.object(MessageStore, "_checkpoint_or_log", AsyncMock()):
             await store.delete_topic(DELETED, store_ms=len(self.records))
         number = sum(record.topic == DELETIONS for record in self.records)
-        if store.reader.end_offset(DELETIONS, 0) > number:  # else the topic had no message
-            queue = store._queues.obtain(DELETIONS, 0)
-            place, size, _ = queue.entry(number)
-            self.records.append(Record(DELETIONS, 0, number, DELETED.encode(), place, place + size))
+        place, size, _ = store._queues.obtain(DELETIONS, 0).entry(number)
+        self.records.append(Record(DELETIONS, 0, number, DELETED.encode(), place, place + size))
 
     def _left_of(self, count: int) -> list[Record]:
         """What of the first *count* messages was not deleted by one of them."""

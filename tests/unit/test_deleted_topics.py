@@ -238,15 +238,6 @@ async def test_files_that_cannot_be_moved_away_keep_the_topic_closed_until_a_sta
     await store.close()
 
 
-async def test_a_topic_without_messages_leaves_no_record(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    await put(store, b"kept", topic=OTHER)
-    end = store._log.end_offset
-    await store.delete_topic(TOPIC, store_ms=2000)
-    assert store._log.end_offset == end
-    await store.close()
-
-
 async def test_a_folder_that_cannot_go_ends_the_start_with_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
