@@ -231,10 +231,10 @@ class Replication:
     async def _fetch_tables(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         names = names_from_json(request.body)
         try:
-            tables = await asyncio.to_thread(self.tables.read, names)
+            body = await asyncio.to_thread(lambda: tables_to_json(self.tables.read(names)))
         except (StoreError, OSError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        return request.response(body=tables_to_json(tables))
+        return request.response(body=body)
 
     def _wake(self) -> None:
         for slave in self._slaves.values():

@@ -7,6 +7,7 @@ way to the wire.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from broker_core.remoting.headers import Header, Int32
 from broker_core.remoting.json_fields import JsonObject
 
 _MAX_PROBES = 4096
+_MAX_TABLES_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,18 +125,26 @@ def queue_starts_from_json(data: bytes | memoryview) -> dict[str, dict[int, int]
 
 
 def tables_to_json(tables: Mapping[str, tuple[str, Mapping[str, Any]]]) -> bytes:
-    """Body that answers for tables: name to version and content."""
-    return orjson.dumps(
+    """Body that answers for tables: name to version and content; compressed, for a frame takes
+    16 MiB.
+    """
+    content = orjson.dumps(
         {
             name: {"version": version, "content": content}
             for name, (version, content) in tables.items()
         }
     )
+    return zlib.compress(content, 1)
 
 
 def tables_from_json(data: bytes | memoryview) -> dict[str, tuple[str, dict[str, Any]]]:
     """Inverse of ``tables_to_json``. Raises InvalidCommand."""
-    fields = JsonObject.parse(data, "tables")
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(data, _MAX_TABLES_BYTES)
+    except zlib.error as error:
+        raise InvalidCommand(f"the tables cannot be inflated: {error}") from error
+    fields = JsonObject.parse(content, "tables")
     tables = {}
     for name in fields.all():
         table = fields.object(name)

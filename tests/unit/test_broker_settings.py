@@ -34,3 +34,31 @@ def test_a_variable_that_names_no_setting_is_told(monkeypatch: pytest.MonkeyPatc
 def test_a_proxy_passes_over_the_variables_of_a_broker() -> None:
     variables = {"ORDERLANE_BROKER__BROKER_NAME": "broker-b", "ORDERLANE_COMMIT_EVERY_S": "2"}
     assert load_settings(environment=variables).commit_every_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"role": "slave", "nameserver": "a:1"}, "broker_id is 0"),
+        ({"role": "slave", "broker_id": 1}, "finds its master through a nameserver"),
+        ({"broker_id": 1}, "a master's is 0"),
+        ({"in_sync_replicas": 2}, "are for replication: sync"),
+        ({"slave_timeout_s": 2}, "are for replication: sync"),
+        ({"replication": "sync", "total_replicas": 1}, "more than total_replicas"),
+        ({"replication": "sync", "in_sync_replicas": 1}, "in_sync_replicas"),
+        ({"lock_in_strict_mode": True}, "needs total_replicas"),
+        ({"lock_in_strict_mode": True, "total_replicas": 3}, "finds the replicas through"),
+    ],
+)
+def test_settings_of_replicas_that_do_not_fit_are_refused(
+    options: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        load_broker_settings(None, options, data=DATA)
+
+
+def test_how_many_replicas_a_send_needs() -> None:
+    assert load_broker_settings(None, {}, data=DATA).needed_replicas == 1
+    sync = {"replication": "sync", "in_sync_replicas": 3}
+    assert load_broker_settings(None, {"replication": "sync"}, data=DATA).needed_replicas == 2
+    assert load_broker_settings(None, sync, data=DATA).needed_replicas == 3
