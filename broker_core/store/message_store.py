@@ -23,7 +23,8 @@ from broker_core.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
 from broker_core.store.copies import LogCopies
 from broker_core.store.delay_index import DelayIndex, ended_queue
 from broker_core.store.deletions import deletion_of
-from broker_core.store.files import sync_file, sync_folder
+from broker_core.store.expiry import delete_first_segment
+from broker_core.store.files import sync_file
 from broker_core.store.group_commit import GroupCommit
 from broker_core.store.indexer import KeyIndexer
 from broker_core.store.opening import open_store
@@ -268,7 +269,7 @@ class MessageStore:
         while self._log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
             if keep_from is not None and self._log.segments[0].end > keep_from:
                 break
-            await self._delete_first_segment()
+            await delete_first_segment(self._log, reader=self.reader, thread=self._file_thread)
             deleted += 1
         if deleted:
             first = self._log.first_offset
@@ -278,19 +279,6 @@ class MessageStore:
         if before_ms is not None:
             self._log.delete_dropped(before_ms=before_ms)
         return deleted
-
-    async def _delete_first_segment(self) -> None:
-        segment = self._log.leave_first_segment()
-        self.reader.log_was_shortened()
-        try:
-            # In a thread: 256 MB take 20 ms, in which nobody's lock would be renewed.
-            await asyncio.get_running_loop().run_in_executor(
-                self._file_thread, _delete_file, segment.path
-            )
-        except OSError:
-            self._log.keep(segment)
-            self.reader.log_was_shortened()
-            raise
 
     def _append(
         self,
@@ -398,9 +386,3 @@ class MessageStore:
         self._file_thread.shutdown()
         self._queues.close()
         self._log.close()
-
-
-def _delete_file(path: Path) -> None:
-    path.unlink()
-    # Segments must go in their order: with a younger one gone alone a start would find a hole.
-    sync_folder(path.parent)

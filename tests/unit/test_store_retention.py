@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.remoting.message import decode_messages
-from broker_core.store import message_store
+from broker_core.store import expiry
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reader import ReadStatus
 from broker_core.tasks import spawn
@@ -85,13 +85,13 @@ async def test_readers_go_on_while_files_are_being_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await filled(tmp_path)
-    gate, delete = threading.Event(), message_store._delete_file
+    gate, delete = threading.Event(), expiry._delete_file
 
     def slow(path: Path) -> None:
         assert gate.wait(10)
         delete(path)
 
-    monkeypatch.setattr(message_store, "_delete_file", slow)
+    monkeypatch.setattr(expiry, "_delete_file", slow)
     deleting = spawn(store.delete_expired(before_ms=None, keep_bytes=8000), name="delete")
     await asyncio.sleep(0)
     assert check_all_from_the_oldest_on(store) > 0  # its file is still there, but not for readers
@@ -113,7 +113,7 @@ async def test_a_segment_that_cannot_be_deleted_is_kept_and_so_are_all_behind_it
         raise PermissionError(1, "Operation not permitted")
 
     with monkeypatch.context() as patched:
-        patched.setattr(message_store, "_delete_file", refuse)
+        patched.setattr(expiry, "_delete_file", refuse)
         with pytest.raises(PermissionError):
             await store.delete_expired(before_ms=None, keep_bytes=8000)
     assert segments(tmp_path) == before
