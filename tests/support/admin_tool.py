@@ -3,61 +3,70 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
 
+from broker_core.tasks import cancel_and_wait, spawn
 from tests.support.java import java, rocketmq_programs
 
 _LIMIT_S = 60
+_LINE_BYTES = 16 * 1024 * 1024
 
 
 class AdminTool:
-    """The process; one command at a time."""
+    """The process. Commands may run at the same time, each in a thread of its own."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self._ids = itertools.count()
+        self._waiting: dict[int, asyncio.Future[str]] = {}
 
     async def run(
         self, *arguments: str, account: str | None = None, secret: str | None = None
     ) -> str:
         """What ``mqadmin`` prints, errors too, for these words; as *account* if one is given."""
-        command = {"arguments": arguments, "account": account, "secret": secret}
-        asked = asyncio.to_thread(self._ask, orjson.dumps(command) + b"\n")
-        return await asyncio.wait_for(asked, _LIMIT_S)
-
-    def _ask(self, line: bytes) -> str:
+        number = next(self._ids)
+        command = {"id": number, "arguments": arguments, "account": account, "secret": secret}
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         assert self._process.stdin is not None
+        self._process.stdin.write(orjson.dumps(command) + b"\n")
+        return await asyncio.wait_for(answer, _LIMIT_S)
+
+    async def read(self) -> None:
+        """Take the answers."""
         assert self._process.stdout is not None
-        self._process.stdin.write(line)
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer, "the tool ended"
-        return str(orjson.loads(answer)["printed"])
+        while line := await self._process.stdout.readline():
+            answer = orjson.loads(line)
+            self._waiting.pop(answer["id"]).set_result(answer["printed"])
 
 
-@contextmanager
-def admin_tool(version: str, home: Path) -> Iterator[AdminTool]:
+@asynccontextmanager
+async def admin_tool(version: str, home: Path) -> AsyncIterator[AdminTool]:
     """The tool of *version*; *home* is made for it."""
-    (home / "conf").mkdir(parents=True)
-    (home / "conf/logback_tools.xml").write_text("<configuration/>")  # 4.9 does not start without
-    command = java(rocketmq_programs(version), "AdminTool")
-    logging = f"-Drmq.logback.configurationFile={home}/conf/logback_tools.xml"
-    command[1:1] = [f"-Duser.home={home}", logging]
+    logging = home / "conf/logback_tools.xml"
+    logging.parent.mkdir(parents=True)
+    logging.write_text("<configuration/>")
+    command = java(rocketmq_programs(version), "AdminTool", heap="128m")
+    command[1:1] = [f"-Duser.home={home}", f"-Drmq.logback.configurationFile={logging}"]
     with (home / "stderr").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
             stderr=log,
+            limit=_LINE_BYTES,
             env={**os.environ, "ROCKETMQ_HOME": str(home)},
         )
+    tool = AdminTool(process)
+    reading = spawn(tool.read(), name="read mqadmin")
     try:
-        yield AdminTool(process)
+        yield tool
     finally:
         process.kill()
-        process.communicate()
+        await process.wait()
+        await cancel_and_wait(reading)

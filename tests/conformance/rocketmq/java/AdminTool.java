@@ -2,49 +2,113 @@ import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONObject;
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
 import java.io.PrintStream;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
-import java.util.Collections;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.commons.cli.CommandLine;
+import org.apache.commons.cli.Options;
+import org.apache.commons.cli.PosixParser;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.srvutil.ServerUtil;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
+import org.apache.rocketmq.tools.command.SubCommand;
 
 /**
- * RocketMQ's own mqadmin, many commands in one process. A command comes in as a JSON line,
- * {"arguments": [...], "account": ..., "secret": ...}; answered by a line with what it printed.
+ * RocketMQ's own mqadmin, many commands in one process and at the same time: each waits up to 3 s
+ * for its client to end. A command comes in as a JSON line, {"id": ..., "arguments": [...],
+ * "account": ..., "secret": ...}; answered by a line with its id and what it printed. All of a
+ * process ask the same nameserver.
  */
-public final class AdminTool {
+public final class AdminTool extends MQAdminStartup {
     private static final PrintStream OUT = System.out;
+    private static final ThreadLocal<ByteArrayOutputStream> PRINTED =
+            ThreadLocal.withInitial(ByteArrayOutputStream::new);
 
-    public static void main(String[] arguments) throws Exception {
+    /** What a thread prints goes to its own buffer. */
+    private static final class OfThread extends OutputStream {
+        @Override
+        public void write(int each) {
+            PRINTED.get().write(each);
+        }
+
+        @Override
+        public void write(byte[] bytes, int from, int length) {
+            PRINTED.get().write(bytes, from, length);
+        }
+    }
+
+    public static void main(String[] arguments) {
+        try {
+            serve();
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+    }
+
+    private static void serve() throws IOException {
+        PrintStream printed = new PrintStream(new OfThread(), true, "UTF-8");
+        System.setOut(printed);
+        System.setErr(printed);
+        MQAdminStartup.initCommand();
         BufferedReader in =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            String printed = run(JSON.parseObject(line));
-            OUT.println(JSON.toJSONString(Collections.singletonMap("printed", printed)));
-            OUT.flush();
+            JSONObject command = JSON.parseObject(line);
+            new Thread(() -> answer(command)).start();
+            pause(); // a command's client is named by the millisecond, and shared by name
         }
         Runtime.getRuntime().halt(0);
     }
 
-    private static String run(JSONObject command) throws Exception {
+    private static void pause() {
+        try {
+            Thread.sleep(25);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private static void answer(JSONObject command) {
+        try {
+            run(command);
+        } catch (Throwable error) {
+            error.printStackTrace();
+        }
+        Map<String, Object> answer = new LinkedHashMap<>();
+        answer.put("id", command.get("id"));
+        answer.put("printed", new String(PRINTED.get().toByteArray(), StandardCharsets.UTF_8));
+        synchronized (OUT) {
+            OUT.println(JSON.toJSONString(answer));
+            OUT.flush();
+        }
+    }
+
+    private static void run(JSONObject command) throws Exception {
         String[] words = command.getJSONArray("arguments").toArray(new String[0]);
         String account = command.getString("account");
         RPCHook hook = account == null ? null : new AclClientRPCHook(
                 new SessionCredentials(account, command.getString("secret")));
-        ByteArrayOutputStream printed = new ByteArrayOutputStream();
-        PrintStream err = System.err;
-        PrintStream both = new PrintStream(printed, true, "UTF-8");
-        System.setOut(both);
-        System.setErr(both);
-        try {
-            MQAdminStartup.main0(words, hook);
-        } finally {
-            System.setOut(OUT);
-            System.setErr(err);
+        for (SubCommand each : SUB_COMMANDS) {
+            if (each.commandName().equals(words[0])) {
+                String[] options = Arrays.copyOfRange(words, 1, words.length);
+                Options known = each.buildCommandlineOptions(
+                        ServerUtil.buildCommandlineOptions(new Options()));
+                CommandLine line = ServerUtil.parseCmdLine(
+                        "mqadmin " + words[0], options, known, new PosixParser());
+                System.setProperty(MixAll.NAMESRV_ADDR_PROPERTY, line.getOptionValue('n'));
+                each.execute(line, known, hook);
+                return;
+            }
         }
-        return printed.toString("UTF-8");
+        System.out.println("no such command");
     }
 }

@@ -9,8 +9,11 @@ import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * A process of Apache RocketMQ's client that a test steers. Commands come in as JSON lines, each is
@@ -89,6 +92,13 @@ public final class Driver {
                 throw new IllegalArgumentException(
                         "kind is producer, transactions, push, lite or pull");
         }
+    }
+
+    /** Signs requests as the command's account, if it has one. */
+    static RPCHook hook(JSONObject command) {
+        String account = command.getString("account");
+        return account == null ? null : new AclClientRPCHook(
+                new SessionCredentials(account, command.getString("secret")));
     }
 
     /** What all roles have in common; the instance name makes the client id: new each time. */

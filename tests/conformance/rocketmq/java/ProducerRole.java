@@ -25,7 +25,7 @@ final class ProducerRole implements Driver.Role {
         System.setProperty(
                 "rocketmq.message.compressType",
                 command.containsKey("compress") ? command.getString("compress") : "ZLIB");
-        producer = new DefaultMQProducer(command.getString("group"));
+        producer = new DefaultMQProducer(command.getString("group"), Driver.hook(command));
         Driver.configure(producer, command);
         producer.setSendMsgTimeout(10_000);
         if (command.containsKey("maxBytes")) {

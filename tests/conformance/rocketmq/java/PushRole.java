@@ -43,7 +43,7 @@ final class PushRole implements Driver.Role {
         if (command.containsKey("plan")) {
             command.getJSONObject("plan").forEach((body, outcomes) -> plan(body, outcomes));
         }
-        consumer = new DefaultMQPushConsumer(command.getString("group"));
+        consumer = new DefaultMQPushConsumer(command.getString("group"), Driver.hook(command));
         configure(command);
         String[] topics = command.getString("topic").split(",");
         for (String topic : topics) {
