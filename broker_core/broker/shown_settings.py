@@ -15,17 +15,24 @@ def shown_settings(settings: BrokerSettings, *, address: str) -> dict[str, str]:
         "autoCreateTopicEnable": _text(settings.auto_create_topics),
         "brokerClusterName": settings.cluster_name,
         "brokerIP1": host.strip("[]"),
-        "brokerId": "0",
+        "brokerId": str(settings.broker_id),
         "brokerName": settings.broker_name,
         "brokerPermission": "6",
-        "brokerRole": "ASYNC_MASTER",
+        "brokerRole": _role(settings),
         "defaultTopicQueueNums": str(settings.default_queues),
+        "filterServerNums": "0",
         "flushDiskType": _FLUSH[settings.flush],
         "listenPort": port,
         "mappedFileSizeCommitLog": str(settings.segment_bytes),
         "maxMessageSize": str(settings.max_message_bytes),
+        "messageDelayLevel": settings.message_delay_level,
+        "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
         "namesrvAddr": ";".join(settings.nameserver),
+        "slaveReadEnable": "true",
         "storePathRootDir": str(settings.data),
+        "traceOn": "true",
+        "traceTopicEnable": "false",
+        "useTLS": "false",
     }
     if settings.retention_hours is not None:
         shown["fileReservedTime"] = f"{settings.retention_hours:g}"
@@ -45,6 +52,12 @@ def properties_from_text(body: bytes) -> dict[str, str]:
     lines = (line.strip() for line in body.decode().splitlines())
     pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _role(settings: BrokerSettings) -> str:
+    if settings.role == "slave":
+        return "SLAVE"
+    return "SYNC_MASTER" if settings.replication == "sync" else "ASYNC_MASTER"
 
 
 def _text(value: bool) -> str:

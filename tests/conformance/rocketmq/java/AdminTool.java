@@ -7,9 +7,11 @@ import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.io.UncheckedIOException;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.commons.cli.CommandLine;
 import org.apache.commons.cli.Options;
@@ -92,12 +94,24 @@ public final class AdminTool extends MQAdminStartup {
         }
     }
 
+    /** The list has another name in 4.9 and 5.x. */
+    @SuppressWarnings("unchecked")
+    private static List<SubCommand> commands() throws IllegalAccessException {
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (List.class.isAssignableFrom(field.getType())) {
+                field.setAccessible(true);
+                return (List<SubCommand>) field.get(null);
+            }
+        }
+        throw new IllegalStateException("no list of commands");
+    }
+
     private static void run(JSONObject command) throws Exception {
         String[] words = command.getJSONArray("arguments").toArray(new String[0]);
         String account = command.getString("account");
         RPCHook hook = account == null ? null : new AclClientRPCHook(
                 new SessionCredentials(account, command.getString("secret")));
-        for (SubCommand each : SUB_COMMANDS) {
+        for (SubCommand each : commands()) {
             if (each.commandName().equals(words[0])) {
                 String[] options = Arrays.copyOfRange(words, 1, words.length);
                 Options known = each.buildCommandlineOptions(

@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.LockSupport;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -43,7 +44,8 @@ final class PushRole implements Driver.Role {
         if (command.containsKey("plan")) {
             command.getJSONObject("plan").forEach((body, outcomes) -> plan(body, outcomes));
         }
-        consumer = new DefaultMQPushConsumer(command.getString("group"), Driver.hook(command));
+        consumer = new DefaultMQPushConsumer(
+                command.getString("group"), Driver.hook(command), new AllocateMessageQueueAveragely());
         configure(command);
         String[] topics = command.getString("topic").split(",");
         for (String topic : topics) {
