@@ -35,6 +35,7 @@ _TRY_NS = 3_000_000_000
 #: Codes after which the same message is sent again under the same id: unknown error, time-out,
 #: too fast, shutting down, behind one that failed. After the first two nobody knows whether it was
 #: stored.
+ADD, CANCEL = 1, 2  # DelayMessage.action
 _AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
 #: Codes after which nothing of a batch was stored: illegal, no token.
 _REFUSED_WHOLE = frozenset({11, 71})
@@ -89,6 +90,8 @@ class Delivery:
     messages: list[producer.Message | producer.DelayMessage]
     message_ids: list[str]
     deadline_ns: int
+    #: What a delayed message is cancelled by, once it is stored.
+    delay_id: str | None = None
     _stored: set[int] = field(default_factory=set)  # indexes of messages, as below
     _doubtful: set[int] = field(default_factory=set)  # may be stored
     _failures: int = 0
@@ -113,6 +116,7 @@ class Delivery:
         sent = self._open()
         if result.code == 0:
             self._stored.update(sent)
+            self.delay_id = getattr(result, "uniqDelayMsgId", None)
             return None
         code = -1 if result.code is None else result.code
         text = result.msg or "no reason given"
@@ -173,9 +177,8 @@ class Delivery:
             if is_news(self._failures):
                 _log.warning("sending to %s failed, trying again: %s", self.messages[0].topic, text)
             return pause_ns / 1e9
-        end = "may be stored nevertheless" if self._doubtful - self._stored else "not stored"
         raise SendFailed(
-            self._sentence(text, end),
+            self._sentence(text, doubtful=bool(self._doubtful - self._stored)),
             code=code,
             failures={self.message_ids[index]: why for index, why in reasons.items()},
             outcome_unknown=bool(self._doubtful - self._stored),
@@ -184,14 +187,31 @@ class Delivery:
     def not_sent(self, why: str) -> SendFailed:
         """What to raise instead of a first try."""
         failures = dict.fromkeys(self.message_ids, why)
-        text = self._sentence(why, "not stored")
+        text = self._sentence(why, doubtful=False)
         return SendFailed(text, code=None, failures=failures, outcome_unknown=False)
 
-    def _sentence(self, why: str, end: str) -> str:
+    def _sentence(self, why: str, *, doubtful: bool) -> str:
         first, *rest = self.open_ids()
         others = f" and {len(rest)} others" if rest else ""
-        topic = self.messages[0].topic
-        return f"sending to {topic} failed: {why} (message {first}{others}: {end})"
+        what, done = "sending to", "stored"
+        if getattr(self.messages[0], "action", None) == CANCEL:
+            what, done = "cancelling a message to", "cancelled"
+        end = f"may be {done} nevertheless" if doubtful else f"not {done}"
+        return f"{what} {self.messages[0].topic} failed: {why} (message {first}{others}: {end})"
+
+
+def cancellation(topic: str, delay_id: str, *, deadline_ns: int, stamp: Stamp) -> Delivery:
+    """The request that a delayed message is not to come. Raises ValueError for an empty name."""
+    if not topic or not delay_id:
+        raise ValueError(f"topic {topic!r}, delay_id {delay_id!r}: neither may be empty")
+    message = producer.DelayMessage(
+        topic=topic,
+        action=CANCEL,
+        uniqDelayMsgId=delay_id,
+        version=client_version(),
+        token=stamp.token,
+    )
+    return Delivery([message], [delay_id], deadline_ns)
 
 
 def deliveries(
@@ -265,7 +285,7 @@ def _delayed(
         topic=each.topic,
         body=body,
         tags=each.tag,
-        action=1,
+        action=ADD,
         timestamp=math.ceil(stamp.wall_s() + delay_s),
         dmsgtype=2,
         uuid=properties[UNIQUE_ID],

@@ -19,7 +19,7 @@ from typing import Literal, Self
 from thin_client.aio_connection import AsyncConnection
 from thin_client.clock import now_ns, wall_s
 from thin_client.connection import Connection
-from thin_client.delivery import Delivery, Outgoing, Stamp, deliveries
+from thin_client.delivery import Delivery, Outgoing, Stamp, cancellation, deliveries
 from thin_client.errors import ClientError, SendFailed
 from thin_client.send_order import SendOrder
 from thin_client.servers import Servers, Tls
@@ -45,6 +45,10 @@ class _Sender:
 
     def _deliveries(self, messages: Sequence[Outgoing]) -> list[Delivery]:
         return deliveries(messages, deadline_ns=now_ns() + self._timeout_ns, stamp=self._stamp)
+
+    def _cancellation(self, topic: str, delay_id: str) -> Delivery:
+        deadline_ns = now_ns() + self._timeout_ns
+        return cancellation(topic, delay_id, deadline_ns=deadline_ns, stamp=self._stamp)
 
     @contextmanager
     def _call(self, requests: Sequence[Delivery]) -> Iterator[int]:
@@ -136,18 +140,49 @@ class Producer(_Sender):
         is. Large batches go in several requests; after one that failed none follows.
         """
         requests = self._deliveries(messages)
-        with self._call(requests) as number, self._lock:
-            self._check_turn(number, requests)
-            for request in requests:
-                while (pause_s := self._try(request)) is not None:
-                    time.sleep(pause_s)
+        self._send(requests)
         return [message_id for request in requests for message_id in request.message_ids]
+
+    def send_delayed(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        delay_s: float,
+        key: str | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> str:
+        """Have a message come after *delay_s* seconds, or up to a second later; return what
+        ``cancel`` takes.
+
+        Raises as ``send``; SendFailed has code 33 where brokers cannot keep that time.
+        """
+        message = Outgoing(topic, body, key, tag=tag, properties=properties or {}, delay_s=delay_s)
+        (request,) = requests = self._deliveries([message])
+        self._send(requests)
+        return request.delay_id or request.message_ids[0]
+
+    def cancel(self, topic: str, delay_id: str) -> None:
+        """Have a message of ``send_delayed`` not come. On return it will not.
+
+        Raises SendFailed: code 30 if it does not wait any more, 18 where brokers know no recalls.
+        ``outcome_unknown`` is True if an earlier try may have cancelled it.
+        """
+        self._send([self._cancellation(topic, delay_id)])
 
     def close(self) -> None:
         """End the connection; another send opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _send(self, requests: Sequence[Delivery]) -> None:
+        with self._call(requests) as number, self._lock:
+            self._check_turn(number, requests)
+            for request in requests:
+                while (pause_s := self._try(request)) is not None:
+                    time.sleep(pause_s)
 
     def _try(self, request: Delivery) -> float | None:
         sent = False
@@ -222,19 +257,42 @@ class AsyncProducer(_Sender):
     async def send_batch(self, messages: Sequence[Outgoing]) -> list[str]:
         """As ``Producer.send_batch``."""
         requests = self._deliveries(messages)
-        with self._call(requests) as number:
-            async with self._lock:
-                self._check_turn(number, requests)
-                for request in requests:
-                    while (pause_s := await self._try(request)) is not None:  # noqa: ASYNC110
-                        await asyncio.sleep(pause_s)
+        await self._send(requests)
         return [message_id for request in requests for message_id in request.message_ids]
+
+    async def send_delayed(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        delay_s: float,
+        key: str | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> str:
+        """As ``Producer.send_delayed``."""
+        message = Outgoing(topic, body, key, tag=tag, properties=properties or {}, delay_s=delay_s)
+        (request,) = requests = self._deliveries([message])
+        await self._send(requests)
+        return request.delay_id or request.message_ids[0]
+
+    async def cancel(self, topic: str, delay_id: str) -> None:
+        """As ``Producer.cancel``."""
+        await self._send([self._cancellation(topic, delay_id)])
 
     def close(self) -> None:
         """End the connection; another send opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    async def _send(self, requests: Sequence[Delivery]) -> None:
+        with self._call(requests) as number:
+            async with self._lock:
+                self._check_turn(number, requests)
+                for request in requests:
+                    while (pause_s := await self._try(request)) is not None:  # noqa: ASYNC110
+                        await asyncio.sleep(pause_s)
 
     async def _try(self, request: Delivery) -> float | None:
         sent = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections.abc import AsyncIterator
@@ -23,6 +24,7 @@ from proxy.settings import LimitSettings
 from tests.support.broker_process import Cluster, run_broker
 from tests.support.brokers import Brokers
 from tests.support.thrift_client import ThriftClient, connect
+from thin_client import AsyncProducer, Producer, SendFailed
 from thrift_idl import producer
 
 TOPIC = Topic("orders")
@@ -31,14 +33,20 @@ ADD, CANCEL = 1, 2
 
 
 @asynccontextmanager
-async def serving(client: BrokerClient) -> AsyncIterator[ThriftClient]:
+async def listening(client: BrokerClient) -> AsyncIterator[int]:
+    """The port of a producer service that sends by *client*."""
     service = ProducerService(client, NullHistory(), max_body_bytes=1000)
     server = ThriftServer(service.entries(), LimitSettings())
     try:
-        async with connect(await server.listen("127.0.0.1", 0)) as connected:
-            yield connected
+        yield await server.listen("127.0.0.1", 0)
     finally:
         await server.close()
+
+
+@asynccontextmanager
+async def serving(client: BrokerClient) -> AsyncIterator[ThriftClient]:
+    async with listening(client) as port, connect(port) as connected:
+        yield connected
 
 
 @pytest.fixture
@@ -60,14 +68,17 @@ async def test_a_message_comes_at_its_second_to_any_broker(
         queues = await cluster.create_topic("delay-requests", queues=1)
         client = await cluster.client()
         async with serving(client) as thin:
-            timestamp = wall_ms() // 1000 + 1
-            result = await ask(
-                thin,
-                topic="delay-requests",
-                timestamp=timestamp,
-                properties={"UNIQ_KEY": "id-1", "KEYS": "k", "own": "o"},
-            )
-            assert (result.code, result.msg) == (0, "OK")
+            request: dict[str, Any] = {
+                "topic": "delay-requests",
+                "timestamp": wall_ms() // 1000 + 1,
+                "properties": {"UNIQ_KEY": "id-1", "KEYS": "k", "own": "o"},
+            }
+            result = await ask(thin, **request)
+            while result.code == 10:  # a broker of 5.3 says nothing of itself in its first second
+                await asyncio.sleep(0.1)
+                request["timestamp"] = wall_ms() // 1000 + 1
+                result = await ask(thin, **request)
+            assert result.msg == "OK", result.msg
             assert result.uniqDelayMsgId
         pulled = await client.pull(queues[0], group=GROUP, offset=0, suspend_ms=15_000)
         (message,) = pulled.messages
@@ -75,7 +86,9 @@ async def test_a_message_comes_at_its_second_to_any_broker(
             b"later", "id-1", "k", "t",
         )  # fmt: skip
         assert message.properties["own"] == "o"
-        assert message.store_ms >= timestamp * 1000 - 1000, "Apache's timers keep to the second"
+        assert message.store_ms >= request["timestamp"] * 1000 - 1000, (
+            "Apache's timers keep to the second"
+        )
 
 
 async def test_a_cancelled_message_does_not_come_whichever_proxy_is_asked(
@@ -153,3 +166,41 @@ async def test_what_cannot_be_done_has_ddmqs_code_and_a_sentence(
 
 def _matches(says: str, text: str) -> bool:
     return re.search(says, text) is not None
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_the_python_client_delays_and_cancels(cluster: Cluster, blocking: bool) -> None:
+    queue = (await cluster.create_topic(TOPIC, queues=1))[0]
+    client = await cluster.client()
+    async with listening(client) as port:
+        address = f"127.0.0.1:{port}"
+        if blocking:
+            with Producer(address) as producing:
+                one = await asyncio.to_thread(
+                    producing.send_delayed,
+                    TOPIC,
+                    b"one",
+                    delay_s=0.1,
+                    key="k",
+                    properties={"a": "b"},
+                )
+                two = await asyncio.to_thread(producing.send_delayed, TOPIC, b"two", delay_s=60)
+                await asyncio.to_thread(producing.cancel, TOPIC, two)
+                with pytest.raises(SendFailed, match="cancelling a message to orders failed"):
+                    await asyncio.to_thread(producing.cancel, TOPIC, two)
+        else:
+            async with AsyncProducer(address) as producing_too:
+                one = await producing_too.send_delayed(
+                    TOPIC, b"one", delay_s=0.1, key="k", properties={"a": "b"}
+                )
+                two = await producing_too.send_delayed(TOPIC, b"two", delay_s=60)
+                await producing_too.cancel(TOPIC, two)
+                with pytest.raises(SendFailed, match="does not wait") as caught:
+                    await producing_too.cancel(TOPIC, two)
+                assert (caught.value.code, caught.value.outcome_unknown) == (30, False)
+                with pytest.raises(ValueError, match="neither may be empty"):
+                    await producing_too.cancel(TOPIC, "")
+        assert one != two
+    pulled = await client.pull(queue, group=GROUP, offset=0, suspend_ms=15_000)
+    assert [(m.body, m.key, m.properties["a"]) for m in pulled.messages] == [(b"one", "k", "b")]
+    assert len(cluster.broker._delayed) == 0
