@@ -1,0 +1,69 @@
+"""RocketMQ's own command line asks our broker for messages: by key, unique key, id, offset, time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from broker_core.names import QueueName, Topic
+from broker_core.remoting.message import OutgoingMessage
+from tests.support.admin_tool import AdminTool, admin_tool
+from tests.support.broker_process import Cluster, run_broker
+from tests.support.rocketmq import VERSIONS
+
+pytestmark = [
+    pytest.mark.parametrize("version", VERSIONS),
+    pytest.mark.feature("admin: messages by key, id, offset and time"),
+]
+TOPIC = Topic("orders")
+
+
+@dataclass(slots=True)
+class Site:
+    cluster: Cluster
+    tool: AdminTool
+    queue: QueueName
+
+    async def run(self, *words: str) -> str:
+        return await self.tool.run(*words, "-n", self.cluster.nameserver)
+
+
+@pytest.fixture
+async def site(version: str, tmp_path: Path) -> AsyncIterator[Site]:
+    with admin_tool(version, tmp_path / "home") as tool:
+        async with run_broker(tmp_path / "broker") as cluster:
+            (queue, *_) = await cluster.create_topic(TOPIC)
+            yield Site(cluster, tool, queue)
+
+
+async def test_messages_are_found(site: Site) -> None:
+    client = await site.cluster.client()
+    places = []
+    for n in range(5):
+        message = OutgoingMessage(
+            TOPIC, b"body %d" % n, key=f"order-{n % 2} all", tag="red",
+            properties={"UNIQ_KEY": f"7F000001000018B4AAC2000000000{n:03d}"},
+        )  # fmt: skip
+        places.append((await client.send(site.queue, message)).offset_message_id)
+
+    printed = await site.run("queryMsgByKey", "-t", TOPIC, "-k", "order-1")
+    for n in range(5):
+        assert (f"7F000001000018B4AAC2000000000{n:03d}" in printed) == (n % 2 == 1), printed
+    printed = await site.run(
+        "queryMsgByUniqueKey", "-t", TOPIC, "-i", "7F000001000018B4AAC2000000000003"
+    )
+    assert "order-1" in printed, printed
+    assert "Queue Offset:" in printed
+    printed = await site.run("queryMsgById", "-t", TOPIC, "-i", places[2])
+    assert "7F000001000018B4AAC2000000000002" in printed, printed
+    where = ("-b", site.queue.broker, "-i", str(site.queue.queue_id), "-o", "4")
+    printed = await site.run("queryMsgByOffset", "-t", TOPIC, *where)
+    assert "7F000001000018B4AAC2000000000004" in printed, printed
+    printed = await site.run("printMsg", "-t", TOPIC, "-d", "true")
+    for n in range(5):
+        assert f"body {n}" in printed, printed
+    missing = await site.run("queryMsgByKey", "-t", TOPIC, "-k", "nobody")
+    assert "7F000001" not in missing
