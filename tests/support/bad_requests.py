@@ -10,7 +10,13 @@ from typing import Any
 import orjson
 
 from broker_core.names import Topic
-from broker_core.remoting import admin_headers, headers, nameserver_headers, query_headers
+from broker_core.remoting import (
+    admin_headers,
+    headers,
+    nameserver_headers,
+    query_headers,
+    retry_headers,
+)
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.headers import Header
 from broker_core.remoting.message import OutgoingMessage, encode_batch
@@ -121,6 +127,17 @@ AT_BROKER: dict[int, Good] = {
             "topic": TOPIC, "key": "k", "maxNum": "1", "beginTimestamp": "0",
             "endTimestamp": "9999999999999", "_UNIQUE_KEY_QUERY": "false",
         },
+    ),
+    RequestCode.CONSUMER_SEND_MSG_BACK: Good(
+        retry_headers.SendBackHeader,
+        {
+            "offset": "0", "group": "g", "delayLevel": "0", "originMsgId": "m",
+            "originTopic": TOPIC, "unitMode": "false", "maxReconsumeTimes": "16",
+        },
+    ),
+    RequestCode.RECALL_MESSAGE: Good(
+        retry_headers.RecallMessageHeader,
+        {"producerGroup": "p", "topic": TOPIC, "recallHandle": "none"},
     ),
     RequestCode.VIEW_MESSAGE_BY_ID: Good(query_headers.ViewMessageHeader, {"offset": "0"}),
     RequestCode.GET_EARLIEST_MSG_STORETIME: Good(headers.QueueHeader, _QUEUE),

@@ -1,4 +1,4 @@
-"""RocketMQ's own command line asks our broker for messages: by key, unique key, id, offset, time."""
+"""Messages of our broker as mqadmin finds them: by key, unique key, id, offset and time."""
 
 from __future__ import annotations
 
