@@ -79,6 +79,7 @@ class TransactionDesk:
         self._store_host = store_host
         self._table = TransactionTable(rules)
         self._found_end = 0  # of the log, at the start
+        self._checked_end = 0  # of the log, after the last round
         self._last_read = -1  # physical offset of the last half message or decision
         self._noted = (0, 0)
 
@@ -180,8 +181,8 @@ class TransactionDesk:
 
     async def check(self, now_ms: int, ask: Ask) -> None:
         """One round over all undecided transactions. Raises OSError if the log takes nothing."""
-        if not self._sees_all():
-            return
+        if not self._sees_all() or self._store.visible_end < self._checked_end:
+            return  # what the last round stored is not confirmed: it would be stored once more
         await self.keep_up()
         due = self._table.due(now_ms)
         told = _Told()
@@ -194,6 +195,7 @@ class TransactionDesk:
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
+        self._checked_end = self._store.end_offset
         told.log()
 
     async def _act(self, number: int, act: Act, ask: Ask, told: _Told) -> None:

@@ -1,4 +1,7 @@
-"""A broker killed with SIGKILL while transactions begin, end and are asked about."""
+"""A broker killed with SIGKILL while transactions begin, end and are asked about.
+
+ORDERLANE_KILLS=80 kills it oftener, in half a minute; ORDERLANE_SEED=N chooses another run.
+"""
 
 from __future__ import annotations
 

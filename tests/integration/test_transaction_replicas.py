@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.client import TransactionProducer
+from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
@@ -59,6 +60,39 @@ async def test_a_commit_that_no_replica_confirmed_is_not_made_twice(tmp_path: Pa
         await until(confirmed)
         await opened.commit()
         assert await group.bodies(0) == [b"body"]
+        await producer.close()
+
+
+async def test_rounds_wait_for_replicas_to_confirm_what_they_stored(tmp_path: Path) -> None:
+    """Else each of them would store all half messages once more, unseen."""
+    async with replica_group(
+        tmp_path,
+        replication="sync",
+        in_sync_replicas=2,
+        transaction_check_interval_s=600,
+        slave_timeout_s=0.1,
+    ) as group:
+        master = await group.start(0)
+        await group.start(1)
+        client = await group.client()
+        await group.queues()
+        producer = TransactionProducer(client, group=GROUP, check=Desk().check)
+        await producer.start([TOPIC])
+        await producer.prepare(message(b"body"))
+        await group.stop(1)
+        ends = []
+        for n in range(3):
+            at_ms = wall_ms() + 10_000 * (n + 1)
+            await master._transactions.check(at_ms, lambda _, __: True)
+            ends.append(master._store.end_offset)
+        assert ends[0] == ends[2]
+        asked: list[bytes] = []
+        await group.start(1)
+        await eventually(lambda: master._store.visible_end == ends[0], within_s=30)
+        await master._transactions.check(
+            wall_ms() + 40_000, lambda _, half: asked.append(half.body) is None
+        )
+        assert asked == [b"body"]
         await producer.close()
 
 

@@ -7,6 +7,8 @@ record, as a kill in a write leaves it, and each time a new start must find:
    never, and neither is asked about again.
 2. Whatever was prepared before the cut and not decided is open.
 3. When all that is open is then committed, each message is visible once.
+
+ORDERLANE_EXAMPLES=150 tries more histories, in two minutes.
 """
 
 from __future__ import annotations
