@@ -20,7 +20,8 @@ from broker_core.remoting.headers import (
     SendMessageHeader,
     UpdateConsumerOffsetHeader,
 )
-from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.message import OutgoingMessage, decode_messages
+from broker_core.remoting.query_headers import QueryMessageHeader
 from tests.support.eventually import eventually
 from tests.support.replica_group import READERS, TOPIC, ReplicaGroup, replica_group, until
 
@@ -56,6 +57,15 @@ async def lock(group: ReplicaGroup, number: int, client_id: str) -> bool:
     batch = LockBatch(group=READERS, client_id=client_id, queues=frozenset({queue}))
     answer = await group.ask(number, RequestCode.LOCK_BATCH_MQ, body=batch.to_json())
     return answer.code == 0 and queue in locked_from_json(answer.body)
+
+
+async def by_key(group: ReplicaGroup, number: int, key: str) -> list[bytes]:
+    header = QueryMessageHeader(
+        topic=TOPIC, key=key, max_num=32, begin_timestamp=0, end_timestamp=1 << 50
+    )
+    answer = await group.ask(number, RequestCode.QUERY_MESSAGE, header.to_ext())
+    assert answer.code in (0, ResponseCode.QUERY_NOT_FOUND), answer.remark
+    return [found.body for found in decode_messages(answer.body)]
 
 
 async def until_known(group: ReplicaGroup, number: int) -> None:
@@ -178,13 +188,13 @@ async def test_an_old_master_becomes_a_slave_and_loses_what_it_had_alone(tmp_pat
         await group.until_served(1, common)
         await group.stop(1)
         for n in range(300):  # the slave is away
-            await client.send(queue, message(b"lost %d" % n * 20))
+            await client.send(queue, OutgoingMessage(TOPIC, b"lost %d" % n * 20, key="lost"))
         await group.stop(0, crash=True)
 
         await group.start(1, role="master")
         await client.queues(TOPIC, fresh=True)
         for n in range(250):
-            await client.send(queue, message(b"new %d" % n))
+            await client.send(queue, OutgoingMessage(TOPIC, b"new %d" % n, key=f"key-{n}"))
         now = await group.bodies(1)
         assert now[:200] == common
         assert len(now) == 450
@@ -194,6 +204,8 @@ async def test_an_old_master_becomes_a_slave_and_loses_what_it_had_alone(tmp_pat
         assert any("parts from the master's" in entry["event"] for entry in logs)
         assert group.log_files(0) == group.log_files(1)
         assert list((group.folder(0) / "commitlog").glob("*.dropped")), "it can still be read"
+        assert await by_key(group, 0, "key-249") == [b"new 249"]
+        assert await by_key(group, 0, "lost") == []
 
 
 async def test_an_old_master_that_starts_as_one_again_is_not_followed(tmp_path: Path) -> None:
