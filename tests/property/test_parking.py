@@ -4,65 +4,25 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import rule
 
-from tests.support.parking_site import ParkingSite
-
-keys = st.sampled_from("ab")
+from tests.support.parking_machine import ParkingMachine, keys
 
 
-class ParkedKeys(RuleBasedStateMachine):
-    """Every rule is a step of the owner, of its clients or of an operator."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.site = ParkingSite()
+class ParkedKeys(ParkingMachine):
+    """Messages of two keys, both of which are parked and redriven."""
 
     @rule(sent=st.lists(keys, min_size=1, max_size=6))
     def send(self, sent: list[str]) -> None:
         self.site.sent += sent
-
-    @rule(key=keys)
-    def breaks(self, key: str) -> None:
-        self.site.broken ^= {key}
-
-    @rule(times=st.integers(1, 6))
-    def serve(self, times: int) -> None:
-        """The usual round."""
-        for _ in range(times):
-            self.site.read()
-            self.site.read_twin()
-            self.site.refill()
-            self.site.pull()
-            self.site.settle()
-
-    @rule()
-    def pull(self) -> None:
-        self.site.read()
-        self.site.pull()
 
     @rule()
     def read_twin(self) -> None:
         self.site.read_twin()
 
     @rule()
-    def record(self) -> None:
-        self.site.record()
-
-    @rule()
     def record_parked(self) -> None:
         self.site.record_parked()
-
-    @rule(heard=st.booleans(), times=st.integers(1, 4))
-    def copy(self, heard: bool, times: int) -> None:
-        for _ in range(times):
-            self.site.copy(heard=heard)
-
-    @rule()
-    def park_and_copy(self) -> None:
-        self.site.record_parked()
-        self.site.copy(heard=True)
-        self.site.copy(heard=True)
 
     @rule(key=keys)
     def redrive(self, key: str) -> None:
@@ -75,24 +35,6 @@ class ParkedKeys(RuleBasedStateMachine):
     @rule(key=keys)
     def park(self, key: str) -> None:
         self.site.park(key)
-
-    @rule(until=st.integers(0, 3))
-    def leave(self, until: int) -> None:
-        self.site.leave(until=until)
-        if until < 3 and self.site.pipeline.leaving:
-            self.crash()
-
-    @rule()
-    def commit(self) -> None:
-        self.site.commit()
-
-    @rule()
-    def crash(self) -> None:
-        self.site.begin()
-        self.site.open_twin()
-
-    def teardown(self) -> None:
-        self.site.finish()
 
 
 class DamagedRecords(ParkedKeys):
