@@ -28,6 +28,7 @@ from proxy.topic_rules import rules_of
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.handing_over import drained, write_end
+from proxy.upstream.lock_trust import LockTrust
 from proxy.upstream.parked_recovery import parked_in_twin
 from proxy.upstream.parking import Parking
 from proxy.upstream.period_start import Begun, GivenToAnother, OlderSettings, PeriodStart
@@ -38,7 +39,6 @@ from proxy.upstream.resets import NoOwnerNow, NotStored, moved_to, store_reset
 #: be renewed. Gone: neither.
 QueueState = Enum("QueueState", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
 
-_LOOK_AGAIN_S = 0.2
 #: A queue that older settings must not serve is looked at again after so long.
 _REFUSED_NS = 5_000_000_000
 
@@ -68,9 +68,13 @@ class OwnedQueue:
         self._committer = committer
         self._lane = lane
         self._notes = LaneHistory(context.history, lane.name)
-        self._trusted_until_ns = trusted_until_ns  # the lock; the pipeline's follows it
+        self._trust = LockTrust(
+            *(context, lane, queue),
+            until_ns=trusted_until_ns,
+            lose=self.lose,
+            ended=self._begin_anew_after_a_bug,
+        )
         self._asked_ns = 0  # when the epoch was asked for
-        self._doubtful = False  # someone else may have had the lock since it was granted
         #: Leases of this period, or of those before, may live until then.
         self.hold_until_ns = hold_until_ns
         self._lock_requests = lock_requests
@@ -80,7 +84,6 @@ class OwnedQueue:
         self.parking: Parking | None = None
         self._reader: asyncio.Task[None] | None = None
         self._read_tags: frozenset[str] | None = None
-        self._checking: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("ownership").bind(
             group=lane.name, topic=queue.topic, queue=queue.qid
         )
@@ -90,57 +93,17 @@ class OwnedQueue:
     @property
     def is_sure(self) -> bool:
         """It is owned, and nothing makes doubt of it."""
-        return self.state is QueueState.OWNED and not self._doubtful and self._checking is None
+        return self.state is QueueState.OWNED and self._trust.is_sure
 
     # ---- what the renewals say ------------------------------------------------------------------
 
     def renewed(self, trusted_until_ns: int) -> None:
-        """The broker granted the lock again.
-
-        If trust had lapsed meanwhile, or the connection was lost, someone else may have owned the
-        queue: only the ownership record can tell, and until it has, nothing is handed out.
-        """
-        self._doubtful |= self._trusted_until_ns <= now_ns()
-        self._trusted_until_ns = max(self._trusted_until_ns, trusted_until_ns)
-        if self._pipeline is None:
-            return
-        if self._doubtful:
-            self._doubtful = False
-            if self._checking is not None:
-                self._checking.cancel()  # what it read may be of before this lapse
-            self._checking = spawn(self._check(self._pipeline), name=f"check {self.queue}")
-            self._checking.add_done_callback(self._begin_anew_after_a_bug)
-        elif self._checking is None:
-            self._lane.renewed(self._pipeline, self._trusted_until_ns)
+        """The broker granted the lock again."""
+        self._trust.renewed(trusted_until_ns, self._pipeline)
 
     def connection_lost(self) -> None:
-        """The broker may have restarted without our lock: hand out nothing until the next grant."""
-        self._doubtful = True
-        if self._checking is not None:
-            self._checking.cancel()  # what it reads may be of before this loss
-            self._checking = None
-        if self._pipeline is not None:
-            self._lane.rates.doubt(self._pipeline)
-
-    async def _check(self, pipeline: ParkingPipeline) -> None:
-        """After a lapse: trust the lock again if nobody owned the queue meanwhile."""
-        while True:
-            try:
-                log, group = self._context.log, self._lane.name
-                # Written first, for what is below it is surely seen; and the next owner has use
-                # for it.
-                written = await self._context.recorder.record(self._lane, pipeline, whole=True)
-                last, _ = await log.last(group, self.queue, before=written)
-                break
-            except RemotingError as error:
-                self._log.warning("still not sure to own the queue", reason=str(error))
-                await asyncio.sleep(_LOOK_AGAIN_S)
-        self._checking = None
-        if last is None or (last.epoch, last.own.owner) != (pipeline.epoch, self._us):
-            await self.lose("another proxy owned the queue meanwhile")
-            return
-        self._log.info("lock granted again after a lapse or a lost connection; going on")
-        self._lane.renewed(pipeline, self._trusted_until_ns)
+        """The broker may have restarted without our lock."""
+        self._trust.connection_lost(self._pipeline)
 
     async def lose(self, reason: str) -> None:
         """The lock is not ours: drop everything at once."""
@@ -170,7 +133,7 @@ class OwnedQueue:
             self._log.warning("take-over failed; trying again", reason=str(error), exc_info=bug)
             await self._unlock_or_leave()
             return
-        pipeline.doubtful = self._doubtful
+        pipeline.doubtful = self._trust.doubtful
         self._pipeline = pipeline
         self.state = QueueState.OWNED
         self._lane.refused.pop(self.queue, None)
@@ -207,7 +170,7 @@ class OwnedQueue:
             rules=rules,
             start_offset=begun.start_offset,
             committed=begun.committed,
-            trusted_until_ns=self._trusted_until_ns,
+            trusted_until_ns=self._trust.until_ns,
             memory=context.memory,
             leases_of_group=self._lane.leases_of_group,
             hold_until_ns=self.hold_until_ns,
@@ -267,7 +230,7 @@ class OwnedQueue:
     async def _restart_at(self, offset: int) -> None:
         pipeline = self._owned()
         empty = replace(moved_to(pipeline, offset), parked={})
-        while now_ns() < self._trusted_until_ns:
+        while now_ns() < self._trust.until_ns:
             if await store_reset(self._context, self._lane.name, self.queue, empty):
                 break
         await self._give_back("reset")
@@ -305,7 +268,7 @@ class OwnedQueue:
         await self._committer.at_rest(pipeline)
         await self._context.recorder.at_rest(pipeline)
         stored = False
-        while not stored and now_ns() < self._trusted_until_ns:
+        while not stored and now_ns() < self._trust.until_ns:
             stored = await store_reset(self._context, self._lane.name, self.queue, moved)
         if stored:
             self._notes.period(pipeline, "reset", **why)
@@ -333,8 +296,9 @@ class OwnedQueue:
         pipeline.drain()
         self._history("drain")
         # A check that waits for its broker would hold up the last record.
-        await cancel_and_wait(self._reader, self._checking)
-        await drained(self._context, pipeline, until_ns=lambda: self._trusted_until_ns)
+        await cancel_and_wait(self._reader)
+        await self._trust.check_no_more()
+        await drained(self._context, pipeline, until_ns=lambda: self._trust.until_ns)
         twin_clean = self.parking is None or await self.parking.hand_over()
         if not await self._committer.commit(self._lane, pipeline):
             self._log.warning("the last commit failed; the ownership record makes up for it")
@@ -368,7 +332,8 @@ class OwnedQueue:
 
     async def _end(self, reason: str) -> None:
         """Serve the queue no longer."""
-        await cancel_and_wait(self._reader, self._checking)
+        await cancel_and_wait(self._reader)
+        await self._trust.check_no_more()
         if self.parking is not None:
             await self.parking.end(reason)
         if self._pipeline is not None and not self._pipeline.closed:
