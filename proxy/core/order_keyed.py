@@ -61,11 +61,20 @@ class OrderKeyed(KeyActs):
         )
 
     def plan_key_change(self) -> None:
-        """Choose the switch: all that may have been handed out lies below. Nothing is read until
-        a record says so, for whoever takes over must know by which rule a message was handed out.
+        """Choose the switch: all that may have been handed out, or copied, lies below. Nothing is
+        read until a record says so, for whoever takes over must know by which rule a message was
+        handed out.
         """
-        self.key_record = self.key_record.changed(self.rules, since=self.jobs.read)
+        since = max(self.jobs.read, self.copied_below)
+        self.key_record = self.key_record.changed(self.rules, since=since)
         self.key_change_planned = True
+
+    @property
+    def copied_below(self) -> int:
+        """All messages with parked copies have lower offsets; those of an owner before, too, that
+        was killed before a record said how far it had read.
+        """
+        return 0
 
     def key_change_recorded(self) -> Effects:
         """A record names the switch: read on. Affects: chains."""

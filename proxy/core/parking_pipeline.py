@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
 from proxy.core.job_chains import Job, JobState
+from proxy.core.key_rules import KeyRule
 from proxy.core.parked_key import FAILURE_POLICY, ParkedKey, plain_text
 from proxy.core.queue_jobs import LONGEST_KEY
 from proxy.core.queue_pipeline import QueuePipeline
@@ -145,6 +146,30 @@ class ParkingPipeline(QueuePipeline):
         return self._with_refills(Effects())
 
     # ---- what the pipeline does otherwise for them ----------------------------------------------
+
+    @property
+    def key_change_due(self) -> bool:
+        """As elsewhere, but not before it is known what was copied: a copy has its key by the rule
+        that its message has.
+        """
+        return super().key_change_due and self._copies_known
+
+    @property
+    def key_change_in_words(self) -> str:
+        """As elsewhere; it may not have begun."""
+        waits = super().key_change_due and not self._copies_known
+        words = f"to {KeyRule.of(self.rules)}: copies of parked messages are being read"
+        return words if waits else super().key_change_in_words
+
+    @property
+    def _copies_known(self) -> bool:
+        return not self.parked or (self.twin is not None and self.twin.is_read)
+
+    @property
+    def copied_below(self) -> int:
+        """The end of what the twin has, as far as it was read."""
+        parked = {} if self.twin is None else self.twin.parked
+        return max((each.first for each in parked.values()), default=0)
 
     def _next_job(self) -> Job | None:
         while (job := super()._next_job()) is not None:

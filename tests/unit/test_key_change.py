@@ -6,6 +6,7 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.queue_pipeline import QueuePipeline
 from tests.support.messages import message
 from tests.support.pipelines import lease, offsets, pipeline, rules
+from tests.support.rekeyed_site import RekeyedSite
 
 
 def sent(offset: int, key: str, ident: str) -> StoredMessage:
@@ -77,3 +78,31 @@ def test_a_message_that_the_broker_has_no_more_is_waited_for_by_all() -> None:
     assert offsets(lease(here)) == []
     finish(here, 0)
     assert offsets(lease(here)) == [2]
+
+
+def test_the_switch_lies_behind_all_that_was_copied_also_by_an_owner_who_never_said_so() -> None:
+    """Or a message would be handed out by the new rule, and its copy by the one before."""
+    site = RekeyedSite()
+    site.send([("a", "x")] * 4)
+    site.read()
+    site.park("a")
+    site.record_parked()  # that is the last record
+    said = site.pipeline.position
+    for _ in range(4):
+        site.read()
+        site.refill()
+        site.copy(heard=True)
+    assert len(site.copies) == 4
+    site.begin()
+    site.open_twin()
+    site.want("$.id")
+    assert site.twin is not None
+    assert site.pipeline.jobs.read <= said < 4
+    assert not site.pipeline.key_change_due
+    assert site.pipeline.key_change_in_words.endswith("copies of parked messages are being read")
+    for _ in range(4):
+        site.read_twin()
+    assert site.pipeline.key_change_due
+    site.plan()
+    assert site.pipeline.key_record.since == 4
+    site.finish()
