@@ -28,6 +28,12 @@ async def _send(gateway: Gateway) -> None:
         await gateway.send(KEYS, body='{{"id": "{key}", "n": {n}, "shop": "' + shop + '"}}')
 
 
+def _begun(gateway: Gateway, order_key: str) -> int:
+    """In how many queues the change to it began."""
+    told = gateway.events("order_key")
+    return len({e["queue"] for e in told if e["order_key"] == order_key})
+
+
 def _through(gateway: Gateway, order_key: str) -> int:
     """In how many queues the change to it is through."""
     told = gateway.events("order_key")
@@ -41,7 +47,10 @@ async def test_the_order_key_changes_there_and_back_under_load(tmp_path: Path) -
         _write(gateway, path, order_key="KEY")
         proxy, addresses = await gateway.start_proxy(file=path)
 
+        begun = asyncio.Event()
+
         async def work(_: Message) -> None:
+            await begun.wait()  # so that something older is left when it begins
             await asyncio.sleep(0.005)
 
         async with consuming(gateway, addresses.thrift, "one", handle=work):
@@ -49,9 +58,12 @@ async def test_the_order_key_changes_there_and_back_under_load(tmp_path: Path) -
                 await _send(gateway)
                 _write(gateway, path, order_key=order_key, order_key_version=version)
                 proxy.reload()
-                await eventually(lambda: gateway.events("order_key"), within_s=30)
+                await eventually(lambda: _begun(gateway, order_key) == 4, within_s=30)  # noqa: B023
+                begun.set()
                 await _send(gateway)
                 await eventually(lambda: _through(gateway, order_key) == 4, within_s=60)  # noqa: B023
+                begun.clear()
+            begun.set()
             await eventually(gateway.all_finished, within_s=60)
         report = gateway.verify()
         assert report.violations == {}
