@@ -15,14 +15,20 @@ from collections.abc import Iterable
 import structlog
 
 from broker_core.client.broker_client import BrokerClient
-from broker_core.errors import RemotingError
+from broker_core.clock import wall_ms
+from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, Topic
+from broker_core.remoting.admin_bodies import running_to_json
+from broker_core.remoting.admin_headers import ClientOfGroupHeader
 from broker_core.remoting.bodies import (
     MEMBER_EXPIRY_MS,
     ConsumerData,
     Heartbeat,
     Subscription,
 )
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import VERSION, RemotingCommand
+from broker_core.remoting_channel import RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 
 #: Brokers replace a subscription by a higher version only; ours is always "*" and never changes.
@@ -49,7 +55,9 @@ class Membership:
         self._talking = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
         self._unwell: set[str] = set()  # brokers whose last heartbeat failed
+        self._joined_ms: dict[Group, int] = {}
         client.call_on_connect(self._wake.set)
+        client.serve(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell)
 
     def __repr__(self) -> str:
         return f"<Membership {self._client.client_id} groups={sorted(self._groups)}>"
@@ -60,6 +68,7 @@ class Membership:
         A broker that cannot be reached is logged and tried again; nothing is raised.
         """
         self._groups[group] = frozenset(topics)
+        self._joined_ms.setdefault(group, wall_ms())
         await self._beat()
         if self._beating is None:
             self._beating = spawn(self._keep_beating(), name="heartbeats")
@@ -67,6 +76,7 @@ class Membership:
     async def leave(self, group: Group) -> None:
         """Be no member of *group* any more; other members are told. Nothing is raised."""
         topics = self._groups.pop(group, frozenset())
+        self._joined_ms.pop(group, None)
         async with self._talking:
             brokers = await self._brokers(topics)
             await asyncio.gather(*(self._unregister(broker, group) for broker in brokers))
@@ -75,6 +85,23 @@ class Membership:
         """Leave all groups."""
         await asyncio.gather(*(self.leave(group) for group in list(self._groups)))
         await cancel_and_wait(self._beating)
+
+    def _tell(self, request: RemotingCommand, _channel: RemotingChannel) -> RemotingCommand:
+        """Say to whoever administers a broker what this client is in a group."""
+        group = Group(ClientOfGroupHeader.from_ext(request.ext).consumer_group)
+        if group not in self._groups:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer Group <{group}> not exist in this consumer",
+            )
+        consumer = _consumer(group, self._groups[group])
+        properties = {
+            "PROP_CLIENT_VERSION": f"orderlane {VERSION}",
+            "PROP_CONSUMEORDERLY": "true",
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._joined_ms[group]),
+            "PROP_CONSUME_TYPE": consumer.consume_type,
+        }
+        return request.response(body=running_to_json(properties, consumer.subscriptions))
 
     async def _keep_beating(self) -> None:
         while True:

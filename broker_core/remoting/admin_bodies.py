@@ -257,3 +257,17 @@ def stats_to_json(minute: Pace, hour: Pace, day: Pace) -> bytes:
             for name, pace in named.items()
         }
     )
+
+
+def running_to_json(properties: Mapping[str, str], subscriptions: Iterable[Subscription]) -> bytes:
+    """Body with which a client answers 307; queues are shown by who owns them, not here."""
+    return orjson.dumps(
+        {
+            "properties": dict(properties),
+            "subscriptionSet": [each.to_fields() for each in subscriptions],
+            "mqTable": {},
+            "mqPopTable": {},
+            "statusTable": {},
+            "userConsumerInfo": {},
+        }
+    )

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from broker_core.client.connection_pool import ConnectionPool
+from broker_core.client.membership import Membership
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
@@ -173,6 +174,20 @@ async def test_a_client_is_asked_for_others_and_its_answer_passed_on(admin: Admi
     assert (answer.body, admin.asked) == (ANSWERED, [asked])
     with pytest.raises(BrokerError, match="<billing> <two> not online"):
         await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked | {"clientId": "two"})
+
+
+async def test_our_own_clients_say_what_they_are_in_a_group(admin: Admin) -> None:
+    client = await admin.cluster.client("proxy-1")
+    membership = Membership(client)
+    await membership.join(BILLING, [ORDERS])
+    asked = {"consumerGroup": BILLING, "clientId": "proxy-1"}
+    told = await admin.json(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked)
+    assert [each["topic"] for each in told["subscriptionSet"]] == [ORDERS]
+    assert told["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    assert int(told["properties"]["PROP_CONSUMER_START_TIMESTAMP"]) <= wall_ms()
+    shown = await admin.json(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=BILLING)
+    assert [each["clientId"] for each in shown["connectionSet"]] == ["proxy-1"]
+    await membership.close()
 
 
 async def test_a_client_that_does_not_answer_is_told_of(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from broker_core.broker.access_needs import ADMIN_CODES
+from broker_core.broker.access_needs import ADMIN_CODES, Need, Right
 from broker_core.broker.access_rules import AccessRules, Addresses
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, QueueName, Topic
@@ -19,6 +19,7 @@ from broker_core.remoting.bodies import ConsumerData, Heartbeat, LockBatch, Subs
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.signing import Credentials, is_signed, signature_of
+from tests.support.processes import ROOT as ROOT_FOLDER
 
 SHOP = Credentials("shop-account", "shop-secret")
 ROOT = Credentials("root-account", "root-secret")
@@ -202,3 +203,12 @@ def test_a_file_that_is_wrong_says_where_and_shows_no_secret(wrong: str, says: s
 def test_numbers_as_names_are_read_as_their_text() -> None:
     made: Any = rules("accounts: [{accessKey: 12345678, secretKey: 12345678}]")
     assert list(made.accounts) == ["12345678"]
+
+
+def test_the_example_of_the_documents_is_right() -> None:
+    text = (ROOT_FOLDER / "docs/rocketmq.md").read_text()
+    example = rules(text.partition("```text\n")[2].partition("```")[0])
+    assert set(example.accounts) == {"orderlane-proxy", "shop-account"}
+    assert example.accounts["orderlane-proxy"].admin
+    assert not example.accounts["shop-account"].has(Need("group", "audit", Right.SUB))
+    assert example.accounts["shop-account"].has(Need("topic", "prices", Right.SUB))

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from broker_core.client.broker_client import BrokerClient
+from broker_core.client.membership import Membership
 from broker_core.names import RETRY_PREFIX, Group, Topic
-from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
+from broker_core.remoting.bodies import Heartbeat
 from broker_core.remoting.message import OutgoingMessage
 from tests.support.admin_tool import AdminTool, admin_tool
 from tests.support.broker_process import AnyCluster, run_broker
@@ -42,6 +43,7 @@ SHOW = (
     "clusterList {N} -m",
     f"consumerProgress {{N}} -g {GROUP}",
     f"consumerConnection {{N}} -g {GROUP}",
+    f"consumerStatus {{N}} -g {GROUP} -i admin-client",
     f"producerConnection {{N}} -g admin-shop -t {TOPIC}",
     f"allocateMQ {{N}} -t {TOPIC} -i 1.1.1.1,2.2.2.2",
     f"queryCq {{N}} {{B}} -t {TOPIC} -q 0 -i 0 -c 2",
@@ -81,7 +83,9 @@ async def site(version: str, cluster: AnyCluster, folder: Path) -> AsyncIterator
         client = await cluster.client("admin-client")
         clusters = await client._routes.clusters()
         broker = clusters.brokers[cluster.broker_name]
-        yield Site(tool, client, cluster.nameserver, broker.addresses[0], broker.cluster, folder)
+        made = Site(tool, client, cluster.nameserver, broker.addresses[0], broker.cluster, folder)
+        yield made
+        await made.membership.close()
 
 
 class Site:
@@ -98,6 +102,7 @@ class Site:
     ) -> None:
         self.tool = tool
         self.client = client
+        self.membership = Membership(client)
         self._words = {
             "N": f"-n {nameserver}",
             "B": f"-b {broker}",
@@ -128,14 +133,9 @@ class Site:
         queue = (await self.client.queues(TOPIC, fresh=True))[0]
         for n in range(3):
             await self.client.send(queue, OutgoingMessage(TOPIC, b"%d" % n, key="k", tag="red"))
-        topics = (TOPIC, RETRIES)
-        subscriptions = tuple(Subscription.of_tags(topic, "*") for topic in topics)
-        heartbeat = Heartbeat(
-            client_id="admin-client",
-            consumers=(ConsumerData(group=GROUP, subscriptions=subscriptions),),
-            producers=(Group("admin-shop"),),
-        )
-        await self.client.heartbeat(queue.broker, heartbeat)
+        await self.membership.join(GROUP, (TOPIC, RETRIES))
+        shop = Heartbeat(client_id=self.client.client_id, producers=(Group("admin-shop"),))
+        await self.client.heartbeat(queue.broker, shop)
         await self.client.pull(queue, group=GROUP, offset=0, suspend_ms=0)
         await self.client.commit_offset(GROUP, queue, 1)
 
@@ -163,8 +163,7 @@ async def test_mqadmin_prints_the_same_of_our_broker_and_of_apaches(
         await asyncio.gather(*(each.print(["topicList {N}"]) for each in both))  # classes loaded
         await same(DEFINE)
         await asyncio.gather(*(each.prepare() for each in both))
-        await same(SHOW)
-        await listed(both)
+        await asyncio.gather(same(SHOW), listed(both))
         await same(CHANGE)
         await same(AGAIN)
     told = set(re.findall(r"`mqadmin (\w+)`", (ROOT / "docs/rocketmq.md").read_text()))
@@ -179,8 +178,9 @@ async def listed(both: Sequence[Site]) -> None:
         words = {line.split()[0] for line in second}
         if command.startswith(("brokerStatus", "getBrokerConfig", "export")):
             unknown = {line.split()[0] for line in first} - words
-            # 4.9 misspells it, and has no broker without its Raft group.
-            assert unknown <= {"getTransferedTps", "getTransferredTps", "brokerActive"}, command
+            # One line of RocketMQ's misspells the rate, has no such state yet, or no more servers.
+            rates, others = {"getTransferedTps", "getTransferredTps"}, {"brokerActive"}
+            assert unknown <= rates | others | {"filterServerNums"}, command
         else:
             mine, theirs = ({line for line in each if "admin " in line} for each in (first, second))
             # 5.3.3 names groups that nobody has, called as topics.
