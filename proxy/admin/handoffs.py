@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -40,11 +40,12 @@ class HandoffSurface:
 
     def operations(self) -> list[Operation]:
         """What it serves."""
+        desk = self._desk
         return [
             post(
                 f"{_QUEUE}/expect",
                 "Have this proxy take a queue that its owner is about to hand over to it.",
-                self._expect,
+                lambda call: desk.expect(_wish(call)),
                 body=ChangeBody,
                 answer=HandoffView,
                 errors=(404, 409, 503),
@@ -52,22 +53,14 @@ class HandoffSurface:
             post(
                 f"{_QUEUE}/handoff",
                 "Hand a queue over to the proxy of that name, which expects it.",
-                self._hand_off,
+                lambda call: desk.hand_off(_wish(call), call.body.to),
                 body=HandoffBody,
                 answer=HandoffView,
                 errors=OWNED,
             ),
         ]
 
-    async def _expect(self, call: Call) -> dict[str, Any]:
-        return await self._desk.expect(_wish(call))
-
-    async def _hand_off(self, call: Call) -> dict[str, Any]:
-        asked: HandoffBody = call.body
-        return await self._desk.hand_off(_wish(call), asked.to)
-
 
 def _wish(call: Call) -> QueueWish:
-    asked: ChangeBody = call.body
     path = call.path
-    return QueueWish(path["group"], path["topic"], path["queue"], call.by, asked.reason)
+    return QueueWish(path["group"], path["topic"], path["queue"], **call.why)

@@ -181,8 +181,7 @@ class KeySurface:
         return await self._desk.act(call.path["group"], call.path["topic"], verb, wish)
 
     async def _pause(self, do: Any, call: Call) -> dict[str, Any]:
-        asked: KeyBody = call.body
         done: dict[str, Any] = await do(
-            call.path["group"], call.path["topic"], asked.key, by=call.by, reason=asked.reason
+            call.path["group"], call.path["topic"], call.body.key, **call.why
         )
         return done

@@ -82,6 +82,7 @@ class LeaseSurface:
 
     def operations(self) -> list[Operation]:
         """What it serves."""
+        desk = self._desk
         return [
             get(
                 _PLACE,
@@ -91,11 +92,19 @@ class LeaseSurface:
                 answer=LeasesView,
                 errors=LOOKS,
             ),
-            get(f"{_PLACE}/{{lease}}", "One lease.", self._show, answer=LeaseView, errors=OWNED),
+            get(
+                f"{_PLACE}/{{lease}}",
+                "One lease.",
+                lambda call: desk.show(call.path["group"], call.path["lease"]),
+                answer=LeaseView,
+                errors=OWNED,
+            ),
             post(
                 f"{_PLACE}/{{lease}}/extend",
                 "Let a lease run on.",
-                self._extend,
+                lambda call: desk.extend(
+                    call.path["group"], call.path["lease"], ms=call.body.ms, **call.why
+                ),
                 body=ExtendBody,
                 answer=LeaseView,
                 errors=OWNED,
@@ -103,7 +112,7 @@ class LeaseSurface:
             post(
                 f"{_PLACE}/{{lease}}/revoke",
                 "End a lease now: its message is offered again, a late verdict counts no more.",
-                self._revoke,
+                lambda call: desk.revoke(call.path["group"], call.path["lease"], **call.why),
                 body=ChangeBody,
                 answer=LeaseView,
                 errors=OWNED,
@@ -112,17 +121,3 @@ class LeaseSurface:
 
     async def _ls(self, call: Call) -> dict[str, Any]:
         return self._desk.rows(call.path["group"], LeaseWish(**dict(call.query)))
-
-    async def _show(self, call: Call) -> dict[str, Any]:
-        return await self._desk.show(call.path["group"], call.path["lease"])
-
-    async def _extend(self, call: Call) -> dict[str, Any]:
-        asked: ExtendBody = call.body
-        group, lease = call.path["group"], call.path["lease"]
-        return await self._desk.extend(group, lease, ms=asked.ms, by=call.by, reason=asked.reason)
-
-    async def _revoke(self, call: Call) -> dict[str, Any]:
-        asked: ChangeBody = call.body
-        return await self._desk.revoke(
-            call.path["group"], call.path["lease"], by=call.by, reason=asked.reason
-        )

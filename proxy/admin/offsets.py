@@ -113,11 +113,12 @@ class OffsetSurface:
 
     def operations(self) -> list[Operation]:
         """What it serves."""
+        desk = self._desk
         return [
             get(
                 _PLACE,
                 "Where a group stands in its queues, whoever owns them.",
-                self._show,
+                lambda call: desk.show(call.path["group"], call.query.topic),
                 query=OffsetsQuery,
                 answer=OffsetsView,
                 errors=(404, 503),
@@ -132,15 +133,10 @@ class OffsetSurface:
             ),
         ]
 
-    async def _show(self, call: Call) -> dict[str, Any]:
-        asked: OffsetsQuery = call.query
-        return await self._desk.show(call.path["group"], asked.topic)
-
     async def _reset(self, call: Call) -> dict[str, Any]:
         asked: ResetBody = call.body
         wish = ResetWish(
-            by=call.by,
-            reason=asked.reason,
+            **call.why,
             to_offset=asked.to.offset if isinstance(asked.to, ToOffset) else None,
             to_ms=asked.to.time_ms if isinstance(asked.to, ToTime) else None,
             expect=asked.expect,

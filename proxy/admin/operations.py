@@ -84,6 +84,11 @@ class Call:
         """Who asks."""
         return str(getattr(self.body, "by", None) or self.remote)
 
+    @property
+    def why(self) -> dict[str, str]:
+        """Who asks for a change and the reason, as desks take them."""
+        return {"by": self.by, "reason": self.body.reason}
+
 
 #: Returns what ``Operation.answer`` says: a value for JSON, a text, or pieces of a stream.
 Handler = Callable[[Call], Awaitable[Any]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -10,7 +10,6 @@ from proxy.admin.operations import (
     LOOKS,
     Answer,
     Asked,
-    Call,
     ChangeBody,
     Operation,
     get,
@@ -66,11 +65,12 @@ class OwnerSurface:
 
     def operations(self) -> list[Operation]:
         """What it serves."""
+        desk = self._desk
         return [
             get(
                 _PLACE,
                 "Who owns the queues of this proxy's groups.",
-                self._ls,
+                lambda call: desk.rows(call.query.group),
                 query=OwnersQuery,
                 answer=OwnersView,
                 errors=LOOKS,
@@ -78,7 +78,7 @@ class OwnerSurface:
             post(
                 f"{_PLACE}/drain",
                 "Give all queues of this proxy to the others, and let no client in.",
-                self._drain,
+                lambda call: desk.drain(**call.why),
                 body=ChangeBody,
                 answer=ProxyView,
                 errors=(409, 503),
@@ -86,21 +86,9 @@ class OwnerSurface:
             post(
                 f"{_PLACE}/resume",
                 "Have this proxy, which was drained, take part again.",
-                self._resume,
+                lambda call: desk.resume(**call.why),
                 body=ChangeBody,
                 answer=ProxyView,
                 errors=(409, 503),
             ),
         ]
-
-    async def _ls(self, call: Call) -> dict[str, Any]:
-        asked: OwnersQuery = call.query
-        return await self._desk.rows(asked.group)
-
-    async def _drain(self, call: Call) -> dict[str, Any]:
-        asked: ChangeBody = call.body
-        return await self._desk.drain(by=call.by, reason=asked.reason)
-
-    async def _resume(self, call: Call) -> dict[str, Any]:
-        asked: ChangeBody = call.body
-        return await self._desk.resume(by=call.by, reason=asked.reason)

@@ -35,5 +35,5 @@ class PauseSurface:
 
     async def _act(self, do: Any, call: Call) -> dict[str, Any]:
         group = call.path["group"]
-        done: dict[str, Any] = await do(group, None, None, by=call.by, reason=call.body.reason)
+        done: dict[str, Any] = await do(group, None, None, **call.why)
         return done
