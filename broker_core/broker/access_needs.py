@@ -101,11 +101,18 @@ def _locks(request: RemotingCommand) -> list[Need]:
     return [_group(batch.group), *(_topic(topic, Right.SUB) for topic in sorted(topics))]
 
 
+def _ending(request: RemotingCommand) -> list[Need]:
+    """5.x names the topic; without it the broker compares the producer's group alone."""
+    topic = request.ext.get("topic")
+    return [_topic(topic, Right.PUB)] if topic else []
+
+
 _BOTH = _consuming(topic="topic", group="consumerGroup")
 _NEEDS: Mapping[int, Callable[[RemotingCommand], list[Need]]] = {
     RequestCode.SEND_MESSAGE: _publishing("topic"),
     RequestCode.SEND_MESSAGE_V2: _publishing("b"),
     RequestCode.SEND_BATCH_MESSAGE: _publishing("b"),
+    RequestCode.END_TRANSACTION: _ending,
     370: _publishing("topic"),  # recalls a delayed message
     RequestCode.PULL_MESSAGE: _BOTH,
     RequestCode.LITE_PULL_MESSAGE: _BOTH,
