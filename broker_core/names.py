@@ -54,6 +54,11 @@ class DelayedPlace(NamedTuple):
         """The place of a message in one of DELAY_TOPICS."""
         return cls(TIMER_QUEUE if topic == TIMER_TOPIC else queue_id, offset)
 
+    @staticmethod
+    def queue_of(number: int) -> int:
+        """The queue in a ``number``; of two numbers of a queue the higher is the later offset."""
+        return number % _DELAY_QUEUES
+
     @classmethod
     def from_number(cls, number: int) -> DelayedPlace:
         """Inverse of ``number``."""

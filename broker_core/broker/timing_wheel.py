@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 _SHIFTS = (0, 7, 14, 21)  # of a time in ms; the bucket's number is what is left of it
 _TOP = len(_SHIFTS) - 1
 _SPREAD_AT_ONCE = 20_000
+_GIVEN_AT_ONCE = 20_000
 _GONE = -1
 
 
@@ -107,15 +108,24 @@ class TimingWheel:
                 times.append(start if shift == 0 else max(0, start - (1 << shift)))
         return min(times, default=None)
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        """All (time, number), in no order. Nothing may change meanwhile."""
-        for due_ms, numbers in self._buckets[0].items():
-            yield from ((due_ms, number) for number in numbers if number != _GONE)
-        for level in range(1, _TOP + 1):
-            for bucket in self._buckets[level].values():
-                for at in range(0, len(bucket), 2):
-                    if bucket[at + 1] != _GONE:
-                        yield bucket[at], bucket[at + 1]
+    def portions(self) -> Iterator[list[tuple[int, int]]]:
+        """All (time, number) that wait when this is called, some at a time, in no order.
+
+        Between two portions anything may change: what is given may have been taken meanwhile.
+        """
+        singles = [(due_ms, numbers[:]) for due_ms, numbers in self._buckets[0].items()]
+        coarse = [bucket[:] for buckets in self._buckets[1:] for bucket in buckets.values()]
+
+        def given() -> Iterator[list[tuple[int, int]]]:
+            for due_ms, numbers in singles:
+                yield [(due_ms, number) for number in numbers if number != _GONE]
+            for bucket in coarse:
+                for at in range(0, len(bucket), 2 * _GIVEN_AT_ONCE):
+                    some = bucket[at : at + 2 * _GIVEN_AT_ONCE]
+                    pairs = zip(some[0::2], some[1::2], strict=True)
+                    yield [pair for pair in pairs if pair[1] != _GONE]
+
+        return given()
 
     def _put(self, level: int, due_ms: int, number: int) -> None:
         while level > 0 and due_ms >> _SHIFTS[level] < self._opened[level]:

@@ -6,7 +6,7 @@ What waits follows from the log alone, see ``store/delay_index.py``; this is its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from broker_core.broker.timing_wheel import TimingWheel
@@ -96,11 +96,18 @@ class WaitingMessages:
         """Those of one millisecond; not what is taken."""
         return [DelayedPlace.from_number(number) for number in self._wheel.numbers_at(due_ms)]
 
-    def below(self, ends: Mapping[int, int]) -> list[Due]:
-        """Those before the offset that *ends* has for their queue; not what is taken."""
-        if not any(offset < ends.get(queue, 0) for queue, offset in self.lowest_offsets().items()):
-            return []
-        everything = (
-            Due(due_ms, DelayedPlace.from_number(number)) for due_ms, number in self._wheel
-        )
-        return [due for due in everything if due.place.offset < ends.get(due.place.queue, 0)]
+    def below(self, ends: Mapping[int, int]) -> Iterator[list[Due]]:
+        """Those before the offset that *ends* has for their queue, some at a time; none of what is
+        taken. Looks at all that wait, unless none can be so old.
+        """
+        lowest = self.lowest_offsets()
+        if all(offset >= ends.get(queue, 0) for queue, offset in lowest.items()):
+            return
+        limits = {queue: DelayedPlace(queue, end).number for queue, end in ends.items()}
+        queues = DelayedPlace.queue_of
+        for portion in self._wheel.portions():
+            yield [
+                Due(due_ms, DelayedPlace.from_number(number))
+                for due_ms, number in portion
+                if number < limits.get(queues(number), 0)
+            ]
