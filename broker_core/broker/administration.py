@@ -11,6 +11,7 @@ from broker_core.broker.processors.admin import AdminProcessor
 from broker_core.broker.processors.connections import ConnectionProcessor
 from broker_core.broker.processors.groups import GroupProcessor
 from broker_core.broker.processors.progress import ProgressProcessor
+from broker_core.broker.processors.resetting import ResetProcessor
 from broker_core.broker.processors.runtime import RuntimeProcessor
 from broker_core.broker.producers import Producers
 from broker_core.broker.progress import Progress
@@ -57,6 +58,14 @@ def administration(
             group_directory=group_directory,
             offset_saver=offset_saver,
             address=address,
+        ).handlers(),
+        **ResetProcessor(
+            reader,
+            broker_name=settings.broker_name,
+            topics=topics,
+            groups=groups,
+            offsets=offsets,
+            offset_saver=offset_saver,
         ).handlers(),
         **RuntimeProcessor(
             settings,

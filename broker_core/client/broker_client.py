@@ -13,6 +13,7 @@ from broker_core.client.delays import Delays
 from broker_core.client.deletions import Deletions
 from broker_core.client.key_values import KeyValues
 from broker_core.client.requests import BrokerRequests
+from broker_core.client.resets import reset_refused
 from broker_core.client.results import LockAnswer, PulledRecords, PullResult, SendReceipt
 from broker_core.client.routes import RouteCache
 from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
@@ -60,7 +61,8 @@ class BrokerClient:
         self._on_broker_lost = on_broker_lost
         self._on_connected: list[Callable[[], None]] = []
         self._handlers: dict[int, Handler] = {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumers_changed
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumers_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: reset_refused,
         }
         self._pool = ConnectionPool(
             handlers=self._handlers,

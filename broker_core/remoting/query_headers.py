@@ -65,14 +65,3 @@ class ResetOffsetHeader(Header):
     is_force: bool = True
     queue_id: Int32 = -1
     offset: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerStatusHeader(Header):
-    """Codes 221 and 223: where the clients of *group* stand in *topic*; one, if ``client_addr``
-    names its id.
-    """
-
-    topic: str
-    group: str
-    client_addr: str | None = None

@@ -139,6 +139,13 @@ AT_BROKER: dict[int, Good] = {
         retry_headers.RecallMessageHeader,
         {"producerGroup": "p", "topic": TOPIC, "recallHandle": "none"},
     ),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Good(
+        query_headers.ResetOffsetHeader,
+        {
+            "topic": TOPIC, "group": "g4", "timestamp": "-1", "isForce": "true", "queueId": "-1",
+            "offset": "0",
+        },
+    ),
     RequestCode.VIEW_MESSAGE_BY_ID: Good(query_headers.ViewMessageHeader, {"offset": "0"}),
     RequestCode.GET_EARLIEST_MSG_STORETIME: Good(headers.QueueHeader, _QUEUE),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Good(

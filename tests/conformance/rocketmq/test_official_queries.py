@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.names import QueueName, Topic
+from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
 from tests.support.admin_tool import AdminTool, admin_tool
 from tests.support.broker_process import Cluster, run_broker
@@ -16,7 +16,7 @@ from tests.support.rocketmq import VERSIONS
 
 pytestmark = [
     pytest.mark.parametrize("version", VERSIONS),
-    pytest.mark.feature("admin: messages by key, id, offset and time"),
+    pytest.mark.feature("admin: messages by key, id, offset; resets to a time"),
 ]
 TOPIC = Topic("orders")
 
@@ -33,10 +33,12 @@ class Site:
 
 @pytest.fixture
 async def site(version: str, tmp_path: Path) -> AsyncIterator[Site]:
-    with admin_tool(version, tmp_path / "home") as tool:
-        async with run_broker(tmp_path / "broker") as cluster:
-            (queue, *_) = await cluster.create_topic(TOPIC)
-            yield Site(cluster, tool, queue)
+    async with (
+        admin_tool(version, tmp_path / "home") as tool,
+        run_broker(tmp_path / "broker") as cluster,
+    ):
+        (queue, *_) = await cluster.create_topic(TOPIC)
+        yield Site(cluster, tool, queue)
 
 
 async def test_messages_are_found(site: Site) -> None:
@@ -67,3 +69,13 @@ async def test_messages_are_found(site: Site) -> None:
         assert f"body {n}" in printed, printed
     missing = await site.run("queryMsgByKey", "-t", TOPIC, "-k", "nobody")
     assert "7F000001" not in missing
+
+
+async def test_a_group_is_reset_to_a_time(site: Site) -> None:
+    client = await site.cluster.client()
+    for _ in range(5):
+        await client.send(site.queue, OutgoingMessage(TOPIC, b"x"))
+    group = Group("billing")
+    await client.commit_offset(group, site.queue, 5)
+    printed = await site.run("resetOffsetByTime", "-g", group, "-t", TOPIC, "-s", "0")
+    assert await client.committed_offset(group, site.queue) == 0, printed
