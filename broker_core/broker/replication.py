@@ -37,6 +37,7 @@ from broker_core.store.replicated_store import ReplicatedStore
 
 #: A fetch is answered after so long, news or not: so a slave knows that its master lives.
 HOLD_S = 1.0
+_SILENT_NS = 10_000_000_000  # a slave asks each second; then it counts for nothing
 _MAX_TEXT = 255
 
 _log = structlog.get_logger("broker")
@@ -48,6 +49,7 @@ class _Slave:
 
     broker_id: int
     address: str
+    heard_ns: int
     told_confirm: int = -1
     told_tables: str = ""
     wake: asyncio.Future[bool] | None = None
@@ -81,9 +83,19 @@ class Replication:
         slave = self._slaves.pop(channel, None)
         if slave is None:
             return
+        self._lost(slave, "its connection ended")
+
+    def _leave_out_silent(self) -> None:
+        """One that hangs, or is cut off, would have each send wait for its time-out."""
+        oldest_ns = now_ns() - _SILENT_NS
+        silent = [each for each, slave in self._slaves.items() if slave.heard_ns < oldest_ns]
+        for channel in silent:  # its next fetch is refused, and it joins again
+            self._lost(self._slaves.pop(channel), "it asks no more")
+
+    def _lost(self, slave: _Slave, why: str) -> None:
         if all(other.broker_id != slave.broker_id for other in self._slaves.values()):
             self.replicas.left(slave.broker_id)
-        _log.warning("slave lost", id=slave.broker_id, address=slave.address)
+        _log.warning("slave lost", id=slave.broker_id, address=slave.address, why=why)
 
     def log_advanced(self) -> None:
         """The log is durable farther than before, here or at a slave."""
@@ -99,6 +111,7 @@ class Replication:
         """Return how well the log is kept up to *end*, once that is known."""
         if end <= self.replicas.confirmed:
             return Kept.WELL
+        self._leave_out_silent()
         if self.replicas.available < self.replicas.needed:
             return Kept.ALONE
         loop = asyncio.get_running_loop()
@@ -154,7 +167,7 @@ class Replication:
         return request.response(ext=response.to_ext(), body=body)
 
     def _joined(self, header: JoinMasterHeader, channel: RemotingChannel) -> None:
-        slave = _Slave(header.broker_id, header.broker_addr)
+        slave = _Slave(header.broker_id, header.broker_addr, now_ns())
         for other, held in list(self._slaves.items()):
             if held.broker_id == slave.broker_id:
                 del self._slaves[other]  # it came back before its connection's end was noticed
@@ -191,6 +204,7 @@ class Replication:
                 ResponseCode.SYSTEM_ERROR,
                 f"the log is durable up to {self.store.durable_end}, not {offset}",
             )
+        slave.heard_ns = now_ns()
         self.replicas.acked(slave.broker_id, offset)
         self.log_advanced()
         answer = self._news(request, slave, offset)

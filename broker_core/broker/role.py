@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker_core.remoting.codes import RequestCode
 
-#: The others are refused. Codes of administration that only read stand here by their numbers.
+#: The others are refused.
 SERVED_BY_SLAVES = frozenset(
     {
         RequestCode.PULL_MESSAGE,
@@ -27,24 +27,25 @@ SERVED_BY_SLAVES = frozenset(
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.LOCK_BATCH_MQ,  # a vote, in strict mode
         RequestCode.UNLOCK_BATCH_MQ,
-        12,  # QUERY_MESSAGE
-        22,  # GET_TOPIC_CONFIG_LIST
-        23,  # GET_TOPIC_NAME_LIST
-        26,  # GET_BROKER_CONFIG
-        32,  # GET_EARLIEST_MSG_STORETIME
-        33,  # VIEW_MESSAGE_BY_ID
-        45,  # GET_ALL_DELAY_OFFSET
-        46,  # CHECK_CLIENT_CONFIG
-        202,  # GET_TOPIC_STATS_INFO
-        203,  # GET_CONSUMER_CONNECTION_LIST
-        204,  # GET_PRODUCER_CONNECTION_LIST
-        208,  # GET_CONSUME_STATS
-        300,  # QUERY_TOPIC_CONSUME_BY_WHO
-        303,  # QUERY_CONSUME_TIME_SPAN
-        305,  # GET_SYSTEM_TOPIC_LIST_FROM_BROKER
-        307,  # GET_CONSUMER_RUNNING_INFO
-        343,  # QUERY_TOPICS_BY_CONSUMER
-        345,  # QUERY_SUBSCRIPTION_BY_CONSUMER
-        351,  # GET_TOPIC_CONFIG
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.QUERY_CONSUME_QUEUE,
+        RequestCode.GET_ALL_PRODUCER_INFO,
     }
 )

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.client.results import SendStatus
 from broker_core.errors import RemotingError
+from broker_core.names import QueueName
+from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import spawn
 from tests.support.eventually import eventually
 from tests.support.replica_group import until
-from tests.support.replica_kills import SENDERS, Processes, processes
+from tests.support.replica_kills import SENDERS, TOPIC, Processes, processes
 
 SEED = int(os.environ.get("ORDERLANE_SEED", "1"))
 SYNC = {"replication": "sync", "slave_timeout_s": 1.0}
@@ -131,3 +134,27 @@ async def test_async_loses_what_slaves_had_not_copied_yet_and_no_more(tmp_path: 
 
         await until(same)
         assert running.log_bytes(0) == running.log_bytes(1)
+
+
+@pytest.mark.slow
+async def test_a_slave_that_hangs_is_counted_out_until_it_asks_again(tmp_path: Path) -> None:
+    async with processes(tmp_path, seed=SEED, brokers=2) as running:
+        await running.start(0, "master", replication="sync", slave_timeout_s=0.3)
+        await running.start(1, "slave")
+        await running.create_topic()
+        client = await running.client()
+        queue = QueueName(TOPIC, "broker-a", 0)
+
+        async def status() -> SendStatus:
+            return (await client.send(queue, OutgoingMessage(TOPIC, b"x"))).status
+
+        async def ends_with(wanted: SendStatus) -> bool:
+            return await status() is wanted
+
+        await until(lambda: ends_with(SendStatus.OK))
+        running.forks[1].signal(signal.SIGSTOP)
+        assert await status() is SendStatus.FLUSH_SLAVE_TIMEOUT
+        await until(lambda: ends_with(SendStatus.SLAVE_NOT_AVAILABLE))
+        running.forks[1].signal(signal.SIGCONT)
+        await until(lambda: ends_with(SendStatus.OK))
+        await client.close()

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 import structlog
 
-from broker_core.broker import Broker, BrokerSettings
+from broker_core.broker import Broker, BrokerSettings, replication
 from broker_core.broker import server as broker_server
 from broker_core.broker import slave as broker_slave
 from broker_core.store import message_store
@@ -91,6 +91,7 @@ def _serve_forks() -> None:
     # A kill shall meet a checkpoint, a save of the tables or a deletion, not only sends.
     message_store._CHECKPOINT_EVERY_S = 0.03
     broker_slave._AGAIN_S = 0.1
+    replication._SILENT_NS = 1_500_000_000
     broker_server._SAVE_EVERY_S = 0.02
     broker_server._RETENTION_EVERY_S = 0.02
     while line := sys.stdin.buffer.readline():
