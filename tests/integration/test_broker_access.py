@@ -16,11 +16,15 @@ from broker_core.errors import BrokerError, StoreError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.signing import Credentials
+from broker_core.tasks import spawn
+from proxy.app import Proxy
 from proxy.errors import SettingsError
 from proxy.secrets import credentials_of
-from proxy.settings import BrokerAccountSettings
+from proxy.settings import BrokerAccountSettings, load_settings
 from tests.support.broker_process import Cluster, run_broker
 from tests.support.eventually import eventually
+from thin_client.aio import AsyncConsumer
+from thin_client.message import Message
 
 ORDERS, BILLING = Topic("orders"), Group("billing")
 ROOT = Credentials("root-account", "root-secret")
@@ -127,3 +131,43 @@ def test_the_proxys_account_comes_from_its_secrets() -> None:
         credentials_of(settings, {"root": b"\xff"})
     with pytest.raises(ValueError, match="access_key and secret together"):
         BrokerAccountSettings(access_key="root-account")
+
+
+async def test_a_proxy_with_an_account_serves_its_group(cluster: Cluster, tmp_path: Path) -> None:
+    """Its heartbeats, locks, ownership records, pulls and commits are signed."""
+    queue = await queue_of(cluster)
+    root = await cluster.client("sender", credentials=ROOT)
+    for body in (b"one", b"two"):
+        await root.send(queue, OutgoingMessage(ORDERS, body, key="k"))
+    (tmp_path / "secret").write_text(ROOT.secret)
+    settings = load_settings(
+        None,
+        {
+            "nameserver": cluster.nameserver,
+            "listen.thrift": "127.0.0.1:0",
+            "listen.http": "127.0.0.1:0",
+            "commit_every_s": 0.1,
+            "broker_account": {"access_key": ROOT.access_key, "secret": "root"},
+            "secrets": [{"name": "root", "file": str(tmp_path / "secret")}],
+            "groups": [{"name": BILLING, "topics": [{"name": ORDERS, "order_key": "KEY"}]}],
+        },
+        environment={},
+    )
+    proxy = Proxy(settings)
+    addresses = await proxy.start()
+    try:
+        seen: list[bytes] = []
+
+        async def handle(message: Message) -> None:
+            seen.append(message.body)
+
+        consumer = AsyncConsumer(addresses.thrift, group=BILLING, client_id="one")
+        consuming = spawn(consumer.run(handle, handle_signals=False), name="consume")
+        try:
+            await eventually(lambda: seen == [b"one", b"two"], within_s=20)
+        finally:
+            consumer.stop()
+            await consuming
+    finally:
+        await proxy.close()
+    assert await root.committed_offset(BILLING, queue) == 2
