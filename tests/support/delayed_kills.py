@@ -33,8 +33,7 @@ GROUP = Group("billing")
 QUEUES = 4
 SENDERS = 6
 SEGMENT_BYTES = 256 * 1024
-KEEP_BYTES = 2_000_000  # more than one life writes, or a check would miss what was deleted
-LONGEST_DELAY_MS = 2500
+KEEP_BYTES = 1_500_000  # more than one life writes, or a check would miss what was deleted
 
 
 @dataclass(slots=True)
@@ -43,6 +42,7 @@ class DelayedKills:
 
     folder: Path
     chooser: random.Random
+    longest_delay_ms: int = 8000
     kills: int = 0
     answered: set[int] = field(default_factory=set)
     recalled: set[int] = field(default_factory=set)
@@ -92,7 +92,7 @@ class DelayedKills:
 
     async def _last_life(self) -> None:
         client = await self._start()
-        await asyncio.sleep(LONGEST_DELAY_MS / 1000)
+        await asyncio.sleep(self.longest_delay_ms / 1000)
         queues = [QueueName(TOPIC, "broker-a", n) for n in range(QUEUES)]
         before = -1
         while before != (now := sum([await client.max_offset(queue) for queue in queues])):
@@ -123,7 +123,7 @@ class DelayedKills:
         with suppress(RemotingError):
             while True:
                 number = next(self._numbers)
-                delay_ms = chooser.choice((1, 50, 300, 1000, LONGEST_DELAY_MS))
+                delay_ms = chooser.choice((1, 50, 300, 1000, self.longest_delay_ms))
                 due_ms = wall_ms() + delay_ms
                 how = {"TIMER_DELIVER_MS": str(due_ms)}
                 if delay_ms == 1000:
