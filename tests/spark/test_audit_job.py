@@ -43,7 +43,9 @@ def broken() -> Events:
 
 
 def astray() -> Events:
-    """Messages that stand in two queues, or in none, or were never sent; a broken order."""
+    """Messages that stand in two queues, or in none, or were never sent; a broken order; an act
+    that is not on record.
+    """
     story = Story()
     for offset in range(4):
         story.sent(offset, placed=False)
@@ -53,6 +55,7 @@ def astray() -> Events:
     )
     story.own(1).through(1, 0, 2, 3).through(7)
     story.add("own+", group="audit", topic="orders", queue="broker-a_1", epoch=1, owner="p")
+    story.add("dead_letter_redrive", group="billing", topic="%DLQ%billing", state="started")
     return story.events
 
 
@@ -101,12 +104,15 @@ def test_the_verb_keeps_the_verdict_also_on_parts(spark: Any, tmp_path: Path) ->
 
     found = {name: each["count"] for name, each in report["by_id"].items()}
     assert {**report, "by_id": found} == counted(expected)
-    assert {"O1", "L1", "L2", "D1"} <= set(found)
+    assert {"O1", "L1", "L2", "D1", "R5"} <= set(found)
     assert orjson.loads((out / "report.json").read_bytes()) == report
     parts = {
         (row["of"], row["name"]): row for row in spark.read.parquet(str(out / "parts")).collect()
     }
-    assert set(parts) == {("orders", "broker-a_0"), ("orders", "broker-a_1"), ("orders", "")}
+    assert set(parts) == {
+        *(("orders", "broker-a_0"), ("orders", "broker-a_1"), ("orders", "")),
+        ("%DLQ%billing", ""),
+    }
     assert parts["orders", "broker-a_0"]["violations"]["O1"] == found["O1"]
     with pytest.raises(OrderlaneError, match="audit holds an audit: name another folder"):
         run_verb(spark, "audit", str(story), "--out", str(out))
