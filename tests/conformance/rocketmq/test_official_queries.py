@@ -41,7 +41,7 @@ async def site(version: str, tmp_path: Path) -> AsyncIterator[Site]:
         yield Site(cluster, tool, queue)
 
 
-async def test_messages_are_found(site: Site) -> None:
+async def test_messages_are_found(version: str, site: Site) -> None:
     client = await site.cluster.client()
     places = []
     for n in range(5):
@@ -59,7 +59,8 @@ async def test_messages_are_found(site: Site) -> None:
     )
     assert "order-1" in printed, printed
     assert "Queue Offset:" in printed
-    printed = await site.run("queryMsgById", "-t", TOPIC, "-i", places[2])
+    topic = ("-t", TOPIC) if version.startswith("5") else ()  # 4.9 knows no such word here
+    printed = await site.run("queryMsgById", *topic, "-i", places[2])
     assert "7F000001000018B4AAC2000000000002" in printed, printed
     where = ("-b", site.queue.broker, "-i", str(site.queue.queue_id), "-o", "4")
     printed = await site.run("queryMsgByOffset", "-t", TOPIC, *where)
