@@ -99,7 +99,7 @@ async def test_a_pull_waits_for_a_message_and_no_longer(cluster: Cluster) -> Non
     assert now_ns() - started < 1e9
     assert (await other).status is PullStatus.NO_NEW
     assert 0.08e9 < now_ns() - started < 2e9
-    assert len(cluster.broker._long_polls) == 0
+    assert len(cluster.broker._parts.long_polls) == 0
 
 
 async def test_only_matching_messages_wake_a_filtered_pull(cluster: Cluster) -> None:
@@ -141,7 +141,7 @@ async def test_a_restart_keeps_everything(cluster: Cluster, crash: bool) -> None
     await client.commit_offset(GROUP, queues[1], 7, epoch=3)
     assert (await client.lock(GROUP, queues)).granted == set(queues)
     if crash:
-        await cluster.broker._save_tables()  # or up to 5 s of commits may be taken back
+        await cluster.broker._parts.save_tables()  # or up to 5 s of commits may be taken back
     started_ms = await client.broker_start_ms(cluster.broker_name)
     await asyncio.sleep(0.002)
     await cluster.restart_broker(crash=crash)
@@ -188,7 +188,7 @@ async def test_a_deleted_group_begins_anew_also_after_a_crash(cluster: Cluster, 
     await ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=GROUP, **{flag: "true"})
     table = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
     assert orjson.loads(table.body) == {"offsetTable": {f"{TOPIC}@{other}": {"0": 0}}}
-    await cluster.broker._save_tables()
+    await cluster.broker._parts.save_tables()
     await cluster.restart_broker(crash=True)
     client = await cluster.client("client-2")
     assert not await client.has_committed(GROUP, queue)
@@ -374,7 +374,7 @@ async def test_commits_beyond_a_log_that_lost_its_tail_are_brought_back(tmp_path
         for n in range(4):
             receipt = await client.send(queue, message(n))
         await client.commit_offset(GROUP, queue, 4, epoch=9)
-        await cluster.broker._save_tables()
+        await cluster.broker._parts.save_tables()
         await cluster.stop_broker(crash=True)
         log = tmp_path / "data" / "commitlog" / ("0" * 20)
         with log.open("r+b") as file:
@@ -395,7 +395,7 @@ async def test_retention_deletes_while_the_broker_runs(tmp_path: Path) -> None:
         client = await cluster.client()
         for _ in range(12):
             await client.send(queue, OutgoingMessage(TOPIC, b"x" * 90_000))
-        await cluster.broker._retention.run()
+        await cluster.broker._parts.retention.run()
         oldest = await client.min_offset(queue)
         assert 0 < oldest < 12
         behind = await client.pull(queue, group=GROUP, offset=0)

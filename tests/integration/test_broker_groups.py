@@ -86,7 +86,7 @@ async def test_groups_make_themselves_and_are_there_after_a_crash(cluster: Clust
     client = await cluster.client()
     await client.pull(queue, group=BILLING, offset=0, suspend_ms=0)
     await subscribe_retries(cluster, Group("listening"))
-    await cluster.broker._save_tables()
+    await cluster.broker._parts.save_tables()
     await cluster.restart_broker(crash=True)
     assert await configured(cluster) == {
         name: GroupConfig(group=Group(name)).to_fields() for name in (BILLING, "listening")
@@ -140,7 +140,7 @@ async def test_of_a_list_with_a_wrong_group_none_is_defined(cluster: Cluster) ->
 
 
 async def test_what_the_disk_refuses_is_not_configured(cluster: Cluster) -> None:
-    groups = cluster.broker._group_directory
+    groups = cluster.broker._parts.group_directory
 
     def full(_content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -144,7 +144,7 @@ async def test_after_crashes_nothing_is_lost_and_nothing_comes_twice(
     clock.ms += 1000
     expected = [b"0", b"2", b"4", b"6", b"8"]
     assert [m.body for m in await stored(client, queue, 5)] == expected
-    await cluster.broker._delayed.save()
+    await cluster.broker._parts.delayed.save()
     for crash in (True, False, True):
         await cluster.stop_broker(crash=crash)
         if lost == "consume queues":
@@ -153,14 +153,14 @@ async def test_after_crashes_nothing_is_lost_and_nothing_comes_twice(
             for path in (tmp_path / "data" / "config").glob("delayOffset*"):
                 path.unlink()
         await cluster.start_broker()
-        assert len(cluster.broker._delayed) == 5
+        assert len(cluster.broker._parts.delayed) == 5
         assert [m.body for m in await stored(client, queue, 5)] == expected
     clock.ms += HOUR_MS
     expected += [b"1", b"3", b"5", b"7", b"9"]
     assert [m.body for m in await stored(client, queue, 10)] == expected
     await cluster.restart_broker(crash=True)
     await passed(cluster)
-    assert len(cluster.broker._delayed) == 0
+    assert len(cluster.broker._parts.delayed) == 0
     assert [m.body for m in await stored(client, queue, 10)] == expected
 
 
@@ -207,15 +207,15 @@ async def test_retention_moves_what_waits_and_a_moved_one_can_be_recalled(
         for _ in range(6):
             for _ in range(3):
                 await client.send(queue, OutgoingMessage(TOPIC, bytes(90_000)))
-            await cluster.broker._retention.run()
+            await cluster.broker._parts.retention.run()
             await cluster.restart_broker(crash=True)
-            assert len(cluster.broker._delayed) == 3
+            assert len(cluster.broker._parts.delayed) == 3
         first = await client.min_offset(queue)
         assert first > 5, "segments were deleted"
         await client.delays.recall("broker-a", TOPIC, receipt.recall_handle or "", group=GROUP)
         end = await client.max_offset(queue)
         clock.ms += 3 * HOUR_MS
-        await eventually(lambda: len(cluster.broker._delayed) == 0)
+        await eventually(lambda: len(cluster.broker._parts.delayed) == 0)
         pulled = await client.pull(queue, group=GROUP, offset=end, suspend_ms=0)
         assert [m.body for m in pulled.messages] == [b"level", b"last"]
 
@@ -227,13 +227,15 @@ async def test_a_segment_full_of_waiting_messages_is_kept(tmp_path: Path, clock:
         client = await cluster.client()
         for n in range(10):
             await send(client, queue, b"%d" % n * 90_000, DELAY=18)
-        before = cluster.broker._store.reader.end_offset(Topic("rmq_sys_wheel_timer"), 0)
-        await cluster.broker._retention.run()
-        assert cluster.broker._store.reader.end_offset(Topic("rmq_sys_wheel_timer"), 0) == before
+        before = cluster.broker._parts.store.reader.end_offset(Topic("rmq_sys_wheel_timer"), 0)
+        await cluster.broker._parts.retention.run()
+        assert (
+            cluster.broker._parts.store.reader.end_offset(Topic("rmq_sys_wheel_timer"), 0) == before
+        )
         clock.ms += 2 * HOUR_MS
         assert len(await stored(client, queue, 10)) > 1
-        await cluster.broker._retention.run()
-        assert cluster.broker._store.reader.min_offset(Topic("SCHEDULE_TOPIC_XXXX"), 17) > 0
+        await cluster.broker._parts.retention.run()
+        assert cluster.broker._parts.store.reader.min_offset(Topic("SCHEDULE_TOPIC_XXXX"), 17) > 0
 
 
 async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nobody(
@@ -245,7 +247,7 @@ async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nob
     await send(client, gone, b"gone", DELAY=1)
     for n in range(3):
         await send(client, queue, b"%d" % n, DELAY=1)
-    del cluster.broker._topics._configs[Topic("gone")]
+    del cluster.broker._parts.directory.topics._configs[Topic("gone")]
     refusals = 0
 
     def full(log: CommitLog, messages: object) -> list[int]:
@@ -257,6 +259,6 @@ async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nob
         patched.setattr(CommitLog, "append", full)
         clock.ms += 1000
         await eventually(lambda: refusals > 2)
-        assert len(cluster.broker._delayed) >= 3
+        assert len(cluster.broker._parts.delayed) >= 3
     assert [m.body for m in await stored(client, queue, 3)] == [b"0", b"1", b"2"]
-    assert len(cluster.broker._delayed) == 0
+    assert len(cluster.broker._parts.delayed) == 0

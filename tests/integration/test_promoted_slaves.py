@@ -55,8 +55,10 @@ async def test_a_slave_delivers_nothing_by_itself(tmp_path: Path) -> None:
         await group.start(1)
         client, (queue,) = await group.client(), await group.queues()
         await send_delayed(client, queue, b"delayed", 300)
-        slave = group.brokers[1]._store
-        await eventually(lambda: slave.copies.end_offset == group.brokers[0]._store.durable_end)
+        slave = group.brokers[1]._parts.store
+        await eventually(
+            lambda: slave.copies.end_offset == group.brokers[0]._parts.store.durable_end
+        )
         await group.stop(0, crash=True)
         before = slave.copies.end_offset
         await asyncio.sleep(0.6)  # it is due
@@ -125,7 +127,7 @@ async def test_replicas_sign_where_accounts_are_asked_for(tmp_path: Path) -> Non
     async with replica_group(tmp_path, acl=accounts) as group:
         await group.start(0)
         await group.start(1, acl=accounts)
-        master, slave = group.brokers[0]._store, group.brokers[1]._store
+        master, slave = group.brokers[0]._parts.store, group.brokers[1]._parts.store
         client = BrokerClient(
             nameservers=[group.nameserver.address],
             client_id="operator",

@@ -48,7 +48,7 @@ async def test_nothing_acknowledged_is_lost_with_the_master(tmp_path: Path) -> N
         await asyncio.gather(*sending)
 
         for slave in (1, 2):  # of each sender one message, confirmed when the slave was not told
-            assert running.lost(await running.served(slave)) <= SENDERS
+            await running.until_served(slave, but=SENDERS)
         await running.kill(1)
         await running.start(1, "master", **settings)
         await running.start(0, "slave")
@@ -61,7 +61,10 @@ async def test_nothing_acknowledged_is_lost_with_the_master(tmp_path: Path) -> N
         await running.start(1, "master", **settings)
         for number in (0, 1, 2):
             await running.until_all_served(number)
-        assert running.log_bytes(0) == running.log_bytes(1) == running.log_bytes(2)
+        # What was under way when the master was killed nobody was told of: it is copied as well.
+        await eventually(
+            lambda: len({running.log_bytes(number) for number in (0, 1, 2)}) == 1, within_s=30
+        )
 
 
 @pytest.mark.slow
@@ -78,6 +81,8 @@ async def test_a_slave_killed_torn_or_stopped_catches_up_and_costs_nothing_ackno
         await more(running, 50)
         for round_number in range(3):
             slave = 1 + round_number % 2
+            # The other one is enough for sends: this one may not have joined yet.
+            await eventually(lambda: running.log_bytes(slave) != b"", within_s=30)  # noqa: B023
             await running.kill(slave)
             tear(running, slave)
             await more(running, 50)

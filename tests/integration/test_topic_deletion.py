@@ -102,11 +102,11 @@ async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
     """Killed behind the record, before or behind the save of any table; that of topics is last."""
     client = await cluster.client()
     queue = await used(cluster, client, TOPIC)
-    await cluster.broker._save_tables()
+    await cluster.broker._parts.save_tables()
     config = cluster.data / "config"
     before = {path: path.read_bytes() for path in config.glob("*.json")}
     await delete(cluster, client)
-    await cluster.broker._save_tables()
+    await cluster.broker._parts.save_tables()
     await cluster.stop_broker(crash=True)
     for path, content in before.items():
         if path.stem != saved:
@@ -115,7 +115,7 @@ async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
     client, other = await cluster.client("client-3"), await cluster.client("client-4")
     with pytest.raises(BrokerError, match="topic 'orders' does not exist"):
         await send(client, queue, b"late")
-    await cluster.broker._save_tables()
+    await cluster.broker._parts.save_tables()
     assert b'"orders"' not in (config / "topics.json").read_bytes(), "retention takes the record"
     await cluster.create_topic(TOPIC)
     await assert_new(client, other, queue)
@@ -125,7 +125,7 @@ async def test_who_waits_for_its_messages_hears_that_it_is_gone(cluster: Cluster
     client, admin = await cluster.client(), await cluster.client("client-2")
     queues = await cluster.create_topic(TOPIC)
     kept = (await cluster.create_topic(OTHER))[0]
-    long_polls = cluster.broker._long_polls
+    long_polls = cluster.broker._parts.long_polls
     pulls = [client.pull(each, group=GROUP, offset=0, suspend_ms=20_000) for each in queues]
     waiting = [asyncio.ensure_future(pull) for pull in pulls]  # noqa: TID251
     other = asyncio.ensure_future(  # noqa: TID251
@@ -185,9 +185,9 @@ async def test_nobody_sends_to_or_pulls_from_the_records_of_deletions(cluster: C
 
 async def test_an_unknown_topic_is_no_error(cluster: Cluster) -> None:
     client = await cluster.client()
-    end = cluster.broker._store.durable_end
+    end = cluster.broker._parts.store.durable_end
     await delete(cluster, client, "unknown")
-    assert cluster.broker._store.durable_end == end, "nor does it leave a record"
+    assert cluster.broker._parts.store.durable_end == end, "nor does it leave a record"
     await cluster.create_topic(TOPIC)
     await delete(cluster, client)
     await delete(cluster, client)

@@ -83,13 +83,13 @@ async def test_rounds_wait_for_replicas_to_confirm_what_they_stored(tmp_path: Pa
         ends = []
         for n in range(3):
             at_ms = wall_ms() + 10_000 * (n + 1)
-            await master._transactions.check(at_ms, lambda _, __: True)
-            ends.append(master._store.end_offset)
+            await master._parts.transactions.check(at_ms, lambda _, __: True)
+            ends.append(master._parts.store.end_offset)
         assert ends[0] == ends[2]
         asked: list[bytes] = []
         await group.start(1)
-        await eventually(lambda: master._store.visible_end == ends[0], within_s=30)
-        await master._transactions.check(
+        await eventually(lambda: master._parts.store.visible_end == ends[0], within_s=30)
+        await master._parts.transactions.check(
             wall_ms() + 40_000, lambda _, half: asked.append(half.body) is None
         )
         assert asked == [b"body"]
@@ -112,7 +112,7 @@ async def test_a_slave_that_becomes_master_asks_about_what_is_undecided(tmp_path
         await group.stop(0, crash=True)
         await group.stop(1)
         broker = await group.start(1, role="master", **QUICK)
-        assert len(broker._transactions) == 1
+        assert len(broker._parts.transactions) == 1
         await client.queues(TOPIC, fresh=True)
         await group.until_served(1, [b"0", b"2"])
         assert {half.body for half in desk.asked} == {b"2"}

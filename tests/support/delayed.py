@@ -49,7 +49,7 @@ async def stored(client: BrokerClient, queue: QueueName, count: int) -> list[Sto
 
 async def passed(cluster: Cluster) -> None:
     """The delivery looked at the clock, and delivered what it found due."""
-    delivery = cluster.broker._delayed
+    delivery = cluster.broker._parts.delayed
     looks = 0
     turn = delivery._waiting.turn
 

@@ -126,14 +126,18 @@ class Processes:
 
     async def until_all_served(self, number: int) -> None:
         """Return once one serves all that was answered OK."""
+        await self.until_served(number, but=0)
 
-        async def all_there() -> bool:
+    async def until_served(self, number: int, *, but: int) -> None:
+        """Return once one serves all that was answered OK, *but* so many at most."""
+
+        async def there() -> bool:
             try:
-                return self.lost(await self.served(number)) == 0
+                return self.lost(await self.served(number)) <= but
             except RemotingError:  # it starts, or opens its store anew
                 return False
 
-        await until(all_there)
+        await until(there)
 
     def log_bytes(self, number: int) -> bytes:
         """The log of one, without what is allocated behind its end."""

@@ -1,0 +1,134 @@
+"""The request codes of one broker, put together of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker_core.broker.parts import Parts
+from broker_core.broker.processors.admin import AdminProcessor
+from broker_core.broker.processors.connections import ConnectionProcessor
+from broker_core.broker.processors.deleting import DeleteProcessor
+from broker_core.broker.processors.groups import GroupProcessor
+from broker_core.broker.processors.locks import LockProcessor
+from broker_core.broker.processors.offsets import OffsetProcessor
+from broker_core.broker.processors.progress import ProgressProcessor
+from broker_core.broker.processors.pulling import PullProcessor
+from broker_core.broker.processors.queries import QueryProcessor
+from broker_core.broker.processors.recalling import RecallProcessor
+from broker_core.broker.processors.resetting import ResetProcessor
+from broker_core.broker.processors.runtime import RuntimeProcessor
+from broker_core.broker.processors.sending import SendProcessor
+from broker_core.broker.processors.sending_back import SendBackProcessor
+from broker_core.broker.processors.transactions import TransactionProcessor
+from broker_core.broker.progress import Progress
+from broker_core.broker.retry_topics import RetryTopics
+from broker_core.clock import now_ns, wall_ms
+from broker_core.remoting_channel import Handler
+
+
+def served(parts: Parts) -> Mapping[int, Handler]:
+    """Return the handlers by code, as far as the broker's role lets; it counts as started now."""
+    locks = LockProcessor(
+        parts.locks,
+        saver=parts.lock_saver,
+        directory=parts.directory,
+        broker_name=parts.settings.broker_name,
+        from_ns=now_ns() + int(parts.replica.lock_grace_s * 1e9),
+    )
+    own = {
+        **_of_producers(parts),
+        **_of_consumers(parts),
+        **parts.clients.handlers(),
+        **_of_administrators(parts),
+    }
+    return parts.replica.handlers(own, locks, address=lambda: parts.address)
+
+
+def _of_producers(parts: Parts) -> dict[int, Handler]:
+    retries = RetryTopics(parts.directory, groups=parts.group_directory, locks=parts.locks)
+    return {
+        **SendProcessor(
+            parts.settings,
+            store=parts.store,
+            directory=parts.directory,
+            retries=retries,
+            store_host=lambda: parts.store_host,
+        ).handlers(),
+        **SendBackProcessor(
+            parts.store,
+            retries,
+            parts.settings.delay_rules,
+            store_host=lambda: parts.store_host,
+        ).handlers(),
+        **TransactionProcessor(parts.transactions).handlers(),
+        **RecallProcessor(
+            parts.delayed, directory=parts.directory, broker_name=parts.settings.broker_name
+        ).handlers(),
+    }
+
+
+def _of_consumers(parts: Parts) -> dict[int, Handler]:
+    reader = parts.store.reader
+    return {
+        **PullProcessor(
+            reader,
+            directory=parts.directory,
+            groups=parts.groups,
+            group_directory=parts.group_directory,
+            offsets=parts.offsets,
+            long_polls=parts.long_polls,
+            traffic=parts.sampler.traffic,
+        ).handlers(),
+        **QueryProcessor(reader, lookup=parts.keys).handlers(),
+        **OffsetProcessor(reader, directory=parts.directory, offsets=parts.offsets).handlers(),
+    }
+
+
+def _of_administrators(parts: Parts) -> dict[int, Handler]:
+    return {
+        **AdminProcessor(parts.directory).handlers(),
+        **DeleteProcessor(parts.deletion).handlers(),
+        **ConnectionProcessor(parts.groups, parts.producers).handlers(),
+        **GroupProcessor(
+            parts.group_directory,
+            offsets=parts.offsets,
+            offset_saver=parts.offset_saver,
+            traffic=parts.sampler.traffic,
+        ).handlers(),
+        **RuntimeProcessor(
+            parts.settings,
+            reader=parts.store.reader,
+            traffic=parts.sampler.traffic,
+            boot_ms=wall_ms(),
+            address=lambda: parts.address,
+            delete_expired=parts.delete_expired,
+        ).handlers(),
+        **_of_progress(parts),
+    }
+
+
+def _of_progress(parts: Parts) -> dict[int, Handler]:
+    progress = Progress(
+        broker_name=parts.settings.broker_name,
+        reader=parts.store.reader,
+        topics=parts.directory.topics,
+        groups=parts.groups,
+        offsets=parts.offsets,
+        traffic=parts.sampler.traffic,
+    )
+    return {
+        **ProgressProcessor(
+            progress,
+            group_directory=parts.group_directory,
+            offset_saver=parts.offset_saver,
+            address=lambda: parts.address,
+        ).handlers(),
+        **ResetProcessor(
+            parts.store.reader,
+            broker_name=parts.settings.broker_name,
+            topics=parts.directory,
+            groups=parts.groups,
+            offsets=parts.offsets,
+            offset_saver=parts.offset_saver,
+        ).handlers(),
+    }
