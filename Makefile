@@ -70,10 +70,11 @@ demo: $(INSTALLED)
 up: $(INSTALLED)
 	@$(BIN)/orderlane up $(ARGS)
 
-# One run for both: the suite, and the branch coverage of the ordering core. As many files at a time
-# as there are cores; ARGS='-n 0' runs them one after the other.
+# One run for both: the suite, and the branch coverage of the ordering core. One file more at a time
+# than there are cores, for many wait for processes; ARGS='-n 0' runs them one after the other.
 test: $(INSTALLED)
-	$(BIN)/pytest --numprocesses auto --dist loadfile --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
+	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') \
+		--dist loadfile --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
 		--cov-fail-under=95 $(ARGS)
 
 # One gateway and one Spark session for all of it, in one process.
