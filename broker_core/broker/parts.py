@@ -19,6 +19,7 @@ from broker_core.broker.producers import Producers
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.replica import Replica
 from broker_core.broker.retention import Retention
+from broker_core.broker.retry_topics import RetryTopics
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver, loaded
 from broker_core.broker.topic_deletion import TopicDeletion
@@ -61,11 +62,11 @@ class Parts:
         self.sampler = TrafficSampler(store.reader)
         self._load_tables()
         self._open_topics(announce)
+        self.retries = RetryTopics(self.directory, groups=self.group_directory, locks=self.locks)
         self.clients = ClientProcessor(
             self.groups,
             producers=self.producers,
-            group_directory=self.group_directory,
-            directory=self.directory,
+            retries=self.retries,
         )
         self._open_what_waits()
         self.keys = KeyLookup(store, settings)

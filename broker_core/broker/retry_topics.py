@@ -36,6 +36,15 @@ class RetryTopics:
         queues = max(1, self.groups.config(group).retry_queue_nums)
         return await self._queue_of(retry_topic(group), queues)
 
+    async def offer(self, group: Group) -> None:
+        """Make the group's retry topic, unless it wants none; on a slave the master does it.
+
+        Raises BrokerError if it cannot be made.
+        """
+        queues = self.groups.config(group).retry_queue_nums
+        if queues and not self._directory.read_only:
+            await self._make(retry_topic(group), queues)
+
     async def for_dead_letter(self, group: Group) -> tuple[Topic, int]:
         """A queue of the group's dead-letter topic; raises as ``for_retry``."""
         return await self._queue_of(dead_letter_topic(group), 1)
@@ -61,18 +70,22 @@ class RetryTopics:
         return None
 
     async def _queue_of(self, topic: Topic, queues: int) -> tuple[Topic, int]:
-        if self._directory.topics.find(topic) is None:
-            try:
-                check_name("topic", topic)
-                await self._directory.define(
-                    TopicConfig(topic=topic, read_queues=queues, write_queues=queues)
-                )
-            except ValueError as error:
-                raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-            except OSError as error:
-                raise BrokerError(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"topic {topic!r} cannot be created now: {error.strerror}",
-                ) from error
+        await self._make(topic, queues)
         config = self._directory.writable(topic, 0)
         return topic, random.randrange(config.write_queues)
+
+    async def _make(self, topic: Topic, queues: int) -> None:
+        if self._directory.topics.find(topic) is not None:
+            return
+        try:
+            check_name("topic", topic)
+            await self._directory.define(
+                TopicConfig(topic=topic, read_queues=queues, write_queues=queues)
+            )
+        except ValueError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        except OSError as error:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {topic!r} cannot be created now: {error.strerror}",
+            ) from error

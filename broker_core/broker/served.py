@@ -21,7 +21,6 @@ from broker_core.broker.processors.sending import SendProcessor
 from broker_core.broker.processors.sending_back import SendBackProcessor
 from broker_core.broker.processors.transactions import TransactionProcessor
 from broker_core.broker.progress import Progress
-from broker_core.broker.retry_topics import RetryTopics
 from broker_core.clock import now_ns, wall_ms
 from broker_core.remoting_channel import Handler
 
@@ -45,18 +44,17 @@ def served(parts: Parts) -> Mapping[int, Handler]:
 
 
 def _of_producers(parts: Parts) -> dict[int, Handler]:
-    retries = RetryTopics(parts.directory, groups=parts.group_directory, locks=parts.locks)
     return {
         **SendProcessor(
             parts.settings,
             store=parts.store,
             directory=parts.directory,
-            retries=retries,
+            retries=parts.retries,
             store_host=lambda: parts.store_host,
         ).handlers(),
         **SendBackProcessor(
             parts.store,
-            retries,
+            parts.retries,
             parts.settings.delay_rules,
             store_host=lambda: parts.store_host,
         ).handlers(),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker_core.names import SCHEDULE_TOPIC, TIMER_TOPIC, Topic
+from broker_core.errors import InvalidCommand
+from broker_core.names import SCHEDULE_TOPIC, TIMER_TOPIC, Topic, check_name
 from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.route_bodies import DataVersion, Perm, TopicConfig
 from broker_core.store.deletions import DELETIONS
@@ -29,6 +30,14 @@ SYSTEM_TOPICS = {
 RESERVED_TOPICS = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS, DELETIONS, "OFFSET_MOVED_EVENT"})
 _NOT_IN_TABLE = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS})
 MAX_QUEUES = 16384
+
+
+def named_topic(name: str) -> Topic:
+    """Return *name* as a topic; raises InvalidCommand if no topic can be called so."""
+    try:
+        return Topic(check_name("topic", name))
+    except ValueError as error:
+        raise InvalidCommand(str(error)) from error
 
 
 class Topics:

@@ -9,12 +9,12 @@ client that hangs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 
 import structlog
 
 from broker_core.client.broker_client import BrokerClient
+from broker_core.client.heartbeats import Heartbeats
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, Topic
@@ -29,7 +29,6 @@ from broker_core.remoting.bodies import (
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import VERSION, RemotingCommand
 from broker_core.remoting_channel import RemotingChannel
-from broker_core.tasks import cancel_and_wait, spawn
 
 #: Brokers replace a subscription by a higher version only; ours is always "*" and never changes.
 _SUBSCRIPTION_VERSION = 1
@@ -47,16 +46,12 @@ class Membership:
         is the longest time between two: there are three of them in that time.
         """
         self._client = client
-        self._heartbeat_s = min(heartbeat_s, expiry_s / 3)
         self._expiry_ms = min(int(expiry_s * 1000), MEMBER_EXPIRY_MS)
         self._groups: dict[Group, frozenset[Topic]] = {}
-        self._wake = asyncio.Event()
-        # A heartbeat that overtook a leave would make a ghost of us for 120 s.
-        self._talking = asyncio.Lock()
-        self._beating: asyncio.Task[None] | None = None
-        self._unwell: set[str] = set()  # brokers whose last heartbeat failed
+        self._heartbeats = Heartbeats(
+            client, self._heartbeat, every_s=min(heartbeat_s, expiry_s / 3)
+        )
         self._joined_ms: dict[Group, int] = {}
-        client.call_on_connect(self._wake.set)
         client.serve(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell)
 
     def __repr__(self) -> str:
@@ -69,22 +64,22 @@ class Membership:
         """
         self._groups[group] = frozenset(topics)
         self._joined_ms.setdefault(group, wall_ms())
-        await self._beat()
-        if self._beating is None:
-            self._beating = spawn(self._keep_beating(), name="heartbeats")
+        await self._heartbeats.beat()
+        self._heartbeats.start()
 
     async def leave(self, group: Group) -> None:
         """Be no member of *group* any more; other members are told. Nothing is raised."""
         topics = self._groups.pop(group, frozenset())
         self._joined_ms.pop(group, None)
-        async with self._talking:
-            brokers = await self._brokers(topics)
+        # A heartbeat that overtook a leave would make a ghost of us for 120 s.
+        async with self._heartbeats.talking:
+            brokers = await self._heartbeats.brokers(topics)
             await asyncio.gather(*(self._unregister(broker, group) for broker in brokers))
 
     async def close(self) -> None:
         """Leave all groups."""
         await asyncio.gather(*(self.leave(group) for group in list(self._groups)))
-        await cancel_and_wait(self._beating)
+        await self._heartbeats.close()
 
     def _tell(self, request: RemotingCommand, _channel: RemotingChannel) -> RemotingCommand:
         """Say to whoever administers a broker what this client is in a group."""
@@ -103,51 +98,22 @@ class Membership:
         }
         return request.response(body=running_to_json(properties, consumer.subscriptions))
 
-    async def _keep_beating(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._heartbeat_s):
-                    await self._wake.wait()
-            self._wake.clear()
-            await self._beat()
-
-    async def _beat(self) -> None:
-        async with self._talking:
-            groups = dict(self._groups)
-            if not groups:
-                return
-            heartbeat = Heartbeat(
-                client_id=self._client.client_id,
-                expiry_ms=self._expiry_ms,
-                consumers=tuple(_consumer(group, topics) for group, topics in groups.items()),
-            )
-            brokers = await self._brokers(frozenset().union(*groups.values()))
-            await asyncio.gather(*(self._beat_at(broker, heartbeat) for broker in brokers))
-
-    async def _beat_at(self, broker: str, heartbeat: Heartbeat) -> None:
-        try:
-            await self._client.heartbeat(broker, heartbeat)
-        except RemotingError as error:
-            if broker not in self._unwell:
-                _log.warning("heartbeat failed, trying on", broker=broker, reason=str(error))
-            self._unwell.add(broker)
-        else:
-            self._unwell.discard(broker)
+    def _heartbeat(self) -> tuple[Heartbeat, frozenset[Topic]] | None:
+        groups = dict(self._groups)
+        if not groups:
+            return None
+        heartbeat = Heartbeat(
+            client_id=self._client.client_id,
+            expiry_ms=self._expiry_ms,
+            consumers=tuple(_consumer(group, topics) for group, topics in groups.items()),
+        )
+        return heartbeat, frozenset().union(*groups.values())
 
     async def _unregister(self, broker: str, group: Group) -> None:
         try:
             await self._client.unregister(broker, group)
         except RemotingError as error:  # it will notice when the heartbeats end
             _log.warning("not unregistered", broker=broker, group=group, reason=str(error))
-
-    async def _brokers(self, topics: Iterable[Topic]) -> set[str]:
-        brokers: set[str] = set()
-        for topic in topics:
-            try:
-                brokers.update(await self._client.broker_names(topic))
-            except RemotingError as error:
-                _log.debug("no brokers for topic", topic=topic, reason=str(error))
-        return brokers
 
 
 def _consumer(group: Group, topics: Iterable[Topic]) -> ConsumerData:

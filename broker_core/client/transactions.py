@@ -18,6 +18,7 @@ from enum import Enum
 import structlog
 
 from broker_core.client.broker_client import BrokerClient
+from broker_core.client.heartbeats import Heartbeats
 from broker_core.client.results import SendReceipt, SendStatus
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, Topic
@@ -38,7 +39,6 @@ from broker_core.remoting.transaction_headers import (
     EndTransactionHeader,
 )
 from broker_core.remoting_channel import Answer, RemotingChannel
-from broker_core.tasks import cancel_and_wait, spawn
 
 _PRODUCER_GROUP = "PGROUP"
 _PREPARED = "TRAN_MSG"
@@ -132,11 +132,8 @@ class TransactionProducer:
         self._client = client
         self._group = group
         self._check = check
-        self._heartbeat_s = heartbeat_s
         self._topics: set[Topic] = set()
-        self._wake = asyncio.Event()
-        self._beating: asyncio.Task[None] | None = None
-        self._unwell: set[str] = set()  # brokers whose last heartbeat failed
+        self._heartbeats = Heartbeats(client, self._heartbeat, every_s=heartbeat_s)
         self._turn = itertools.count()
 
     async def start(self, topics: Iterable[Topic]) -> None:
@@ -146,14 +143,13 @@ class TransactionProducer:
         """
         self._topics.update(topics)
         self._client.serve(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
-        self._client.call_on_connect(self._wake.set)  # a broker forgot us with the connection
-        await self._beat()
-        self._beating = spawn(self._keep_beating(), name="producer heartbeats")
+        await self._heartbeats.beat()
+        self._heartbeats.start()
 
     async def close(self) -> None:
         """Be asked no more. What is undecided stays so for others of the group."""
-        await cancel_and_wait(self._beating)
-        brokers = await self._brokers()
+        await self._heartbeats.close()
+        brokers = await self._heartbeats.brokers(self._topics)
         await asyncio.gather(*(self._leave(broker) for broker in brokers))
 
     async def prepare(
@@ -174,7 +170,7 @@ class TransactionProducer:
         topic = message.topic
         if topic not in self._topics:
             self._topics.add(topic)
-            await self._beat()
+            await self._heartbeats.beat()
         queues = await self._client.writable_queues(topic)
         if not queues:
             raise BrokerError(
@@ -243,28 +239,9 @@ class TransactionProducer:
             _log.error("check of a transaction failed", id=half.message_id, exc_info=error)
             return TransactionState.UNKNOWN
 
-    async def _keep_beating(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._heartbeat_s):
-                    await self._wake.wait()
-            self._wake.clear()
-            await self._beat()
-
-    async def _beat(self) -> None:
+    def _heartbeat(self) -> tuple[Heartbeat, frozenset[Topic]]:
         heartbeat = Heartbeat(client_id=self._client.client_id, producers=(self._group,))
-        brokers = await self._brokers()
-        await asyncio.gather(*(self._beat_at(broker, heartbeat) for broker in brokers))
-
-    async def _beat_at(self, broker: str, heartbeat: Heartbeat) -> None:
-        try:
-            await self._client.heartbeat(broker, heartbeat)
-        except RemotingError as error:
-            if broker not in self._unwell:
-                _log.warning("heartbeat failed, trying on", broker=broker, reason=str(error))
-            self._unwell.add(broker)
-        else:
-            self._unwell.discard(broker)
+        return heartbeat, frozenset(self._topics)
 
     async def _leave(self, broker: str) -> None:
         with contextlib.suppress(RemotingError):  # it will notice when the heartbeats end
@@ -272,12 +249,3 @@ class TransactionProducer:
                 client_id=self._client.client_id, producer_group=self._group
             )
             await self._client.requests.ask(broker, RequestCode.UNREGISTER_CLIENT, header.to_ext())
-
-    async def _brokers(self) -> set[str]:
-        brokers: set[str] = set()
-        for topic in self._topics:
-            try:
-                brokers.update(await self._client.broker_names(topic))
-            except RemotingError as error:
-                _log.debug("no brokers for topic", topic=topic, reason=str(error))
-        return brokers

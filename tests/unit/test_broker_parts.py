@@ -19,6 +19,8 @@ from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.processors import clients
 from broker_core.broker.processors.pulling import PullProcessor
 from broker_core.broker.producers import Producers
+from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.retry_topics import RetryTopics
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_directory import TopicDirectory
@@ -292,9 +294,8 @@ def test_members_outlive_a_broker_that_stood_still(
     directory: Any = None  # nobody subscribes here
     table = JsonTable(tmp_path / "subscriptionGroup.json")
     configs = GroupDirectory(GroupConfigs(), table, auto_create=True)
-    processor = clients.ClientProcessor(
-        groups, producers=Producers(), group_directory=configs, directory=directory
-    )
+    retries = RetryTopics(directory, groups=configs, locks=QueueLocks(expiry_ns=second))
+    processor = clients.ClientProcessor(groups, producers=Producers(), retries=retries)
     consumer = ConsumerData(group=Group("billing"), subscriptions=())
     groups.heartbeat("one", "c", [consumer], now_ns=0, expiry_ns=10 * second)
     processor.expire()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker_core.broker.topic_directory import TopicDirectory
-from broker_core.broker.topics import MAX_QUEUES, RESERVED_TOPICS
+from broker_core.broker.topics import MAX_QUEUES, RESERVED_TOPICS, named_topic
 from broker_core.errors import BrokerError, InvalidCommand
-from broker_core.names import Topic, check_name
+from broker_core.names import Topic
 from broker_core.remoting.admin_bodies import topic_config_to_json, topics_at_to_json
 from broker_core.remoting.admin_headers import TopicOnlyHeader
 from broker_core.remoting.codes import RequestCode, ResponseCode
@@ -84,10 +84,7 @@ def _header_of(fields: JsonObject) -> CreateTopicHeader:
 
 
 def _config_of(header: CreateTopicHeader) -> TopicConfig:
-    try:
-        topic = Topic(check_name("topic", header.topic))
-    except ValueError as error:
-        raise InvalidCommand(str(error)) from error
+    topic = named_topic(header.topic)
     if topic in RESERVED_TOPICS:
         raise InvalidCommand(f"topic {topic} is the broker's own: choose another name")
     for name, queues in (

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups, Program
 from broker_core.broker.producers import Producers
-from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.broker.retries import retry_topic
+from broker_core.broker.retry_topics import RetryTopics
 from broker_core.broker.wanted import wanted_by
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost
-from broker_core.names import RETRY_PREFIX, Group, Topic, check_name
+from broker_core.names import Group
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.bodies import (
     ConsumerData,
@@ -26,7 +26,6 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import ConsumerGroupHeader, UnregisterClientHeader
 from broker_core.remoting.json_fields import JsonObject
-from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
 _STOOD_STILL_NS = 2_000_000_000
@@ -40,13 +39,12 @@ class ClientProcessor:
         groups: Groups[RemotingChannel],
         *,
         producers: Producers[RemotingChannel],
-        group_directory: GroupDirectory,
-        directory: TopicDirectory,
+        retries: RetryTopics,
     ) -> None:
         self._groups = groups
         self._producers = producers
-        self._group_directory = group_directory
-        self._directory = directory
+        self._retries = retries
+        self._group_directory = retries.groups
         self._warnings = RareWarnings("broker")
         self._expired_ns = now_ns()
 
@@ -124,21 +122,12 @@ class ClientProcessor:
 
     async def _offer_retry_topic(self, consumer: ConsumerData, channel: RemotingChannel) -> None:
         """Java's push consumers look for it at once, and again only half a minute later."""
-        topic = Topic(RETRY_PREFIX + consumer.group)
-        wanted = any(subscription.topic == topic for subscription in consumer.subscriptions)
-        if not wanted or self._directory.topics.find(topic) is not None:
-            return
-        if self._directory.read_only:  # the master makes it, and sends it here
-            return
-        queues = self._group_directory.config(consumer.group).retry_queue_nums
-        if queues == 0:  # the group wants no retries
+        topic = retry_topic(consumer.group)
+        if all(subscription.topic != topic for subscription in consumer.subscriptions):
             return
         try:
-            check_name("topic", topic)
-            await self._directory.define(
-                TopicConfig(topic=topic, read_queues=queues, write_queues=queues)
-            )
-        except (ValueError, OSError) as error:  # no reason to lose a member
+            await self._retries.offer(consumer.group)
+        except BrokerError as error:  # no reason to lose a member
             self._warnings.warn("retry topic not made", peer=channel.peer, reason=str(error))
 
     def _is_known(self, group: Group) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from broker_core.broker.topic_deletion import TopicDeletion
-from broker_core.broker.topics import RESERVED_TOPICS
-from broker_core.errors import BrokerError, InvalidCommand
-from broker_core.names import Topic, check_name
+from broker_core.broker.topics import RESERVED_TOPICS, named_topic
+from broker_core.errors import BrokerError
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import TopicHeader
@@ -24,10 +23,7 @@ class DeleteProcessor:
 
     async def _delete_topic(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = TopicHeader.from_ext(request.ext)
-        try:
-            topic = Topic(check_name("topic", header.topic))
-        except ValueError as error:
-            raise InvalidCommand(str(error)) from error
+        topic = named_topic(header.topic)
         if topic in RESERVED_TOPICS:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,

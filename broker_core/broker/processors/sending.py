@@ -11,10 +11,10 @@ from broker_core.broker.retries import without_delay
 from broker_core.broker.retry_topics import RetryTopics
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.topic_directory import TopicDirectory
-from broker_core.broker.topics import RESERVED_TOPICS
+from broker_core.broker.topics import RESERVED_TOPICS, named_topic
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, InvalidCommand, LocalProtocolError, RemoteProtocolError
-from broker_core.names import DelayedPlace, Topic, check_name
+from broker_core.names import DelayedPlace, Topic
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
@@ -191,10 +191,7 @@ class SendProcessor:
 
 
 def _topic_of(header: SendMessageHeader) -> Topic:
-    try:
-        topic = Topic(check_name("topic", header.topic))
-    except ValueError as error:
-        raise InvalidCommand(str(error)) from error
+    topic = named_topic(header.topic)
     if topic in RESERVED_TOPICS:
         raise BrokerError(
             ResponseCode.NO_PERMISSION,

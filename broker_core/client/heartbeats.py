@@ -1,0 +1,91 @@
+"""Heartbeats of a client: regularly, and right after every new connection, with which its broker
+forgot it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from broker_core.client.broker_client import BrokerClient
+from broker_core.errors import RemotingError
+from broker_core.names import Topic
+from broker_core.remoting.bodies import Heartbeat
+from broker_core.tasks import cancel_and_wait, spawn
+
+_log = structlog.get_logger("heartbeats")
+
+
+class Heartbeats:
+    """Those of one client in one role. A broker that is not reached is logged and tried again."""
+
+    def __init__(
+        self,
+        client: BrokerClient,
+        content: Callable[[], tuple[Heartbeat, Iterable[Topic]] | None],
+        *,
+        every_s: float,
+    ) -> None:
+        """*content* gives what is to be said, and the topics whose brokers hear it; None: nothing.
+
+        *every_s* is the longest time between two.
+        """
+        self._client = client
+        self._content = content
+        self._every_s = every_s
+        self._wake = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._unwell: set[str] = set()  # brokers whose last heartbeat failed
+        #: Held while brokers are told something: a heartbeat must not overtake a leave.
+        self.talking = asyncio.Lock()
+        client.call_on_connect(self._wake.set)
+
+    def start(self) -> None:
+        """Go on by itself from now on, if it does not yet."""
+        if self._running is None:
+            self._running = spawn(self._run(), name="heartbeats")
+
+    async def close(self) -> None:
+        """Say nothing any more."""
+        await cancel_and_wait(self._running)
+
+    async def beat(self) -> None:
+        """Tell all brokers now; nothing is raised."""
+        async with self.talking:
+            said = self._content()
+            if said is None:
+                return
+            heartbeat, topics = said
+            brokers = await self.brokers(topics)
+            await asyncio.gather(*(self._beat_at(broker, heartbeat) for broker in brokers))
+
+    async def brokers(self, topics: Iterable[Topic]) -> set[str]:
+        """Names of the brokers of *topics*, as far as their routes can be had."""
+        brokers: set[str] = set()
+        for topic in topics:
+            try:
+                brokers.update(await self._client.broker_names(topic))
+            except RemotingError as error:
+                _log.debug("no brokers for topic", topic=topic, reason=str(error))
+        return brokers
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            await self.beat()
+
+    async def _beat_at(self, broker: str, heartbeat: Heartbeat) -> None:
+        try:
+            await self._client.heartbeat(broker, heartbeat)
+        except RemotingError as error:
+            if broker not in self._unwell:
+                _log.warning("heartbeat failed, trying on", broker=broker, reason=str(error))
+            self._unwell.add(broker)
+        else:
+            self._unwell.discard(broker)
