@@ -29,6 +29,8 @@ from tests.support.rocketmq import VERSIONS, official_cluster
 
 EMBEDDED = "embedded"
 KINDS = (EMBEDDED, *VERSIONS)
+#: Of Apache RocketMQ's broker: more than the backlogs here can fill.
+OFFICIAL_HEAP = "1g"
 
 _SETTINGS = """
 lock: {{broker_lock_expiry_s: {expiry_s}}}
@@ -74,7 +76,7 @@ def running_brokers(kind: str, folder: Path, *, flush: str = "sync") -> Iterator
                 " newer, and Maven"
             )
         disk = "ASYNC_FLUSH" if flush == "async" else "SYNC_FLUSH"
-        with official_cluster(folder, kind, flushDiskType=disk) as cluster:
+        with official_cluster(folder, kind, heap=OFFICIAL_HEAP, flushDiskType=disk) as cluster:
             yield Brokers(kind, cluster.nameserver, cluster.lock_expiry_s)
         return
     with Children(folder) as children:

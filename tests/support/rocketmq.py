@@ -1,4 +1,7 @@
-"""Apache RocketMQ's own nameserver and broker as processes on the loopback, with small heaps."""
+"""Apache RocketMQ's own nameserver and broker as processes on the loopback.
+
+With small heaps and files for tests, or sized for work: what a benchmark compares with.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +44,26 @@ storePathRootDir={store}
 storePathCommitLog={store}/commitlog
 brokerRole=ASYNC_MASTER
 flushDiskType=SYNC_FLUSH
-mappedFileSizeCommitLog=33554432
-mappedFileSizeConsumeQueue=600000
-maxIndexNum=20000
-maxHashSlotNum=5000
 timerWheelEnable=true
 transientStorePoolEnable=false
 diskMaxUsedSpaceRatio=99
-sendMessageThreadPoolNums=4
-pullMessageThreadPoolNums=4
 {more}"""
+
+#: Small files and few threads, for tests.
+SMALL = {
+    "mappedFileSizeCommitLog": "33554432",
+    "mappedFileSizeConsumeQueue": "600000",
+    "maxIndexNum": "20000",
+    "maxHashSlotNum": "5000",
+    "sendMessageThreadPoolNums": "4",
+    "pullMessageThreadPoolNums": "4",
+}
+#: For work: files and threads are the broker's own defaults, and a pull of a consumer that asks
+#: for many messages gets them, where the default is 32 and 256 KiB.
+SIZED_FOR_WORK = {
+    "maxTransferCountOnMessageInMemory": "1024",
+    "maxTransferBytesOnMessageInMemory": "4194304",
+}
 
 
 @dataclass(slots=True)
@@ -61,6 +74,7 @@ class OfficialCluster:
     version: str
     settings: dict[str, str]
     lock_expiry_s: float
+    heap: str | None = None  # of the broker; None: a small one, in a machine that starts soon
     nameserver: str = ""
     broker_address: str = ""
     broker_name: str = "broker-a"
@@ -72,7 +86,7 @@ class OfficialCluster:
         port = _free_ports()[1]
         self.nameserver = f"127.0.0.1:{port}"
         self._write("namesrv.properties", f"listenPort={port}\n")
-        self._start("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", heap="128m")
+        self._start("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", heap=None)
         self._wait_for_port("namesrv", port)
 
     def start_broker(self) -> None:
@@ -82,14 +96,15 @@ class OfficialCluster:
         """
         self._port = self._port or _free_ports()[1]
         self.broker_address = f"127.0.0.1:{self._port}"
-        more = "".join(f"{name}={value}\n" for name, value in self.settings.items())
+        sizes = SMALL if self.heap is None else SIZED_FOR_WORK
+        more = "".join(f"{name}={value}\n" for name, value in {**sizes, **self.settings}.items())
         text = _BROKER.format(
             nameserver=self.nameserver, port=self._port, store=self.folder / "store", more=more
         )
         self._write("broker.properties", text)
         out = self.folder / "broker.out"
         before = out.stat().st_size if out.exists() else 0
-        self._start("broker", "org.apache.rocketmq.broker.BrokerStartup", heap="320m")
+        self._start("broker", "org.apache.rocketmq.broker.BrokerStartup", heap=self.heap)
         self._wait_until(
             lambda: b"boot success" in out.read_bytes()[before:], "broker", "boot success"
         )
@@ -121,6 +136,11 @@ class OfficialCluster:
         process = self._processes.get("broker")
         return process is not None and process.poll() is None
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """Processes by name: ``namesrv`` and ``broker``."""
+        return {name: process.pid for name, process in self._processes.items()}
+
     def close(self) -> None:
         for process in self._processes.values():
             process.kill()
@@ -130,15 +150,18 @@ class OfficialCluster:
         """The end of what process *name* printed."""
         return (self.folder / f"{name}.out").read_text(errors="replace")[-3000:]
 
-    def _start(self, name: str, main: str, *, heap: str) -> None:
+    def _start(self, name: str, main: str, *, heap: str | None) -> None:
         jars = rocketmq_jars(self.version)
         conf = self.folder / "conf"
         conf.mkdir(exist_ok=True)
         (conf / f"logback_{name}.xml").write_text(_LOGBACK.format(file=self.folder / f"{name}.log"))
-        command = java(f"{jars}/*", main, "-c", self.folder / f"{name}.properties", heap=heap)
+        properties = self.folder / f"{name}.properties"
+        command = java(
+            *(f"{jars}/*", main, "-c", properties), heap=heap or "320m", quick_start=heap is None
+        )
         command[1:1] = [
             f"-Duser.home={self.folder}",
-            "-XX:MaxDirectMemorySize=256m",
+            f"-XX:MaxDirectMemorySize={heap or '256m'}",
             "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
             "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
             f"-Drocketmq.broker.rebalance.lockMaxLiveTime={int(self.lock_expiry_s * 1000)}",
@@ -182,13 +205,19 @@ class OfficialCluster:
 
 @contextmanager
 def official_cluster(
-    folder: Path, version: str, *, lock_expiry_s: float = 60, **settings: str
+    folder: Path,
+    version: str,
+    *,
+    lock_expiry_s: float = 60,
+    heap: str | None = None,
+    **settings: str,
 ) -> Iterator[OfficialCluster]:
     """Nameserver and broker of Apache RocketMQ *version*; *settings* go to the broker's file.
 
     *lock_expiry_s*: how long an orderly lock outlives its last renewal; 60 is their own default.
+    *heap*, such as ``2g``: the broker is sized for work, not for tests.
     """
-    cluster = OfficialCluster(folder, version, settings, lock_expiry_s)
+    cluster = OfficialCluster(folder, version, settings, lock_expiry_s, heap)
     try:
         cluster.start_nameserver()
         cluster.start_broker()
