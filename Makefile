@@ -12,7 +12,8 @@
 #   make mutants              a bug for each invariant, found by the history checker; seconds
 #   make chaos                whole processes under seeded attack; about 3 minutes
 #   make torture              logs torn at every byte, brokers killed 1,000 times; about 10 minutes
-#   make bench                the short benchmarks (the long ones: orderlane bench --help)
+#   make bench                every case of orderlane bench in its short shape; 20 minutes at most
+#   make bench-full           all of them in full, with 5 rounds or more; hours, goes on where it was
 # PYTHON chooses the interpreter (3.11 or newer); ARGS passes options on (make test ARGS=-x).
 
 PYTHON ?= python3
@@ -27,7 +28,7 @@ WITH_API := $(VENV)/.installed-api
 WITH_HELM := $(VENV)/.installed-helm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-spark conformance conformance-rocketmq check bench chaos
+.PHONY: help setup demo up test test-spark conformance conformance-rocketmq check bench bench-full chaos
 .PHONY: mutants torture test-api test-helm test-redis
 
 help:
@@ -105,9 +106,10 @@ check: $(INSTALLED)
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED)
-	@for file in bench/bench_*.py; do $(BIN)/python $$file $(ARGS) || exit 1; done
-	@echo 'longer ones, with processes of their own:' >&2
-	@$(BIN)/orderlane bench --help >&2
+	$(BIN)/orderlane bench all $(ARGS)
+
+bench-full: $(INSTALLED)
+	$(BIN)/orderlane bench all --full --resume $(ARGS)
 
 # Killed, stopped, cut off; on the embedded broker, and on Apache RocketMQ where there is Java.
 mutants: $(INSTALLED)

@@ -1,4 +1,4 @@
-"""The tables of ``docs/benchmarks.md``, made from the results."""
+"""The tables and plots of ``docs/benchmarks.md``, made from the results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from typing import Any
 import orjson
 
 from bench import bench_clients, blackout, bulk, spark, takeover
+from bench.cases.registry import CASES
+from bench.frame.case import Case, Plot
+from bench.frame.plot import Chart, svg
+from bench.frame.summary import failures, ratios, rows, summaries
 from bench.report import ROOT
 
 RESULTS = ROOT / "bench" / "results"
+PLOTS = ROOT / "docs" / "plots"
 Rows = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
-_CASES: dict[str, tuple[Sequence[str], Rows]] = {
+_OWN_TABLES: dict[str, tuple[Sequence[str], Rows]] = {
     "takeover": (takeover.COLUMNS, takeover.rows),
     "blackout": (blackout.COLUMNS, blackout.rows),
     "bulk": (bulk.COLUMNS, bulk.rows),
@@ -23,27 +28,104 @@ _CASES: dict[str, tuple[Sequence[str], Rows]] = {
 
 
 def tables() -> dict[str, str]:
-    """For each case the tables of all its results."""
-    return {case: _section(case, sorted(RESULTS.glob(f"{case}-*.json"))) for case in _CASES}
+    """By the name of its place: the tables of all results of a case; under ``cases`` a chapter for
+    each case on the frame that has results.
+    """
+    own = {case: _section(case, sorted(RESULTS.glob(f"{case}-*.json"))) for case in _OWN_TABLES}
+    return {**own, "cases": "\n\n".join(_chapter(case) for case in CASES.values() if _paths(case))}
 
 
-def _section(case: str, paths: Sequence[Path]) -> str:
-    columns, rows = _CASES[case]
-    parts = []
-    for path in paths:
-        result = orjson.loads(path.read_bytes())
-        parts.append(_table(result, columns, rows(result["summary"])))
+def plots() -> dict[Path, str]:
+    """Every chart that the chapters show, by its file."""
+    return {
+        PLOTS / _plot_name(path, number): svg(chart(case, plot, _read(path)))
+        for case in CASES.values()
+        for path in _paths(case)
+        for number, plot in enumerate(case.plots)
+    }
+
+
+def chart(case: Case, plot: Plot, result: Mapping[str, Any]) -> Chart:
+    """One column of a result, a series for each arm."""
+    column, runs = plot.column, result["runs"]
+    found = ratios(runs, column) if column.to else _medians(runs, column.figure)
+    points = [point for point in case.points if point in result["options"]["points"]]
+    arms = [arm for arm in result["options"]["arms"] if any((p, arm) in found for p in points)]
+    series = {
+        arm: [
+            found[point, arm]["median"] * column.scale if (point, arm) in found else None
+            for point in points
+        ]
+        for arm in arms
+    }
+    return Chart(
+        f"{case.title}: {column.title}",
+        x=case.point,
+        y=column.title,
+        points=points,
+        series=series,
+        log_x=plot.log_x,
+        log_y=plot.log_y,
+        bars=plot.bars,
+    )
+
+
+def table(case: Case, result: Mapping[str, Any]) -> str:
+    """A result of a case on the frame: its table, what did not finish, and what peers were."""
+    found = rows(case, result["runs"])
+    columns = list(found[0]) if found else [case.point, "arm"]
+    peers = [f"*{name}*: {about}" for name, about in result["options"]["peers"].items()]
+    notes = [f"- {each}" for each in (*failures(result["runs"], case.point), *peers)]
+    return "\n".join([_table(result, columns, found), *(["", *notes] if notes else [])])
+
+
+def _chapter(case: Case) -> str:
+    parts = [f"## {case.title}", f"{case.question} {case.about}"]
+    for path in _paths(case):
+        parts += [
+            f"![{plot.column.title}](plots/{_plot_name(path, number)})"
+            for number, plot in enumerate(case.plots)
+        ]
+        parts.append(table(case, _read(path)))
     return "\n\n".join(parts)
 
 
+def _paths(case: Case) -> list[Path]:
+    found = sorted(RESULTS.glob(f"{case.name}-*.json"))
+    return [path for path in found if _read(path)["bench"] == case.name]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    result: dict[str, Any] = orjson.loads(path.read_bytes())
+    return result
+
+
+def _plot_name(path: Path, number: int) -> str:
+    return f"{path.stem}{f'-{number + 1}' if number else ''}.svg"
+
+
+def _medians(runs: Sequence[Mapping[str, Any]], figure: str) -> dict[Any, Any]:
+    return {
+        (each["point"], each["arm"]): each["figures"][figure]
+        for each in summaries(runs)
+        if figure in each["figures"]
+    }
+
+
+def _section(case: str, paths: Sequence[Path]) -> str:
+    columns, rows_of = _OWN_TABLES[case]
+    results = map(_read, paths)
+    return "\n\n".join(_table(each, columns, rows_of(each["summary"])) for each in results)
+
+
 def _table(
-    result: Mapping[str, Any], columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
+    result: Mapping[str, Any], columns: Sequence[str], found: Sequence[Mapping[str, Any]]
 ) -> str:
     lines = [
         f"`{result['command']}`, {result['date']}, {result['machine']}:",
         "",
         f"| {' | '.join(columns)} |",
         f"| {' | '.join('---' if not index else '--:' for index in range(len(columns)))} |",
-        *(f"| {' | '.join(str(row[column]) for column in columns)} |" for row in rows),
+        *(f"| {' | '.join(str(row[column]) for column in columns)} |" for row in found),
     ]
     return "\n".join(lines)

@@ -42,8 +42,8 @@ def write_result(
     options: Mapping[str, Any],
     summary: Sequence[Mapping[str, Any]],
     runs: Sequence[Mapping[str, Any]],
-) -> None:
-    """Write the result of one call of *case*, which *command* repeats."""
+) -> dict[str, Any]:
+    """Write the result of one call of *case*, which *command* repeats, and return it."""
     result = {
         "bench": case,
         "command": command,
@@ -56,6 +56,7 @@ def write_result(
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return result
 
 
 def machine() -> str:
@@ -70,7 +71,7 @@ def machine() -> str:
 def versions() -> dict[str, str]:
     """Ours, and those of the libraries that carry the load."""
     named = ("orderlane", "thrift", "uvloop", "orjson")
-    return {**{name: metadata.version(name) for name in named}, "commit": _commit()}
+    return {**{name: metadata.version(name) for name in named}, "commit": commit()}
 
 
 def _processor() -> str:
@@ -83,7 +84,8 @@ def _processor() -> str:
     return platform.machine()
 
 
-def _commit() -> str:
+def commit() -> str:
+    """What git calls this state of the source tree."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=9"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

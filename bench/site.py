@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from bench.frame.cpu import cpu_s
 from bench.preload import Backlog, Place
 from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
@@ -37,7 +38,7 @@ lock: {{broker_lock_expiry_s: {expiry_s}}}
 groups:
   - name: {group}
     topics:
-      - {{name: {topic}, order_key: KEY, on_exhausted: block{more}}}
+      - {{name: {topic}, order_key: {order_key}, on_exhausted: block{more}}}
 """
 HISTORY = "history"
 
@@ -49,6 +50,7 @@ class Brokers:
     kind: str
     nameserver: str
     lock_expiry_s: float
+    broker_pid: int
 
     def create_topic(self, topic: str, *, queues: int) -> None:
         """Create *topic*."""
@@ -77,13 +79,14 @@ def running_brokers(kind: str, folder: Path, *, flush: str = "sync") -> Iterator
             )
         disk = "ASYNC_FLUSH" if flush == "async" else "SYNC_FLUSH"
         with official_cluster(folder, kind, heap=OFFICIAL_HEAP, flushDiskType=disk) as cluster:
-            yield Brokers(kind, cluster.nameserver, cluster.lock_expiry_s)
+            yield Brokers(kind, cluster.nameserver, cluster.lock_expiry_s, cluster.pids["broker"])
         return
     with Children(folder) as children:
         nameserver = children.start("nameserver", "--listen", "127.0.0.1:0").ready()["nameserver"]
         where = ("--listen", "127.0.0.1:0", "--nameserver", nameserver)
-        children.start("broker", "--data", "data", *where, "--flush", flush).ready()
-        yield Brokers(kind, nameserver, 10.0)
+        broker = children.start("broker", "--data", "data", *where, "--flush", flush)
+        broker.ready()
+        yield Brokers(kind, nameserver, 10.0, broker.process.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +124,10 @@ class ProxyProcess:
         """Its resident memory and the processor time that it has had."""
         folder = Path(f"/proc/{self.child.process.pid}")
         pages = int((folder / "statm").read_text().split()[1])
-        # The name of the process stands in brackets and may hold blanks: begin behind it.
-        fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        ticks = int(fields[11]) + int(fields[12])
         return Usage(
             t_s=now_ns() / 1e9,
             resident_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
-            cpu_s=ticks / os.sysconf("SC_CLK_TCK"),
+            cpu_s=cpu_s(self.child.process.pid),
         )
 
 
@@ -162,6 +162,7 @@ class Site:
     queues: int
     topic_settings: str = ""
     histories: bool = True
+    order_key: str | None = "KEY"
 
     def start_proxy(self) -> ProxyProcess:
         """A proxy that serves the group; its ports are free ones."""
@@ -171,6 +172,7 @@ class Site:
                 expiry_s=self.brokers.lock_expiry_s,
                 group=self.name,
                 topic=self.name,
+                order_key=self.order_key or "null",
                 more=self.topic_settings,
             )
         )
@@ -220,15 +222,22 @@ class Site:
 
 @contextmanager
 def open_site(
-    brokers: Brokers, folder: Path, name: str, *, queues: int, histories: bool, more: str = ""
+    brokers: Brokers,
+    folder: Path,
+    name: str,
+    *,
+    queues: int,
+    histories: bool,
+    order_key: str | None = "KEY",
+    more: str = "",
 ) -> Iterator[Site]:
-    """A run named *name*; its processes are killed at the end."""
+    """A run named *name*; its processes are killed at the end. *order_key* None: no order."""
     brokers.create_topic(name, queues=queues)
     with Children(folder) as children:
         if histories and brokers.kind != EMBEDDED:
             # Says whose brokers these are: they take commits of former owners.
             HistoryWriter(folder / HISTORY, "rocketmq", parts=("rocketmq",)).close()
-        yield Site(brokers, children, name, queues, more, histories)
+        yield Site(brokers, children, name, queues, more, histories, order_key)
 
 
 def wait_for_queues(proxies: Iterable[ProxyProcess], counts: Sequence[int]) -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from proxy.cli.bench_cases import ROOT, CaseGroup, failing_in_words, find_cases, measure_all
+from proxy.cli.bench_cases import command as _command
 from proxy.cli.output import OutputFormat, print_rows, say
 from proxy.errors import OrderlaneError
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 
 app = typer.Typer(
+    cls=CaseGroup,
     no_args_is_help=True,
     help="Benchmarks of whole installations, with processes of their own (source tree needed).",
 )
@@ -31,6 +29,31 @@ Seed = Annotated[int, typer.Option(help="of the order of arms, and of keys")]
 Broker = Annotated[
     str, typer.Option(help="embedded, or a version of Apache RocketMQ: 5.3.3 or 4.9.7")
 ]
+
+
+@app.command("all")
+def run_all(
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="the full shapes, and the cases with options of their own"),
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="keep what an earlier call with this code finished")
+    ] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="runs of each arm (default: as the shape says)")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="folder of the results (default: build/bench; bench/results with --full)"
+        ),
+    ] = None,
+) -> None:
+    """Every case, one after the other, beside its peers; what fails is listed at the end."""
+    find_cases("embedded")
+    folder = out or (RESULTS if full else ROOT / "build" / "bench")
+    measure_all(folder, full=full, resume=resume, rounds=rounds)
 
 
 @app.command()
@@ -50,7 +73,7 @@ def takeover(
     out: Out = None,
 ) -> None:
     """How long queues stand still when the proxy that owns them ends, and what comes twice."""
-    _find_cases(broker)
+    find_cases(broker)
     from bench import takeover as case
 
     ends = tuple(end or case.ENDS)
@@ -60,7 +83,7 @@ def takeover(
         broker, ends, rounds, queues=queues, rate=rate, stop_s=stop_s, spilled=spilled, seed=seed
     )
     name = f"takeover-{broker}{f'-spilled-{spilled}' if spilled else ''}.json"
-    with _failing_in_words("takeover"):
+    with failing_in_words("takeover"):
         rows = case.measure(plan, out or RESULTS / name, command=_command(), say=say)
     print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
 
@@ -84,7 +107,7 @@ def blackout(
     out: Out = None,
 ) -> None:
     """What keys that are stuck, one in each queue, cost the other keys: throughput and memory."""
-    _find_cases(broker)
+    find_cases(broker)
     from bench import blackout as case
 
     plan = case.Plan(
@@ -98,7 +121,7 @@ def blackout(
         seed=seed,
     )
     path = out or RESULTS / f"blackout-{broker}-{stuck_messages}.json"
-    with _failing_in_words("blackout"):
+    with failing_in_words("blackout"):
         rows = case.measure(plan, path, command=_command(), say=say)
     print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
 
@@ -124,7 +147,7 @@ def bulk(
     out: Out = None,
 ) -> None:
     """What a bulk backfill costs the thin clients of another group: throughput and delay."""
-    _find_cases(broker)
+    find_cases(broker)
     from bench import bulk as case
 
     loads = tuple(load or case.LOADS)
@@ -141,7 +164,7 @@ def bulk(
         seed=seed,
     )
     name = f"bulk-{broker}{'' if limit is None else f'-limit-{limit}'}.json"
-    with _failing_in_words("bulk"):
+    with failing_in_words("bulk"):
         rows = case.measure(plan, out or RESULTS / name, command=_command(), say=say)
     print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
 
@@ -157,7 +180,7 @@ def spark(
     out: Out = None,
 ) -> None:
     """How fast Spark reads a topic, beside plain sources with the same rows in memory."""
-    _find_cases(broker)
+    find_cases(broker)
     if missing := [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]:
         raise OrderlaneError(
             f"orderlane bench spark needs {' and '.join(missing)}: install the extra spark with"
@@ -168,47 +191,8 @@ def spark(
     plan = case.Plan(
         broker, rows=rows, body_bytes=body_bytes, queues=queues, rounds=rounds, seed=seed
     )
-    with _failing_in_words("spark"):
+    with failing_in_words("spark"):
         table = case.measure(
             plan, out or RESULTS / f"spark-{broker}.json", command=_command(), say=say
         )
     print_rows(table, columns=case.COLUMNS, output=OutputFormat.TABLE)
-
-
-@contextmanager
-def _failing_in_words(case: str) -> Iterator[None]:
-    """What did not come true in time is one sentence."""
-    try:
-        yield
-    except AssertionError as error:
-        # What processes logged may follow: its end says most.
-        lines = str(error).splitlines() or ["something did not come true"]
-        said = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
-        raise OrderlaneError(f"bench {case}: {said}") from None
-
-
-def _find_cases(broker: str) -> None:
-    """Make the package ``bench`` importable, and check that it knows *broker*.
-
-    Raises OrderlaneError outside a source tree, and for another broker.
-    """
-    if not (ROOT / "bench" / "site.py").exists():
-        raise OrderlaneError(
-            "orderlane bench needs the source tree, whose folder bench/ is not installed: clone"
-            " the repository, run make setup there, and use its .venv/bin/orderlane"
-        )
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
-    from bench.site import KINDS
-
-    if broker not in KINDS:
-        raise OrderlaneError(f"--broker {broker!r} is none of {', '.join(KINDS)}")
-
-
-def _command() -> str:
-    """What was called, to be called again: without the place for the result."""
-    words = sys.argv[1:]
-    if "--out" in words:
-        at = words.index("--out")
-        words = words[:at] + words[at + 2 :]
-    return shlex.join(["orderlane", *words])

@@ -11,7 +11,7 @@ import pytest
 
 from bench import blackout, bulk, takeover
 from bench.site import EMBEDDED
-from proxy.cli import bench as command
+from proxy.cli import bench_cases as command
 from tests.support.command_line import CommandLine, command_line
 
 

@@ -125,5 +125,8 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for document, contents in tables().items():
-        document.write_text(with_tables(document.read_text(), contents))
+    for made, contents in tables().items():
+        made.write_text(with_tables(made.read_text(), contents))
+    for picture, text in document.plots().items():
+        picture.parent.mkdir(exist_ok=True)
+        picture.write_text(text)

@@ -1,0 +1,64 @@
+"""Runs as they end, a line of JSON each, so that a long case goes on where it was stopped."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench.frame.case import Point
+from bench.frame.peer import Figures
+from bench.frame.schedule import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a turn: *figures*, or the sentence why there are none."""
+
+    point: Point
+    arm: str
+    round: int
+    took_s: float
+    figures: Figures | None = None
+    error: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class Checkpoint:
+    """Runs of the same code with the same options, which *of* names. Runs that failed, and all of
+    another *of*, are done again.
+    """
+
+    def __init__(self, path: Path, *, of: str, resume: bool) -> None:
+        """Read *path* if *resume*; else begin anew."""
+        self._path, self._of = path, of
+        self._runs: dict[tuple[Point, str, int], Run] = {}
+        if resume and path.exists():
+            self._read()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"".join(map(self._line, self._runs.values())))
+
+    def find(self, turn: Turn) -> Run | None:
+        """What came of *turn*, if it was done."""
+        return self._runs.get((turn.point, turn.arm, turn.round))
+
+    def add(self, run: Run) -> None:
+        """Keep *run*."""
+        self._runs[run.point, run.arm, run.round] = run
+        with self._path.open("ab") as file:
+            file.write(self._line(run))
+
+    def _read(self) -> None:
+        for line in self._path.read_bytes().split(b"\n")[:-1]:  # the last one may be torn
+            fields = orjson.loads(line)
+            if fields.pop("of") == self._of and "error" not in fields:
+                run = Run(**fields)
+                self._runs[run.point, run.arm, run.round] = run
+
+    def _line(self, run: Run) -> bytes:
+        return orjson.dumps({"of": self._of, **run.plain()}) + b"\n"

@@ -1,0 +1,45 @@
+"""The order of runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.frame.case import Case, Point
+
+#: The round before the first: its figures do not count.
+WARM_UP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One arm at one point in one round. *judged*: it writes histories, which are checked."""
+
+    point: Point
+    arm: str
+    round: int
+    judged: bool
+
+
+def schedule(
+    case: Case, *, points: Sequence[Point], arms: Sequence[str], rounds: int, seed: int
+) -> list[Turn]:
+    """All turns: in every round all points, and at each all arms, one right after the other, so
+    that what else the machine does befalls all of them. Who begins changes with each round and
+    point.
+    """
+    chooser = random.Random(seed)
+    apart = case.histories == "apart"
+    turns = [
+        Turn(point, arm, WARM_UP, judged=case.histories != "none")
+        for point in (points if apart else points[:1])
+        for arm in arms
+    ]
+    for number in range(rounds):
+        for point in chooser.sample(points, len(points)):
+            turns += [
+                Turn(point, arm, number, judged=case.histories == "always")
+                for arm in chooser.sample(arms, len(arms))
+            ]
+    return turns

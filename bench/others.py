@@ -1,0 +1,53 @@
+"""The cases with options of their own, as ``orderlane bench all --full`` runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import orjson
+
+from bench import blackout, bulk, takeover
+from bench.report import commit
+from bench.site import EMBEDDED
+
+Say = Callable[[str], None]
+
+
+def is_fresh(out: Path) -> bool:
+    """Whether *out* is of this code, whose state has a name."""
+    if not out.exists() or commit().endswith("-dirty"):
+        return False
+    return bool(orjson.loads(out.read_bytes())["versions"]["commit"] == commit())
+
+
+def _takeover(out: Path, say: Say) -> None:
+    plan = takeover.Plan(EMBEDDED, takeover.ENDS, 3)
+    takeover.measure(plan, out, command="orderlane bench takeover", say=say)
+
+
+def _blackout(out: Path, say: Say) -> None:
+    command = "orderlane bench blackout --stuck-messages 1000000 --rounds 5"
+    plan = blackout.Plan(EMBEDDED, stuck=1_000_000, rounds=5)
+    blackout.measure(plan, out, command=command, say=say)
+
+
+def _bulk(out: Path, say: Say) -> None:
+    plan = bulk.Plan(EMBEDDED, bulk.LOADS, 11)
+    bulk.measure(plan, out, command="orderlane bench bulk --rounds 11", say=say)
+
+
+def _spark(out: Path, say: Say) -> None:
+    from bench import spark
+
+    plan = spark.Plan(EMBEDDED)
+    spark.measure(plan, out, command="orderlane bench spark", say=say)
+
+
+#: By the name of the result.
+OTHERS: Mapping[str, Callable[[Path, Say], None]] = {
+    "takeover-embedded": _takeover,
+    "blackout-embedded-1000000": _blackout,
+    "bulk-embedded": _bulk,
+    "spark-embedded": _spark,
+}

@@ -1,0 +1,1 @@
+"""What orderlane is measured beside, given the same work; ``registry.py`` lists them."""

@@ -1,0 +1,201 @@
+"""The cases that stand on the frame in ``bench/frame``, as commands: all take the same options."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from proxy.cli.output import OutputFormat, print_rows, say
+from proxy.errors import OrderlaneError
+
+if TYPE_CHECKING:
+    from bench.frame.case import Case
+    from bench.frame.runner import Plan
+
+ROOT = Path(__file__).parents[2]
+
+_Vs = Annotated[
+    list[str] | None, typer.Option(help="measure this peer as well, such as rocketmq-orderly")
+]
+_Rounds = Annotated[
+    int | None,
+    typer.Option(min=1, help="runs of each arm, interleaved (default: as the shape says)"),
+]
+_Full = Annotated[bool, typer.Option("--full", help="the full shape, as in make bench-full")]
+_Points = Annotated[list[str] | None, typer.Option("--point", help="only this one (default: all)")]
+_Arms = Annotated[list[str] | None, typer.Option("--arm", help="only this one (default: all)")]
+_Seed = Annotated[int, typer.Option(help="of the order of arms, and of keys")]
+_Resume = Annotated[
+    bool, typer.Option("--resume", help="keep what an earlier call with this code finished")
+]
+_Out = Annotated[Path | None, typer.Option(help="file of the result (default: in bench/results)")]
+_Broker = Annotated[
+    str, typer.Option(help="embedded, or a version of Apache RocketMQ: 5.3.3 or 4.9.7")
+]
+
+
+class CaseGroup(TyperGroup):
+    """Commands of its own, and one for each case on the frame, if there is a source tree.
+
+    The commands and their context are typer's own, which have no public names.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names, those of cases on the frame last."""
+        return [*super().list_commands(ctx), *_cases()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        case = _cases().get(cmd_name)
+        return None if case is None else _command_of(case)
+
+
+def find_cases(broker: str) -> None:
+    """Make the package ``bench`` importable, and check that it knows *broker*.
+
+    Raises OrderlaneError outside a source tree, and for another broker.
+    """
+    if not _has_source_tree():
+        raise OrderlaneError(
+            "orderlane bench needs the source tree, whose folder bench/ is not installed: clone"
+            " the repository, run make setup there, and use its .venv/bin/orderlane"
+        )
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    from bench.site import KINDS
+
+    if broker not in KINDS:
+        raise OrderlaneError(f"--broker {broker!r} is none of {', '.join(KINDS)}")
+
+
+def command() -> str:
+    """What was called, to be called again: without the place for the result."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    if "--out" in words:
+        at = words.index("--out")
+        words = words[:at] + words[at + 2 :]
+    return shlex.join(["orderlane", *words])
+
+
+@contextmanager
+def failing_in_words(case: str) -> Iterator[None]:
+    """What did not come true in time is one sentence."""
+    try:
+        yield
+    except AssertionError as error:
+        # What processes logged may follow: its end says most.
+        lines = str(error).splitlines() or ["something did not come true"]
+        said = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+        raise OrderlaneError(f"bench {case}: {said}") from None
+
+
+def measure_all(folder: Path, *, full: bool, resume: bool, rounds: int | None) -> None:
+    """All cases; the results go to *folder*. With *full* also those that have their own options, as
+    far as their tools are there.
+    """
+    from bench.frame.runner import Plan
+
+    for case in _cases().values():
+        began = time.monotonic()
+        say(f"== {case.name}: {case.question}")
+        plan = Plan("full" if full else "short", rounds=rounds, vs=tuple(case.peers), resume=resume)
+        _measure(case, plan, folder / f"{case.name}-embedded.json", _spelled(case, plan))
+        say(f"== {case.name} took {time.monotonic() - began:.0f} s")
+    if full:
+        _measure_others(folder, resume=resume)
+
+
+def _measure_others(folder: Path, *, resume: bool) -> None:
+    from bench import others
+
+    for name, run in others.OTHERS.items():
+        out = folder / f"{name}.json"
+        if resume and others.is_fresh(out):
+            continue
+        say(f"== {name}")
+        try:
+            run(out, say)
+        except (AssertionError, OrderlaneError, ImportError) as error:
+            say(f"DNF: {name}: {error}")
+
+
+def _cases() -> Mapping[str, Case]:
+    if not _has_source_tree():
+        return {}
+    find_cases("embedded")
+    from bench.cases.registry import CASES
+
+    return CASES
+
+
+def _has_source_tree() -> bool:
+    return (ROOT / "bench" / "site.py").exists()
+
+
+def _command_of(case: Case) -> Any:
+    def run(
+        vs: _Vs = None,
+        rounds: _Rounds = None,
+        full: _Full = False,
+        point: _Points = None,
+        arm: _Arms = None,
+        broker: _Broker = "embedded",
+        seed: _Seed = 7,
+        resume: _Resume = False,
+        out: _Out = None,
+    ) -> None:
+        find_cases(broker)
+        from bench.frame.runner import Plan
+
+        plan = Plan(
+            "full" if full else "short",
+            broker,
+            rounds,
+            points=tuple(point or ()),
+            arms=tuple(arm or ()),
+            vs=tuple(vs or ()),
+            seed=seed,
+            resume=resume,
+        )
+        path = out or ROOT / "bench" / "results" / f"{case.name}-{broker}.json"
+        _measure(case, plan, path, command())
+
+    return _single(case, run)
+
+
+def _single(case: Case, run: Callable[..., None]) -> Any:
+    app = typer.Typer(add_completion=False)
+    points = ", ".join(map(str, case.points))
+    text = f"{case.question}\n\n{case.point}: {points}; arms: {', '.join(case.arms)}."
+    app.command(case.name, help=text, short_help=case.question)(run)
+    return typer.main.get_command(app)
+
+
+def _measure(case: Case, plan: Plan, out: Path, said: str) -> None:
+    from bench.frame.runner import measure
+    from bench.frame.summary import failures, rows
+
+    result: dict[str, Any] = measure(case, plan, out, command=said, say=say)
+    found = rows(case, result["runs"])
+    columns = list(found[0]) if found else []
+    print_rows(found, columns=columns, output=OutputFormat.TABLE)
+    for sentence in failures(result["runs"], case.point):
+        say(sentence)
+
+
+def _spelled(case: Case, plan: Plan) -> str:
+    """The command of one case alone."""
+    words = ["orderlane", "bench", case.name, *(f"--vs={peer}" for peer in plan.vs)]
+    words += [f"--rounds={plan.rounds}"] if plan.rounds else []
+    return shlex.join([*words, *(["--full"] if plan.scale == "full" else [])])

@@ -1,0 +1,210 @@
+"""The frame of the benchmarks: the order of runs, what is kept, what is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import orjson
+import pytest
+
+from bench.document import chart, plots, table
+from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
+from bench.frame.checkpoint import Checkpoint, Run
+from bench.frame.context import RunContext
+from bench.frame.cpu import cpu_s
+from bench.frame.plot import Chart, svg
+from bench.frame.progress import Counter, stretch
+from bench.frame.runner import Plan, measure
+from bench.frame.schedule import WARM_UP, Turn, schedule
+from bench.frame.summary import failures, rows
+from proxy.errors import OrderlaneError
+from tests.support.tables import ROOT
+
+
+def fast(context: RunContext, point: Point) -> Mapping[str, float | str]:
+    return {"per_s": 1000 * context.size("messages") + context.round, "settings": "best"}
+
+
+def slow(_context: RunContext, point: Point) -> Mapping[str, float]:
+    if point == 32:
+        raise NotHere
+    return {"per_s": 500.0}
+
+
+def broken(_context: RunContext, _point: Point) -> Mapping[str, float]:
+    raise ValueError("it fell\nover\n")
+
+
+def stuck(_context: RunContext, _point: Point) -> Mapping[str, float]:
+    time.sleep(30)
+    return {}
+
+
+CASE = Case(
+    name="toy",
+    title="Toy",
+    question="Is it quick?",
+    about="It is.",
+    point="batch",
+    points=(1, 32),
+    arms={"slow": slow, "fast": fast, "broken": broken},
+    columns=(Column("per_s", "messages/s"), Column("per_s", "of slow", 2, to="slow")),
+    short=Shape(rounds=3, sizes={"messages": 2}),
+    full=Shape(rounds=5, sizes={"messages": 9}),
+    plots=(Plot(Column("per_s", "messages/s"), log_x=True),),
+)
+
+
+def silent(_sentence: str) -> None:
+    """Nobody watches."""
+
+
+def measured(tmp_path: Path, plan: Plan, case: Case = CASE) -> dict[str, Any]:
+    out = tmp_path / "toy-embedded.json"
+    result = measure(case, plan, out, command="orderlane bench toy", say=silent)
+    assert orjson.loads(out.read_bytes()) == orjson.loads(orjson.dumps(result))
+    return result
+
+
+def test_arms_take_turns_in_every_round() -> None:
+    arms = ["a", "b", "c"]
+    turns = schedule(CASE, points=[1, 32], arms=arms, rounds=4, seed=3)
+    assert turns == schedule(CASE, points=[1, 32], arms=arms, rounds=4, seed=3)
+    warm_up, rounds = turns[:3], turns[3:]
+    assert [(turn.arm, turn.round) for turn in warm_up] == [(arm, WARM_UP) for arm in arms]
+    stretches = [rounds[start : start + 3] for start in range(0, len(rounds), 3)]
+    for each in stretches:  # one point, one round, every arm
+        assert sorted(turn.arm for turn in each) == arms
+        assert len({(turn.point, turn.round) for turn in each}) == 1
+    assert len({tuple(turn.arm for turn in each) for each in stretches}) > 1
+
+
+def test_the_table_has_ratios_of_the_same_round_and_what_failed(tmp_path: Path) -> None:
+    result = measured(tmp_path, Plan())
+    shown = rows(CASE, result["runs"])
+
+    assert [(row["batch"], row["arm"]) for row in shown] == [
+        *(("1", "slow"), ("1", "fast"), ("1", "broken"), ("32", "fast"), ("32", "broken")),
+    ]
+    assert shown[1]["messages/s"] == "2,001 (2,000 to 2,002)"
+    assert (shown[0]["of slow"], shown[1]["of slow"]) == ("1.00", "4.00 (4.00 to 4.00)")
+    assert (shown[2]["messages/s"], shown[3]["of slow"]) == ("DNF", "")
+    assert failures(result["runs"], "batch") == [
+        "DNF, 4 of 4: batch 1, broken: ValueError: it fell over",
+        "DNF, 3 of 3: batch 32, broken: ValueError: it fell over",
+    ]
+    assert "DNF, 4 of 4: batch 1, broken" in table(CASE, result)
+
+
+def test_what_takes_too_long_did_not_finish(tmp_path: Path) -> None:
+    shape = Shape(rounds=1, points=(1,), limit_s=0.05)
+    case = Case(**{**_fields(CASE), "arms": {"stuck": stuck}, "short": shape})
+    result = measured(tmp_path, Plan(), case)
+    assert {run["error"] for run in result["runs"]} == {"did not finish within 0.05 s"}
+
+
+def test_a_case_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    """Runs that failed are tried again; another seed is another plan."""
+    done: list[tuple[Point, int]] = []
+
+    def counted(context: RunContext, point: Point) -> Mapping[str, float]:
+        done.append((point, context.round))
+        if len(done) == 2:
+            raise ValueError("just once")
+        return {"per_s": 1.0}
+
+    case = Case(**{**_fields(CASE), "arms": {"counted": counted}})
+    measured(tmp_path, Plan(rounds=2), case)
+    assert len(done) == 1 + 2 * 2
+    measured(tmp_path, Plan(rounds=2, resume=True), case)
+    assert done[5:] == [done[1]]
+    measured(tmp_path, Plan(rounds=3, resume=True), case)
+    assert {number for _, number in done[6:]} == {2}
+    del done[:]
+    measured(tmp_path, Plan(rounds=2, resume=True, seed=8), case)
+    assert len(done) == 5
+
+
+def test_a_torn_line_is_a_run_that_did_not_end(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    kept = Checkpoint(path, of="a", resume=False)
+    for number in range(2):
+        kept.add(Run(1, "x", number, 0.1, {"per_s": 1.0}))
+    path.write_bytes(path.read_bytes()[:-5])
+    again = Checkpoint(path, of="a", resume=True)
+    found = [again.find(Turn(1, "x", number, judged=False)) for number in range(2)]
+    assert [each is not None for each in found] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        (Plan(arms=("quick",)), "--arm 'quick' is none of slow, fast, broken"),
+        (Plan(points=("7",)), "--point '7' is none of 1, 32"),
+        (Plan(vs=("kafka",)), "orderlane bench toy takes no --vs: peers have no part in it"),
+    ],
+)
+def test_what_a_case_does_not_have_is_refused(tmp_path: Path, plan: Plan, reason: str) -> None:
+    with pytest.raises(OrderlaneError) as refused:
+        measured(tmp_path, plan)
+    assert str(refused.value) == reason
+
+
+def test_a_point_is_found_by_what_was_typed(tmp_path: Path) -> None:
+    result = measured(tmp_path, Plan(points=("32",), arms=("fast",), rounds=1))
+    assert [run["point"] for run in result["runs"]] == [32, 32]
+
+
+def test_a_stretch_is_without_its_beginning_and_end(tmp_path: Path) -> None:
+    with Counter(tmp_path / "count") as written, Counter(tmp_path / "count") as read:
+
+        def look() -> int:
+            written.value += 1
+            return read.value
+
+        found = stretch(look, {"own": 1}, 10, first=0.2, last=0.9)
+    assert found.messages == 7
+    assert found.figures()["per_s"] == pytest.approx(7 / found.seconds)
+    assert set(found.cpu_us) == {"own_us", "chain_us"}
+
+
+def test_processor_time_counts_what_has_been_done() -> None:
+    import os
+
+    before = cpu_s(os.getpid())
+    while cpu_s(os.getpid()) - before < 0.02:
+        sum(range(1000))
+    assert cpu_s(2**22 + 1) == 0.0  # no such process
+
+
+def test_a_chart_is_a_document_with_all_its_series(tmp_path: Path) -> None:
+    result = measured(tmp_path, Plan())
+    made = chart(CASE, CASE.plots[0], result)
+    assert made.series == {"slow": [500.0, None], "fast": [2001.0, 2001.0]}
+    root = ElementTree.fromstring(svg(made))
+    words = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"slow", "fast", "batch", "messages/s", "1", "32"} <= words
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("bars", [False, True])
+def test_charts_of_one_point_words_and_nothing_can_be_drawn(log: bool, bars: bool) -> None:
+    for points, values in (((5,), (2.0,)), (("a", "b"), (1.0, None)), ((0, 1, 10), (0.0, 3, 9e6))):
+        made = Chart("t", "x", "y", points, {"arm": values}, log_x=log, log_y=log, bars=bars)
+        ElementTree.fromstring(svg(made))
+    ElementTree.fromstring(svg(Chart("t", "x", "y", (1,), {"arm": (None,)}, bars=bars)))
+
+
+def test_plots_made_from_results_are_fresh() -> None:
+    """If this fails: python -m tests.support.tables."""
+    fresh = plots()
+    assert {path: path.read_text() for path in fresh if path.exists()} == fresh
+    assert sorted(ROOT.glob("docs/plots/*.svg")) == sorted(fresh)
+
+
+def _fields(case: Case) -> dict[str, Any]:
+    return {name: getattr(case, name) for name in Case.__dataclass_fields__}
