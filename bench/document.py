@@ -48,7 +48,7 @@ def plots() -> dict[Path, str]:
 def chart(case: Case, plot: Plot, result: Mapping[str, Any]) -> Chart:
     """One column of a result, a series for each arm."""
     column, runs = plot.column, result["runs"]
-    found = ratios(runs, column) if column.to else _medians(runs, column.figure)
+    found = ratios(runs, column) if column.compares else _medians(runs, column.figure)
     points = [point for point in case.points if point in result["options"]["points"]]
     arms = [arm for arm in result["options"]["arms"] if any((p, arm) in found for p in points)]
     series = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.cases import chains
+from bench.cases import chains, produce
 from bench.frame.case import Case
 
-CASES: Mapping[str, Case] = {case.name: case for module in (chains,) for case in module.CASES}
+_MODULES = (chains, produce)
+
+CASES: Mapping[str, Case] = {case.name: case for module in _MODULES for case in module.CASES}

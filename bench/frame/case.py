@@ -45,7 +45,9 @@ class Shape:
 class Column:
     """A column of the table: the median of a figure, and from where to where it went. *to* names an
     arm: the figure's ratio to that of the arm, at the same point in the same round; the column is
-    left out where that arm did not run. *scale* multiplies the figure.
+    left out where that arm did not run. *at* names a point: the ratio is to that point, of the same
+    arm unless *to* names one. *minus*: the difference instead of the ratio. *scale* multiplies the
+    figure.
     """
 
     figure: str
@@ -53,6 +55,17 @@ class Column:
     digits: int = 0
     to: str = ""
     scale: float = 1.0
+    at: Point | None = None
+    minus: bool = False
+
+    @property
+    def compares(self) -> bool:
+        """Whether it shows a figure beside another one's."""
+        return bool(self.to) or self.at is not None
+
+    def base(self, point: Point, arm: str) -> tuple[Point, str]:
+        """Point and arm that are compared with."""
+        return point if self.at is None else self.at, self.to or arm
 
 
 @dataclass(frozen=True, slots=True)

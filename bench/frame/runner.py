@@ -180,7 +180,7 @@ def _said(case: Case, run: Run) -> str:
     shown = [
         f"{column.title} {value * column.scale:,.{column.digits}f}"
         for column in case.columns
-        if not column.to and isinstance(value := run.figures.get(column.figure), int | float)
+        if not column.compares and isinstance(value := run.figures.get(column.figure), int | float)
     ]
     return f"{where}, {when}: {', '.join(shown)}"
 

@@ -23,9 +23,7 @@ def summaries(runs: Sequence[Plain]) -> list[dict[str, Any]]:
 
 
 def ratios(runs: Sequence[Plain], column: Column) -> dict[tuple[Point, str], dict[str, float]]:
-    """The ratio of *column*'s figure to that of the arm ``column.to`` at the same point in the same
-    round, for each point and arm that has any.
-    """
+    """What *column* compares, within a round, for each point and arm that has any."""
     figure = column.figure
     values = {
         (run["point"], run["arm"], run["round"]): run["figures"][figure]
@@ -34,9 +32,10 @@ def ratios(runs: Sequence[Plain], column: Column) -> dict[tuple[Point, str], dic
     }
     found: dict[tuple[Point, str], list[float]] = {}
     for (point, arm, number), value in values.items():
-        base = values.get((point, column.to, number))
+        base = values.get((*column.base(point, arm), number))
         if base:
-            found.setdefault((point, arm), []).append(value / base)
+            compared = value - base if column.minus else value / base
+            found.setdefault((point, arm), []).append(compared)
     return {place: spread(each) for place, each in found.items()}
 
 
@@ -45,12 +44,12 @@ def rows(case: Case, runs: Sequence[Plain]) -> list[Row]:
     have nothing anywhere are left out.
     """
     columns = [column for column in case.columns if _has(runs, column)]
-    of_ratios = {column.title: ratios(runs, column) for column in columns if column.to}
+    of_ratios = {column.title: ratios(runs, column) for column in columns if column.compares}
     found = []
     for each in sorted(summaries(runs), key=lambda each: _rank(case, each)):
         row = {case.point: str(each["point"]), "arm": _arm(each)}
         for column in columns:
-            if column.to:
+            if column.compares:
                 figures = of_ratios[column.title].get((each["point"], each["arm"]))
             else:
                 figures = each["figures"].get(column.figure)
@@ -115,8 +114,8 @@ def _summary(point: Point, arm: str, runs: Sequence[Plain]) -> dict[str, Any]:
 
 
 def _has(runs: Sequence[Plain], column: Column) -> bool:
-    if column.to:
-        return any(arm != column.to for _, arm in ratios(runs, column))
+    if column.compares:
+        return any(place != column.base(*place) for place in ratios(runs, column))
     return any(column.figure in run["figures"] for run in _counted(runs))
 
 

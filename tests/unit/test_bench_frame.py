@@ -100,6 +100,22 @@ def test_the_table_has_ratios_of_the_same_round_and_what_failed(tmp_path: Path) 
     assert "DNF, 4 of 4: batch 1, broken" in table(CASE, result)
 
 
+def test_columns_compare_with_another_point_and_by_difference(tmp_path: Path) -> None:
+    def rising(context: RunContext, point: Point) -> Mapping[str, float]:
+        return {"ms": float(point) + 10 * context.round}
+
+    columns = (
+        Column("ms", "of 1", 1, at=1),
+        Column("ms", "more than slow", 1, to="low", minus=True),
+    )
+    arms = {"low": rising, "high": lambda context, point: {"ms": 2 * rising(context, point)["ms"]}}
+    case = Case(**{**_fields(CASE), "arms": arms, "columns": columns})
+    shown = rows(case, measured(tmp_path, Plan(rounds=1), case)["runs"])
+
+    assert [row["of 1"] for row in shown] == ["1.0", "1.0", "32.0", "32.0"]
+    assert [row["more than slow"] for row in shown] == ["0.0", "1.0", "0.0", "32.0"]
+
+
 def test_what_takes_too_long_did_not_finish(tmp_path: Path) -> None:
     shape = Shape(rounds=1, points=(1,), limit_s=0.05)
     case = Case(**{**_fields(CASE), "arms": {"stuck": stuck}, "short": shape})

@@ -1,0 +1,44 @@
+"""A lean consumer of a broker itself: the least that a message can take to a handler."""
+
+from __future__ import annotations
+
+import orjson
+
+from bench.load.links import Links
+from bench.load.requests import BrokerPulls, opaque_of, parts_of
+from bench.load.taken import Taken
+from broker_core.clock import now_ns
+from broker_core.remoting.message import decode_messages
+
+_LOOK_S = 0.2
+
+
+class BrokerPuller:
+    """One connection with a pull of each queue under way, as RocketMQ's own consumers have."""
+
+    def __init__(self, links: Links, address: str, taken: Taken) -> None:
+        self._links = links
+        self._link = links.connect(address)
+        self._taken = taken
+
+    def run(self, topic: str, group: str, *, queues: int, batch: int) -> None:
+        """From the first message of each queue until *taken* says so."""
+        pulls = BrokerPulls(topic, group, batch)
+        template = pulls.template()
+        for queue in range(queues):
+            self._links.send(self._link, pulls.frame(template, queue, queue, 0))
+        while not self._taken.stopped:
+            for link in self._links.wait(_LOOK_S):
+                for frame in link.frames():
+                    queue, offset = self._take(frame)
+                    self._links.send(link, pulls.frame(template, queue, queue, offset))
+            self._taken.told()
+
+    def _take(self, frame: bytes) -> tuple[int, int]:
+        """The queue, and where it goes on. The opaque of a pull is its queue."""
+        header, records = parts_of(frame)
+        self._taken.calls["pulls"] += 1
+        if b'"code":0,' in header:
+            for message in decode_messages(records):
+                self._taken.take(message.body, now_ns())
+        return opaque_of(header), int(orjson.loads(header)["extFields"]["nextBeginOffset"])

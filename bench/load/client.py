@@ -1,0 +1,78 @@
+"""The Python thin client as a process of its own: ``python -m bench.load.client``.
+
+Its handlers work ``--work-ms`` on a message, by default not at all. Bodies are those of
+``bench/load/shape.py``; what it prints at its end is what ``bench.load.puller`` prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from bench.frame.progress import Counter
+from bench.load.taken import Taken
+from broker_core.clock import now_ns
+from proxy.cli.observing import HistoryObserver
+from proxy.cli.output import print_json
+from proxy.cli.serving import open_history
+from proxy.logs import configure_logs
+from thin_client import AsyncConsumer, Message
+
+
+def main(
+    address: Annotated[str, typer.Option(help="host:port of a proxy")],
+    group: Annotated[str, typer.Option()],
+    concurrency: Annotated[int, typer.Option()] = 64,
+    prefetch: Annotated[int | None, typer.Option()] = None,
+    work_ms: Annotated[float, typer.Option()] = 0.0,
+    split: Annotated[bool, typer.Option("--split")] = False,
+    count: Annotated[int, typer.Option()] = 10**12,
+    warm_s: Annotated[float, typer.Option()] = 0.0,
+    counter: Annotated[Path | None, typer.Option()] = None,
+    history: Annotated[Path | None, typer.Option()] = None,
+) -> None:
+    """Consume until the end."""
+    configure_logs(level="warning")
+    name = f"client-{os.getpid()}"
+    with closing(open_history(history, "client")) as writer:
+        taken = Taken(
+            most=count,
+            warm_ns=int(warm_s * 1e9),
+            split=split,
+            counter=Counter(counter) if counter is not None else None,
+        )
+        observer = HistoryObserver(writer, group=group, consumer=name)
+
+        async def handle(message: Message) -> None:
+            taken.take(message.body, now_ns())
+            taken.told()
+            if work_ms:
+                await asyncio.sleep(work_ms / 1000)
+            if taken.stopped:
+                consumer.stop()
+
+        async def run() -> None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
+            await consumer.run(handle, handle_signals=False)
+
+        consumer = AsyncConsumer(
+            address,
+            group=group,
+            concurrency=concurrency,
+            prefetch=prefetch,
+            client_id=name,
+            observer=observer,
+        )
+        uvloop.run(run())
+    print_json(taken.figures())
+
+
+if __name__ == "__main__":
+    typer.run(main)

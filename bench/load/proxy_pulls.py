@@ -1,0 +1,176 @@
+"""A lean consumer of a proxy: closed loops of Thrift calls over many connections."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.load.links import Link, Links
+from bench.load.requests import sequence_of
+from bench.load.taken import Taken
+from broker_core.clock import now_ns
+from proxy.core.order_key import key_text
+from proxy.history.record import History
+from thin_client import calls
+from thrift_idl import consumer
+
+_LOOK_S, _LINGER_MS, _LAST_S = 0.2, 10_000, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a connection pulls, and how long it works on a message."""
+
+    batch: int
+    max_run: int = 1
+    work_ms: float = 0.0
+    settle: bool = False
+
+
+@dataclass(slots=True)
+class _Loop:
+    """One connection's: *acks* are those of the batch that it works on."""
+
+    link: Link
+    group: str
+    client_id: str
+    acks: list[consumer.AckBatch] = field(default_factory=list)
+    held: list[dict[str, Any]] = field(default_factory=list)  # for the history
+    settling: bool = False
+
+
+class ProxyPuller:
+    """All connections of one process."""
+
+    def __init__(self, links: Links, taken: Taken, pace: Pace, history: History) -> None:
+        self.calls: Counter[str] = Counter()
+        self._links = links
+        self._taken = taken
+        self._pace = pace
+        self._history = history
+        self._loops: dict[int, _Loop] = {}
+        self._working: list[tuple[int, int]] = []  # until when, and whose
+
+    def run(self, address: str, groups: Sequence[str], *, connections: int) -> None:
+        """Until *taken* says so; then what is handled is acked."""
+        for number in range(connections):
+            link = self._links.connect(address)
+            group = groups[number % len(groups)]
+            self._loops[link.number] = _Loop(link, group, f"puller-{number}")
+            self._pull(self._loops[link.number])
+        while not self._taken.stopped:
+            self._turn(_LOOK_S)
+        self._settle_all()
+
+    def _turn(self, wait_s: float) -> None:
+        if self._working:
+            wait_s = min(wait_s, max(0.0, (self._working[0][0] - now_ns()) / 1e9))
+        for link in self._links.wait(wait_s):
+            loop = self._loops[link.number]
+            for frame in link.frames():
+                if loop.settling:
+                    self._settled(loop, frame)
+                else:
+                    self._pulled(loop, frame)
+        while self._working and self._working[0][0] <= now_ns():
+            self._ended(self._loops[heapq.heappop(self._working)[1]])
+        self._taken.told()
+
+    def _pulled(self, loop: _Loop, frame: bytes) -> None:
+        call = calls.pull(consumer.PullRequest())
+        answer = call.decode(frame[4:], sequence_id=sequence_of(frame), sender="the proxy")
+        loop.acks = []
+        count = 0
+        for each in (answer, *(answer.more or ())):
+            if each.messages:
+                self._take(loop, each)
+                count += len(each.messages)
+        if not count:
+            self.calls["empty"] += 1
+            self._pull(loop)
+        elif self._pace.work_ms:
+            until_ns = now_ns() + int(self._pace.work_ms * 1e6 * count)
+            heapq.heappush(self._working, (until_ns, loop.link.number))
+        else:
+            self._ended(loop)
+
+    def _take(self, loop: _Loop, batch: Any) -> None:
+        time_ns = now_ns()
+        for message in batch.messages:
+            self._taken.take(message.value, time_ns)
+        leases = [message.leaseId for message in batch.messages]
+        loop.acks.append(consumer.AckBatch(context=batch.context, acked=leases))
+        if self._history.enabled:
+            events = [_event(loop, batch.context, each) for each in batch.messages]
+            self._history.write_many("handle_start", events)
+            loop.held += events
+
+    def _ended(self, loop: _Loop) -> None:
+        """The handler is done with all that it was given."""
+        if loop.held:
+            self._history.write_many(
+                "handle_end", ({**each, "outcome": "ok"} for each in loop.held)
+            )
+            loop.held = []
+        if self._pace.settle:
+            self._settle(loop)
+        elif not self._taken.stopped:
+            self._pull(loop)
+
+    def _pull(self, loop: _Loop) -> None:
+        self.calls["pulls"] += 1
+        request = consumer.PullRequest(
+            groupId=loop.group,
+            maxBatchSize=self._pace.batch,
+            maxLingerTime=_LINGER_MS,
+            acks=loop.acks or None,
+            clientId=loop.client_id,
+            maxRun=self._pace.max_run if self._pace.max_run > 1 else None,
+            manyQueues=True,
+        )
+        loop.acks = []
+        self._links.send(loop.link, calls.pull(request).encode(1))
+
+    def _settle(self, loop: _Loop) -> None:
+        self.calls["settles"] += 1
+        request = consumer.AckRequest(groupId=loop.group, acks=loop.acks, clientId=loop.client_id)
+        loop.acks, loop.settling = [], True
+        self._links.send(loop.link, calls.control(request).encode(1))
+
+    def _settled(self, loop: _Loop, frame: bytes) -> None:
+        call = calls.control(consumer.AckRequest())
+        answer = call.decode(frame[4:], sequence_id=1, sender="the proxy")
+        if answer.notHeld:
+            raise RuntimeError(f"{len(answer.notHeld)} leases were no longer held")
+        loop.settling = False
+        if not self._taken.stopped:
+            self._pull(loop)
+
+    def _settle_all(self) -> None:
+        """What is still at work ends, and what was not acked by a pull is acked."""
+        deadline_ns = now_ns() + int(_LAST_S * 1e9)
+        while now_ns() < deadline_ns:
+            for loop in self._loops.values():
+                at_work = any(number == loop.link.number for _, number in self._working)
+                if loop.acks and not at_work:
+                    self._settle(loop)
+            if not self._working and not any(loop.settling for loop in self._loops.values()):
+                return
+            self._turn(0.01)
+
+
+def _event(loop: _Loop, context: Any, message: Any) -> dict[str, Any]:
+    return {
+        "group": loop.group,
+        "consumer": loop.client_id,
+        "topic": context.topic,
+        "queue": context.qid.partition("#")[0],
+        "offset": message.offset,
+        "msg": message.messageId,
+        "order": key_text(message.orderKey),
+        "attempt": message.attempt,
+        "lease": message.leaseId,
+    }

@@ -1,0 +1,185 @@
+"""What senders and pullers say to brokers and proxies, as frames; a template each, filled in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from bench.load.shape import key_name
+from broker_core.names import Group, Topic
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import PullFlag, PullMessageHeader, SendMessageHeader
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage, encode_batch
+from thin_client import calls
+from thrift_idl import producer
+
+Keyed = tuple[int, bytes]
+_SLOT_QUEUE, _SLOT_OFFSET, _SLOT_OPAQUE = 1_000_001, 1_000_002, 1_000_003
+_SEND_TIMEOUT_MS = 30_000
+
+
+class Sends(Protocol):
+    """How messages go to where they are stored."""
+
+    def frame(
+        self, number: int, queue: int, messages: Sequence[Keyed], ids: Sequence[str]
+    ) -> bytes:
+        """Request *number*, with *messages* for one queue."""
+
+    def check(self, answer: bytes) -> int:
+        """The number of the request that was answered. Raises RuntimeError unless everything was
+        stored.
+        """
+
+
+class BrokerSends:
+    """SEND_MESSAGE_V2, or SEND_BATCH_MESSAGE for more than one."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = Topic(topic)
+        header = SendMessageHeader(
+            producer_group=Group("bench"),
+            topic=self._topic,
+            queue_id=_SLOT_QUEUE,
+            born_timestamp=_SLOT_OFFSET,
+            properties=" ",
+        )
+        one = RemotingCommand(RequestCode.SEND_MESSAGE_V2, _SLOT_OPAQUE, ext=header.to_v2())
+        self._one = _template(one)
+        batch = replace(header, properties=None, batch=True)
+        many = RemotingCommand(RequestCode.SEND_BATCH_MESSAGE, _SLOT_OPAQUE, ext=batch.to_v2())
+        self._many = _template(many)
+
+    def frame(
+        self, number: int, queue: int, messages: Sequence[Keyed], ids: Sequence[str]
+    ) -> bytes:
+        """Request *number*, with *messages* for one queue."""
+        now_ms = time.time_ns() // 1_000_000
+        if len(messages) == 1:
+            ((key, body),) = messages
+            # In JSON the separators of properties are escaped.
+            about = f"KEYS\\u0001{key_name(key)}\\u0002{UNIQ_KEY}\\u0001{ids[0]}\\u0002"
+            header = self._one % (number, queue, now_ms)
+            return _framed(header.replace(b'"i":" "', f'"i":"{about}"'.encode(), 1), body)
+        outgoing = [
+            OutgoingMessage(self._topic, body, key=key_name(key), properties={UNIQ_KEY: each})
+            for (key, body), each in zip(messages, ids, strict=True)
+        ]
+        header = self._many % (number, queue, now_ms)
+        return _framed(header, encode_batch(outgoing))
+
+    def check(self, answer: bytes) -> int:
+        """The number of the request that was answered. Raises RuntimeError unless everything was
+        stored.
+        """
+        header, _ = parts_of(answer)
+        if b'"code":0,' not in header:
+            raise RuntimeError(f"the broker did not store a message: {header.decode()}")
+        return opaque_of(header)
+
+
+class ProxySends:
+    """sendSync, or sendBatchSync for more than one; the proxy finds the queue by the key."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def frame(
+        self, number: int, queue: int, messages: Sequence[Keyed], ids: Sequence[str]
+    ) -> bytes:
+        """Request *number*, with *messages*; *queue* is up to the proxy."""
+        outgoing = [
+            producer.Message(
+                topic=self._topic, key=key_name(key), body=body, properties={UNIQ_KEY: each}
+            )
+            for (key, body), each in zip(messages, ids, strict=True)
+        ]
+        if len(outgoing) == 1:
+            return calls.send(outgoing[0], timeout_ms=_SEND_TIMEOUT_MS).encode(number)
+        return calls.send_batch(outgoing).encode(number)
+
+    def check(self, answer: bytes) -> int:
+        """The number of the request that was answered. Raises RuntimeError unless everything was
+        stored.
+        """
+        one = b"sendSync" in answer[:24]
+        number = sequence_of(answer)
+        call = calls.send(producer.Message(), timeout_ms=0) if one else calls.send_batch([])
+        result = call.decode(answer[4:], sequence_id=number, sender="the proxy")
+        if result.code != 0:
+            raise RuntimeError(f"the proxy did not store a message: {result.code} {result.msg}")
+        return number
+
+
+@dataclass(slots=True)
+class BrokerPulls:
+    """PULL_MESSAGE of one queue after the other, each held until a message comes."""
+
+    topic: str
+    group: str
+    batch: int
+    suspend_ms: int = 15_000
+
+    def template(self) -> bytes:
+        """To be filled with opaque, queue and offset."""
+        header = PullMessageHeader(
+            consumer_group=Group(self.group),
+            topic=Topic(self.topic),
+            queue_id=_SLOT_QUEUE,
+            queue_offset=_SLOT_OFFSET,
+            max_msg_nums=self.batch,
+            sys_flag=PullFlag.SUBSCRIPTION | PullFlag.SUSPEND,
+            commit_offset=0,
+            suspend_timeout_millis=self.suspend_ms,
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+        )
+        return _template(
+            RemotingCommand(RequestCode.PULL_MESSAGE, _SLOT_OPAQUE, ext=header.to_ext())
+        )
+
+    @staticmethod
+    def frame(template: bytes, opaque: int, queue: int, offset: int) -> bytes:
+        """One pull; the answer has the same *opaque*."""
+        return _framed(template % (opaque, queue, offset), b"")
+
+
+def parts_of(frame: bytes) -> tuple[bytes, bytes]:
+    """Header and body of a remoting frame, its length included."""
+    end = 8 + (int.from_bytes(frame[4:8], "big") & 0xFFFFFF)
+    return frame[8:end], frame[end:]
+
+
+def opaque_of(header: bytes) -> int:
+    """The number of the request that a JSON header answers."""
+    begin = header.index(b'"opaque":') + 9
+    return int(header[begin : begin + 10].partition(b",")[0].rstrip(b"}"))
+
+
+def sequence_of(frame: bytes) -> int:
+    """The number of the call that a compact Thrift frame answers, its length included."""
+    number = shift = 0
+    for byte in frame[6:]:  # behind protocol, version and kind
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    return number
+
+
+def _template(command: RemotingCommand) -> bytes:
+    """The header with slots for opaque, queue, and an offset or a time, in this order."""
+    header, _ = parts_of(command.encode())
+    assert b"%" not in header
+    for slot in (_SLOT_OPAQUE, _SLOT_QUEUE, _SLOT_OFFSET):
+        header = header.replace(str(slot).encode(), b"%d")
+    return header
+
+
+def _framed(header: bytes, body: bytes) -> bytes:
+    length = 4 + len(header) + len(body)
+    return b"".join((length.to_bytes(4, "big"), len(header).to_bytes(4, "big"), header, body))

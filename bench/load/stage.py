@@ -1,0 +1,173 @@
+"""A site with lean senders and consumers: what most arms need."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from bench.frame.context import OrderViolated
+from bench.frame.cpu import CpuMeter, microseconds_each
+from bench.frame.progress import Counter, Stretch
+from bench.site import HISTORY, Brokers, ProxyProcess, Site
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.client.routes import RouteCache
+from broker_core.remoting.route_bodies import MASTER_ID
+from proxy.errors import OrderlaneError
+from tests.support.processes import Child, wait_until
+
+_LOOK_S = 0.01
+_LAST_S = 60.0
+
+
+@dataclass(slots=True)
+class Loader:
+    """A sender or a consumer, and what it has done so far."""
+
+    child: Child
+    counter: Counter
+    over: bool = False
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self.child.process.pid
+
+    @property
+    def count(self) -> int:
+        """Messages."""
+        return self.counter.value
+
+    def wait_for(self, messages: int, *, within_s: float = 120.0) -> None:
+        """Wait until it has done so many. Raises OrderlaneError if it ended before."""
+
+        def done() -> bool:
+            if self.count < messages and not self.child.running:
+                raise OrderlaneError(f"a loader ended early: {self.child.err.strip()[-500:]}")
+            return self.count >= messages
+
+        wait_until(done, within_s=within_s, what=f"{messages} messages")
+
+    def end(self) -> dict[str, Any]:
+        """Its figures, after SIGTERM if it runs. Raises OrderlaneError if it failed."""
+        self.child.process.terminate()
+        return self.figures()
+
+    def figures(self, *, within_s: float = _LAST_S) -> dict[str, Any]:
+        """Its figures once it ended by itself. Raises OrderlaneError if it failed."""
+        code = self.child.wait(within_s=within_s)
+        if code != 0:
+            raise OrderlaneError(f"a loader failed: {self.child.err.strip()[-500:]}")
+        return self.child.ended_with
+
+
+@dataclass(slots=True)
+class Stage:
+    """*broker*: where the broker of the site is, host:port."""
+
+    site: Site
+    broker: str
+    _loaders: list[Loader] = field(default_factory=list)
+
+    def sender(self, proxy: ProxyProcess | None = None, **options: object) -> Loader:
+        """``bench.load.sender`` to the broker itself, or through *proxy*."""
+        where: dict[str, object] = {"address": self.broker}
+        if proxy is not None:
+            where = {"address": proxy.thrift, "proxy": True}
+        about = {"topic": self.site.name, "queues": self.site.queues}
+        return self._start("sender", {**where, **about, **options})
+
+    def puller(self, proxy: ProxyProcess | None = None, **options: object) -> Loader:
+        """``bench.load.puller`` at *proxy*, or at the broker itself."""
+        where: dict[str, object] = {"address": self.broker, "broker": True}
+        if proxy is not None:
+            where = {"address": proxy.thrift}
+        else:
+            where |= {"topic": self.site.name, "queues": self.site.queues}
+        return self._start("puller", {**where, "group": self.site.name, **options})
+
+    def client(self, proxy: ProxyProcess, **options: object) -> Loader:
+        """``bench.load.client``, the Python thin client."""
+        where = {"address": proxy.thrift, "group": self.site.name}
+        return self._start("client", {**where, **options})
+
+    def proxy(self, settings: Mapping[str, Any]) -> ProxyProcess:
+        """A proxy with settings of its own, for what ``Site.start_proxy`` does not know."""
+        path = self.site.children.folder / "settings.yaml"
+        lock = {"broker_lock_expiry_s": self.site.brokers.lock_expiry_s}
+        path.write_bytes(orjson.dumps({"lock": lock, **settings}))  # JSON is YAML
+        child = self.site.children.start(
+            *("proxy", "--settings", path, "--nameserver", self.site.brokers.nameserver),
+            *("--thrift-port", 0, "--http-port", 0),
+            *(("--history", HISTORY) if self.site.histories else ()),
+        )
+        ready = child.ready()
+        return ProxyProcess(child, ready["thrift"], ready["http"])
+
+    def topic(self, **more: object) -> dict[str, Any]:
+        """The topic of the site, for settings of a group."""
+        return {"name": self.site.name, "order_key": "KEY", "on_exhausted": "block", **more}
+
+    def group(self, name: str = "", **more: object) -> dict[str, Any]:
+        """A group that reads it, by default that of the site."""
+        return {"name": name or self.site.name, "topics": [self.topic(**more)]}
+
+    def check_log(self, sent: int) -> None:
+        """Read the whole topic: what was sent is there, once and in order of its keys.
+
+        Raises OrderViolated.
+        """
+        found = self.puller(count=sent, batch=256).figures(within_s=120)
+        if found["handled"] != sent or found["faults"] or found["repeated"]:
+            raise OrderViolated(f"{sent} messages were stored, and the log holds {found}")
+
+    def _start(self, module: str, options: Mapping[str, object]) -> Loader:
+        folder = self.site.children.folder
+        counter = folder / f"{module}-{len(self._loaders)}.counter"
+        words: list[object] = ["--counter", counter]
+        if self.site.histories and not options.get("broker"):
+            words += ["--history", HISTORY]
+        for name, value in options.items():
+            words += _option(name, value)
+        loader = Loader(
+            self.site.children.start_module(f"bench.load.{module}", *words), Counter(counter)
+        )
+        self._loaders.append(loader)
+        return loader
+
+
+def stage(site: Site) -> Stage:
+    """A stage on *site*."""
+    return Stage(site, asyncio.run(_broker_address(site.brokers)))
+
+
+def timed(count: Callable[[], int], processes: Mapping[str, int], *, seconds: float) -> Stretch:
+    """What is done in so many *seconds* from now on, and what it costs each of *processes*."""
+    meter = CpuMeter(processes)
+    done, began_s, before = count(), time.monotonic(), meter.read()
+    time.sleep(seconds)
+    messages, ended_s, after = count() - done, time.monotonic(), meter.read()
+    if not messages:
+        raise OrderlaneError(f"nothing was done in {seconds:g} s")
+    return Stretch(messages, ended_s - began_s, microseconds_each(before, after, messages))
+
+
+def _option(name: str, value: object) -> Sequence[object]:
+    if value is None or value is False:
+        return ()
+    word = f"--{name.replace('_', '-')}"
+    return (word,) if value is True else (word, value)
+
+
+async def _broker_address(brokers: Brokers) -> str:
+    pool = ConnectionPool()
+    try:
+        table = await RouteCache([brokers.nameserver], pool, timeout_s=10).clusters()
+        (broker,) = table.brokers.values()
+        return broker.addresses[MASTER_ID]
+    finally:
+        await pool.close()

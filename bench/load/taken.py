@@ -1,0 +1,58 @@
+"""What a lean consumer has had."""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from dataclasses import dataclass, field
+
+from bench.frame.progress import Counter
+from bench.load.delays import Delays
+from bench.load.shape import Order, head_of
+
+
+@dataclass(slots=True)
+class Taken:
+    """Counts and judges messages. *split*: the delays of key 0 apart from those of the rest."""
+
+    most: int
+    warm_ns: int
+    split: bool
+    counter: Counter | None
+    count: int = 0
+    stopped: bool = False
+    calls: Counts[str] = field(default_factory=Counts)
+    order: Order = field(default_factory=Order)
+    _delays: list[Delays] = field(default_factory=list)
+
+    def take(self, body: bytes, now_ns: int) -> None:
+        """A handler has a message."""
+        head = head_of(body)
+        if not self._delays:
+            from_ns = head.due_ns + self.warm_ns
+            self._delays = [Delays(from_ns=from_ns), Delays(from_ns=from_ns)]
+        self._delays[self.split and head.key == 0].add(head.due_ns, now_ns)
+        self.order.judge(head.key, head.number)
+        self.count += 1
+
+    def told(self) -> None:
+        """Whoever looks may know the count; ends where all have come."""
+        if self.counter is not None:
+            self.counter.value = self.count
+        self.stopped = self.stopped or self.count >= self.most
+
+    def stop(self, *_: object) -> None:
+        """End soon."""
+        self.stopped = True
+
+    def figures(self) -> dict[str, float]:
+        """For people and arms."""
+        found: dict[str, float] = {
+            "handled": self.count,
+            "repeated": self.order.repeated,
+            "faults": self.order.faults,
+            **self.calls,
+        }
+        if self._delays:
+            rest, head = self._delays
+            found |= {**rest.figures("rest_" if self.split else ""), **head.figures("head_")}
+        return found
