@@ -9,14 +9,9 @@ from dataclasses import replace
 
 from broker_core.broker.placement import DELAY_PROPERTIES, REAL_QUEUE, REAL_TOPIC, Placement
 from broker_core.names import TIMER_TOPIC, DelayedPlace, Topic
-from broker_core.remoting.message import (
-    UNIQ_KEY,
-    BatchEntry,
-    Envelope,
-    StoredMessage,
-    encode_properties,
-)
+from broker_core.remoting.message import UNIQ_KEY, StoredMessage, encode_properties
 from broker_core.remoting.raw_properties import changed_properties
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
 
 
 def delivered(

@@ -14,11 +14,10 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import (
     SYS_TRANSACTION,
     SYS_TRANSACTION_PREPARED,
-    BatchEntry,
-    Envelope,
     decode_properties,
 )
 from broker_core.remoting.raw_properties import changed_properties
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.store.entry_code import DUE
 
 DELAY_LEVEL = "DELAY"

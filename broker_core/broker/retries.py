@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from broker_core.broker.placement import DELAY_LEVEL, DELAY_PROPERTIES, REAL_QUEUE, REAL_TOPIC
 from broker_core.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, Group, Topic
-from broker_core.remoting.message import SYS_TRANSACTION, BatchEntry, Envelope, StoredMessage
+from broker_core.remoting.message import SYS_TRANSACTION, StoredMessage
 from broker_core.remoting.raw_properties import changed_properties
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
 
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"

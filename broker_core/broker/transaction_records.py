@@ -27,14 +27,12 @@ from broker_core.remoting.message import (
     SYS_TRANSACTION,
     SYS_TRANSACTION_COMMIT,
     TAGS,
-    BatchEntry,
-    Envelope,
     StoredMessage,
     decode_properties,
     encode_properties,
-    encode_stored,
 )
 from broker_core.remoting.raw_properties import changed_properties
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE = "REAL_QID"

@@ -7,8 +7,7 @@ from broker_core.client.results import PulledRecords, PullResult, PullStatus
 from broker_core.names import Group, QueueName
 from broker_core.remoting import headers
 from broker_core.remoting.codes import RequestCode
-from broker_core.remoting.compression import SYS_COMPRESSED
-from broker_core.remoting.message import StoredMessage, decode_message
+from broker_core.remoting.message import decode_messages
 
 _STATUSES = frozenset(PullStatus)
 # Apache RocketMQ looks at held pulls every 5 s only, so their answers may come that much late.
@@ -68,17 +67,10 @@ def decoded(pulled: PulledRecords) -> PullResult:
     Where compressed bodies take too much, these are the first of them, and the next pull, at
     ``next_offset``, gives the others.
     """
-    messages: list[StoredMessage] = []
-    next_offset, inflated, position = pulled.next_offset, 0, 0
-    while position < len(pulled.records):
-        if inflated >= _INFLATED_BYTES:
-            next_offset = messages[-1].queue_offset + 1
-            break
-        message = decode_message(pulled.records, position)
-        if message.sys_flag & SYS_COMPRESSED:
-            inflated += len(message.body)
-        messages.append(message)
-        position += message.size
+    messages = decode_messages(pulled.records, most_inflated_bytes=_INFLATED_BYTES)
+    next_offset = pulled.next_offset
+    if sum(message.size for message in messages) < len(pulled.records):
+        next_offset = messages[-1].queue_offset + 1
     return PullResult(
         status=pulled.status,
         messages=messages,

@@ -14,12 +14,8 @@ from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
-from broker_core.remoting.message import (
-    UNIQ_KEY,
-    OutgoingMessage,
-    encode_batch,
-    encode_properties,
-)
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage, encode_properties
+from broker_core.remoting.message_batch import encode_batch
 
 _STATUSES = {int(status.value): status for status in SendStatus}
 _ids = MessageIds()

@@ -10,14 +10,8 @@ Pure.
 from __future__ import annotations
 
 from broker_core.names import Topic, check_name
-from broker_core.remoting.message import (
-    KEYS,
-    BatchEntry,
-    Envelope,
-    StoredMessage,
-    encode_host,
-    encode_properties,
-)
+from broker_core.remoting.message import KEYS, StoredMessage, encode_host, encode_properties
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
 
 #: Topic of the records, all in queue 0; its offsets count deletions.
 DELETIONS = Topic("ORDERLANE_SYS_DELETED_TOPICS")

@@ -18,7 +18,7 @@ from typing import Literal
 import structlog
 
 from broker_core.names import Topic
-from broker_core.remoting.message import BatchEntry, Envelope, encode_stored
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
 from broker_core.store.copies import LogCopies
 from broker_core.store.delay_index import DelayIndex, ended_queue

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from broker_core.names import Topic
-from broker_core.remoting.message import BatchEntry, Envelope
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.delay_index import ended_entry
 from broker_core.store.entry_code import entry_code_of

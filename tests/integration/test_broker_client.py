@@ -30,15 +30,9 @@ from broker_core.remoting.headers import (
     SendMessageResponse,
     UpdateConsumerOffsetHeader,
 )
-from broker_core.remoting.message import (
-    BatchEntry,
-    Envelope,
-    OutgoingMessage,
-    decode_batch,
-    decode_properties,
-    encode_host,
-    encode_stored,
-)
+from broker_core.remoting.message import OutgoingMessage, decode_properties, encode_host
+from broker_core.remoting.message_batch import decode_batch
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 from broker_core.remoting.route_bodies import Perm
 from broker_core.remoting_channel import Answer, RemotingChannel
 from tests.support.eventually import eventually

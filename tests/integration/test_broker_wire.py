@@ -18,12 +18,8 @@ from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand, SerializeType
 from broker_core.remoting.headers import PullMessageHeader
-from broker_core.remoting.message import (
-    OutgoingMessage,
-    decode_messages,
-    encode_batch,
-    encode_properties,
-)
+from broker_core.remoting.message import OutgoingMessage, decode_messages, encode_properties
+from broker_core.remoting.message_batch import encode_batch
 from broker_core.remoting.route_bodies import BrokerRegistration
 from tests.support.broker_process import run_broker
 from tests.support.raw_requests import GROUP, TOPIC, Raw, send_header

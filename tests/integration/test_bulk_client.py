@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from broker_core.names import Topic
-from broker_core.remoting.message import BatchEntry, Envelope, encode_host, encode_stored
+from broker_core.remoting.message import encode_host
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 from tests.support.certificates import make_certificates
 from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client.errors import ClientError, ConnectionLost, ProtocolError, Refused

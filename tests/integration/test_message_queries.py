@@ -9,12 +9,8 @@ import pytest
 
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.message import (
-    OutgoingMessage,
-    StoredMessage,
-    decode_messages,
-    encode_batch,
-)
+from broker_core.remoting.message import OutgoingMessage, StoredMessage, decode_messages
+from broker_core.remoting.message_batch import encode_batch
 from tests.support.broker_process import Cluster, run_broker
 from tests.support.raw_requests import TOPIC, Raw, send_header
 

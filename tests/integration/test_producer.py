@@ -16,7 +16,8 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
 from broker_core.remoting.key_hash import java_hash, queue_index
-from broker_core.remoting.message import OutgoingMessage, decode_batch, decode_properties
+from broker_core.remoting.message import OutgoingMessage, decode_properties
+from broker_core.remoting.message_batch import decode_batch
 from broker_core.remoting.route_bodies import Perm
 from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.tasks import spawn

@@ -15,7 +15,8 @@ from broker_core.names import Topic
 from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.message import OutgoingMessage, encode_batch
+from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.message_batch import encode_batch
 from broker_core.remoting.queue_maps import object_with_queue_map
 from broker_core.remoting_channel import RemotingChannel
 from tests.support.broker_process import Cluster, run_broker

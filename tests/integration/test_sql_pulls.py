@@ -11,7 +11,8 @@ import pytest
 from broker_core.names import Topic
 from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
 from broker_core.remoting.codes import RequestCode
-from broker_core.remoting.message import OutgoingMessage, decode_messages, encode_batch
+from broker_core.remoting.message import OutgoingMessage, decode_messages
+from broker_core.remoting.message_batch import encode_batch
 from broker_core.tasks import spawn
 from tests.support.broker_process import run_broker
 from tests.support.eventually import eventually

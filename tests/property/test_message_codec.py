@@ -8,17 +8,14 @@ from hypothesis import strategies as st
 from broker_core.errors import RemoteProtocolError
 from broker_core.names import Topic
 from broker_core.remoting.message import (
-    BatchEntry,
-    Envelope,
     OutgoingMessage,
-    decode_batch,
     decode_messages,
     decode_properties,
-    encode_batch,
     encode_host,
     encode_properties,
-    encode_stored,
 )
+from broker_core.remoting.message_batch import decode_batch, encode_batch
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 
 texts = st.text(
     st.characters(blacklist_categories=["Cs"], blacklist_characters="\x01\x02"),

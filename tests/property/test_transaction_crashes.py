@@ -36,13 +36,12 @@ from broker_core.errors import BrokerError
 from broker_core.names import Topic
 from broker_core.remoting.message import (
     SYS_TRANSACTION_PREPARED,
-    BatchEntry,
-    Envelope,
     StoredMessage,
     decode_message,
     decode_messages,
     encode_properties,
 )
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.remoting.transaction_headers import End, EndTransactionHeader
 from broker_core.store.message_store import MessageStore
 from tests.support.store_messages import HOST, TOPIC

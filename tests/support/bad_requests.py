@@ -19,7 +19,8 @@ from broker_core.remoting import (
 )
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.headers import Header
-from broker_core.remoting.message import OutgoingMessage, encode_batch
+from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.message_batch import encode_batch
 from broker_core.remoting.replication_headers import FetchLogHeader, JoinMasterHeader
 from broker_core.remoting.transaction_headers import EndTransactionHeader
 

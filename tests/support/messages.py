@@ -12,13 +12,12 @@ from broker_core.remoting.message import (
     KEYS,
     PHYSICAL_OFFSET_AT,
     TAGS,
-    BatchEntry,
-    Envelope,
     StoredMessage,
+    decode_message,
     encode_host,
     encode_properties,
-    encode_stored,
 )
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 
 TOPIC = Topic("orders")
 _HOST = encode_host("127.0.0.1", 10911)
@@ -32,30 +31,23 @@ def message(
     tag: str | None = None,
     topic: Topic = TOPIC,
     queue_id: int = 0,
+    sys_flag: int = 0,
+    reconsume_times: int = 0,
+    store_ms: int = 0,
+    raw_properties: bytes | None = None,
     **others: str,
 ) -> StoredMessage:
     """The message at *offset* of its queue; *key* and *tag* are the properties KEYS and TAGS, and
-    there may be *others*.
+    there may be *others*; or *raw_properties* are all of them.
     """
-    given = {KEYS: key, TAGS: tag, **others}
-    properties = {name: value for name, value in given.items() if value is not None}
-    return StoredMessage(
-        topic=topic,
-        queue_id=queue_id,
-        queue_offset=offset,
-        physical_offset=offset * 1000,
-        born_ms=0,
-        store_ms=0,
-        body=body,
-        body_is_compressed=False,
-        reconsume_times=0,
-        flag=0,
-        sys_flag=0,
-        size=100 + len(body),
-        born_host=_HOST,
-        store_host=_HOST,
-        raw_properties=encode_properties(properties),
+    if raw_properties is None:
+        given = {KEYS: key, TAGS: tag, **others}
+        raw_properties = encode_properties({name: it for name, it in given.items() if it})
+    envelope = Envelope(
+        topic, queue_id, _HOST, _HOST, sys_flag=sys_flag, reconsume_times=reconsume_times
     )
+    entry = BatchEntry(0, body, raw_properties)
+    return decode_message(_record(envelope, entry, offset, offset * 1000, store_ms=store_ms))
 
 
 def json_message(offset: int, document: Any, *, tag: str | None = None) -> StoredMessage:
@@ -80,8 +72,14 @@ def record(message: StoredMessage) -> bytes:
         reconsume_times=message.reconsume_times,
     )
     entry = BatchEntry(message.flag, message.body, message.raw_properties)
-    stored = encode_stored(
-        envelope, entry, queue_offset=message.queue_offset, store_ms=message.store_ms
+    return _record(
+        envelope, entry, message.queue_offset, message.physical_offset, store_ms=message.store_ms
     )
-    struct.pack_into(">q", stored, PHYSICAL_OFFSET_AT, message.physical_offset)
+
+
+def _record(
+    envelope: Envelope, entry: BatchEntry, offset: int, place: int, *, store_ms: int = 0
+) -> bytes:
+    stored = encode_stored(envelope, entry, queue_offset=offset, store_ms=store_ms)
+    struct.pack_into(">q", stored, PHYSICAL_OFFSET_AT, place)
     return bytes(stored)

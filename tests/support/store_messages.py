@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from broker_core.names import Topic
-from broker_core.remoting.message import (
-    BatchEntry,
-    Envelope,
-    encode_host,
-    encode_properties,
-    encode_stored,
-)
+from broker_core.remoting.message import encode_host, encode_properties
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 
 HOST = encode_host("127.0.0.1", 10911)
 TOPIC = Topic("orders")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -133,9 +132,7 @@ def test_a_failed_action_is_a_failed_hand_out() -> None:
 def test_a_body_that_cannot_be_inflated_is_a_failed_hand_out(actions: tuple[Any, ...]) -> None:
     """Its key waits with it, as for any failure; a filter may still say that nobody wants it."""
     rules = acting(*actions, retry_intervals_ms=[10], max_deliveries=2, on_exhausted="dead_letter")
-    broken = replace(
-        sent(0), body=b"no zlib", sys_flag=SYS_COMPRESSED | ZLIB, body_is_compressed=True
-    )
+    broken = message(0, body=b"no zlib", key="a", sys_flag=SYS_COMPRESSED | ZLIB)
     here = pipeline(rules, messages=[broken, sent(1), sent(2, "b")])
     assert offsets(lease(here)) == [2]
     (failed,) = acted(here).failed_actions

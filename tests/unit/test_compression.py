@@ -25,7 +25,8 @@ from broker_core.remoting.compression import (
     deflate,
     inflate,
 )
-from broker_core.remoting.message import BatchEntry, Envelope, encode_host, encode_stored
+from broker_core.remoting.message import encode_host
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 
 KINDS = {"none named": 0, "LZ4": LZ4, "ZSTD": ZSTD, "zlib": ZLIB}
 PLAIN = b"".join(b"order %d;" % n for n in range(900))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from broker_core.names import Group, QueueName, Topic
-from broker_core.remoting.compression import SYS_COMPRESSED
+from broker_core.remoting.compression import SYS_COMPRESSED, deflate
 from broker_core.remoting.key_hash import queue_index
 from broker_core.remoting.message import KEYS, TAGS, UNIQ_KEY, StoredMessage
 from proxy.core.dead_letter import NotSendable, dead_letter, queue_for, sent_back
@@ -22,11 +20,11 @@ ID = "0A0A00BD0BD23232365FFDB2B67843D7"
 ORDERS = [QueueName(Topic("orders"), "broker-a", number) for number in range(4)]
 
 
-def ours(**properties: str) -> StoredMessage:
+def ours(offset: int = 5, **properties: str) -> StoredMessage:
     """The dead letter that the gateway makes of a message with these properties."""
     first = message(812, body=b"body", key="a", tag="red", **{UNIQ_KEY: ID, **properties})
     copy = copy_of(Job(812, b"order-17", first, attempts=3, reason="no"), pipeline(), to=DEAD)
-    return message(5, body=copy.body, topic=DEAD, **copy.all_properties())
+    return message(offset, body=copy.body, topic=DEAD, **copy.all_properties())
 
 
 def theirs(**properties: str) -> StoredMessage:
@@ -42,7 +40,7 @@ def theirs(**properties: str) -> StoredMessage:
         "MAX_OFFSET": "9",
     }
     others = {**usual, UNIQ_KEY: ID, **properties}
-    return replace(message(5, body=b"body", key="a", topic=DEAD, **others), reconsume_times=16)
+    return message(5, body=b"body", key="a", topic=DEAD, reconsume_times=16, **others)
 
 
 @pytest.mark.parametrize("made", [ours, theirs])
@@ -77,7 +75,7 @@ def test_one_that_is_sent_twice_has_one_id_and_two_have_two() -> None:
     letter = ours()
     ids = [
         sent_back(each, queue).properties[UNIQ_KEY]
-        for each in (letter, replace(letter, queue_offset=6))
+        for each in (letter, ours(6))
         for queue in (QUEUE, QUEUE._replace(broker="broker-b"))
     ]
 
@@ -103,7 +101,7 @@ def test_without_a_topic_to_go_to_it_stays(letter: StoredMessage, why: str) -> N
     [
         (ours(), queue_index("a", 4)),
         (theirs(__SHARDINGKEY="other"), queue_index("other", 4)),
-        (replace(ours(), raw_properties=b"DLQ_ORIGIN_TOPIC\x01orders\x02"), 1),  # 5 modulo 4
+        (message(5, raw_properties=b"DLQ_ORIGIN_TOPIC\x01orders\x02"), 1),  # 5 modulo 4
         (message(5, DLQ_ORIGIN_TOPIC="orders", ORDERLANE_QUEUE="broker-a_3"), 3),
         (message(5, DLQ_ORIGIN_TOPIC="orders", ORDERLANE_QUEUE="broker-a_9"), 1),
     ],
@@ -115,7 +113,9 @@ def test_its_queue_is_that_of_its_key_else_the_one_it_came_from(
 
 
 def test_a_body_that_came_compressed_goes_compressed() -> None:
-    back = sent_back(replace(ours(), body=b"x" * 10_000, sys_flag=SYS_COMPRESSED | 0x4), QUEUE)
+    flags = SYS_COMPRESSED | 0x4
+    body = deflate(b"x" * 10_000, flags)
+    back = sent_back(message(5, body=body, sys_flag=flags, DLQ_ORIGIN_TOPIC="orders"), QUEUE)
 
     assert back.sys_flag == SYS_COMPRESSED
     assert len(back.body) < 1000

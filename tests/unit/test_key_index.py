@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from broker_core.names import Topic
-from broker_core.remoting.message import BatchEntry, encode_properties
+from broker_core.remoting.message import encode_properties
+from broker_core.remoting.record_encoding import BatchEntry
 from broker_core.store import indexer, key_index
 from broker_core.store.index_keys import has_key, hashes_of, key_hash, keys_of
 from broker_core.store.indexer import IndexBehind, KeyIndexer

@@ -11,20 +11,17 @@ from broker_core.errors import LocalProtocolError, RemoteProtocolError
 from broker_core.names import Topic
 from broker_core.remoting.message import (
     MAX_PROPERTIES_BYTES,
-    BatchEntry,
-    Envelope,
     OutgoingMessage,
     StoredMessage,
-    decode_batch,
     decode_message,
     decode_messages,
     decode_properties,
-    encode_batch,
     encode_host,
     encode_properties,
-    encode_stored,
     offset_message_id,
 )
+from broker_core.remoting.message_batch import decode_batch, encode_batch
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 
 GOLDEN = bytes.fromhex(
     "000000bcdaa320a73610a686000000010000000000000000000000000000000036cbe08000000000000001a1fd2fc40f"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -28,7 +27,7 @@ QUEUE = QueueName(Topic("%DLQ%billing"), "broker-a", 0)
 
 
 def letters(*offsets: int) -> list[StoredMessage]:
-    return [replace(message(each), store_ms=each) for each in offsets]
+    return [message(each, store_ms=each) for each in offsets]
 
 
 def begun(*, committed: int = 0, low: int = 0, end: int = 9, **options: object) -> Redrive:

@@ -22,15 +22,14 @@ from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
 from broker_core.remoting.message import (
     SYS_TRANSACTION,
     UNIQ_KEY,
-    BatchEntry,
-    Envelope,
-    decode_batch,
     decode_properties,
     encode_host,
     encode_properties,
     offset_message_id,
 )
+from broker_core.remoting.message_batch import decode_batch
 from broker_core.remoting.recall_handle import RecallHandle
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.message_store import MessageStore
