@@ -12,7 +12,8 @@ from broker_core.names import Group, Topic
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader, SendMessageHeader
-from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage, encode_batch
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
+from broker_core.remoting.message_batch import encode_batch
 from thin_client import calls
 from thrift_idl import producer
 
