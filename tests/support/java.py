@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,27 +41,40 @@ def require_java() -> None:
 
 def rocketmq_jars(version: str) -> Path:
     """The folder with the jars of Apache RocketMQ *version*; downloaded once."""
-    folder = _BUILD / version / "lib"
-    if not _made_from(folder, POM.read_bytes()):
-        command = ["mvn", "-q", "-B", "-f", POM, f"-Drocketmq.version={version}"]
-        _run([*command, "dependency:copy-dependencies", f"-DoutputDirectory={folder}"])
-        _now_made_from(folder, POM.read_bytes())
-    return folder
+    return jars(POM, _BUILD / version / "lib", f"-Drocketmq.version={version}")
 
 
 def rocketmq_programs(version: str) -> str:
     """The class path of our Java programs, compiled against the client of that *version*."""
-    jars = rocketmq_jars(version)
-    sources = sorted(SOURCES.glob("*.java"))
-    content = b"".join(source.read_bytes() for source in sources)
+    libraries = f"{rocketmq_jars(version)}/*"
+    return programs(SOURCES.glob("*.java"), libraries, _BUILD / version)
+
+
+def jars(pom: Path, folder: Path, *options: str) -> Path:
+    """*folder* with what *pom* depends on; downloaded once, and again after a change of it."""
+    if not _made_from(folder, pom.read_bytes()):
+        command = ["mvn", "-q", "-B", "-f", pom, *options]
+        _run([*command, "dependency:copy-dependencies", f"-DoutputDirectory={folder}"])
+        _now_made_from(folder, pom.read_bytes())
+    return folder
+
+
+def programs(sources: Iterable[Path], libraries: str, folder: Path, *, release: int = 11) -> str:
+    """The class path of *sources*, compiled into *folder* for that *release* of Java, and of the
+    *libraries* that they need.
+    """
+    files = sorted(sources)
+    content = b"".join(source.read_bytes() for source in files)
     # A folder for each state of the sources: programs that run keep theirs.
-    folder = _BUILD / version / f"classes-{hashlib.sha256(content).hexdigest()[:12]}"
-    if not folder.exists():
-        compiled = Path(tempfile.mkdtemp(dir=_BUILD / version))
-        _run(["javac", "-nowarn", "--release", "11", "-cp", f"{jars}/*", "-d", compiled, *sources])
+    classes = folder / f"classes-{hashlib.sha256(content).hexdigest()[:12]}"
+    if not classes.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        compiled = Path(tempfile.mkdtemp(dir=folder))
+        options = ["-nowarn", "--release", release, "-cp", libraries, "-d", compiled]
+        _run(["javac", *options, *files])
         with suppress(OSError):  # somebody else was faster
-            compiled.rename(folder)
-    return f"{folder}:{jars}/*"
+            compiled.rename(classes)
+    return f"{classes}:{libraries}"
 
 
 def java(

@@ -58,9 +58,10 @@ SMALL = {
     "sendMessageThreadPoolNums": "4",
     "pullMessageThreadPoolNums": "4",
 }
-#: For work: files and threads are the broker's own defaults, and a pull of a consumer that asks
-#: for many messages gets them, where the default is 32 and 256 KiB.
+#: For work: files and threads are the broker's own defaults, a pull of a consumer that asks for
+#: many messages gets them, where the default is 32 and 256 KiB, and what waited long is taken.
 SIZED_FOR_WORK = {
+    "waitTimeMillsInSendQueue": "10000",
     "maxTransferCountOnMessageInMemory": "1024",
     "maxTransferBytesOnMessageInMemory": "4194304",
 }
@@ -83,7 +84,7 @@ class OfficialCluster:
 
     def start_nameserver(self) -> None:
         """Start it on a free port."""
-        port = _free_ports()[1]
+        port = free_ports()[1]
         self.nameserver = f"127.0.0.1:{port}"
         self._write("namesrv.properties", f"listenPort={port}\n")
         self._start("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", heap=None)
@@ -94,7 +95,7 @@ class OfficialCluster:
 
         5.x registers by itself 10 s after its start only.
         """
-        self._port = self._port or _free_ports()[1]
+        self._port = self._port or free_ports()[1]
         self.broker_address = f"127.0.0.1:{self._port}"
         sizes = SMALL if self.heap is None else SIZED_FOR_WORK
         more = "".join(f"{name}={value}\n" for name, value in {**sizes, **self.settings}.items())
@@ -191,7 +192,7 @@ class OfficialCluster:
         return False
 
     def _wait_for_port(self, name: str, port: int) -> None:
-        self._wait_until(lambda: not _is_free(port), name, f"listening on {port}")
+        self._wait_until(lambda: not is_free(port), name, f"listening on {port}")
 
     def _wait_until(self, holds: Callable[[], bool], name: str, what: str) -> None:
         process = self._processes[name]
@@ -239,7 +240,7 @@ def _ask(address: str, command: RemotingCommand) -> RemotingCommand:
     return event.command
 
 
-def _free_ports() -> tuple[int, int, int]:
+def free_ports() -> tuple[int, int, int]:
     """Three free ports p - 2, p, p + 1: a broker listens on all of them. Returned in this order.
 
     Below those that systems give to whoever asks for any: they have to be free for seconds, and
@@ -249,11 +250,11 @@ def _free_ports() -> tuple[int, int, int]:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         port = chooser.randrange(15_000, 32_000)
-        if all(_is_free(each) for each in (port - 2, port, port + 1)):
+        if all(is_free(each) for each in (port - 2, port, port + 1)):
             return port - 2, port, port + 1
     raise AssertionError("no three free ports")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
