@@ -90,17 +90,22 @@ class Backlog:
         for _ in range(queue_id, self.mixed, queues):
             yield stuck if chooser.random() < self.share else chooser.choice(own)
 
+    def bodies(self, queue_id: int, queues: int) -> Iterator[tuple[str, bytes]]:
+        """Keys and bodies of one queue's messages, in order, for who stores them elsewhere."""
+        for key in self._keys(queue_id, queues):
+            yield key, self._body(key)
+
     def _message(self, topic: Topic, key: str) -> OutgoingMessage:
+        return OutgoingMessage(
+            topic, self._body(key), key=key, properties={UNIQ_KEY: new_message_id()}
+        )
+
+    def _body(self, key: str) -> bytes:
         number = self._sent.get(key, 0)
         self._sent[key] = number + 1
         body = orjson.dumps({"key": key, "n": number, "pad": ""})
         pad = b"x" * max(0, self.body_bytes - len(body))
-        return OutgoingMessage(
-            topic,
-            body[:-2] + pad + body[-2:],
-            key=key,
-            properties={UNIQ_KEY: new_message_id()},
-        )
+        return body[:-2] + pad + body[-2:]
 
     @staticmethod
     def is_stuck(key: str) -> bool:

@@ -5,5 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.frame.peer import Peer
+from bench.peers.orderlane_java import OrderlaneJavaPeer
+from bench.peers.parallel_consumer import ParallelConsumerPeer
+from bench.peers.rocketmq import RocketmqPeer
+from tests.support.rocketmq import VERSIONS
 
-PEERS: Mapping[str, Peer] = {}
+PEERS: Mapping[str, Peer] = {
+    "rocketmq-orderly": RocketmqPeer("orderly"),
+    "rocketmq-concurrent": RocketmqPeer("concurrently"),
+    "parallel-consumer": ParallelConsumerPeer("KEY"),
+    "parallel-consumer-partition": ParallelConsumerPeer("PARTITION"),
+    "parallel-consumer-unordered": ParallelConsumerPeer("UNORDERED"),
+    "orderlane-java": OrderlaneJavaPeer(),
+    "orderlane-java-on-rocketmq": OrderlaneJavaPeer(VERSIONS[0]),
+}

@@ -1,0 +1,18 @@
+"""The messages of a work."""
+
+from __future__ import annotations
+
+from bench.frame.peer import Work
+from bench.preload import Backlog
+
+
+def backlog_of(work: Work) -> Backlog:
+    """The same for every peer: keys, bodies, and the queue of a key."""
+    return Backlog(
+        stuck=0,
+        mixed=work.messages,
+        share=0.0,
+        keys=work.keys,
+        seed=work.seed,
+        body_bytes=work.body_bytes,
+    )

@@ -1,0 +1,191 @@
+"""The consumers and tools in Java beneath ``java/``: how they are built, started and read.
+
+They run as they would in production: a heap for work, and Java's own choice of everything else.
+Built is what is missing or changed, under ``build/peers``; Maven fetches the libraries.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench.frame.peer import Figures, Work
+from bench.frame.progress import Counter, stretch
+from bench.peers import order_record
+from bench.report import ROOT
+from proxy.errors import OrderlaneError
+from tests.conformance.clients.languages import LANGUAGES
+from tests.conformance.clients.languages import run as run_commands
+from tests.support.java import jars, java, programs, rocketmq_jars
+
+HEAP = "1g"
+_SOURCES = Path(__file__).parent / "java"
+_BUILD = ROOT / "build/peers"
+_RELEASE = 17
+#: Of a run, without the start of the virtual machine and the tail.
+_FIRST, _LAST = 0.2, 0.9
+
+
+class PeerFailed(OrderlaneError):
+    """A peer did not do its work; the text says what it left behind."""
+
+
+def rocketmq_path(version: str) -> str:
+    """The class path of what uses Apache RocketMQ's client."""
+    _require_tools()
+    return _compiled("rocketmq", f"{rocketmq_jars(version)}/*", version)
+
+
+def parallel_consumer_path() -> str:
+    """The class path of what uses Confluent's Parallel Consumer, and Kafka's client with it."""
+    _require_tools()
+    name = "parallel-consumer"
+    return _compiled(name, f"{jars(_SOURCES / name / 'pom.xml', _BUILD / name / 'lib')}/*")
+
+
+def kafka_path() -> str:
+    """The class path of Apache Kafka itself."""
+    _require_tools()
+    name = "kafka-server"
+    return f"{jars(_SOURCES / name / 'pom.xml', _BUILD / name / 'lib')}/*"
+
+
+def version_in(name: str) -> str:
+    """The version that the pom of *name* asks for."""
+    found = re.search(
+        r"<artifactId>\S+</artifactId>\s*<version>([^<]+)</version>\s*</dependency>",
+        (_SOURCES / name / "pom.xml").read_text(),
+    )
+    assert found is not None
+    return found[1]
+
+
+def orderlane_path() -> str:
+    """The class path of what uses our own Java client, which is built as well."""
+    _require_tools()
+    client = next(each for each in LANGUAGES if each.name == "java")
+    run_commands(client, client.build)
+    target = client.folder / "target"
+    libraries = (target / "classpath.txt").read_text().strip()
+    return _compiled("orderlane", f"{target / 'classes'}:{libraries}")
+
+
+def consume(
+    class_path: str,
+    main: str,
+    options: Mapping[str, object],
+    *,
+    work: Work,
+    folder: Path,
+    processes: Mapping[str, int],
+    ordered: bool,
+    within_s: float = 240.0,
+) -> Figures:
+    """Run consumer *main* until it has handled all messages of *work*, and judge it.
+
+    *processes*: those whose processor time counts beside the consumer's own, by name. Raises
+    PeerFailed if the consumer ended early, lost messages or, where they are *ordered*, let them out
+    of their order.
+    """
+    record = folder / "record"
+    given = {
+        **options,
+        "messages": work.messages,
+        "seed": work.seed,
+        "work-us": round(work.work_ms * 1000),
+        "least-work-us": round(_least(work) * 1000),
+        "record": record,
+        "counter": folder / "handled",
+        "within-s": round(within_s),
+    }
+    with Counter(folder / "handled") as counter:
+        process = start(class_path, main, given, folder)
+        try:
+            part = stretch(
+                lambda: counter.value,
+                {"client": process.pid, **processes},
+                work.messages,
+                first=_FIRST,
+                last=_LAST,
+                within_s=within_s,
+                alive=lambda: process.poll() is None,
+            )
+            process.wait(timeout=60)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            raise PeerFailed(f"{main}: {error}; {printed(main, folder, '.err')}") from error
+        finally:
+            process.kill()
+            process.wait()
+    said = _last_line(main, folder)
+    handlings = order_record.read(record)
+    judgement = order_record.judge(handlings)
+    if judgement.distinct != work.messages or (ordered and judgement.faults):
+        raise PeerFailed(f"{main}, of {work.messages} messages: {judgement}")
+    per_s = order_record.per_second(handlings)
+    return {
+        "per_s": per_s,
+        "seconds": len(handlings) / per_s,
+        "steady_per_s": order_record.per_second_between(handlings, _FIRST, _LAST),
+        **part.cpu_us,
+        "faults": judgement.faults,
+        "settings": _listed(said["settings"]),
+        "version": _listed(said["versions"]),
+    }
+
+
+def start(
+    class_path: str,
+    main: str,
+    options: Mapping[str, object],
+    folder: Path,
+    *,
+    arguments: Sequence[object] = (),
+    stdin: int = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Start *main*; what it prints goes to ``folder``."""
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    command = java(class_path, main, *words, *arguments, heap=HEAP, quick_start=False)
+    command[1:1] = [f"-Duser.home={folder}"]  # some write logs there
+    out, err = (folder / f"{main}{end}" for end in (".out", ".err"))
+    with out.open("wb") as out_file, err.open("wb") as err_file:
+        return subprocess.Popen(command, stdin=stdin, stdout=out_file, stderr=err_file, cwd=folder)
+
+
+def printed(main: str, folder: Path, end: str = ".out") -> str:
+    """The end of what *main* printed."""
+    return (folder / f"{main}{end}").read_text(errors="replace")[-1500:]
+
+
+def _last_line(main: str, folder: Path) -> dict[str, Any]:
+    lines = [line for line in printed(main, folder).splitlines() if line.startswith("{")]
+    if not lines:
+        raise PeerFailed(f"{main} said nothing; {printed(main, folder, '.err')}")
+    said: dict[str, Any] = orjson.loads(lines[-1])
+    return said
+
+
+def _least(work: Work) -> float:
+    return work.work_ms if work.least_work_ms is None else work.least_work_ms
+
+
+def _listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _compiled(name: str, libraries: str, version: str = "") -> str:
+    sources = [*(_SOURCES / "shared").glob("*.java"), *(_SOURCES / name).glob("*.java")]
+    return programs(sources, libraries, _BUILD / name / version, release=_RELEASE)
+
+
+def _require_tools() -> None:
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if missing:
+        raise PeerFailed(
+            f"{', '.join(missing)} not found: peers need a JDK of version 17 or newer, and Maven"
+        )

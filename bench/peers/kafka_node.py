@@ -1,0 +1,126 @@
+"""One node of Apache Kafka in KRaft mode, controller and broker in one process, and its backlog."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from bench.frame.peer import Work
+from bench.peers.backlog import backlog_of
+from bench.peers.java_programs import (
+    PeerFailed,
+    kafka_path,
+    parallel_consumer_path,
+    printed,
+    start,
+)
+from tests.support.processes import wait_until
+from tests.support.rocketmq import free_ports, is_free
+
+_CLUSTER_ID = "b3JkZXJsYW5lLWJlbmNoLg"  # 16 bytes in base64; any will do
+_READY_S, _STORE_S = 60.0, 300.0
+_HEAD = struct.Struct(">iii")
+
+_SERVER = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={folder}/logs
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=8
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaNode:
+    """A node that serves."""
+
+    folder: Path
+    address: str
+    pid: int
+
+    def store(self, work: Work) -> None:
+        """Make the topic of *work* and store its messages. Raises PeerFailed."""
+        options = {
+            "servers": self.address,
+            "topic": work.topic,
+            "partitions": work.queues,
+            "messages": work.messages,
+        }
+        main = "KafkaPreload"
+        path = parallel_consumer_path()
+        process = start(path, main, options, self.folder, stdin=subprocess.PIPE)
+        try:
+            assert process.stdin is not None
+            with process.stdin as pipe:
+                for partition, key, body in _messages(work):
+                    name = key.encode()
+                    pipe.write(_HEAD.pack(partition, len(name), len(body)) + name + body)
+            code = process.wait(timeout=_STORE_S)
+        except BrokenPipeError as error:
+            raise PeerFailed(f"{main} ended early; {printed(main, self.folder, '.err')}") from error
+        finally:
+            process.kill()
+            process.wait()
+        if code != 0:
+            raise PeerFailed(f"{main} ended with {code}; {printed(main, self.folder, '.err')}")
+
+
+@contextmanager
+def kafka_node(folder: Path) -> Iterator[KafkaNode]:
+    """A node without data. Raises PeerFailed."""
+    folder.mkdir(parents=True)
+    _, port, controller = free_ports()
+    settings = folder / "server.properties"
+    settings.write_text(_SERVER.format(port=port, controller=controller, folder=folder))
+    path = kafka_path()
+    _format(path, settings, folder)
+    process = start(path, "kafka.Kafka", {}, folder, arguments=[settings])
+    try:
+
+        def serves() -> bool:
+            if process.poll() is not None:
+                raise PeerFailed(f"Kafka ended; {printed('kafka.Kafka', folder)}")
+            return not is_free(port)
+
+        wait_until(serves, within_s=_READY_S, what="Kafka listens")
+        yield KafkaNode(folder, f"127.0.0.1:{port}", process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _format(path: str, settings: Path, folder: Path) -> None:
+    words = ["format", "--cluster-id", _CLUSTER_ID, "--config", settings]
+    main = "kafka.tools.StorageTool"
+    process = start(path, main, {}, folder, arguments=words)
+    try:
+        code = process.wait(timeout=_READY_S)
+    finally:
+        process.kill()
+        process.wait()
+    if code != 0:
+        raise PeerFailed(f"{main} ended with {code}; {printed(main, folder, '.err')}")
+
+
+def _messages(work: Work) -> Iterator[tuple[int, str, bytes]]:
+    """All messages; those of a partition in their order, partitions in turn."""
+    backlog = backlog_of(work)
+
+    def of(partition: int) -> Iterator[tuple[int, str, bytes]]:
+        for key, body in backlog.bodies(partition, work.queues):
+            yield partition, key, body
+
+    turns = zip_longest(*(of(partition) for partition in range(work.queues)))
+    return (each for each in chain.from_iterable(turns) if each is not None)

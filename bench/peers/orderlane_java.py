@@ -1,0 +1,58 @@
+"""Our own proxy with our own client in Java: what one who has handlers in Java would run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.frame.context import RunContext
+from bench.frame.peer import Figures, Work
+from bench.peers.backlog import backlog_of
+from bench.peers.java_programs import consume, orderlane_path
+from bench.site import EMBEDDED
+
+
+@dataclass(frozen=True, slots=True)
+class OrderlaneJavaPeer:
+    """*broker*: of which kind."""
+
+    broker: str = EMBEDDED
+
+    @property
+    def about(self) -> str:
+        """One sentence."""
+        return (
+            "orderlane's client in Java; as many messages as handlers wait in it, which is its"
+            " default, or as many as make up the batch for handlers without work"
+        )
+
+    def run(self, context: RunContext, work: Work) -> Figures:
+        """Raises PeerFailed, or what ``RunContext.judge`` does."""
+        class_path = orderlane_path()
+        waiting = 0 if work.work_ms else work.batch - work.concurrency
+        with (
+            context.brokers(self.broker) as brokers,
+            context.site(brokers, work.topic, queues=work.queues) as site,
+        ):
+            site.preload(backlog_of(work))
+            proxy = site.start_proxy()
+            options = {
+                "servers": proxy.thrift,
+                "topic": work.topic,
+                "group": work.topic,
+                "concurrency": work.concurrency,
+                "prefetch": max(work.concurrency, waiting),
+                "max-run": 1,
+            }
+            pids = {"broker": brokers.broker_pid, "proxy": proxy.child.process.pid}
+            figures = consume(
+                class_path,
+                "OrderlanePeer",
+                options,
+                work=work,
+                folder=context.folder,
+                processes=pids,
+                ordered=True,
+            )
+            proxy.child.terminate()
+            context.judge(site)
+            return figures

@@ -1,0 +1,53 @@
+"""Confluent's Parallel Consumer on Apache Kafka."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.frame.context import RunContext
+from bench.frame.peer import Figures, Work
+from bench.peers.java_programs import consume, parallel_consumer_path, version_in
+from bench.peers.kafka_node import kafka_node
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelConsumerPeer:
+    """*order*: of a key, of a partition, or none."""
+
+    order: Literal["KEY", "PARTITION", "UNORDERED"]
+
+    @property
+    def about(self) -> str:
+        """One sentence."""
+        own, kafka = version_in("parallel-consumer"), version_in("kafka-server")
+        return (
+            f"Confluent Parallel Consumer {own}, ordering {self.order}, on one node of Apache Kafka"
+            f" {kafka} (KRaft), as many workers as handlers, offsets committed periodically and"
+            " asynchronously, its fastest mode and its default"
+        )
+
+    def run(self, context: RunContext, work: Work) -> Figures:
+        """Raises PeerFailed."""
+        class_path = parallel_consumer_path()
+        with kafka_node(context.folder / "kafka") as node:
+            node.store(work)
+            options = {
+                "servers": node.address,
+                "topic": work.topic,
+                "group": f"{work.topic}-{self.order}",
+                "order": self.order,
+                "concurrency": work.concurrency,
+                "handler-batch": 1,
+                "max-poll-records": 500,
+                "version": version_in("parallel-consumer"),  # its jar does not say
+            }
+            return consume(
+                class_path,
+                "ParallelConsumerPeer",
+                options,
+                work=work,
+                folder=context.folder,
+                processes={"broker": node.pid},
+                ordered=self.order != "UNORDERED",
+            )

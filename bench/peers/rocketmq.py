@@ -1,0 +1,64 @@
+"""Apache RocketMQ's own push consumers on its own broker."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.frame.context import RunContext
+from bench.frame.peer import Figures, Work
+from bench.peers.backlog import backlog_of
+from bench.peers.java_programs import consume, rocketmq_path
+from bench.preload import Place
+from tests.support.rocketmq import VERSIONS
+
+#: The client and the broker refuse more.
+_MOST_AT_A_TIME = 1024
+_DEFAULT_PULL = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RocketmqPeer:
+    """*order*: orderly, one message of a queue after the other, or concurrently."""
+
+    order: Literal["orderly", "concurrently"]
+    version: str = VERSIONS[0]
+
+    @property
+    def about(self) -> str:
+        """One sentence."""
+        return (
+            f"Apache RocketMQ {self.version}, its own {self.order} push consumer on its own broker,"
+            " as many threads as handlers; for handlers without work pulls and batches are as"
+            " large as ours, else 32 and 1, its defaults"
+        )
+
+    def run(self, context: RunContext, work: Work) -> Figures:
+        """Raises PeerFailed."""
+        class_path = rocketmq_path(self.version)
+        idle = work.work_ms == 0
+        batch = min(work.batch, _MOST_AT_A_TIME)
+        with context.brokers(self.version) as brokers:
+            brokers.create_topic(work.topic, queues=work.queues)
+            place = Place(brokers.nameserver, work.topic, work.queues)
+            asyncio.run(backlog_of(work).store(place, history=None))
+            options = {
+                "nameserver": brokers.nameserver,
+                "topic": work.topic,
+                "group": f"{work.topic}-{self.order}",
+                "order": self.order,
+                "concurrency": work.concurrency,
+                "pull-batch": max(_DEFAULT_PULL, batch) if idle else _DEFAULT_PULL,
+                "handler-batch": batch if idle else 1,
+                "pull-threshold": 10_000 if idle else 1000,  # messages of a queue; 1000 by default
+            }
+            return consume(
+                class_path,
+                "RocketmqPeer",
+                options,
+                work=work,
+                folder=context.folder,
+                processes={"broker": brokers.broker_pid},
+                ordered=self.order == "orderly",
+            )
