@@ -135,6 +135,11 @@ class Proxy:
         """Name of this process among the members of its groups; new in every process."""
         return self._client.client_id
 
+    @property
+    def servers(self) -> tuple[ThriftServer, AdminHttp]:
+        """What serves clients, for whoever hands connections over."""
+        return self._thrift, self._http
+
     def reload(self) -> None:
         """Read the settings file again, now."""
         self._configuration.reload()

@@ -36,6 +36,9 @@ from proxy.setting_types import (
 )
 from proxy.settings_source import Layers, explain
 
+#: More on one machine would have to share ports with others.
+MOST_WORKERS = 64
+
 
 def _sha256(value: str) -> str:
     if len(value) != 64 or not set(value.lower()) <= set("0123456789abcdef"):
@@ -193,6 +196,10 @@ class Settings(SettingsGroup):
     """As whom the proxy asks brokers that want signed requests."""
     listen: ListenSettings = ListenSettings()
     """Where the proxy listens."""
+    workers: Annotated[int, Field(strict=True, ge=1, le=MOST_WORKERS)] = 1
+    """Processes that share the clients who come to listen.thrift, and the queues. Each is a whole
+    proxy, worth a processor core, with limits of its own; the k-th has the ports of listen plus 10k
+    besides."""
     lock: LockSettings = LockSettings()
     """The orderly lock of a queue."""
     ownership: OwnershipSettings = OwnershipSettings()

@@ -35,8 +35,9 @@ app.kubernetes.io/component: {{ .part }}
 {{- define "orderlane.settings" -}}
 {{- if hasKey .Values.settings "groups" }}{{ fail "settings.groups should stand at the top of the values, as groups" }}{{ end }}
 {{- if hasKey .Values.settings "nameserver" }}{{ fail "settings.nameserver should stand at the top of the values, as nameserver" }}{{ end }}
+{{- if hasKey .Values.settings "workers" }}{{ fail "settings.workers should stand in the values as proxy.workers" }}{{ end }}
 {{- $listen := dict "thrift" "0.0.0.0:9713" "http" "0.0.0.0:9714" }}
-{{- $own := dict "nameserver" (include "orderlane.nameserver" .) "listen" $listen }}
+{{- $own := dict "nameserver" (include "orderlane.nameserver" .) "listen" $listen "workers" (int .Values.proxy.workers) }}
 {{- mergeOverwrite (deepCopy .Values.settings) $own | toYaml }}
 {{- end }}
 

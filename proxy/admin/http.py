@@ -4,6 +4,8 @@ operations of the desks, which /api/openapi.json describes.
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from proxy.admin.openapi import document
 from proxy.admin.operations import TEXT, Call, Operation, get
 from proxy.admin.routes import application
+from proxy.admin.shared import of_any_worker
 from proxy.admin.snapshots import GroupsView
 
 VERSION = "1"
@@ -35,11 +38,10 @@ class AdminHttp:
         self._registry = registry
         self._not_ready = not_ready
         self._groups = groups
-        all_operations = [*self._own(), *operations]
-        self._document = document(all_operations, version=VERSION)
-        self._runner = web.AppRunner(
-            application(all_operations), access_log=None, max_line_size=MAX_LINE_BYTES
-        )
+        self._operations = [*self._own(), *operations]
+        self._document = document(self._operations, version=VERSION)
+        self._runner = _runner(self._operations)
+        self._shared: web.AppRunner | None = None
 
     async def listen(self, host: str, port: int) -> int:
         """Listen on *host*:*port* (0: any free one); returns the port. Raises OSError."""
@@ -47,8 +49,26 @@ class AdminHttp:
         await web.TCPSite(self._runner, host, port).start()
         return int(self._runner.addresses[0][1])
 
+    async def share(self, workers: Sequence[str]) -> None:
+        """Connections will come by ``adopt``, of people who asked any of *workers*."""
+        self._shared = _runner(of_any_worker(self._operations, workers))
+        await self._shared.setup()
+
+    async def adopt(self, connection: socket.socket) -> None:
+        """Serve somebody who came to the port of all workers. Caller: after ``share``."""
+        server = None if self._shared is None else self._shared.server
+        if server is None:
+            connection.close()
+            return
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(server, connection)
+        except OSError:
+            connection.close()
+
     async def close(self) -> None:
         """Stop listening."""
+        if self._shared is not None:
+            await self._shared.cleanup()
         await self._runner.cleanup()
 
     def _own(self) -> list[Operation]:
@@ -83,3 +103,7 @@ class AdminHttp:
 
     async def _api_groups(self, _call: Call) -> dict[str, Any]:
         return self._groups()
+
+
+def _runner(operations: Sequence[Operation]) -> web.AppRunner:
+    return web.AppRunner(application(operations), access_log=None, max_line_size=MAX_LINE_BYTES)

@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from broker_core.nameserver.server import NameServer
 from broker_core.store.data_folder import NAMESERVER
 from proxy.app import Proxy
 from proxy.cli.connect import checked_address
+from proxy.cli.supervising import Wanted, running_workers
 from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.record import History
 from proxy.live.settings_file import SettingsFile
@@ -114,6 +116,21 @@ async def running_all(
             running_proxy(settings.model_copy(update=use), history, file=file) as proxy,
         ):
             yield {**proxy, **at, **broker}
+
+
+@asynccontextmanager
+async def running_all_with_workers(
+    wanted: Wanted, embedded: BrokerSettings, *, nameserver: str
+) -> AsyncIterator[dict[str, Any]]:
+    """Nameserver and broker in this process, and workers that use them."""
+    async with running_nameserver(nameserver, data=embedded.data / NAMESERVER) as at:
+        use = {"nameserver": (at["nameserver"],)}
+        told = {**wanted.overrides, "nameserver": at["nameserver"]}
+        async with (
+            running_broker(embedded.model_copy(update=use)) as broker,
+            running_workers(replace(wanted, overrides=told)) as workers,
+        ):
+            yield {**workers, **at, **broker}
 
 
 def _cannot_listen(part: str, error: OSError) -> OrderlaneError:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from proxy.cli.options import DEFAULT_NAMESERVER, DataOption, HistoryOption, SettingsOption
 from proxy.cli.serving import open_history, serve
+from proxy.cli.supervising import Wanted, running_workers
 from proxy.live.settings_file import SettingsFile
 from proxy.setting_types import at_port
-from proxy.settings import Settings, load_settings
+from proxy.settings import MOST_WORKERS, Settings, load_settings
 
 DEFAULT_DATA = Path("orderlane-data")
 
@@ -34,6 +35,10 @@ BrokerSettingsOption = Annotated[
     typer.Option("--broker-settings", help="settings file of the embedded broker (YAML)"),
 ]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any free one")]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, max=MOST_WORKERS, help="processes that share the clients"),
+]
 Listen = Annotated[str | None, typer.Option("--listen", help="host:port; port 0 takes any free")]
 Nameservers = Annotated[
     str | None, typer.Option("--nameserver", help="host:port of the nameserver; several by commas")
@@ -41,6 +46,7 @@ Nameservers = Annotated[
 
 
 def up(
+    context: typer.Context,
     data: DataOption = None,
     settings: SettingsOption = None,
     broker_settings: BrokerSettingsOption = None,
@@ -49,16 +55,18 @@ def up(
     http_port: Port = None,
     nameserver_port: Port = 9876,
     broker_port: Port = None,
+    workers: Workers = None,
     history: HistoryOption = None,
 ) -> None:
     """Run nameserver, broker and proxy in one process, in the foreground.
 
-    Unknown topics and groups are created, unless the settings say otherwise.
+    Unknown topics and groups are created, unless the settings say otherwise. With several workers
+    these are processes of their own.
     """
-    from proxy.cli.parts import load_broker_settings, running_all
+    from proxy.cli.parts import load_broker_settings, running_all, running_all_with_workers
 
     file, loaded = _load(settings, {})
-    loaded = _at_ports(loaded, thrift_port, http_port)
+    loaded = _with_options(loaded, thrift_port, http_port, workers)
     if "auto_create_groups" not in loaded.model_fields_set:
         loaded = loaded.model_copy(update={"auto_create_groups": True})
     embedded = load_broker_settings(
@@ -68,8 +76,14 @@ def up(
     if "auto_create_topics" not in embedded.model_fields_set:
         changes["auto_create_topics"] = True
     embedded = embedded.model_copy(update=changes)
+    at = f"127.0.0.1:{nameserver_port or 0}"
+    if loaded.workers > 1:
+        overrides = {"auto_create_groups": loaded.auto_create_groups}
+        wanted = _wanted(context, loaded, settings, history, overrides)
+        with closing(open_history(history, "up", parts=("nameserver", "broker"))):
+            serve(running_all_with_workers(wanted, embedded, nameserver=at))
+        return
     with closing(open_history(history, "up", parts=("nameserver", "broker", "proxy"))) as writer:
-        at = f"127.0.0.1:{nameserver_port or 0}"
         serve(running_all(loaded, embedded, writer, nameserver=at, file=file))
 
 
@@ -118,17 +132,23 @@ def broker(
 
 
 def proxy(
+    context: typer.Context,
     settings: SettingsOption = None,
     nameserver: Nameservers = None,
     thrift_port: Port = None,
     http_port: Port = None,
+    workers: Workers = None,
     history: HistoryOption = None,
 ) -> None:
-    """Run a consumer proxy."""
+    """Run a consumer proxy, or several as workers behind the same ports."""
+    overrides = {} if nameserver is None else {"nameserver": nameserver}
+    file, loaded = _load(settings, overrides)
+    loaded = _with_options(loaded, thrift_port, http_port, workers)
+    if loaded.workers > 1:
+        serve(running_workers(_wanted(context, loaded, settings, history, overrides)))
+        return
     from proxy.cli.parts import running_proxy
 
-    file, loaded = _load(settings, {} if nameserver is None else {"nameserver": nameserver})
-    loaded = _at_ports(loaded, thrift_port, http_port)
     with closing(open_history(history, "proxy", parts=("proxy",))) as writer:
         serve(running_proxy(loaded, writer, file=file))
 
@@ -140,8 +160,29 @@ def _load(path: Path | None, options: dict[str, str]) -> tuple[SettingsFile | No
     return file, file.settings
 
 
-def _at_ports(settings: Settings, thrift: int | None, http: int | None) -> Settings:
-    """*settings* with the ports that were given; the hosts stay what they are."""
+def _with_options(
+    settings: Settings, thrift: int | None, http: int | None, workers: int | None
+) -> Settings:
+    """*settings* with the ports and workers that were given; the hosts stay what they are."""
     listen = settings.listen
     ports = {"thrift": at_port(listen.thrift, thrift), "http": at_port(listen.http, http)}
-    return settings.model_copy(update={"listen": listen.model_copy(update=ports)})
+    update: dict[str, object] = {"listen": listen.model_copy(update=ports)}
+    if workers is not None:
+        update["workers"] = workers
+    return settings.model_copy(update=update)
+
+
+def _wanted(
+    context: typer.Context,
+    loaded: Settings,
+    file: Path | None,
+    history: Path | None,
+    overrides: dict[str, Any],
+) -> Wanted:
+    return Wanted(
+        settings=loaded,
+        file=file,
+        history=history,
+        log_level=context.find_root().params["log_level"],
+        overrides=overrides,
+    )

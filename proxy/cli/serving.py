@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,29 @@ from proxy.history.record import History, HistoryWriter, NullHistory
 STOPPED_AT_ONCE = 128 + signal.SIGTERM
 
 
-def serve(running: AbstractAsyncContextManager[dict[str, Any]]) -> None:
-    """Enter *running* and print what it gives as the ready line; leave it at SIGTERM or SIGINT.
+def print_ready(addresses: dict[str, Any]) -> None:
+    """The ready line."""
+    print_json({"ready": True, **addresses})
+
+
+def serve(
+    running: AbstractAsyncContextManager[dict[str, Any]],
+    *,
+    announce: Callable[[dict[str, Any]], None] = print_ready,
+) -> None:
+    """Enter *running* and *announce* what it gives; leave it at SIGTERM or SIGINT.
 
     Leaving drains; a second signal stops at once.
     """
     keep_freed_memory()
     look_at_young_objects_only()
-    uvloop.run(_serve(running))
+    uvloop.run(_serve(running, announce))
 
 
-async def _serve(running: AbstractAsyncContextManager[dict[str, Any]]) -> None:
+async def _serve(
+    running: AbstractAsyncContextManager[dict[str, Any]],
+    announce: Callable[[dict[str, Any]], None],
+) -> None:
     stop = asyncio.Event()
 
     def on_signal() -> None:
@@ -44,7 +57,7 @@ async def _serve(running: AbstractAsyncContextManager[dict[str, Any]]) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
         looking = spawn(look_now_and_then(), name="look for garbage")
-        print_json({"ready": True, **addresses})
+        announce(addresses)
         await stop.wait()
         await cancel_and_wait(looking)
 

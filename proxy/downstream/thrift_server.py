@@ -7,6 +7,7 @@ answers by calling its ``Reply``, at once or later, so a waiting pull costs no t
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
@@ -155,7 +156,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=high, low=0)
         peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         self.address = peer[0] if peer else ""
-        self.home = _host_port(*own[:2]) if own else ""
+        self.home = _host_port(own[0], self.server.home_port or own[1]) if own else ""
         if not self.server.admit(self):
             self._transport.abort()
 
@@ -260,23 +261,51 @@ class ThriftServer:
         self._all_closed = Signal()
         self._last_id = 0
         self._listeners: list[asyncio.Server] = []
+        self._tls: ssl.SSLContext | None = None  # of the last listener
+        #: Which port of this process clients are led back to; None: the one that they came to.
+        self.home_port: int | None = None
+        #: Connections that came to another process's port.
+        self.adopted: set[int] = set()
+        #: Called when ``listening`` or ``adopted`` is another.
+        self.on_change: Callable[[], None] | None = None
 
     async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
         """Listen on *host*:*port* (0: any free one); returns the port. Raises OSError."""
         loop = asyncio.get_running_loop()
-        times: dict[str, Any] = {}
-        if tls is not None:
-            times = {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}
         listener = await loop.create_server(
-            self._connection, host, port, backlog=1024, ssl=tls, **times
+            self._connection, host, port, backlog=1024, ssl=tls, **_times(tls)
         )
         self._listeners.append(listener)
+        self._tls = tls
+        self._changed()
         return int(listener.sockets[0].getsockname()[1])
+
+    @property
+    def listening(self) -> bool:
+        """Whether new connections are taken."""
+        return bool(self._listeners)
+
+    async def adopt(self, connection: socket.socket) -> None:
+        """Serve a client that came to another process, as if it had come here."""
+        made = self._connection()
+        if not self.listening:
+            connection.close()
+            return
+        self.adopted.add(made.connection_id)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: made, connection, ssl=self._tls, **_times(self._tls)
+            )
+        except OSError:  # it left, or spoke no TLS
+            self._left(made)
+            connection.close()
 
     def stop_listening(self) -> None:
         """Take no new connections."""
         for listener in self._listeners:
             listener.close()
+        self._listeners.clear()
+        self._changed()
 
     async def close(self, *, grace_s: float = 1.0) -> None:
         """Stop listening; end all connections, those whose clients do not read after *grace_s*."""
@@ -311,6 +340,7 @@ class ThriftServer:
                 del self._addresses[connection.address]
         if not self.open:
             self._all_closed.fire()
+        self._left(connection)
 
     def closed_for(self, connection: Connection, reason: str) -> None:
         """End a connection whose bytes are no request."""
@@ -324,6 +354,21 @@ class ThriftServer:
     def _connection(self) -> Connection:
         self._last_id += 1
         return Connection(self, self._last_id)
+
+    def _left(self, connection: Connection) -> None:
+        if connection.connection_id in self.adopted:
+            self.adopted.discard(connection.connection_id)
+            self._changed()
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+
+def _times(tls: ssl.SSLContext | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    return {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}
 
 
 def _host_port(host: str, port: int) -> str:

@@ -43,7 +43,7 @@ USES: Mapping[str, Mapping[str, Any]] = {
             "ownership": {"drain_s": 44.5},
             "listen": {"producer": "0.0.0.0:9613"},
         },
-        "proxy": {"replicas": 5},
+        "proxy": {"replicas": 5, "workers": 3},
     },
     "with TLS and a place to run": {
         "settings": {

@@ -15,7 +15,9 @@ from helm_python.chart import lint
 from kubernetes_validate.utils import all_versions
 
 from proxy.cli.parts import load_broker_settings
+from proxy.setting_types import host_port
 from proxy.settings import load_settings
+from proxy.workers.places import places
 from tests.helm.rendering import CHART, NAME, USES, Rendered
 
 #: As ``kubeVersion`` of Chart.yaml says, and the newest that there is.
@@ -52,6 +54,7 @@ def test_the_processes_take_their_settings(values: Mapping[str, Any], tmp_path: 
     file.write_text(rendered.settings("proxy"))
     settings = load_settings(file, environment={})
     assert (settings.listen.thrift, settings.listen.http) == ("0.0.0.0:9713", "0.0.0.0:9714")
+    assert settings.workers == values.get("proxy", {}).get("workers", 1)
     assert [group.name for group in settings.groups] == [
         group["name"] for group in values.get("groups", [])
     ]
@@ -87,6 +90,17 @@ def test_services_lead_to_pods_and_probes_to_ports(values: Mapping[str, Any]) ->
         assert len(probes) >= 2
         for probe in probes:
             assert (probe.get("httpGet") or probe["tcpSocket"])["port"] in named
+
+
+def test_the_ports_of_workers_are_those_that_they_listen_at() -> None:
+    doors = {"listen.thrift": "0.0.0.0:9713", "listen.http": "0.0.0.0:9714"}
+    container = Rendered.of({"proxy": {"workers": 3}}).container("proxy")
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"thrift": 9713, "http": 9714} | {
+        f"{name}-{place.number}": host_port(getattr(place, name))[1]
+        for place in places(3, doors=doors)
+        for name in ("thrift", "http")
+    }
 
 
 @uses
@@ -128,6 +142,7 @@ def test_a_change_of_groups_restarts_no_proxy_and_any_other_does() -> None:
         ({"nameserver": "mq:9876"}, "nameserver should be empty while embedded.enabled is true"),
         ({"settings": {"groups": []}}, "settings.groups should stand at the top of the values"),
         ({"settings": {"nameserver": "mq:9876"}}, "settings.nameserver should stand at the top"),
+        ({"settings": {"workers": 2}}, "settings.workers should stand in the values"),
         ({"proxi": {"replicas": 2}}, "proxi"),
         ({"proxy": {"replicas": 0}}, "replicas"),
         ({"groups": [{"name": "billing"}]}, "topics"),

@@ -1,0 +1,79 @@
+"""Running several workers, as the options of the command line say."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proxy.process_name import client_id, reachable
+from proxy.setting_types import host_port
+from proxy.settings import Settings
+from proxy.workers.places import Place, places
+from proxy.workers.supervisor import Supervisor
+from proxy.workers.task import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the workers have in common."""
+
+    settings: Settings
+    file: Path | None
+    history: Path | None
+    log_level: str
+    #: Options over file and environment, by dotted names.
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+    def doors(self) -> dict[str, str]:
+        """Where clients come, by setting."""
+        listen = self.settings.listen
+        doors = {"listen.thrift": listen.thrift, "listen.http": listen.http}
+        return doors if listen.producer is None else {**doors, "listen.producer": listen.producer}
+
+
+@asynccontextmanager
+async def running_workers(wanted: Wanted) -> AsyncIterator[dict[str, Any]]:
+    """So many workers as the settings say; SIGHUP has them read the settings file again. Raises
+    OrderlaneError if one cannot start, or fails as it drains.
+    """
+    doors = wanted.doors()
+    made = places(wanted.settings.workers, doors=doors)
+    here = client_id()
+    known = [reachable(place.http, here) for place in made if host_port(place.http)[1]]
+
+    def command(place: Place, channel: int) -> list[str]:
+        task = Task(
+            number=place.number,
+            channel=channel,
+            settings=None if wanted.file is None else str(wanted.file),
+            overrides={**wanted.overrides, **_own(place)},
+            history=None if wanted.history is None else str(wanted.history),
+            log_level=wanted.log_level,
+            workers=known,
+        )
+        return [sys.executable, "-m", "proxy.cli.worker", task.text()]
+
+    supervisor = Supervisor(made, command, doors=doors)
+    at = await supervisor.start()
+    try:
+        if wanted.file is not None:
+            hang_up = signal.SIGHUP
+            get_running_loop().add_signal_handler(hang_up, supervisor.pass_on, hang_up)
+        yield {
+            "thrift": at["listen.thrift"],
+            "http": at["listen.http"],
+            "workers": supervisor.workers(),
+        }
+    finally:
+        await supervisor.close()
+
+
+def _own(place: Place) -> dict[str, Any]:
+    # Producers of DDMQ come through the door, and are handed on as all others.
+    return {"listen.thrift": place.thrift, "listen.http": place.http, "listen.producer": None}

@@ -1,0 +1,81 @@
+"""``python -m proxy.cli.worker TASK``: one of several workers, as their supervisor starts it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from broker_core.errors import RemotingError
+from proxy.app import Proxy
+from proxy.cli.output import say
+from proxy.cli.serving import open_history, serve
+from proxy.errors import OrderlaneError
+from proxy.history.record import History
+from proxy.live.settings_file import SettingsFile
+from proxy.logs import configure_logs
+from proxy.setting_types import host_port
+from proxy.settings import Settings, load_settings
+from proxy.workers.taking import Taking
+from proxy.workers.task import Task
+
+
+def run(task: Task) -> None:
+    """Serve until a signal, or until the supervisor is gone."""
+    configure_logs(level=task.log_level)
+    structlog.contextvars.bind_contextvars(worker=task.number)
+    history = None if task.history is None else Path(task.history)
+    file, settings = _load(task)
+    with closing(open_history(history, "proxy", parts=("proxy",))) as writer:
+        serve(_running(task, settings, writer, file), announce=lambda _: None)
+
+
+def _load(task: Task) -> tuple[SettingsFile | None, Settings]:
+    if task.settings is None:
+        return None, load_settings(None, task.overrides)
+    file = SettingsFile(Path(task.settings), task.overrides)
+    return file, file.settings
+
+
+@asynccontextmanager
+async def _running(
+    task: Task, settings: Settings, history: History, file: SettingsFile | None
+) -> AsyncIterator[dict[str, Any]]:
+    server = Proxy(settings, history=history, file=file)
+    taking = None
+    try:
+        addresses = await server.start()
+        if file is not None:
+            get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
+        thrift, http = server.servers
+        thrift.home_port = host_port(addresses.thrift)[1]
+        await http.share(task.workers or [addresses.http])
+        taking = Taking(socket.socket(fileno=task.channel), addresses, thrift, http)
+        taking.start()
+        yield {}
+    finally:
+        await server.close()
+        if taking is not None:
+            await taking.close()
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code: 2 and a sentence for what a person can mend."""
+    task = Task.read(arguments[0])
+    try:
+        run(task)
+    except (OrderlaneError, RemotingError) as error:
+        say(f"orderlane: worker {task.number}: {error}")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

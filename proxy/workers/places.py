@@ -1,0 +1,63 @@
+"""Where each worker listens: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from proxy.errors import SettingsError
+from proxy.setting_types import at_port, host_port
+
+#: From the ports of one worker to those of the next. Thrift and HTTP are neighbours by default, and
+#: a person should see whose port it is.
+STEP = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A worker, and where it listens, as host:port; port 0 means any free one."""
+
+    number: int  # from 1
+    thrift: str
+    http: str
+
+
+def places(workers: int, *, doors: dict[str, str]) -> list[Place]:
+    """Worker k has the ports of ``listen.thrift`` and ``listen.http`` plus 10k, or free ones where
+    these are 0. *doors*: by setting where clients come. Raises SettingsError if two are the same.
+    """
+    made = [
+        Place(
+            number, _beside(doors, "listen.thrift", number), _beside(doors, "listen.http", number)
+        )
+        for number in range(1, workers + 1)
+    ]
+    taken: dict[int, str] = {}
+    for port, whose in _ports(made, doors):
+        if port and port in taken:
+            raise SettingsError(
+                f"{taken[port]} and {whose} would both have port {port}: workers have the ports of"
+                f" listen.thrift and listen.http plus {STEP}, {2 * STEP}, ...; choose others"
+            )
+        taken[port] = whose
+    return made
+
+
+def _beside(doors: dict[str, str], setting: str, number: int) -> str:
+    address = doors[setting]
+    port = host_port(address)[1]
+    if not port:
+        return address
+    if port + number * STEP > 65535:
+        raise SettingsError(
+            f"{setting}: {address} leaves worker {number} no port: choose a lower one"
+        )
+    return at_port(address, port + number * STEP)
+
+
+def _ports(made: list[Place], doors: dict[str, str]) -> Iterator[tuple[int, str]]:
+    for setting, address in doors.items():
+        yield host_port(address)[1], setting
+    for place in made:
+        yield host_port(place.thrift)[1], f"worker {place.number} for Thrift"
+        yield host_port(place.http)[1], f"worker {place.number} for HTTP"

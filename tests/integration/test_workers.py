@@ -1,0 +1,146 @@
+"""Several workers behind one address, as real processes: killed, stopped, refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import orjson
+import pytest
+
+from tests.support.brokers import EMBEDDED_ONES
+from tests.support.certificates import make_certificates
+from tests.support.process_site import (
+    HISTORY,
+    QUEUES,
+    RATE,
+    Gateway,
+    Site,
+    children_in,
+    look,
+    verdict,
+)
+from tests.support.processes import Child, Children, wait_until
+
+FREE = ("--thrift-port", 0, "--http-port", 0)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with children_in(tmp_path) as children:
+        site = Site(children, EMBEDDED_ONES)
+        site.start()
+        yield site
+
+
+def start_workers(site: Site, count: int) -> tuple[Child, dict[str, Any]]:
+    where = ("--settings", "settings.yaml", "--nameserver", site.nameserver, *HISTORY)
+    proxy = site.children.start("proxy", "--workers", count, *where, *FREE)
+    return proxy, proxy.ready()
+
+
+def gateway_of(workers: list[dict[str, Any]]) -> Gateway:
+    return Gateway([each["thrift"] for each in workers], [each["http"] for each in workers])
+
+
+def said(proxy: Child, event: str) -> list[dict[str, Any]]:
+    """Lines of its log with this event."""
+    lines = [orjson.loads(line) for line in proxy.err.split("\n")[:-1] if line.startswith("{")]
+    return [line for line in lines if line["event"] == event]
+
+
+def ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.slow
+@pytest.mark.feature("proxy: kill and take-over")
+def test_workers_share_clients_and_queues_and_one_that_is_killed_comes_back(site: Site) -> None:
+    """All clients know one address. Nothing is lost, and each key stays in order."""
+    children = site.children
+    proxy, ready = start_workers(site, 2)
+    workers, door = ready["workers"], ("--proxy", ready["thrift"], *HISTORY)
+    gateway = gateway_of(workers)
+    consumers = [children.start("consume", site.group, "--work-ms", 3, *door) for _ in range(2)]
+    wait_until(
+        lambda: len(gateway.owned(0)) == len(gateway.owned(1)) == QUEUES // 2,
+        within_s=30,
+        what="four queues each",
+    )
+    sent = RATE * 4
+    producer = children.start("produce", site.topic, "--count", sent, "--rate", RATE, *door)
+    consumers[0].wait_for(len(consumers[0].out) + 100)
+    os.kill(workers[0]["pid"], signal.SIGKILL)
+    wait_until(lambda: said(proxy, "worker ready"), within_s=30, what="a worker in its place")
+    (ended_line,), (ready_line,) = (
+        said(proxy, event) for event in ("worker ended, it is started again", "worker ready")
+    )
+    assert (ended_line["worker"], ended_line["ended"]) == (1, "by SIGKILL")
+    assert producer.wait() == 0, producer.err
+    gateway = gateway_of([ready_line, workers[1]])
+    wait_until(lambda: gateway.drained(sent), within_s=60, what="everything consumed")
+    assert [consumer.terminate() for consumer in consumers] == [0, 0]
+    assert proxy.terminate() == 0, proxy.err
+    report = verdict(children)
+
+    assert (report["acknowledged"], report["lost"]) == (sent, 0)
+
+
+@pytest.mark.slow
+def test_the_address_of_all_workers_serves_as_that_of_one(tmp_path: Path) -> None:
+    """With TLS; only what concerns one process is asked there, and a signal reaches all."""
+    certificates = make_certificates(tmp_path)
+    settings = tmp_path / "settings.yaml"
+    tls = f"{{certificate: {certificates.server}, key: {certificates.server_key}}}"
+    settings.write_text(f"listen: {{tls: {tls}}}\n")
+    with Children(tmp_path) as children:
+        ports = (*FREE, "--nameserver-port", 0, "--broker-port", 0)
+        up = children.start("up", "--workers", 2, "--settings", "settings.yaml", *ports)
+        ready = up.ready()
+        door = ("--proxy", ready["thrift"], "--tls-ca", certificates.ca)
+        assert children.run("produce", "orders", "--count", 10, *door).code == 0
+        consumer = children.start("consume", "billing", "orders", *door)
+        consumer.wait_for(10)
+        assert consumer.terminate() == 0
+        assert look(ready["http"], "/api/config")["problems"] == []
+        with pytest.raises(HTTPError) as refused:
+            look(ready["http"], "/metrics")
+        refused.value.close()
+        groups = "groups: [{name: shipping, topics: [{name: parcels}]}]\n"
+        settings.write_text(settings.read_text() + groups)
+        up.hang_up()
+        for worker in ready["workers"]:
+            wait_until(
+                lambda at=worker["http"]: "shipping" in look(at, "/api/groups"),  # type: ignore[misc]
+                within_s=30,
+                what="the new group",
+            )
+        up.kill()
+        for worker in ready["workers"]:
+            pid = worker["pid"]
+            wait_until(lambda pid=pid: ended(pid), within_s=60, what="its end")  # type: ignore[misc]
+
+    assert refused.value.code == 421
+    owners = set(refused.value.headers["Orderlane-Owners"].split(", "))
+    assert owners < {worker["http"] for worker in ready["workers"]}
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_start_ends_them_all_with_one_sentence(tmp_path: Path) -> None:
+    with Children(tmp_path) as children, socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ports = ("--thrift-port", port - 20, "--http-port", 0)
+        ended = children.run("proxy", "--workers", 2, *ports)
+
+    assert ended.code == 2
+    assert f"worker 2: listen.thrift: cannot listen on 127.0.0.1:{port}" in ended.err
+    assert ended.err.endswith("orderlane: worker 2 ended with code 2 before it was ready\n")

@@ -1,0 +1,114 @@
+"""What the supervisor of several workers decides: ports, whose a connection is, new starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.errors import SettingsError
+from proxy.workers.loads import Load, in_turn
+from proxy.workers.places import Place, places
+from proxy.workers.restarts import SILENT_S, Restarts, Silence, bad_ends, how
+
+DOORS = {"listen.thrift": "127.0.0.1:9713", "listen.http": "127.0.0.1:9714"}
+
+
+def test_each_worker_has_ports_ten_above_those_of_the_one_before() -> None:
+    assert places(2, doors=DOORS) == [
+        Place(1, "127.0.0.1:9723", "127.0.0.1:9724"),
+        Place(2, "127.0.0.1:9733", "127.0.0.1:9734"),
+    ]
+
+
+def test_any_free_port_stays_any_free_port() -> None:
+    doors = {"listen.thrift": "[::1]:0", "listen.http": "0.0.0.0:80"}
+
+    assert places(1, doors=doors) == [Place(1, "[::1]:0", "0.0.0.0:90")]
+
+
+@pytest.mark.parametrize(
+    ("doors", "said"),
+    [
+        (DOORS | {"listen.http": "127.0.0.1:9723"}, "listen.http and worker 1 for Thrift"),
+        (DOORS | {"listen.producer": "127.0.0.1:9734"}, "listen.producer and worker 2 for HTTP"),
+        (DOORS | {"listen.http": "127.0.0.1:9703"}, "listen.thrift and worker 1 for HTTP"),
+        (DOORS | {"listen.thrift": "127.0.0.1:65520"}, "leaves worker 2 no port"),
+    ],
+)
+def test_a_port_is_nobody_elses(doors: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        places(2, doors=doors)
+
+
+def test_a_connection_goes_to_the_worker_with_the_fewest() -> None:
+    loads = {1: Load(True, open=3), 2: Load(True, open=1), 3: Load(True, open=2)}
+
+    assert in_turn(loads) == [2, 3, 1]
+
+
+def test_among_equals_it_goes_to_the_one_that_was_given_fewest() -> None:
+    """Connections that come and go, as those of HTTP, are not all the first one's."""
+    loads = {1: Load(True, taken=5, handed=5), 2: Load(True, taken=4, handed=4)}
+
+    assert in_turn(loads) == [2, 1]
+
+
+def test_who_is_not_ready_or_drains_gets_none() -> None:
+    assert in_turn({1: Load(), 2: Load(True, open=9)}) == [2]
+
+
+def test_a_burst_is_spread_before_anybody_has_told_of_it() -> None:
+    loads = {number: Load(True) for number in (1, 2, 3)}
+    for _ in range(30):
+        loads[in_turn(loads)[0]].handed += 1
+
+    assert [load.handed for load in loads.values()] == [10, 10, 10]
+
+
+def test_a_worker_that_stands_still_gets_one_connection_and_no_more() -> None:
+    loads = {1: Load(True), 2: Load(True, open=50)}
+    for _ in range(10):
+        chosen = in_turn(loads)[0]
+        loads[chosen].handed += 1
+        if chosen == 2:
+            loads[2].taken += 1
+            loads[2].open += 1
+
+    assert (loads[1].handed, loads[2].handed) == (1, 9)
+
+
+def test_pauses_between_starts_double_up_to_half_a_minute() -> None:
+    restarts = Restarts()
+
+    assert [restarts.pause_s(1) for _ in range(5)] == [0.2, 0.4, 0.8, 1.6, 3.2]
+    assert [restarts.pause_s(1) for _ in range(2000)][-1] == 30
+
+
+def test_a_worker_that_ran_for_a_minute_is_started_again_at_once() -> None:
+    restarts = Restarts(soon=9)
+
+    assert restarts.pause_s(60) == 0.2
+    assert restarts.pause_s(59) == 0.4
+
+
+def test_a_worker_that_is_silent_for_a_minute_is_to_be_killed() -> None:
+    silence = Silence(heard_s=0, looked_s=0)
+
+    assert not any(silence.too_long(now) for now in range(1, int(SILENT_S) + 1))
+    assert silence.too_long(SILENT_S + 1)
+    silence.heard(SILENT_S + 2)
+    assert not silence.too_long(SILENT_S + 3)
+
+
+def test_nobody_is_silent_while_the_supervisor_stood_still_as_well() -> None:
+    silence = Silence(heard_s=0, looked_s=1)
+
+    assert not silence.too_long(1000)
+    assert not silence.too_long(1001)
+
+
+def test_ends_are_told_in_words() -> None:
+    assert [how(code) for code in (2, -9, -200)] == ["with code 2", "by SIGKILL", "by signal 200"]
+    assert bad_ends({1: 0, 2: 0}) is None
+    assert bad_ends({2: -9, 1: 1, 3: 0}) == (
+        "worker 1 ended with code 1, worker 2 ended by SIGKILL instead of draining"
+    )
