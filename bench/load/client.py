@@ -22,8 +22,26 @@ from broker_core.clock import now_ns
 from proxy.cli.observing import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.cli.serving import open_history
+from proxy.history.record import History
 from proxy.logs import configure_logs
 from thin_client import AsyncConsumer, Message
+
+
+class _Observer(HistoryObserver):
+    """Counts calls, too."""
+
+    def __init__(self, history: History, *, group: str, consumer: str, taken: Taken) -> None:
+        super().__init__(history, group=group, consumer=consumer)
+        self._taken = taken
+
+    def on_pulled(self, messages: int) -> None:
+        """A pull was answered."""
+        super().on_pulled(messages)
+        self._taken.calls["pulls"] += 1
+
+    def on_settled(self, settled: int, not_held: int) -> None:
+        """A settle was answered."""
+        self._taken.calls["settles"] += 1
 
 
 def main(
@@ -48,7 +66,7 @@ def main(
             split=split,
             counter=Counter(counter) if counter is not None else None,
         )
-        observer = HistoryObserver(writer, group=group, consumer=name)
+        observer = _Observer(writer, group=group, consumer=name, taken=taken)
 
         async def handle(message: Message) -> None:
             taken.take(message.body, now_ns())

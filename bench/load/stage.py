@@ -116,6 +116,11 @@ class Stage:
         """A group that reads it, by default that of the site."""
         return {"name": name or self.site.name, "topics": [self.topic(**more)]}
 
+    def preload(self, count: int, **options: object) -> None:
+        """Store *count* messages, as fast as it goes."""
+        wanted: dict[str, Any] = {"connections": 8, "batch": 32, **options}
+        self.sender(count=count, **wanted).figures(within_s=600)
+
     def check_log(self, sent: int) -> None:
         """Read the whole topic: what was sent is there, once and in order of its keys.
 
@@ -143,6 +148,16 @@ class Stage:
 def stage(site: Site) -> Stage:
     """A stage on *site*."""
     return Stage(site, asyncio.run(_broker_address(site.brokers)))
+
+
+def wait_until_read(proxy: ProxyProcess, *, within_s: float = 300.0) -> None:
+    """Wait until *proxy* has read its queues to their ends."""
+
+    def read() -> bool:
+        queues = proxy.queues()
+        return bool(queues) and all(each["position"] >= each["end"] for each in queues)
+
+    wait_until(read, within_s=within_s, what="queues read to their ends")
 
 
 def timed(count: Callable[[], int], processes: Mapping[str, int], *, seconds: float) -> Stretch:
