@@ -13,7 +13,8 @@ from bench.load.requests import BrokerPulls, BrokerSends, ProxySends, opaque_of,
 from bench.load.shape import Arrivals, Batches, Order, Shape, head_of, zipf_shares
 from broker_core.remoting.command import RemotingCommand, decode
 from broker_core.remoting.headers import PullMessageHeader, SendMessageHeader
-from broker_core.remoting.message import decode_batch, decode_properties
+from broker_core.remoting.message import decode_properties
+from broker_core.remoting.message_batch import decode_batch
 from thrift_idl import producer_service
 
 
