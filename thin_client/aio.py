@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
-import inspect
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -13,10 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
 from thin_client.aio_feeder import AsyncFeeder
+from thin_client.aio_handlers import (
+    ThreadGoesOn,
+    being_cancelled,
+    in_thread,
+    is_coroutine_function,
+    traced,
+)
 from thin_client.clock import now_ns
 from thin_client.key_batch import KeyBatch
 from thin_client.message import Defer, Message, Outcome, log_failure, outcome_name
-from thin_client.options import Observer, Timing, session_options
+from thin_client.options import Observer, Timing, overridden, session_options
 from thin_client.servers import Servers, Tls
 from thin_client.session import Session
 from thin_client.tracing import Tracer
@@ -134,7 +139,11 @@ class AsyncConsumer:
         given back; threads cannot be, so their messages wait until their leases end.
         Raises Refused and others that no retry can help.
         """
-        await self._run(handler, self._take, self._settle, handle_signals=handle_signals)
+        if overridden(self._observer, "on_handle_start", "on_handle_end"):
+            await self._run(handler, self._take, self._settle, handle_signals=handle_signals)
+        else:
+            session = self._session
+            await self._run(handler, session.take, session.settle, handle_signals=handle_signals)
 
     async def run_batches(self, handler: BatchHandler, *, handle_signals: bool = True) -> None:
         """As ``run``, with several messages of one order key at a time, ``max_run`` at most.
@@ -148,8 +157,8 @@ class AsyncConsumer:
     async def _run(
         self,
         handler: Callable[[T], Awaitable[object] | object],
-        take: Callable[[], T | None],
-        settle: Callable[[T, Outcome], None],
+        take: Callable[[int], T | None],
+        settle: Callable[[T, Outcome, int], None],
         *,
         handle_signals: bool,
     ) -> None:
@@ -157,12 +166,12 @@ class AsyncConsumer:
             if handle_signals:
                 stack.enter_context(self._signals())
             handle: Callable[[T], Any] = handler
-            if not _is_coroutine_function(handler):
+            if not is_coroutine_function(handler):
                 threads = ThreadPoolExecutor(self._session.options.concurrency, "orderlane")
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-                handle = _in_thread(handler, threads)
+                handle = in_thread(handler, threads)
             if self._tracer is not None:
-                handle = _traced(handle, self._tracer)
+                handle = traced(handle, self._tracer)
             self._start()
             loop = asyncio.get_running_loop()
             workers = [
@@ -180,46 +189,54 @@ class AsyncConsumer:
     async def _work(
         self,
         handle: Callable[[T], Any],
-        take: Callable[[], T | None],
-        settle: Callable[[T, Outcome], None],
+        take: Callable[[int], T | None],
+        settle: Callable[[T, Outcome, int], None],
     ) -> None:
         """One handler's life. It takes messages itself: a task for each would cost 5 µs more."""
-        while not self._session.stopping:
-            taken = take()
+        session, feeder = self._session, self._feeder
+        at_ns = now_ns()
+        while not session.stopping:
+            taken = take(at_ns)
+            if session.stirred:
+                feeder.turn()
             if taken is None:
                 await self._wait_for_message()
+                at_ns = now_ns()
                 continue
+            if self._idle and not self._waking:
+                self._wake_one()
+            outcome: Outcome = None
             try:
                 await handle(taken)
             except asyncio.CancelledError as error:
-                if _being_cancelled():
-                    settle(taken, Defer())
+                if being_cancelled():
+                    settle(taken, Defer(), now_ns())
+                    self._turn()
                     raise
-                settle(taken, error)
-            except _ThreadGoesOn:
+                outcome = error
+            except ThreadGoesOn:
                 return
             except Exception as error:
-                settle(taken, error)
-            else:
-                settle(taken, None)
-            if self._feeder.hurry:
+                outcome = error
+            if outcome is not None:
+                log_failure(taken if isinstance(taken, Message) else taken.at_work, outcome)
+            at_ns = now_ns()
+            settle(taken, outcome, at_ns)
+            if session.stirred:
+                self._turn()
+            if feeder.hurry:
                 await asyncio.sleep(0)
+                at_ns = now_ns()
 
-    def _take(self) -> Message | None:
-        message = self._session.take(now_ns())
+    def _take(self, at_ns: int) -> Message | None:
+        message = self._session.take(at_ns)
         if message is not None:
-            self._feeder.turn(took_one_of_several=self._session.takeable > 0)
-            self._wake_one()
             self._observer.on_handle_start(message)
         return message
 
-    def _take_batch(self) -> KeyBatch | None:
-        messages = self._session.take_batch(now_ns(), most=self._session.options.max_run)
-        if not messages:
-            return None
-        self._feeder.turn()
-        self._wake_one()
-        return KeyBatch(messages, self._observer)
+    def _take_batch(self, at_ns: int) -> KeyBatch | None:
+        messages = self._session.take_batch(at_ns, most=self._session.options.max_run)
+        return KeyBatch(messages, self._observer) if messages else None
 
     # ---- the iterator ---------------------------------------------------------------------------
 
@@ -230,9 +247,11 @@ class AsyncConsumer:
 
     async def __anext__(self) -> Message:
         while not self._session.stopping:
-            message = self._take()
+            message = self._take(now_ns())
+            self._feeder.turn()
             if message is not None:
-                message.attach(self._settle)
+                self._wake_one()
+                message.attach(self._settle_yielded)
                 self._yielded.add(message)
                 return message
             await self._wait_for_message()
@@ -247,17 +266,18 @@ class AsyncConsumer:
         self._started = True
         self._feeder.start()
 
-    def _settle_batch(self, batch: KeyBatch, outcome: Outcome) -> None:
-        log_failure(batch[min(batch.done, len(batch) - 1)], outcome)
+    def _settle_batch(self, batch: KeyBatch, outcome: Outcome, at_ns: int) -> None:
         batch.end(outcome)
-        self._session.settle_batch(batch, batch.done, outcome, now_ns())
-        self._turn()
+        self._session.settle_batch(batch, batch.done, outcome, at_ns)
 
-    def _settle(self, message: Message, outcome: Outcome) -> None:
+    def _settle(self, message: Message, outcome: Outcome, at_ns: int) -> None:
+        self._session.settle(message, outcome, at_ns)
+        self._observer.on_handle_end(message, outcome_name(outcome))
+
+    def _settle_yielded(self, message: Message, outcome: Outcome) -> None:
         log_failure(message, outcome)
         self._yielded.discard(message)
-        self._session.settle(message, outcome, now_ns())
-        self._observer.on_handle_end(message, outcome_name(outcome))
+        self._settle(message, outcome, now_ns())
         self._turn()
 
     def _turn(self) -> None:
@@ -300,7 +320,7 @@ class AsyncConsumer:
         self._session.stop(now_ns())
         for message in list(self._yielded):
             if message.detach():
-                self._settle(message, Defer())
+                self._settle_yielded(message, Defer())
         self._turn()
         if not await self._reached(lambda: self._session.drained, self._timing.drain_timeout_s):
             for worker in workers:
@@ -348,43 +368,3 @@ def _wake(waiter: asyncio.Future[None]) -> bool:
         return False
     waiter.set_result(None)
     return True
-
-
-class _ThreadGoesOn(Exception):
-    """The worker has to end, but its handler's thread has not: nobody may get the message yet."""
-
-
-def _traced(handler: Callable[[T], Any], tracer: Tracer) -> Callable[[T], Any]:
-    async def handle(taken: T) -> None:
-        with tracer.handling(taken if isinstance(taken, Message) else taken[0]):
-            await handler(taken)
-
-    return handle
-
-
-def _in_thread(
-    handler: Callable[[T], object], threads: ThreadPoolExecutor
-) -> Callable[[T], Awaitable[None]]:
-    async def handle(taken: T) -> None:
-        loop = asyncio.get_running_loop()
-        context = contextvars.copy_context()
-        running = loop.run_in_executor(threads, context.run, handler, taken)
-        try:
-            result = await asyncio.shield(running)
-        except asyncio.CancelledError:
-            raise _ThreadGoesOn from None
-        if inspect.isawaitable(result):
-            await result
-
-    return handle
-
-
-def _is_coroutine_function(handler: Callable[..., object]) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004  # an object with an async __call__
-    )
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -15,7 +15,7 @@ from thin_client.aio_connection import AsyncConnection
 from thin_client.backoff import is_news, tries_elsewhere
 from thin_client.clock import now_ns
 from thin_client.errors import ClientError, ConnectionLost
-from thin_client.leases import Home
+from thin_client.lease import Home
 from thin_client.options import Observer, Timing
 from thin_client.servers import Destination, Servers
 from thin_client.session import Session
@@ -94,16 +94,13 @@ class AsyncFeeder:
         """Begin to pull."""
         self._spawn(self._pull_forever(), name="orderlane pull")
 
-    def turn(self, *, took_one_of_several: bool = False) -> None:
-        """The session changed: start what has become due.
-
-        *took_one_of_several*: a message went to a handler, and more wait; only a pull may be due.
-        """
+    def turn(self) -> None:
+        """The session changed: start what has become due."""
+        self._session.stirred = False
         if self._pull_alarm.turn():
             self.hurry = True
-        if not took_one_of_several:
-            for alarm, _ in self._homes.values():
-                alarm.turn()
+        for alarm, _ in self._homes.values():
+            alarm.turn()
 
     async def close(self) -> None:
         """End all tasks and connections; what is under way is given up."""

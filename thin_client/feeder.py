@@ -16,7 +16,7 @@ from thin_client.backoff import is_news, tries_elsewhere
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
-from thin_client.leases import Home
+from thin_client.lease import Home
 from thin_client.options import Observer, Timing
 from thin_client.servers import Destination, Servers
 from thin_client.session import Session

@@ -37,6 +37,11 @@ class KeyBatch(Sequence[Message]):
         """What they have in common."""
         return self._messages[0].order_key
 
+    @property
+    def at_work(self) -> Message:
+        """The first that is not done, or the last."""
+        return self._messages[min(self.done, len(self) - 1)]
+
     def ok(self, messages: int = 1) -> None:
         """The next *messages* are done. Raises ValueError if there are not so many."""
         if not 0 <= messages <= len(self) - self.done:

@@ -3,67 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from thin_client.errors import ProtocolError
-from thin_client.message import Message
-from thin_client.verdicts import Verdicts
-from thrift_idl import consumer
-
-_MS = 1_000_000
-
-#: Topic, qid with suffix, lease id: unique among the leases that are alive.
-LeaseName = tuple[str, str, int]
-
-
-def name_of(message: Message) -> LeaseName:
-    """How the proxy and the client call the lease of *message*."""
-    return (message.topic, message.queue, message.lease_id)
-
-
-@dataclass(slots=True, eq=False)
-class Home:
-    """One proxy that holds leases of ours; written by the session alone."""
-
-    #: host:port; None if the proxy did not say.
-    address: str | None
-    verdicts: Verdicts = field(default_factory=Verdicts)
-    extend_at_ns: int | None = None
-    retry_at_ns: int = 0
-    failures: int = 0
-    #: What is under way: one settle, or one extend asked at ``asked_ns`` for ``asked_length_ns``.
-    settling: Verdicts | None = None
-    extending: list[Lease] | None = None
-    asked_ns: int = 0
-    asked_length_ns: int = 0
-
-    @property
-    def busy(self) -> bool:
-        """True while a settle or extend is under way."""
-        return self.settling is not None or self.extending is not None
-
-
-@dataclass(slots=True, eq=False)
-class Lease:
-    """One message with what its proxy has to be told to settle it."""
-
-    message: Message
-    context: consumer.Context
-    home: Home
-    #: Messages of one key are handled one after the other; None: in no order.
-    key: tuple[str, bytes] | None
-    length_ns: int
-    #: The same object for all that came together and have to be handled in sequence.
-    run: object
-    is_open: bool = False  # with a handler
-    #: Those that went to the handler together, this one among them; None: it went alone.
-    batch: list[Lease] | None = None
-
-    @property
-    def extend_at_ns(self) -> int:
-        """When a third of its length is gone."""
-        return self.message.deadline_ns - 2 * self.length_ns // 3
+from thin_client.lease import Batch, Lease
+from thin_client.verdicts import QueueName
 
 
 @dataclass(slots=True)
@@ -72,171 +16,187 @@ class Leases:
 
     concurrency: int
     open: int = 0
-    _held: dict[LeaseName, Lease] = field(default_factory=dict)
-    _ready: deque[Lease] = field(default_factory=deque)
-    #: By key with a lease ready or open: those that wait behind it.
-    _chains: dict[tuple[str, bytes], deque[Lease]] = field(default_factory=dict)
+    #: Wait for nothing but a handler.
+    ready: deque[Lease] = field(default_factory=deque)
+    _count: int = 0  # of those in _held
+    _held: dict[QueueName, dict[int, Lease]] = field(default_factory=dict)
+    #: By topic, by key: the last of a chain of leases, of which the first is ready or open.
+    _tails: dict[str, dict[bytes, Lease]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return self._count
 
     def __iter__(self) -> Iterator[Lease]:
-        return iter(self._held.values())
-
-    @property
-    def ready(self) -> int:
-        """Leases that wait for nothing but a handler."""
-        return len(self._ready)
+        return (lease for held in self._held.values() for lease in held.values())
 
     def holds(self, lease: Lease) -> bool:
         """False once it was closed or removed."""
-        return self._held.get(name_of(lease.message)) is lease
+        held = self._held.get(lease.origin.queue)
+        return held is not None and held.get(lease.lease_id) is lease
 
-    def add(self, lease: Lease) -> None:
-        """Take a new lease in; one that is held already is ignored."""
-        name = name_of(lease.message)
-        if name in self._held:
+    def add(self, leases: Sequence[Lease]) -> None:
+        """Take new leases of one origin in; what is held already is ignored. O(leases)."""
+        if not leases:
             return
-        self._held[name] = lease
-        if lease.key is None:
-            self._ready.append(lease)
-        elif (chain := self._chains.get(lease.key)) is not None:
-            chain.append(lease)
-        else:
-            self._chains[lease.key] = deque()
-            self._ready.append(lease)
+        origin = leases[0].origin
+        held = origin.held = self._held.setdefault(origin.queue, {})
+        tails = origin.tails = self._tails.setdefault(origin.queue[0], {})
+        ready = self.ready
+        before = len(held)
+        for lease in leases:
+            if held.setdefault(lease.lease_id, lease) is not lease:
+                continue
+            lease.successor = lease.batch = None
+            key = lease.chain
+            if key is not None:
+                tail = tails.get(key)
+                tails[key] = lease
+                if tail is not None:
+                    tail.successor = lease
+                    continue
+            ready.append(lease)
+        self._count += len(held) - before
 
     def take(self, now_ns: int) -> Lease | None:
         """Open the next ready lease that has not run out; O(those that have)."""
-        if self.open >= self.concurrency:
+        ready = self.ready
+        if not ready or self.open >= self.concurrency:
             return None
-        for _ in range(len(self._ready)):
-            lease = self._ready.popleft()
-            if lease.message.deadline_ns > now_ns:
-                lease.is_open = True
-                self.open += 1
-                return lease
-            self._ready.append(lease)  # other keys', so their order does not matter
-        return None
+        lease = ready.popleft()
+        if lease.deadline_ns <= now_ns:
+            for _ in range(len(ready)):
+                ready.append(lease)  # other keys', so their order does not matter
+                lease = ready.popleft()
+                if lease.deadline_ns > now_ns:
+                    break
+            else:
+                ready.append(lease)
+                return None
+        lease.is_open = True
+        self.open += 1
+        return lease
 
     def take_batch(self, now_ns: int, *, most: int) -> list[Lease]:
         """As ``take``, and with it up to *most* in all of those that came behind it in its run.
 
         They count as one with a handler, until the last of them is closed.
         """
-        first = self.take(now_ns)
-        if first is None:
+        lease = self.take(now_ns)
+        if lease is None:
             return []
-        chain = self._chains[first.key] if first.key is not None else None
-        batch = [first]
-        while chain and len(batch) < most:
-            if chain[0].run is not first.run or chain[0].message.deadline_ns <= now_ns:
+        taken, origin = [lease], lease.origin
+        while (following := lease.successor) is not None and len(taken) < most:
+            if following.origin is not origin or following.deadline_ns <= now_ns:
                 break
-            batch.append(chain.popleft())
-        taken = list(batch)
-        for lease in taken:
-            lease.is_open, lease.batch = True, batch
+            lease = following
+            taken.append(lease)
+        batch = Batch(len(taken), lease)
+        for each in taken:
+            each.is_open, each.batch = True, batch
         return taken
 
-    def close(self, message: Message) -> Lease:
-        """End an open lease; its key's next one gets ready. Raises KeyError if it is not open."""
-        lease = self._held.get(name_of(message))
-        if lease is None or not lease.is_open:
-            raise KeyError(
-                f"{message.topic}/{message.queue} at {message.offset}: not with a handler"
-            )
-        del self._held[name_of(message)]
+    def close(self, lease: Lease) -> bool:
+        """End an open lease; its key's next one gets ready. True if its key goes on here.
+
+        Raises KeyError if it is not open.
+        """
+        if not lease.is_open:
+            raise KeyError(f"{lease.topic}/{lease.queue} at {lease.offset}: not with a handler")
+        lease.is_open = False
+        # As _forget and _next, without their calls: every message comes by here.
+        origin = lease.origin
+        held = origin.held
+        del held[lease.lease_id]
+        if not held:
+            del self._held[origin.queue]
+        self._count -= 1
         if lease.batch is not None:
-            lease.batch.remove(lease)
-        if not lease.batch:  # alone, or the last
-            self.open -= 1
-            self._next(lease.key)
-        return lease
+            batch, lease.batch = lease.batch, None
+            batch.open -= 1
+            if batch.open:
+                return True
+            lease = batch.last
+        self.open -= 1
+        following = lease.successor
+        if following is not None:
+            self.ready.append(following)
+            return True
+        if lease.chain is not None:
+            del lease.origin.tails[lease.chain]
+        return False
 
-    def has(self, key: tuple[str, bytes] | None) -> bool:
-        """True if a message of *key* is here; False without a key."""
-        return key in self._chains
-
-    def drop_rest(self, message: Message) -> list[Lease]:
-        """Forget and return what waits behind *message*, which is with a handler, in its run."""
-        lease = self._held.get(name_of(message))
-        if lease is None or lease.key is None:
-            return []
-        chain = self._chains[lease.key]
-        rest = [each for each in chain if each.run is lease.run]
-        for each in rest:
-            chain.remove(each)
-            del self._held[name_of(each.message)]
+    def drop_rest(self, lease: Lease) -> list[Lease]:
+        """Forget and return what waits behind *lease*, which is with a handler, in its run; O(what
+        waits behind it).
+        """
+        last = lease if lease.batch is None else lease.batch.last
+        rest = []
+        each = last.successor
+        while each is not None:
+            if each.origin is lease.origin:
+                rest.append(each)
+            else:
+                last.successor = each
+                last = each
+            each = each.successor
+        if rest:
+            assert lease.chain is not None  # only those with a key wait behind another
+            last.successor = None
+            lease.origin.tails[lease.chain] = last
+            for each in rest:
+                self._forget(each)
         return rest
 
     def drop(self, lease: Lease) -> None:
         """Forget a lease that is not open; O(n)."""
-        if lease in self._ready:
-            self._ready.remove(lease)
-            del self._held[name_of(lease.message)]
-            self._next(lease.key)
-        else:
-            del self._held[name_of(lease.message)]
-            assert lease.key is not None  # only those with a key wait behind another
-            self._chains[lease.key].remove(lease)
+        self._forget(lease)
+        if lease in self.ready:
+            self.ready.remove(lease)
+            self._next(lease)
+            return
+        ahead = next(each for each in self._linked() if each.successor is lease)
+        ahead.successor = lease.successor
+        if lease.successor is None:
+            assert lease.chain is not None
+            lease.origin.tails[lease.chain] = ahead
 
     def drop_waiting(self) -> list[Lease]:
         """Forget and return all that are not open; O(n)."""
-        waiting = [lease for lease in self._held.values() if not lease.is_open]
+        waiting = [lease for lease in self if not lease.is_open]
         for lease in waiting:
-            del self._held[name_of(lease.message)]
-        self._ready.clear()
-        open_keys = {lease.key for lease in self._held.values()}
-        self._chains = {key: deque() for key in self._chains if key in open_keys}
+            self._forget(lease)
+        self.ready.clear()
+        self._tails.clear()
+        for lease in self:
+            last = lease if lease.batch is None else lease.batch.last
+            last.successor = None
+            origin = lease.origin
+            origin.tails = self._tails.setdefault(origin.queue[0], {})
+            if lease.chain is not None:
+                origin.tails[lease.chain] = last
         return waiting
 
-    def _next(self, key: tuple[str, bytes] | None) -> None:
-        """The message of *key* that was ahead is gone: the next one gets ready."""
-        if key is not None:
-            chain = self._chains[key]
-            if chain:
-                self._ready.append(chain.popleft())
-            else:
-                del self._chains[key]
+    def _linked(self) -> Iterator[Lease]:
+        """All in chains: those held, and of a batch its last one even if that is closed."""
+        for lease in self:
+            yield lease
+            if lease.batch is not None:
+                yield lease.batch.last
 
+    def _forget(self, lease: Lease) -> None:
+        queue = lease.origin.queue
+        held = lease.origin.held
+        del held[lease.lease_id]
+        if not held:
+            del self._held[queue]
+        self._count -= 1
 
-def read_leases(
-    part: consumer.PullResponse, home: Home, *, sent_ns: int, length_ms: int
-) -> Iterator[Lease]:
-    """The leases of one queue's batch. Raises ProtocolError if it lacks what a lease needs."""
-    if not part.messages:
-        return
-    context = part.context or consumer.Context()
-    topic, queue, length_ms = context.topic or "", context.qid or "", part.leaseMs or length_ms
-    if not (topic and queue and length_ms > 0):
-        raise ProtocolError("a pull was answered with messages, but without topic, qid or leaseMs")
-    runs: dict[bytes, object] = {}
-    for each in part.messages:
-        if each.leaseId is None or each.value is None or each.offset is None:
-            raise ProtocolError(f"a message of {topic}/{queue} came without body, offset or lease")
-        message = Message(
-            topic=topic,
-            queue=queue,
-            offset=each.offset,
-            body=each.value,
-            key=each.key,
-            order_key=each.orderKey,
-            tag=each.tag,
-            properties=each.properties or {},
-            attempt=each.attempt or 1,
-            born_at_ms=each.bornAtMs,
-            message_id=each.messageId,
-            lease_id=each.leaseId,
-            deadline_ns=sent_ns + length_ms * _MS,
-        )
-        if each.orderKey is None:
-            yield Lease(message, context, home, None, length_ms * _MS, object())
-        else:
-            run = runs.setdefault(each.orderKey, object())
-            yield Lease(message, context, home, (topic, each.orderKey), length_ms * _MS, run)
-
-
-def name_in(reference: consumer.LeaseRef) -> LeaseName:
-    """The lease that *reference* names."""
-    context = reference.context or consumer.Context()
-    return (context.topic or "", context.qid or "", reference.leaseId or 0)
+    def _next(self, lease: Lease) -> bool:
+        """The lease is gone that was ahead of all others of its key: the next one gets ready."""
+        following = lease.successor
+        if following is not None:
+            self.ready.append(following)
+            return True
+        if lease.chain is not None:
+            del lease.origin.tails[lease.chain]
+        return False

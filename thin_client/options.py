@@ -13,7 +13,7 @@ from importlib import metadata
 
 from thin_client.errors import ClientError
 from thin_client.message import Message
-from thin_client.session import SessionOptions
+from thin_client.session_options import SessionOptions
 from thin_client.wire import compiled_codec
 
 _log = logging.getLogger("orderlane")
@@ -60,6 +60,13 @@ class Observer:
 
     def on_error(self, error: ClientError) -> None:
         """A request failed; it will be tried again if ``error.retriable``."""
+
+
+def overridden(observer: Observer, *methods: str) -> bool:
+    """Whether *observer* has one of these methods of its own, so that calling it does something."""
+    own = [getattr(observer, method) for method in methods]
+    plain = [getattr(Observer, method) for method in methods]
+    return [getattr(each, "__func__", each) for each in own] != plain
 
 
 def session_options(

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Self, TypeVar
 
 from thin_client import calls
+from thin_client.arrivals import read_leases
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
-from thin_client.leases import Home, name_of, read_leases
+from thin_client.lease import Home
 from thin_client.message import Message, Outcome
 from thin_client.options import client_version, default_client_id
 from thin_client.servers import Servers, Tls
@@ -78,7 +79,7 @@ class Puller:
         response = self._call(connection, calls.pull(request), self._timeout_s + wait_s)
         home = Home(response.home)
         return [
-            lease.message
+            lease
             for part in (response, *(response.more or ()))
             for lease in read_leases(part, home, sent_ns=sent_ns, length_ms=response.leaseMs or 0)
         ]
@@ -89,9 +90,8 @@ class Puller:
         False: its lease was over, so that someone else may have got it.
         """
         verdicts = Verdicts()
-        verdicts.add(
-            self._context(message), message.lease_id, outcome, deadline_ns=0, now_ns=now_ns()
-        )
+        queue = (message.topic, message.queue)
+        verdicts.add(queue, self._context(message), message.lease_id, outcome, 0, now_ns())
         request = consumer.AckRequest(
             groupId=self._group,
             acks=verdicts.batches(),
@@ -131,8 +131,7 @@ class Puller:
             self._connection = None
 
     def _context(self, message: Message) -> consumer.Context:
-        topic, qid, _ = name_of(message)
-        return consumer.Context(groupId=self._group, topic=topic, qid=qid)
+        return consumer.Context(groupId=self._group, topic=message.topic, qid=message.queue)
 
     def _connected(self) -> Connection:
         for last in reversed(range(len(self._servers))):

@@ -30,9 +30,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from thin_client.arrivals import name_in, read_leases
 from thin_client.backoff import backoff_ns
-from thin_client.leases import Home, Lease, Leases, name_in, name_of, read_leases
+from thin_client.lease import Home, Lease, name_of
+from thin_client.leases import Leases
 from thin_client.message import Defer, Message, Outcome
+from thin_client.session_options import SessionOptions
 from thin_client.verdicts import Verdicts
 from thrift_idl import consumer
 
@@ -44,28 +47,6 @@ _MIN_LINGER_NS, _FIRST_LINGER_NS, _MAX_LINGER_NS = 20 * _MS, 1_000 * _MS, 10_000
 _EARLY_PAUSE_NS = 50 * _MS
 #: A proxy that has messages answers a pull within this; one that does not lets the pull wait.
 _ANSWER_DUE_NS = 3 * _MS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOptions:
-    """What a session is told once."""
-
-    group: str
-    #: None: any topic of the group.
-    topics: Sequence[str] | None
-    client_id: str
-    version: str
-    #: Shown with every request; None: none.
-    token: str | None = None
-    #: Messages with handlers at most.
-    concurrency: int
-    #: Messages that wait here beside them at most.
-    prefetch: int
-    ack_linger_ns: int = 20 * _MS
-    #: Consecutive messages of an order key that may come together.
-    max_run: int = 1
-    #: Makes the ids of pulls unique: processes may share a client id, one after the other.
-    request_prefix: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +64,9 @@ class Session:
 
     def __init__(self, options: SessionOptions) -> None:
         self.options = options
+        #: Set when something may have become due sooner, a control by a ``settle``, a pull by that
+        #: or the ``take`` after it; the shell sets it back. What else makes things due is seldom.
+        self.stirred = False
         #: Proxies that hold leases of ours or wait for verdicts, by address.
         self.homes: dict[str | None, Home] = {}
         self.stopping = False
@@ -101,7 +85,7 @@ class Session:
     def __repr__(self) -> str:
         leases = self._leases
         return (
-            f"<Session {self.options.group} open={leases.open} ready={leases.ready}"
+            f"<Session {self.options.group} open={leases.open} ready={len(leases.ready)}"
             f" held={len(leases)} pulling={self._pull is not None} homes={len(self.homes)}>"
         )
 
@@ -110,7 +94,7 @@ class Session:
     @property
     def takeable(self) -> int:
         """How many messages ``take`` may give now; too high while leases that ran out wait."""
-        return min(self._leases.ready, self._leases.concurrency - self._leases.open)
+        return min(len(self._leases.ready), self._leases.concurrency - self._leases.open)
 
     @property
     def open(self) -> int:
@@ -130,14 +114,19 @@ class Session:
 
     def take(self, now_ns: int) -> Message | None:
         """Give the next message to a handler, or None (S4, S6, S7)."""
-        lease = self._leases.take(now_ns)
-        return None if lease is None else lease.message
+        leases = self._leases
+        lease = leases.take(now_ns)
+        waiting = len(leases.ready)
+        if waiting < self._low_water and (self._pull is None or not waiting):
+            self.stirred = True
+        return lease
 
     def take_batch(self, now_ns: int, *, most: int) -> list[Message]:
         """Give the next message, and with it what came behind it in its run, *most* in all, to one
         handler; empty if there is none (S4, S6, S7).
         """
-        return [lease.message for lease in self._leases.take_batch(now_ns, most=most)]
+        self.stirred = True
+        return list(self._leases.take_batch(now_ns, most=most))
 
     def settle_batch(
         self, messages: Sequence[Message], done: int, outcome: Outcome, now_ns: int
@@ -155,28 +144,31 @@ class Session:
 
     def settle(self, message: Message, outcome: Outcome, now_ns: int) -> None:
         """A handler is done with *message*. Raises KeyError if it was not with one."""
-        rest = [] if outcome is None else self._leases.drop_rest(message)
-        lease = self._leases.close(message)
-        releases = outcome is not None or not self._leases.has(lease.key)
-        self._judge(lease, outcome, now_ns, hurry=releases)
-        for each in rest:
-            self._judge(each, Defer(), now_ns)
+        lease: Lease = message  # type: ignore[assignment]  # there are no others here
+        if outcome is not None:
+            rest = self._leases.drop_rest(lease) if lease.is_open else []
+            self._leases.close(lease)
+            for each, verdict in ((lease, outcome), *((waiting, Defer()) for waiting in rest)):
+                self._judge(each, verdict, now_ns, hurry=True)
+            return
+        self._judge(lease, None, now_ns, hurry=not self._leases.close(lease))
 
     def stop(self, now_ns: int) -> None:
         """Pull no more, and give back what waits (S8)."""
         self.stopping = True
         for lease in self._leases.drop_waiting():
-            self._judge(lease, Defer(), now_ns)
+            self._judge(lease, Defer(), now_ns, hurry=True)
 
-    def _judge(self, lease: Lease, outcome: Outcome, now_ns: int, *, hurry: bool = True) -> None:
-        lease.home.verdicts.add(
-            lease.context,
-            lease.message.lease_id,
-            outcome,
-            deadline_ns=lease.message.deadline_ns,
-            now_ns=now_ns,
+    def _judge(self, lease: Lease, outcome: Outcome, now_ns: int, hurry: bool) -> None:
+        origin = lease.origin
+        verdicts = origin.home.verdicts
+        if hurry and not verdicts.hurry:
+            verdicts.hurry = self.stirred = True
+        elif verdicts.since_ns is None or self.stopping:
+            self.stirred = True
+        verdicts.add(
+            origin.queue, origin.context, lease.lease_id, outcome, lease.deadline_ns, now_ns
         )
-        lease.home.verdicts.hurry |= hurry
 
     # ---- pulling --------------------------------------------------------------------------------
 
@@ -185,7 +177,7 @@ class Session:
         if (
             self.stopping
             or self._pull is not None
-            or self._leases.ready >= self._low_water
+            or len(self._leases.ready) >= self._low_water
             or len(self._leases) >= self._capacity
         ):
             return None
@@ -237,27 +229,28 @@ class Session:
         home = self.homes.get(address) or Home(address)
         length_ms = response.leaseMs or 0
         arrived = [
-            lease
+            leases
             for part in parts
-            for lease in read_leases(part, home, sent_ns=pull.first_sent_ns, length_ms=length_ms)
+            if (leases := read_leases(part, home, sent_ns=pull.first_sent_ns, length_ms=length_ms))
         ]
         self._pull = None
         self.pull_failures = 0
         if arrived:
             self.homes[address] = self._pull_home = home
-            shortest = min(lease.length_ns for lease in arrived)
-            self._lease_ns = max(lease.length_ns for lease in arrived)
-            self._linger_ns = min(max(shortest // 4, _MIN_LINGER_NS), _MAX_LINGER_NS)
+            lengths = [leases[0].origin.length_ns for leases in arrived]
+            self._lease_ns = max(lengths)
+            self._linger_ns = min(max(min(lengths) // 4, _MIN_LINGER_NS), _MAX_LINGER_NS)
         elif now_ns - pull.sent_ns < pull.linger_ns // 2:
             self._pull_retry_at_ns = now_ns + _EARLY_PAUSE_NS
-        for lease in arrived:
+        for leases in arrived:
             if self.stopping:
-                self._judge(lease, Defer(), now_ns)
+                for lease in leases:
+                    self._judge(lease, Defer(), now_ns, hurry=True)
             else:
-                self._leases.add(lease)
-                self._plan_extend(lease)
+                self._leases.add(leases)
+                self._plan_extend(leases[0])
         self._forget_idle_homes()
-        return len(arrived)
+        return sum(map(len, arrived))
 
     def pull_failed(self, now_ns: int, jitter: float) -> None:
         """The pull had no answer, or a bad one, or no connection could be made for it; its verdicts
@@ -308,11 +301,11 @@ class Session:
         if extended is not None:
             refused = {name_in(reference) for reference in answer.notHeld or ()}
             for lease in extended:
-                if name_of(lease.message) in refused:
+                if name_of(lease) in refused:
                     lost += self._lose(lease)
                 else:
-                    lease.length_ns = home.asked_length_ns
-                    lease.message.deadline_ns = home.asked_ns + lease.length_ns
+                    lease.origin.length_ns = home.asked_length_ns
+                    lease.deadline_ns = home.asked_ns + home.asked_length_ns
             self._plan_extends(home)
         self._forget_idle_homes()
         return lost
@@ -328,7 +321,7 @@ class Session:
         home.retry_at_ns = now_ns + backoff_ns(home.failures, jitter)
         if home.verdicts.useful_until_ns <= now_ns:
             home.verdicts = Verdicts()
-        late = [each for each in self._leases_of(home) if each.message.deadline_ns <= now_ns]
+        late = [each for each in self._leases_of(home) if each.deadline_ns <= now_ns]
         lost = [message for lease in late for message in self._lose(lease)]
         self._plan_extends(home)
         self._forget_idle_homes()
@@ -350,11 +343,11 @@ class Session:
         home.extending = self._leases_of(home)
         home.asked_ns = now_ns
         # Of several lengths the shortest: the proxy would cap a longer one without saying so.
-        home.asked_length_ns = min(lease.length_ns for lease in home.extending)
+        home.asked_length_ns = min(lease.origin.length_ns for lease in home.extending)
         return consumer.ExtendRequest(
             groupId=self.options.group,
             leases=[
-                consumer.LeaseRef(context=lease.context, leaseId=lease.message.lease_id)
+                consumer.LeaseRef(context=lease.origin.context, leaseId=lease.lease_id)
                 for lease in home.extending
             ],
             ms=home.asked_length_ns // _MS,
@@ -364,12 +357,12 @@ class Session:
 
     def _leases_of(self, home: Home) -> list[Lease]:
         """The leases to keep alive at *home*; O(n)."""
-        return [each for each in self._leases if each.home is home and not each.message.lease_lost]
+        return [each for each in self._leases if each.origin.home is home and not each.lease_lost]
 
     def _plan_extend(self, lease: Lease) -> None:
-        planned = lease.home.extend_at_ns
-        if planned is None or lease.extend_at_ns < planned:
-            lease.home.extend_at_ns = lease.extend_at_ns
+        home, at = lease.origin.home, lease.extend_at_ns
+        if home.extend_at_ns is None or at < home.extend_at_ns:
+            home.extend_at_ns = at
 
     def _plan_extends(self, home: Home) -> int | None:
         leases = self._leases_of(home)
@@ -380,8 +373,8 @@ class Session:
         if not self._leases.holds(lease):
             return []
         if lease.is_open:
-            lease.message.lease_lost = True
-            return [lease.message]
+            lease.lease_lost = True
+            return [lease]
         self._leases.drop(lease)
         return []
 
@@ -389,7 +382,7 @@ class Session:
         if len(self.homes) < 2:
             return
         pulling = self._pull.home if self._pull is not None else None
-        in_use = {lease.home.address for lease in self._leases}
+        in_use = {lease.origin.home.address for lease in self._leases}
         for home in list(self.homes.values()):
             needed = home in (self._pull_home, pulling) or home.busy or bool(home.verdicts)
             if not needed and home.address not in in_use:

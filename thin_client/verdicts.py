@@ -9,6 +9,8 @@ from thrift_idl import consumer
 
 #: Characters of an exception's text that go to the operator.
 MAX_REASON = 200
+#: Topic and qid with suffix.
+QueueName = tuple[str, str]
 _MAX_I32 = 2**31 - 1
 
 
@@ -22,22 +24,21 @@ class Verdicts:
     useful_until_ns: int = 0
     #: Whether they may release what a pull waits for.
     hurry: bool = False
-    _batches: dict[tuple[str, str], consumer.AckBatch] = field(default_factory=dict)
+    _batches: dict[QueueName, consumer.AckBatch] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return self.since_ns is not None
 
     def add(
         self,
+        queue: QueueName,
         context: consumer.Context,
         lease_id: int,
         outcome: Outcome,
-        *,
         deadline_ns: int,
         now_ns: int,
     ) -> None:
-        """Add the verdict on one lease. *context* goes back to the proxy as it came."""
-        queue = (context.topic or "", context.qid or "")
+        """Add the verdict on one lease. *context*: that of *queue*, as it came from the proxy."""
         batch = self._batches.get(queue)
         if batch is None:
             batch = consumer.AckBatch(context=context, acked=[], nacked=[], released=[])
@@ -50,7 +51,8 @@ class Verdicts:
             batch.nacked.append(_nack(lease_id, outcome))  # type: ignore[union-attr]
         if self.since_ns is None:
             self.since_ns = now_ns
-        self.useful_until_ns = max(self.useful_until_ns, deadline_ns)
+        if deadline_ns > self.useful_until_ns:
+            self.useful_until_ns = deadline_ns
 
     def batches(self) -> list[consumer.AckBatch]:
         """What goes on the wire."""

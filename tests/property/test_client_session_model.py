@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from thin_client.backoff import backoff_ns
-from thin_client.leases import Home
+from thin_client.lease import Home
 from thin_client.message import Defer, Message, Outcome, Reject, Retry, outcome_name
-from thin_client.session import Session, SessionOptions
+from thin_client.session import Session
+from thin_client.session_options import SessionOptions
 from thrift_idl import consumer
 
 MS = 1_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,10 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from thrift.Thrift import TApplicationException, TMessageType
 
-from thin_client import calls
+from thin_client import calls, wire
 from thin_client.addresses import Address, parse_address, parse_addresses
+from thin_client.arrivals import read_leases
 from thin_client.clock import now_ns
 from thin_client.errors import ClientError, ProtocolError, ProxyFault
+from thin_client.lease import Home, Lease
 from thin_client.message import Message, Retry, outcome_name
 from thin_client.verdicts import Verdicts
 from thin_client.wire import FrameBuffer, encode_call
@@ -143,6 +146,55 @@ def test_an_answer_is_told_from_a_fault() -> None:
         answered(TMessageType.REPLY, consumer_service.pull_result())
 
 
+def test_both_codecs_give_the_same_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one in C fills leases itself, also of more queues; what was not sent has its default."""
+    whole = consumer.Message(
+        key="k",
+        value=b"v",
+        tag="t",
+        offset=7,
+        properties={"a": "b"},
+        leaseId=1,
+        attempt=3,
+        bornAtMs=5,
+        orderKey=b"o",
+        messageId="m",
+    )
+    bare = consumer.Message(value=b"", offset=8, leaseId=2)
+    first, second = (consumer.Context(groupId="g", topic="t", qid=qid) for qid in ("q#1", "r#1"))
+    response = consumer.PullResponse(context=first, messages=[whole, bare], leaseMs=3000)
+    response.more = [consumer.PullResponse(context=second, messages=[bare])]
+
+    found = []
+    for compiled in (True, False):
+        monkeypatch.setattr(wire, "compiled_codec", lambda compiled=compiled: compiled)
+        answer = answered(TMessageType.REPLY, consumer_service.pull_result(success=response))
+        parts = [answer, *answer.more]
+        leases = [
+            lease
+            for part in parts
+            for lease in read_leases(part, Home(None), sent_ns=0, length_ms=3000)
+        ]
+        names = [each.name for each in fields(Message)]
+        found.append([[getattr(each, name) for name in names] for each in leases])
+
+    assert found[0] == found[1]
+    assert found[0][0][:10] == ["t", "q#1", 7, b"v", "k", b"o", "t", {"a": "b"}, 3, 5]
+    assert found[0][2][:10] == ["t", "r#1", 8, b"", None, None, None, {}, 1, None]
+
+
+def test_a_message_without_body_is_refused() -> None:
+    """And so is one without a lease, whatever the codec; another name is no field."""
+    part = consumer.PullResponse(
+        context=consumer.Context(topic="t", qid="q"), messages=[consumer.Message(offset=1)]
+    )
+    result = consumer_service.pull_result(success=part)
+    for each in (part, answered(TMessageType.REPLY, result)):
+        with pytest.raises(ProtocolError, match="without body, offset or lease"):
+            read_leases(each, Home(None), sent_ns=0, length_ms=1)
+    assert not hasattr(Lease(), "colour")
+
+
 # ---- messages -----------------------------------------------------------------------------------
 
 
@@ -186,6 +238,6 @@ def test_a_far_retry_fits_the_wire() -> None:
     """An endless wait becomes the longest that the wire can say."""
     verdicts = Verdicts()
     context = consumer.Context(topic="t", qid="q")
-    verdicts.add(context, 1, Retry(float("inf")), deadline_ns=0, now_ns=0)
+    verdicts.add(("t", "q"), context, 1, Retry(float("inf")), 0, 0)
 
     assert verdicts.batches()[0].nacked[0].retryAfterMs == 2**31 - 1

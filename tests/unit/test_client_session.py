@@ -7,7 +7,8 @@ import pytest
 from thin_client.backoff import backoff_ns, is_news, tries_elsewhere
 from thin_client.errors import ConnectionLost, ProtocolError
 from thin_client.message import Defer, Message
-from thin_client.session import Session, SessionOptions
+from thin_client.session import Session
+from thin_client.session_options import SessionOptions
 from thrift_idl import consumer
 
 MS = 1_000_000

@@ -6,10 +6,12 @@ import secrets
 from typing import Any
 
 from tests.conformance.clients.broken.registry import breaks
-from thin_client import aio_feeder, leases, session, wire
+from thin_client import aio_feeder, session, wire
 from thin_client.aio_connection import AsyncConnection
 from thin_client.errors import ProtocolError
+from thin_client.lease import Home
 from thin_client.session import Session
+from thin_client.session_options import SessionOptions
 from thrift_idl import consumer
 
 _NO_TIME = 1 << 62
@@ -43,7 +45,7 @@ def ids_begin_anew() -> None:
 def pulls_too_much() -> None:
     plain = Session.__init__
 
-    def init(self: Session, options: session.SessionOptions) -> None:
+    def init(self: Session, options: SessionOptions) -> None:
         plain(self, options)
         self._capacity += 8
 
@@ -95,7 +97,7 @@ def takes_small_answers() -> None:
 
 @breaks("home-of-a-lease", "all is told where pulls go")
 def tells_the_wrong_home() -> None:
-    async def open_home(self: aio_feeder.AsyncFeeder, _home: leases.Home) -> AsyncConnection:
+    async def open_home(self: aio_feeder.AsyncFeeder, _home: Home) -> AsyncConnection:
         return await AsyncConnection.open(self._servers.destination, timeout_s=self._timeout_s)
 
     aio_feeder.AsyncFeeder._open = open_home  # type: ignore[method-assign]

@@ -8,8 +8,9 @@ from typing import Any
 
 from tests.conformance.clients import program
 from tests.conformance.clients.broken.registry import breaks
-from thin_client import delivery, leases
+from thin_client import delivery
 from thin_client.delivery import Delivery
+from thin_client.lease import Home, Lease
 from thin_client.message import Defer
 from thin_client.session import Session
 
@@ -37,7 +38,7 @@ def handles_what_waits() -> None:
 def keeps_what_arrives() -> None:
     plain = Session._judge
 
-    def judge(self: Session, lease: leases.Lease, outcome: Any, now_ns: int, **more: Any) -> None:
+    def judge(self: Session, lease: Lease, outcome: Any, now_ns: int, **more: Any) -> None:
         if not (self.stopping and isinstance(outcome, Defer) and not self._leases.holds(lease)):
             plain(self, lease, outcome, now_ns, **more)
 
@@ -85,7 +86,7 @@ def ignores_the_second_signal() -> None:
 def token_at_pulls_alone() -> None:
     plain = Session.begin_control
 
-    def begin_control(self: Session, home: leases.Home, now_ns: int) -> Any:
+    def begin_control(self: Session, home: Home, now_ns: int) -> Any:
         request = plain(self, home, now_ns)
         if request is not None:
             request.token = None

@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.conformance.clients import program
 from tests.conformance.clients.broken.registry import breaks
-from thin_client import leases, session
+from thin_client import session
+from thin_client.lease import Home, Lease
 from thin_client.leases import Leases
 from thin_client.session import Session
 from thrift_idl import consumer
@@ -36,7 +37,7 @@ def prefetched_not_extended() -> None:
 def extends_once() -> None:
     plain = Session.control_failed
 
-    def control_failed(self: Session, home: leases.Home, now_ns: int, jitter: float) -> Any:
+    def control_failed(self: Session, home: Home, now_ns: int, jitter: float) -> Any:
         lost = plain(self, home, now_ns, jitter)
         home.extend_at_ns = None
         return lost
@@ -48,7 +49,7 @@ def extends_once() -> None:
 def lost_not_told() -> None:
     plain = Session._lose
 
-    def lose(self: Session, lease: leases.Lease) -> list[Any]:
+    def lose(self: Session, lease: Lease) -> list[Any]:
         plain(self, lease)
         return []
 
@@ -65,7 +66,7 @@ def handles_lost_messages() -> None:
 def leases_live_for_ever() -> None:
     plain = Session.control_failed
 
-    def control_failed(self: Session, home: leases.Home, now_ns: int, jitter: float) -> Any:
+    def control_failed(self: Session, home: Home, now_ns: int, jitter: float) -> Any:
         plain(self, home, now_ns - 3_600_000_000_000, jitter)
         home.retry_at_ns += 3_600_000_000_000
         return []
@@ -106,39 +107,50 @@ def counts_from_the_last_sending() -> None:
 # ---- order ------------------------------------------------------------------------------------
 
 
-def _keys(change: Callable[[leases.Lease], None]) -> None:
-    plain = leases.read_leases
+def _keys(change: Callable[[Lease], None]) -> None:
+    plain = session.read_leases
 
     def read(*arguments: Any, **more: Any) -> Any:
-        for lease in plain(*arguments, **more):
+        leases = plain(*arguments, **more)
+        for lease in leases:
             change(lease)
-            yield lease
+        return leases
 
     session.read_leases = read
 
 
 @breaks("one-handler-a-key", "whatever the proxy gives out is handled at once")
 def two_handlers_of_a_key() -> None:
-    _keys(lambda lease: setattr(lease, "key", None))
+    _keys(lambda lease: setattr(lease, "chain", None))
 
 
 @breaks("same-key-of-two-topics", "a key is the same in every topic")
 def keys_without_topic() -> None:
-    _keys(lambda lease: setattr(lease, "key", lease.key and ("", lease.key[1])))
+    class OneTopic(dict[str, Any]):
+        def setdefault(self, _key: str, default: Any = None) -> Any:
+            return super().setdefault("", default)
+
+    plain = Leases.__init__
+
+    def init(self: Leases, concurrency: int) -> None:
+        plain(self, concurrency)
+        self._tails = OneTopic()
+
+    Leases.__init__ = init  # type: ignore[method-assign]
 
 
 @breaks("order-keys-are-bytes", "order keys are compared as text")
 def keys_as_text() -> None:
-    def change(lease: leases.Lease) -> None:
-        if lease.key is not None:
-            lease.key = (lease.key[0], lease.key[1].decode(errors="replace").encode())
+    def change(lease: Lease) -> None:
+        if lease.chain is not None:
+            lease.chain = lease.chain.decode(errors="replace").encode()
 
     _keys(change)
 
 
 @breaks("empty-order-key", "an empty order key is taken for none")
 def empty_keys_are_none() -> None:
-    _keys(lambda lease: setattr(lease, "key", lease.key if lease.key and lease.key[1] else None))
+    _keys(lambda lease: setattr(lease, "chain", lease.chain or None))
 
 
 @breaks("concurrency-is-a-limit", "more handlers run than allowed")
@@ -163,5 +175,12 @@ def runs_go_on() -> None:
 
 @breaks("a-run-is-one-answer", "a failure gives back all of its key, of other answers too")
 def runs_never_end() -> None:
-    one = object()
-    _keys(lambda lease: setattr(lease, "run", one))
+    plain = Leases.drop_rest
+
+    def drop_rest(self: Leases, lease: Lease) -> list[Lease]:
+        behind = lease.successor
+        while behind is not None:
+            behind.origin, behind = lease.origin, behind.successor
+        return plain(self, lease)
+
+    Leases.drop_rest = drop_rest  # type: ignore[method-assign]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.clients.broken.registry import breaks
-from thin_client import leases, verdicts
+from thin_client import verdicts
+from thin_client.lease import Home
 from thin_client.message import Defer, Retry
 from thin_client.session import Session
 from thin_client.verdicts import Verdicts
@@ -56,7 +57,7 @@ def ends_without_flushing() -> None:
 def drops_verdicts_at_failure() -> None:
     plain = Session.control_failed
 
-    def control_failed(self: Session, home: leases.Home, now_ns: int, jitter: float) -> Any:
+    def control_failed(self: Session, home: Home, now_ns: int, jitter: float) -> Any:
         home.settling = None
         return plain(self, home, now_ns, jitter)
 
@@ -79,7 +80,7 @@ def drops_verdicts_of_pulls() -> None:
 def tells_fenced_verdicts_again() -> None:
     plain = Session.control_answered
 
-    def control_answered(self: Session, home: leases.Home, answer: consumer.AckAnswer) -> Any:
+    def control_answered(self: Session, home: Home, answer: consumer.AckAnswer) -> Any:
         if home.settling is not None and answer.notHeld:
             home.verdicts.absorb(home.settling)
         return plain(self, home, answer)
@@ -91,8 +92,9 @@ def tells_fenced_verdicts_again() -> None:
 def never_drops_verdicts() -> None:
     plain = Verdicts.add
 
-    def add(self: Verdicts, *arguments: Any, **more: Any) -> None:
-        plain(self, *arguments, **{**more, "deadline_ns": _NO_TIME})
+    def add(self: Verdicts, *arguments: Any) -> None:
+        *same, _deadline_ns, now_ns = arguments
+        plain(self, *same, _NO_TIME, now_ns)
 
     Verdicts.add = add  # type: ignore[method-assign]
 
@@ -133,8 +135,9 @@ def long_reasons() -> None:
 def _told_as(outcome: type[BaseException], told: BaseException | None) -> None:
     plain = Verdicts.add
 
-    def add(self: Verdicts, context: Any, lease: int, given: Any, **more: Any) -> None:
-        plain(self, context, lease, told if isinstance(given, outcome) else given, **more)
+    def add(self: Verdicts, *arguments: Any) -> None:
+        queue, context, lease, given, *times = arguments
+        plain(self, queue, context, lease, told if isinstance(given, outcome) else given, *times)
 
     Verdicts.add = add  # type: ignore[method-assign]
 
@@ -153,9 +156,9 @@ def errors_are_acks() -> None:
 def qid_without_suffix() -> None:
     plain = Verdicts.add
 
-    def add(self: Verdicts, context: consumer.Context, *arguments: Any, **more: Any) -> None:
+    def add(self: Verdicts, queue: Any, context: consumer.Context, *arguments: Any) -> None:
         qid = (context.qid or "").partition("#")[0]
         cut = consumer.Context(groupId=context.groupId, topic=context.topic, qid=qid)
-        plain(self, cut, *arguments, **more)
+        plain(self, queue, cut, *arguments)
 
     Verdicts.add = add  # type: ignore[method-assign]

@@ -1,0 +1,109 @@
+"""What a pull's answer brings, from the wire into leases. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from thin_client.errors import ProtocolError
+from thin_client.lease import Home, Lease, LeaseName, Origin
+from thrift_idl import consumer, consumer_service
+
+_MS = 1_000_000
+#: A message's fields on the wire, and what they are called here.
+_NAMES = {
+    "key": "key",
+    "value": "body",
+    "tag": "tag",
+    "offset": "offset",
+    "properties": "properties",
+    "leaseId": "lease_id",
+    "attempt": "attempt",
+    "bornAtMs": "born_at_ms",
+    "orderKey": "order_key",
+    "messageId": "message_id",
+}
+
+
+def read_leases(
+    part: consumer.PullResponse, home: Home, *, sent_ns: int, length_ms: int
+) -> list[Lease]:
+    """The leases of one queue's batch. Raises ProtocolError if it lacks what a lease needs."""
+    if not part.messages:
+        return []
+    context = part.context or consumer.Context()
+    topic, queue, length_ms = context.topic or "", context.qid or "", part.leaseMs or length_ms
+    if not (topic and queue and length_ms > 0):
+        raise ProtocolError("a pull was answered with messages, but without topic, qid or leaseMs")
+    origin = Origin((topic, queue), context, home, length_ms * _MS)
+    leases = cast(list[Lease], part.messages)
+    if not isinstance(leases[0], Lease):
+        leases = [_from_wire(each) for each in part.messages]
+    deadline_ns = sent_ns + length_ms * _MS
+    try:
+        for lease in leases:
+            lease.topic = topic
+            lease.queue = queue
+            lease.deadline_ns = deadline_ns
+            lease.origin = origin
+            lease.chain = lease.order_key
+            _ = lease.lease_id, lease.offset, lease.body
+    except AttributeError as error:
+        text = f"a message of {topic}/{queue} came without body, offset or lease"
+        raise ProtocolError(text) from error
+    return leases
+
+
+def name_in(reference: consumer.LeaseRef) -> LeaseName:
+    """The lease that *reference* names."""
+    context = reference.context or consumer.Context()
+    return (context.topic or "", context.qid or "", reference.leaseId or 0)
+
+
+class PullResult(consumer_service.pull_result):
+    """The answer to a pull, whose messages the codec in C reads as leases at once.
+
+    The codec in Python knows nothing of this, and gives the generated structs.
+    """
+
+    thrift_spec: Any = None  # set below
+
+
+def _from_wire(message: consumer.Message) -> Lease:
+    lease: Lease = Lease()
+    for name, own in _NAMES.items():
+        value = getattr(message, name)
+        if value is not None:
+            setattr(lease, own, value)
+    return lease
+
+
+def _generated(struct: Any) -> tuple[Any, ...]:
+    """How the codec in C is told what a struct looks like."""
+    specification: tuple[Any, ...] = struct.thrift_spec
+    return specification
+
+
+def _specification() -> tuple[Any, ...]:
+    """That of ``pull_result``, with leases in the place of messages."""
+    message = tuple(
+        field and (*field[:2], _NAMES[field[2]], *field[3:])
+        for field in _generated(consumer.Message)
+    )
+    generated = list(_generated(consumer.PullResponse))
+    response: list[Any] = [consumer.PullResponse, None]
+    for field in filter(None, _generated(consumer.PullResponse)):
+        number, kind, name, _, default = field
+        if name == "messages":
+            element: list[Any] = [Lease, message]
+        elif name == "more":
+            element = response
+        else:
+            continue
+        struct = field[3][0]
+        generated[number] = (number, kind, name, (struct, element, False), default)
+    response[1] = tuple(generated)
+    success, error = _generated(consumer_service.pull_result)
+    return ((*success[:3], response, *success[4:]), error)
+
+
+PullResult.thrift_spec = _specification()
