@@ -342,3 +342,40 @@ def test_s2_a_verdict_inside_a_run_releases_nothing_and_does_not_hurry() -> None
     assert session.control_at(home) == START + 21 * MS
     session.settle(session.take(START), None, START + 2 * MS)
     assert session.control_at(home) == START + MS
+
+
+def test_a_shell_is_stirred_when_a_pull_gets_due_and_not_before() -> None:
+    """Handlers that go from message to message let it sleep until half of the prefetched is gone."""
+    session = session_with(concurrency=1, prefetch=4)
+    session.begin_pull(START)
+    session.pull_answered(answer(1, 2, 3, 4, 5), START)
+    stirred = []
+    message = session.take(START)
+    session.settle(message, None, START)  # the first verdict has a time limit
+    for _ in range(4):
+        session.stirred = False
+        message = session.take(START)
+        session.settle(message, None, START)
+        stirred.append((session.stirred, session.pull_at() is not None))
+
+    assert stirred == [(False, False), (False, False), (True, True), (True, True)]
+
+
+def test_a_shell_is_stirred_when_a_verdict_begins_to_hurry() -> None:
+    """The first of a key releases nothing as the second waits here; the second one may."""
+    session = session_with(concurrency=1, prefetch=4)
+    session.begin_pull(START)
+    response = answer(1, 2, 3, 4, 5)
+    for each in response.messages[:2]:
+        each.orderKey = b"same"
+    session.pull_answered(response, START)
+    first = session.take(START)
+    session.begin_pull(START)
+    session.settle(first, None, START)
+    home = session.homes["a:1"]
+    patient_ns = session.control_at(home)
+    session.stirred = False
+    session.settle(session.take(START), None, START)
+
+    assert session.stirred
+    assert (patient_ns, session.control_at(home)) == (START + 20 * MS, START + 3 * MS)
