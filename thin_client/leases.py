@@ -20,7 +20,8 @@ class Leases:
     ready: deque[Lease] = field(default_factory=deque)
     _count: int = 0  # of those in _held
     _held: dict[QueueName, dict[int, Lease]] = field(default_factory=dict)
-    #: By topic, by key: the last of a chain of leases, of which the first is ready or open.
+    #: By topic, by key: the last of a chain of leases, of which the first is ready or open,
+    #: and each has the next one as its successor.
     _tails: dict[str, dict[bytes, Lease]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -93,6 +94,8 @@ class Leases:
         batch = Batch(len(taken), lease)
         for each in taken:
             each.is_open, each.batch = True, batch
+            if each is not lease:
+                each.successor = None
         return taken
 
     def close(self, lease: Lease) -> bool:
@@ -103,7 +106,7 @@ class Leases:
         if not lease.is_open:
             raise KeyError(f"{lease.topic}/{lease.queue} at {lease.offset}: not with a handler")
         lease.is_open = False
-        # As _forget and _next, without their calls: every message comes by here.
+        # As _forget, without its call: every message comes by here.
         origin = lease.origin
         held = origin.held
         del held[lease.lease_id]
@@ -117,13 +120,7 @@ class Leases:
                 return True
             lease = batch.last
         self.open -= 1
-        following = lease.successor
-        if following is not None:
-            self.ready.append(following)
-            return True
-        if lease.chain is not None:
-            del lease.origin.tails[lease.chain]
-        return False
+        return self._next(lease)
 
     def drop_rest(self, lease: Lease) -> list[Lease]:
         """Forget and return what waits behind *lease*, which is with a handler, in its run; O(what
@@ -144,6 +141,7 @@ class Leases:
             last.successor = None
             lease.origin.tails[lease.chain] = last
             for each in rest:
+                each.successor = None
                 self._forget(each)
         return rest
 
@@ -155,8 +153,8 @@ class Leases:
             self._next(lease)
             return
         ahead = next(each for each in self._linked() if each.successor is lease)
-        ahead.successor = lease.successor
-        if lease.successor is None:
+        ahead.successor, lease.successor = lease.successor, None
+        if ahead.successor is None:
             assert lease.chain is not None
             lease.origin.tails[lease.chain] = ahead
 
@@ -164,6 +162,7 @@ class Leases:
         """Forget and return all that are not open; O(n)."""
         waiting = [lease for lease in self if not lease.is_open]
         for lease in waiting:
+            lease.successor = None
             self._forget(lease)
         self.ready.clear()
         self._tails.clear()
@@ -195,6 +194,7 @@ class Leases:
         """The lease is gone that was ahead of all others of its key: the next one gets ready."""
         following = lease.successor
         if following is not None:
+            lease.successor = None  # or whoever keeps a message keeps all that came behind it
             self.ready.append(following)
             return True
         if lease.chain is not None:
