@@ -239,10 +239,11 @@ class ConsumerService:
         return min(wait_ms, _CLOSING_LINGER_MS) if self._closing else wait_ms
 
     def _wait(self, asked: _Asked, *, wait_ms: int) -> None:
-        lane, name = asked.lane, asked.name
+        lane, name, connection = asked.lane, asked.name, asked.reply.connection
         waiters = self._waiters.setdefault(lane.name, Waiters())
 
         def ended() -> None:
+            connection.give_up = None
             waiter.timeout.cancel()
             lane.pull_ends(asked.wish)
             if name is not None:
@@ -264,6 +265,7 @@ class ConsumerService:
         waiter = Waiter(asked.wish, answer)
         waiter.timeout = asyncio.get_running_loop().call_later(wait_ms / 1000, give_up)
         asked.reply.on_lost = lost
+        connection.movable, connection.give_up = asked.ours, give_up
         lane.pull_waits(asked.wish)
         waiters.add(waiter)
         if name is not None:

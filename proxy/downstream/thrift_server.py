@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -143,6 +144,10 @@ class Connection(asyncio.Protocol):
         self._current: Reply | None = None  # until its answer has left the process whole
         self._writing_paused = False
         self._reading_paused = False
+        #: Whether its client may go on at another proxy: it settles where its leases are.
+        self.movable = False
+        #: Answers the pull that waits with nothing; None while none does.
+        self.give_up: Callable[[], None] | None = None
 
     # ---- asyncio's side -------------------------------------------------------------------------
 
@@ -209,6 +214,15 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def let_go(self) -> bool:
+        """End the connection if nothing is lost by it; False in the middle of a call."""
+        if self.give_up is not None:
+            self.give_up()
+        if self._current is not None or self._transport is None:
+            return False
+        self._transport.close()
+        return True
+
     def abort(self) -> None:
         """End the connection now."""
         if self._transport is not None:
@@ -264,9 +278,7 @@ class ThriftServer:
         self._tls: ssl.SSLContext | None = None  # of the last listener
         #: Which port of this process clients are led back to; None: the one that they came to.
         self.home_port: int | None = None
-        #: Connections that came to another process's port.
-        self.adopted: set[int] = set()
-        #: Called when ``listening`` or ``adopted`` is another.
+        #: Called when ``listening`` is another, and when a connection has ended.
         self.on_change: Callable[[], None] | None = None
 
     async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
@@ -285,20 +297,19 @@ class ThriftServer:
         """Whether new connections are taken."""
         return bool(self._listeners)
 
-    async def adopt(self, connection: socket.socket) -> None:
-        """Serve a client that came to another process, as if it had come here."""
-        made = self._connection()
-        if not self.listening:
-            connection.close()
-            return
-        self.adopted.add(made.connection_id)
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: made, connection, ssl=self._tls, **_times(self._tls)
-            )
-        except OSError:  # it left, or spoke no TLS
-            self._left(made)
-            connection.close()
+    async def adopt(self, accepted: socket.socket) -> Connection | None:
+        """Serve a client that came to another process, as if it had come here; None if it is gone,
+        or this server does not listen.
+        """
+        connection = self._connection()
+        if self.listening:
+            with suppress(OSError):  # it left, or spoke no TLS
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection, accepted, ssl=self._tls, **_times(self._tls)
+                )
+                return connection
+        accepted.close()
+        return None
 
     def stop_listening(self) -> None:
         """Take no new connections."""
@@ -340,7 +351,7 @@ class ThriftServer:
                 del self._addresses[connection.address]
         if not self.open:
             self._all_closed.fire()
-        self._left(connection)
+        self._changed()
 
     def closed_for(self, connection: Connection, reason: str) -> None:
         """End a connection whose bytes are no request."""
@@ -354,11 +365,6 @@ class ThriftServer:
     def _connection(self) -> Connection:
         self._last_id += 1
         return Connection(self, self._last_id)
-
-    def _left(self, connection: Connection) -> None:
-        if connection.connection_id in self.adopted:
-            self.adopted.discard(connection.connection_id)
-            self._changed()
 
     def _changed(self) -> None:
         if self.on_change is not None:

@@ -1,7 +1,8 @@
 """What supervisor and worker say to each other, over Unix sockets that keep packets whole.
 
-To the worker go connections, each with the name of the door through which it came; from the worker
-come reports. Neither side waits for the other: what does not fit is tried elsewhere, or later.
+To the worker go connections, each with the name of the door through which it came, and wishes that
+it let some go; from the worker come reports. Neither side waits for the other: what does not fit is
+tried elsewhere, or later.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Report:
     http: str
     listening: bool
     open: int
+    movable: int
     taken: int
 
 
@@ -52,8 +54,19 @@ def hand_over(end: socket.socket, door: Door, connection: socket.socket) -> bool
     return True
 
 
-def take(end: socket.socket) -> tuple[Door, socket.socket] | None:
-    """The next connection; None if there is none now. Raises Gone. Caller: the worker."""
+def let_go(end: socket.socket, count: int) -> bool:
+    """Have so many clients go elsewhere; False if it takes nothing now. Caller: the supervisor."""
+    try:
+        end.send(b"%d" % count)
+    except OSError:
+        return False
+    return True
+
+
+def take(end: socket.socket) -> tuple[Door, socket.socket] | int | None:
+    """The next connection, or how many clients to let go; None if there is nothing now. Raises
+    Gone. Caller: the worker.
+    """
     fds = array.array("i")
     try:
         data, ancillary, _, _ = end.recvmsg(_LARGEST_PACKET, socket.CMSG_SPACE(fds.itemsize))
@@ -64,6 +77,8 @@ def take(end: socket.socket) -> tuple[Door, socket.socket] | None:
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    if data.isdigit():
+        return int(data)
     if not data or not fds:
         raise Gone
     connection = socket.socket(fileno=fds[0])

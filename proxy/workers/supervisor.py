@@ -19,7 +19,7 @@ from proxy.errors import OrderlaneError
 from proxy.workers import channel
 from proxy.workers.channel import Gone, Report
 from proxy.workers.door import Door
-from proxy.workers.loads import Load, in_turn
+from proxy.workers.loads import Evenness, Load, in_turn
 from proxy.workers.places import Place
 from proxy.workers.restarts import Restarts, Silence, bad_ends, how
 
@@ -66,6 +66,7 @@ class Supervisor:
         self._ready: asyncio.Future[None] | None = None
         self._closing = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
+        self._evenness = Evenness()
 
     async def start(self) -> dict[str, str]:
         """Have all workers serve; by setting where they do. Raises OrderlaneError if a port cannot
@@ -187,7 +188,8 @@ class Supervisor:
         if worker.report is None and self._ready is not None and self._ready.done():
             _log.info("worker ready", worker=worker.number, thrift=report.thrift, http=report.http)
         load, worker.report = worker.load, report
-        load.listening, load.open, load.taken = report.listening, report.open, report.taken
+        load.listening, load.taken = report.listening, report.taken
+        load.open, load.movable = report.open, report.movable
         worker.silence.heard(now_ns() / 1e9)
         if self._ready is None or self._ready.done():
             return
@@ -203,14 +205,22 @@ class Supervisor:
                     _log.error("worker does not answer, it is killed", worker=worker.number)
                     worker.silence.heard(now_s)
                     worker.signal(signal.SIGKILL)
+            if (uneven := self._evenness.look(self._loads())) is not None:
+                number, count = uneven
+                end = self._workers[number].end
+                if end is not None and channel.let_go(end, count):
+                    _log.info("clients are spread again", worker=number, leave=count)
 
     # ---- connections ----------------------------------------------------------------------------
 
     def _give(self, door: channel.Door, connection: socket.socket) -> None:
         """Hand it to a worker; it ends here if none takes it, and its client tries again."""
         with connection:
-            for number in in_turn({each.number: each.load for each in self._workers.values()}):
+            for number in in_turn(self._loads()):
                 worker = self._workers[number]
                 if worker.end is not None and channel.hand_over(worker.end, door, connection):
                     worker.load.handed += 1
                     return
+
+    def _loads(self) -> dict[int, Load]:
+        return {worker.number: worker.load for worker in self._workers.values()}

@@ -6,13 +6,14 @@ import asyncio
 import os
 import signal
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.http import AdminHttp
 from proxy.app import Addresses
+from proxy.downstream.adopted import Adopted
 from proxy.downstream.thrift_server import ThriftServer
 from proxy.workers import channel
 from proxy.workers.channel import Gone, Report
@@ -30,8 +31,12 @@ class Taking:
     addresses: Addresses
     thrift: ThriftServer
     http: AdminHttp
+    _adopted: Adopted = field(init=False)
     _taken: int = 0
     _telling: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self._adopted = Adopted(self.thrift)
 
     def start(self) -> None:
         """Take connections; the supervisor learns that this worker is ready."""
@@ -49,25 +54,29 @@ class Taking:
     def _take(self) -> None:
         try:
             while (given := channel.take(self.end)) is not None:
-                door, connection = given
+                if isinstance(given, int):
+                    self._adopted.let_go(given)
+                    continue
+                door, accepted = given
                 self._taken += 1
-                server = self.http if door == "http" else self.thrift
-                spawn(server.adopt(connection), name=f"connection for {door}")
-                self._tell()
+                take = self.http.adopt if door == "http" else self._adopted.take
+                spawn(take(accepted), name=f"connection for {door}").add_done_callback(self._tell)
         except Gone:
             # As if told to end: nobody would start this process again, or stop it.
             _log.error("the supervisor is gone: this worker ends")
             asyncio.get_running_loop().remove_reader(self.end)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def _tell(self) -> None:
+    def _tell(self, _taken: object = None) -> None:
+        self._adopted.forget_ended()
         channel.tell(  # what does not fit is in the next one
             self.end,
             Report(
                 self.addresses.thrift,
                 self.addresses.http,
                 listening=self.thrift.listening,
-                open=len(self.thrift.adopted),
+                open=len(self._adopted),
+                movable=self._adopted.movable,
                 taken=self._taken,
             ),
         )

@@ -48,6 +48,10 @@ def gateway_of(workers: list[dict[str, Any]]) -> Gateway:
     return Gateway([each["thrift"] for each in workers], [each["http"] for each in workers])
 
 
+def shared(gateway: Gateway) -> bool:
+    return [len(gateway.owned(worker)) for worker in (0, 1)] == [QUEUES // 2] * 2
+
+
 def said(proxy: Child, event: str) -> list[dict[str, Any]]:
     """Lines of its log with this event."""
     lines = [orjson.loads(line) for line in proxy.err.split("\n")[:-1] if line.startswith("{")]
@@ -71,11 +75,7 @@ def test_workers_share_clients_and_queues_and_one_that_is_killed_comes_back(site
     workers, door = ready["workers"], ("--proxy", ready["thrift"], *HISTORY)
     gateway = gateway_of(workers)
     consumers = [children.start("consume", site.group, "--work-ms", 3, *door) for _ in range(2)]
-    wait_until(
-        lambda: len(gateway.owned(0)) == len(gateway.owned(1)) == QUEUES // 2,
-        within_s=30,
-        what="four queues each",
-    )
+    wait_until(lambda: shared(gateway), within_s=30, what="four queues each")
     sent = RATE * 4
     producer = children.start("produce", site.topic, "--count", sent, "--rate", RATE, *door)
     consumers[0].wait_for(len(consumers[0].out) + 100)
@@ -87,6 +87,7 @@ def test_workers_share_clients_and_queues_and_one_that_is_killed_comes_back(site
     assert (ended_line["worker"], ended_line["ended"]) == (1, "by SIGKILL")
     assert producer.wait() == 0, producer.err
     gateway = gateway_of([ready_line, workers[1]])
+    wait_until(lambda: shared(gateway), within_s=30, what="four queues each again")
     wait_until(lambda: gateway.drained(sent), within_s=60, what="everything consumed")
     assert [consumer.terminate() for consumer in consumers] == [0, 0]
     assert proxy.terminate() == 0, proxy.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.errors import SettingsError
-from proxy.workers.loads import Load, in_turn
+from proxy.workers.loads import Evenness, Load, in_turn
 from proxy.workers.places import Place, places
 from proxy.workers.restarts import SILENT_S, Restarts, Silence, bad_ends, how
 
@@ -112,3 +112,34 @@ def test_ends_are_told_in_words() -> None:
     assert bad_ends({2: -9, 1: 1, 3: 0}) == (
         "worker 1 ended with code 1, worker 2 ended by SIGKILL instead of draining"
     )
+
+
+def test_clients_leave_a_worker_that_has_too_many_for_three_seconds() -> None:
+    evenness = Evenness()
+    loads = {1: Load(True), 2: Load(True, open=7, movable=6)}
+
+    assert [evenness.look(loads) for _ in range(4)] == [None, None, (2, 3), None]
+
+
+def test_one_more_client_is_not_too_many() -> None:
+    evenness = Evenness()
+    loads = {1: Load(True, open=2, movable=2), 2: Load(True, open=3, movable=3), 3: Load()}
+
+    assert not any(evenness.look(loads) for _ in range(9))
+
+
+def test_clients_that_would_come_back_stay() -> None:
+    """Producers stay where they are, so the door would send a client that leaves back."""
+    evenness = Evenness()
+    loads = {1: Load(True, open=9), 2: Load(True, open=8, movable=8)}
+
+    assert not any(evenness.look(loads) for _ in range(9))
+
+
+def test_a_moment_of_too_many_counts_for_nothing() -> None:
+    evenness = Evenness()
+    uneven = {1: Load(True), 2: Load(True, open=4, movable=4)}
+    even = {1: Load(True, open=2, movable=2), 2: Load(True, open=2, movable=2)}
+
+    assert not any(evenness.look(loads) for loads in (uneven, uneven, even, uneven, uneven))
+    assert evenness.look(uneven) == (2, 2)
