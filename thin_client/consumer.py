@@ -16,12 +16,13 @@ from thin_client.clock import now_ns
 from thin_client.feeder import Feeder
 from thin_client.key_batch import KeyBatch
 from thin_client.message import Defer, Message, Outcome, log_failure, outcome_name
-from thin_client.options import Observer, Timing, session_options
+from thin_client.options import Observer, Timing, overridden, session_options
 from thin_client.servers import Servers, Tls
 from thin_client.session import Session
 from thin_client.tracing import Tracer
 
 T = TypeVar("T")
+H = TypeVar("H", Message, KeyBatch)  # what one handler takes
 
 
 class Consumer:
@@ -59,7 +60,8 @@ class Consumer:
     ) -> None:
         self._timing = timing or Timing()
         self._observer = observer or Observer()
-        self._tracer = tracer or Tracer()
+        self._tracer = tracer
+        self._heard = overridden(self._observer, "on_handle_start", "on_handle_end")
         options = session_options(
             group=group,
             topics=topics,
@@ -73,6 +75,8 @@ class Consumer:
         self._session = Session(options)
         self._lock = threading.RLock()
         self._message_or_end = threading.Condition(self._lock)
+        self._idle = 0  # threads that wait for a message
+        self._waking = False  # one of them was woken, and has not looked yet
         self._progress = threading.Condition(self._lock)
         self._feeder = Feeder(
             self._session,
@@ -142,27 +146,39 @@ class Consumer:
         self._raise_failure()
 
     def _work(self, handler: Callable[[Message], object]) -> None:
-        while (message := self._next(self._take)) is not None:
-            self._observer.on_handle_start(message)
-            self._settle(message, self._outcome_of(handler, message, message))
+        """One handler's life; what it ends and what it begins takes the lock once."""
+        handle = handler if self._tracer is None else _traced(handler, self._tracer)
+        message = self._next(self._take)
+        while message is not None:
+            if self._heard:
+                self._observer.on_handle_start(message)
+            outcome: Outcome = None
+            try:
+                handle(message)
+            except Exception as error:
+                outcome = error
+                log_failure(message, outcome)
+            if self._heard:
+                # Before the session may let the key's next message begin in another thread.
+                self._observer.on_handle_end(message, outcome_name(outcome))
+            with self._lock:
+                self._session.settle(message, outcome, now_ns())
+                message = self._next(self._take)
 
     def _work_on_batches(self, handler: Callable[[KeyBatch], object]) -> None:
+        handle = handler if self._tracer is None else _traced(handler, self._tracer)
         while messages := self._next(self._take_batch):
             batch = KeyBatch(messages, self._observer)
-            outcome = self._outcome_of(handler, batch, messages[0])
-            log_failure(batch[min(batch.done, len(batch) - 1)], outcome)
+            outcome: Outcome = None
+            try:
+                handle(batch)
+            except Exception as error:
+                outcome = error
+                log_failure(batch.at_work, outcome)
             batch.end(outcome)
             with self._lock:
                 self._session.settle_batch(messages, batch.done, outcome, now_ns())
                 self._turn()
-
-    def _outcome_of(self, handler: Callable[[T], object], taken: T, first: Message) -> Outcome:
-        try:
-            with self._tracer.handling(first):
-                handler(taken)
-        except Exception as error:
-            return error
-        return None
 
     # ---- the iterator ---------------------------------------------------------------------------
 
@@ -197,13 +213,29 @@ class Consumer:
 
     def _next(self, take: Callable[[], T]) -> T | None:
         """What *take* gives, waiting for some; None at the end."""
+        session = self._session
         with self._lock:
-            while not self._session.stopping:
-                if taken := take():
+            while not session.stopping:
+                taken = take()
+                if session.stirred:
                     self._feeder.turn()
+                if taken:
+                    if self._idle:
+                        self._wake_one()
                     return taken
+                self._idle += 1
                 self._message_or_end.wait(0.5)  # in slices, for the sake of signals
+                self._idle -= 1
+                self._waking = False
+            if session.stirred:
+                self._turn()
         return None
+
+    def _wake_one(self) -> None:
+        """One at a time, each the next: whoever is awake already may have taken all by then."""
+        if self._idle and not self._waking and self._session.takeable:
+            self._waking = True
+            self._message_or_end.notify()
 
     def _settle(self, message: Message, outcome: Outcome) -> None:
         log_failure(message, outcome)
@@ -223,8 +255,8 @@ class Consumer:
         if session.stopping:
             self._message_or_end.notify_all()
             self._progress.notify_all()
-        elif session.takeable:
-            self._message_or_end.notify(session.takeable)
+        else:
+            self._wake_one()
 
     def _drain(self) -> None:
         """Finish what is handled, give back the rest, tell the proxy, and close."""
@@ -268,3 +300,11 @@ class Consumer:
         finally:
             for each, handler in former.items():
                 signal.signal(each, handler)
+
+
+def _traced(handler: Callable[[H], object], tracer: Tracer) -> Callable[[H], object]:
+    def handle(taken: H) -> None:
+        with tracer.handling(taken if isinstance(taken, Message) else taken[0]):
+            handler(taken)
+
+    return handle

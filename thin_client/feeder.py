@@ -107,6 +107,7 @@ class Feeder:
 
     def turn(self) -> None:
         """The session changed: start what has become due. Caller holds the lock."""
+        self._session.stirred = False
         self._pulls.turn()
         for line in self._homes.values():
             line.turn()

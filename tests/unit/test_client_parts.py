@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.Thrift import TApplicationException, TMessageType
+from thrift.transport.TTransport import TMemoryBuffer
 
 from thin_client import calls, wire
 from thin_client.addresses import Address, parse_address, parse_addresses
@@ -117,6 +119,8 @@ def test_frames_survive_any_cut_also_where_they_are_received_in_place(
 
 @given(st.binary(max_size=80))
 @example(bytes.fromhex("82210104") + b"pull" + b"\x1c" * 20)
+@example(bytes.fromhex("82410104") + b"pull" + b"\x1c" * 20)
+@example(bytes.fromhex("82410104") + b"pull" + bytes.fromhex("0c0000"))  # cut off
 def test_any_answer_decodes_or_is_a_client_error(frame: bytes) -> None:
     """Bytes from another server never raise what a caller does not expect."""
     call = calls.pull(consumer.PullRequest(groupId="g"))
@@ -124,11 +128,40 @@ def test_any_answer_decodes_or_is_a_client_error(frame: bytes) -> None:
         call.decode(frame, sequence_id=1, sender="proxy:1")
 
 
+@pytest.mark.parametrize("field", ["29fcffffffff07", "28ffffffff07"])
+def test_a_hostile_length_is_refused_before_memory_is_taken(field: str) -> None:
+    """Of a list and of a string: 2**31 elements and bytes."""
+    call = calls.pull(consumer.PullRequest(groupId="g"))
+    frame = bytes.fromhex("82410104") + b"pull" + bytes.fromhex("0c" + field)
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        call.decode(frame, sequence_id=1, sender="proxy:1")
+
+
+@pytest.mark.parametrize("sequence_id", [1, 127, 128, 2**31 - 1])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_calls_begin_as_thrift_has_it(
+    monkeypatch: pytest.MonkeyPatch, *, compiled: bool, sequence_id: int
+) -> None:
+    """Whichever codec writes, thrift's own reads it, and an answer with the same number is read."""
+    monkeypatch.setattr(wire, "compiled_codec", lambda: compiled)
+    frame = calls.pull(consumer.PullRequest(groupId="g")).encode(sequence_id)
+    protocol = TCompactProtocol(TMemoryBuffer(frame[4:]))
+    result = consumer_service.pull_result(success=consumer.PullResponse(leaseMs=5))
+    reply = bytearray(encode_call("pull", result, sequence_id=sequence_id)[4:])
+    reply[1] = 0x41
+
+    assert protocol.readMessageBegin() == ("pull", TMessageType.CALL, sequence_id)
+    call = calls.pull(consumer.PullRequest(groupId="g"))
+    assert call.decode(bytes(reply), sequence_id=sequence_id, sender="proxy:1").leaseMs == 5
+
+
 def answered(kind: int, result: Any, *, sequence_id: int = 5) -> Any:
     call = calls.pull(consumer.PullRequest(groupId="g"))
-    frame = bytearray(encode_call("pull", result, sequence_id=5)[4:])
-    frame[1] = (frame[1] & 0x1F) | (kind << 5)  # compact: version and message type share a byte
-    return call.decode(bytes(frame), sequence_id=sequence_id, sender="proxy:1")
+    buffer = TMemoryBuffer()
+    protocol = TCompactProtocol(buffer)
+    protocol.writeMessageBegin("pull", kind, 5)
+    result.write(protocol)
+    return call.decode(buffer.getvalue(), sequence_id=sequence_id, sender="proxy:1")
 
 
 def test_an_answer_is_told_from_a_fault() -> None:
