@@ -25,6 +25,9 @@ class AsyncConnection(asyncio.Protocol):
         self._sequence_id = 0
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[bytes] | None = None
+        self._asked = ("", 0.0)  # of what, and how many seconds it may take
+        self._deadline_s = 0.0  # on the loop's clock
+        self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     async def open(cls, destination: Destination, *, timeout_s: float) -> Self:
@@ -79,8 +82,10 @@ class AsyncConnection(asyncio.Protocol):
         self._sequence_id += 1
         self._answer = loop.create_future()
         self._transport.write(call.encode(self._sequence_id))
-        text = f"{self.address} did not answer {call.method} within {timeout_s:g} s"
-        timer = loop.call_later(timeout_s, self._fail, ConnectionLost(text))
+        self._asked = (call.method, timeout_s)
+        self._deadline_s = loop.time() + timeout_s
+        if self._timer is None or self._timer.when() > self._deadline_s:
+            self._set_timer(loop)
         try:
             frame = await self._answer
             return call.decode(frame, sequence_id=self._sequence_id, sender=self.address)
@@ -92,14 +97,33 @@ class AsyncConnection(asyncio.Protocol):
             self.close()
             raise
         finally:
-            timer.cancel()
             self._answer = None
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One that is set is left alone, for most answers come long before: see ``_late``."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(self._deadline_s, self._late, loop)
+
+    def _late(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._answer is None or self._answer.done():
+            return
+        if loop.time() < self._deadline_s:  # the answer to an earlier call came in time
+            self._set_timer(loop)
+        else:
+            method, timeout_s = self._asked
+            text = f"{self.address} did not answer {method} within {timeout_s:g} s"
+            self._fail(ConnectionLost(text))
 
     def close(self) -> None:
         """End the connection; a call that waits fails with ConnectionLost."""
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
 
     # ---- asyncio's side -------------------------------------------------------------------------
@@ -122,6 +146,9 @@ class AsyncConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the call that waits."""
         self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         why = "" if exc is None else f": {exc}"
         self._fail(ConnectionLost(f"{self.address} closed the connection{why}", broke=True))
 

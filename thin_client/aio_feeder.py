@@ -26,35 +26,59 @@ _NEVER = 1 << 63
 
 
 class _Alarm:
-    """Lets one task sleep until something is due."""
+    """Lets one task sleep until something is due.
+
+    What is due changes with nearly every message, mostly to later. So a timer that is set is left
+    alone, and what it rings for is looked at when it rings.
+    """
 
     def __init__(self, due_at: Callable[[], int | None]) -> None:
         """*due_at* says when, on ``now_ns``; None: not yet known."""
         self._due_at = due_at
-        self._event = asyncio.Event()
-        self._planned_ns = 0  # 0: nobody sleeps, so nobody need be woken
+        self._sleeper: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at_ns = _NEVER
 
     async def wait(self) -> None:
         """Return when it is due. Caller: the one task."""
         while (at := self._due_at()) is None or at > now_ns():
-            self._event.clear()
-            self._planned_ns = _NEVER if at is None else at
+            self._set(at)
+            self._sleeper = asyncio.get_running_loop().create_future()
             try:
-                async with asyncio.timeout(None if at is None else (at - now_ns()) / 1e9):
-                    await self._event.wait()
-            except TimeoutError:
-                pass
+                await self._sleeper
             finally:
-                self._planned_ns = 0
+                self._sleeper = None
 
     def turn(self) -> bool:
-        """Something changed: wake the task if it would sleep too long; True if so. Anyone may."""
-        if self._planned_ns and not self._event.is_set():
-            at = self._due_at()
-            if at is not None and at < self._planned_ns:
-                self._event.set()
-                return True
-        return False
+        """Something changed: wake the task if something is due now, and return True; else see to it
+        that it wakes in time. Anyone may.
+        """
+        if self._sleeper is None or self._sleeper.done():
+            return False
+        at = self._due_at()
+        if at is None or at > now_ns():
+            self._set(at)
+            return False
+        self._sleeper.set_result(None)
+        return True
+
+    def close(self) -> None:
+        """Ring no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._rings_at_ns = None, _NEVER
+
+    def _set(self, at: int | None) -> None:
+        if at is None or at >= self._rings_at_ns:
+            return
+        self.close()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later((at - now_ns()) / 1e9, self._ring)
+        self._rings_at_ns = at
+
+    def _ring(self) -> None:
+        self._timer, self._rings_at_ns = None, _NEVER
+        self.turn()
 
 
 class AsyncFeeder:
@@ -119,6 +143,7 @@ class AsyncFeeder:
                 self._meet_homes()
                 self._changed()
         finally:
+            self._pull_alarm.close()
             self._hang_up()
 
     async def _pull_once(self) -> None:
@@ -155,9 +180,10 @@ class AsyncFeeder:
 
     def _meet_homes(self) -> None:
         """Have a task for each proxy that the session names, and none for others."""
-        wanted = set(self._session.homes.values())
-        if wanted == self._homes.keys():
+        homes = self._session.homes
+        if len(homes) == len(self._homes) and all(home in self._homes for home in homes.values()):
             return
+        wanted = set(homes.values())
         for home in wanted - self._homes.keys():
             alarm = _Alarm(lambda home=home: self._session.control_at(home))  # type: ignore[misc]
             name = f"orderlane settle {home.address}"
@@ -189,6 +215,7 @@ class AsyncFeeder:
                     self._control_answered(home, request, answer)
                 self._changed()
         finally:
+            alarm.close()
             if connection is not None:
                 connection.close()
 

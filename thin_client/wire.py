@@ -136,7 +136,6 @@ def decode_reply(frame: bytes, result: R, *, method: str, sequence_id: int) -> R
 
     Raises ProxyFault if the proxy says that it failed, ProtocolError if the bytes do not fit.
     """
-    fault = TApplicationException()
     try:
         begin = _message_begin(method, TMessageType.REPLY, sequence_id)
         if compiled_codec() and frame.startswith(begin):  # what nearly all are
@@ -144,6 +143,7 @@ def decode_reply(frame: bytes, result: R, *, method: str, sequence_id: int) -> R
             return result
         protocol = _protocol(TMemoryBuffer(frame))
         name, kind, answered_id = protocol.readMessageBegin()
+        fault = TApplicationException()
         (fault if kind == TMessageType.EXCEPTION else result).read(protocol)
     except Exception as error:
         # The codecs raise anything from EOFError to OverflowError for bytes that do not fit.
