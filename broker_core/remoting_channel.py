@@ -1,9 +1,10 @@
 """One remoting connection on asyncio, for either end: requests out, answers matched, requests in.
 
 Requests that come in are given to a handler by their code. A handler answers at once (returns a
-command) or later (returns an awaitable, e.g. is an ``async def``); so a held pull never stops the
-requests behind it. Memory is bounded at a server's end: it reads no further request while answers
-pile up unread or too much waits to be handled, and cuts off a peer that does not read at all.
+command) or later (returns an awaitable, e.g. is an ``async def``, or without a task a
+``LateAnswer``); so a held pull never stops the requests behind it. Memory is bounded at a server's
+end: it reads no further request while answers pile up unread or too much waits to be handled, and
+cuts off a peer that does not read at all.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import itertools
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import TypeAlias, cast
 
 import structlog
@@ -29,9 +31,7 @@ from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import ResponseCode, request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import (
-    NEED_DATA,
     RemotingConnection,
-    RequestReceived,
     Role,
 )
 from broker_core.tasks import cancel_and_wait, spawn
@@ -40,7 +40,8 @@ Answer: TypeAlias = RemotingCommand | None
 #: Gets a request and its channel. May raise BrokerError (answered with its code and remark) or
 #: InvalidCommand (code 1). None means: no answer. A one-way request is never answered. A handler
 #: goes on when its connection ends (``on_closed`` tells); its answer is then dropped.
-Handler: TypeAlias = Callable[[RemotingCommand, "RemotingChannel"], Answer | Awaitable[Answer]]
+Handler: TypeAlias = Callable[[RemotingCommand, "RemotingChannel"], "Result"]
+Result: TypeAlias = "Answer | LateAnswer | Awaitable[Answer]"
 
 _HIGH_WATER_BYTES = 4 * 1024 * 1024  # unread answers above which no further request is read
 _SLOW_READER_BYTES = 64 * 1024 * 1024  # unread answers above which the peer is cut off
@@ -49,6 +50,31 @@ _MAX_REMARK_CHARS = 1000
 _DEAD_PEER_MS = 10_000  # sent bytes unacknowledged so long: the peer is gone
 
 _log = structlog.get_logger("remoting")
+
+
+class LateAnswer:
+    """An answer that is given later by whoever has it: what many requests wait for needs no task
+    and no future of each.
+    """
+
+    __slots__ = ("_given", "_then")
+
+    def __init__(self) -> None:
+        self._given: Answer | Exception | LateAnswer = self  # itself: not yet
+        self._then: Callable[[Answer | Exception], None] | None = None
+
+    def give(self, answer: Answer | Exception) -> None:
+        """Answer, once: as a handler that returns *answer*, or raises it."""
+        self._given = answer
+        if self._then is not None:
+            self._then(answer)
+
+    def wait(self, then: Callable[[Answer | Exception], None]) -> None:
+        """Have *then* called with the answer; at once if it is there already."""
+        if isinstance(self._given, LateAnswer):
+            self._then = then
+        else:
+            then(self._given)
 
 
 class RemotingChannel(asyncio.Protocol):
@@ -77,6 +103,8 @@ class RemotingChannel(asyncio.Protocol):
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaques = itertools.count(1)
         self._handling: set[asyncio.Task[None]] = set()
+        self._late = 0  # requests whose handlers gave a LateAnswer
+        self._all_given: asyncio.Future[None] | None = None
         self._handling_bytes = 0
         self._reading = True
         self._closing = False
@@ -139,8 +167,8 @@ class RemotingChannel(asyncio.Protocol):
         self._closing = True
         if self._transport.is_reading():
             self._transport.pause_reading()
-        if self._handling and grace_s > 0:
-            await asyncio.wait(self._handling, timeout=grace_s)
+        if grace_s > 0:
+            await self._wait_handled(grace_s)
         await cancel_and_wait(*self._handling)
         self._transport.close()
         try:
@@ -149,6 +177,14 @@ class RemotingChannel(asyncio.Protocol):
         except TimeoutError:  # the peer does not read what is left
             self._transport.abort()
             await self._closed.wait()
+
+    async def _wait_handled(self, grace_s: float) -> None:
+        handling: set[asyncio.Future[None]] = set(self._handling)
+        if self._late:
+            self._all_given = asyncio.get_running_loop().create_future()
+            handling.add(self._all_given)
+        if handling:
+            await asyncio.wait(handling, timeout=grace_s)
 
     def _refuse_if_closed(self) -> None:
         if self.is_closed:
@@ -228,14 +264,14 @@ class RemotingChannel(asyncio.Protocol):
 
     def _handle_events(self) -> None:
         try:
+            next_command = self._connection.next_command
             while self._reading and not (self._closing or self.is_closed):
-                event = self._connection.next_event()
-                if event is NEED_DATA:
+                if (command := next_command()) is None:
                     return
-                if isinstance(event, RequestReceived):
-                    self._handle(event.command)
+                if command.is_response:
+                    self._deliver(command)
                 else:
-                    self._deliver(event.command)
+                    self._handle(command)
         except RemoteProtocolError as error:
             self._warnings.warn("broken frame, disconnected", peer=self.peer, error=str(error))
             cast(asyncio.Transport, self._transport).abort()
@@ -255,6 +291,11 @@ class RemotingChannel(asyncio.Protocol):
             return
         cost_bytes = request.weight
         self._handling_bytes += cost_bytes
+        if isinstance(result, LateAnswer):
+            self._late += 1
+            result.wait(partial(self._late_given, request, cost_bytes))
+            self._regulate_reading()
+            return
         task = spawn(self._answer_later(request, result), name=request_name(request.code))
         self._handling.add(task)
         task.add_done_callback(lambda task: self._handled(task, cost_bytes))
@@ -262,6 +303,18 @@ class RemotingChannel(asyncio.Protocol):
             # A task that was cancelled before its first step never came to await it.
             task.add_done_callback(lambda _task: result.close())
         self._regulate_reading()
+
+    def _late_given(
+        self, request: RemotingCommand, cost_bytes: int, answer: Answer | Exception
+    ) -> None:
+        if isinstance(answer, Exception):
+            answer = self._failure(request, answer)
+        self._answer(request, answer)
+        self._late -= 1
+        self._handling_bytes -= cost_bytes
+        self._regulate_reading()
+        if not self._late and self._all_given is not None and not self._all_given.done():
+            self._all_given.set_result(None)
 
     async def _answer_later(self, request: RemotingCommand, result: Awaitable[Answer]) -> None:
         try:
@@ -296,12 +349,12 @@ class RemotingChannel(asyncio.Protocol):
     def _regulate_reading(self) -> None:
         # Only at a server's end: a client that stopped reading because it cannot write could wait
         # for ever on a server that does the same.
-        if self._role is Role.CLIENT or self._closing or self.is_closed:
+        reading = self._writable.is_set() and self._handling_bytes <= _MAX_HANDLING_BYTES
+        if reading == self._reading or self._role is Role.CLIENT:
+            return
+        if self._closing or self.is_closed:
             return
         transport = cast(asyncio.Transport, self._transport)
-        reading = self._writable.is_set() and self._handling_bytes <= _MAX_HANDLING_BYTES
-        if reading == self._reading:
-            return
         self._reading = reading
         if reading:
             transport.resume_reading()

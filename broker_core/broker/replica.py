@@ -27,7 +27,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag
 from broker_core.remoting.signing import Credentials
-from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel, Result
 from broker_core.store.message_store import ArrivalListener, MessageStore
 from broker_core.store.replicated_store import ReplicatedStore
 from broker_core.tasks import cancel_and_wait, spawn
@@ -205,9 +205,7 @@ class Replica:
     def _while_alone(self, commit: Handler) -> Handler:
         """While the master is there commits are its own: its table would replace them at once."""
 
-        def handler(
-            request: RemotingCommand, channel: RemotingChannel
-        ) -> Answer | Awaitable[Answer]:
+        def handler(request: RemotingCommand, channel: RemotingChannel) -> Result:
             if self._follower is not None and self._follower.follows:
                 raise _refusal()
             return commit(request, channel)
@@ -218,7 +216,7 @@ class Replica:
 def _without_commit(pull: Handler) -> Handler:
     """As RocketMQ's slaves: a pull commits nothing there."""
 
-    def handler(request: RemotingCommand, channel: RemotingChannel) -> Answer | Awaitable[Answer]:
+    def handler(request: RemotingCommand, channel: RemotingChannel) -> Result:
         flags = request.ext.get("sysFlag", "")
         if flags.isdecimal():
             request.ext["sysFlag"] = str(int(flags) & ~PullFlag.COMMIT_OFFSET)

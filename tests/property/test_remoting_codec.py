@@ -91,9 +91,9 @@ def test_any_bytes_decode_or_are_refused_within_the_frame_limit(
             for event in events(connection):
                 event.command.encode()  # what was decoded is a command like any other
         except RemoteProtocolError:
-            assert not connection._buffer
+            assert not connection.buffered_bytes
             return
-        assert len(connection._buffer) <= FRAME_LIMIT + 4
+        assert connection.buffered_bytes <= FRAME_LIMIT + 4
 
 
 @given(st.dictionaries(st.sampled_from("abcdefghijklmn"), texts | int32.map(str)))

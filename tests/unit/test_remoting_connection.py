@@ -65,7 +65,7 @@ def test_a_broken_connection_stays_broken_and_keeps_nothing() -> None:
             connection.next_event()
         connection.receive_data(RemotingCommand(1).encode())
     assert repr(connection) == "<RemotingConnection server broken>"
-    assert not connection._buffer
+    assert not connection.buffered_bytes
 
 
 def test_0x16_is_tls_only_as_the_very_first_byte() -> None:
