@@ -69,6 +69,14 @@ class LateAnswer:
         if self._then is not None:
             self._then(answer)
 
+    async def given(self) -> Answer:
+        """Return the answer once it is given, or raise it."""
+        given: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
+        self.wait(lambda answer: None if given.done() else given.set_result(answer))
+        if isinstance(answer := await given, Exception):
+            raise answer
+        return answer
+
     def wait(self, then: Callable[[Answer | Exception], None]) -> None:
         """Have *then* called with the answer; at once if it is there already."""
         if isinstance(self._given, LateAnswer):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import structlog
@@ -239,8 +238,8 @@ class DelayedDelivery:
             _log.warning("the topic of a delayed message is gone", topic=placed.envelope.topic)
             return _Ending(due)
         queue_id = placed.envelope.queue_id % config.read_queues  # there may be fewer by now
-        envelope = replace(placed.envelope, queue_id=queue_id)
-        return _Ending(due, replace(placed, envelope=envelope), message.size)
+        envelope = placed.envelope._replace(queue_id=queue_id)
+        return _Ending(due, placed._replace(envelope=envelope), message.size)
 
     def _move(self, due: Due) -> _Ending:
         message = self._message(due.place)

@@ -5,8 +5,6 @@ Whatever it becomes says so by ``Envelope.prepared_offset``, which ends the one 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from broker_core.broker.placement import DELAY_PROPERTIES, REAL_QUEUE, REAL_TOPIC, Placement
 from broker_core.names import TIMER_TOPIC, DelayedPlace, Topic
 from broker_core.remoting.message import UNIQ_KEY, StoredMessage, encode_properties
@@ -59,5 +57,5 @@ def recalled(message: StoredMessage, place: DelayedPlace, *, store_host: bytes) 
     kept = {REAL_TOPIC: message.properties.get(REAL_TOPIC, ""), UNIQ_KEY: message.message_id}
     placed = moved(message, place, store_host=store_host)
     return Placement(
-        replace(placed.envelope, sys_flag=0), [BatchEntry(0, b"", encode_properties(kept))]
+        placed.envelope._replace(sys_flag=0), [BatchEntry(0, b"", encode_properties(kept))]
     )

@@ -4,7 +4,7 @@ own until they are due, decided or given up. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from broker_core.broker.delay_rules import DelayRules
 from broker_core.broker.transaction_records import PREPARED, half_part
@@ -28,14 +28,13 @@ DELAY_S, DELAY_MS, DELIVER_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELI
 DELAY_PROPERTIES = frozenset(
     name.encode() for name in (DELAY_LEVEL, DELAY_S, DELAY_MS, DELIVER_MS, DUE)
 )
-_MARKS = (b"DELAY\x01", b"TIMER_DE")  # one search for each in every message
+_LEVEL_MARK, _TIMER_MARK = b"DELAY\x01", b"TIMER_DE"  # one search for each in every message
 _LONGEST = 18  # digits of a 64-bit number
 _DELAYS = frozenset({DELAY_LEVEL, DELAY_S, DELAY_MS, DELIVER_MS})
 _PREPARED = PREPARED.encode() + b"\x01"
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """What is stored of a send: *envelope* names the topic and queue that it is stored in.
 
     ``due_ms`` is when a delayed message comes out (ms since 1970), None if it is none.
@@ -63,7 +62,7 @@ def place(
         return Placement(*half_part(envelope, entry, group=producer_group))
     for entry in entries:
         raw = entry.properties
-        if any(mark in raw for mark in _MARKS):
+        if _LEVEL_MARK in raw or _TIMER_MARK in raw:
             properties = decode_properties(raw)
             level = _level(properties)
             if level or _says_time(properties):
@@ -111,7 +110,7 @@ def _waiting(
     }
     properties = changed_properties(entry.properties, more=more)
     return Placement(
-        replace(envelope, topic=topic, queue_id=queue_id),
+        envelope._replace(topic=topic, queue_id=queue_id),
         [entry._replace(properties=properties)],
         due_ms,
     )

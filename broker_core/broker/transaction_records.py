@@ -13,7 +13,6 @@ together, and a decision without its message counts for nothing.
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import NamedTuple
 
 from broker_core.broker.topics import HALF_OP_TOPIC, HALF_TOPIC, UNDECIDED_TOPIC
@@ -79,8 +78,8 @@ def half_part(envelope: Envelope, entry: BatchEntry, *, group: str) -> Part:
             f" the broker adds they are {len(properties) + _SPARE_BYTES}, at most"
             f" {MAX_PROPERTIES_BYTES}",
         )
-    half = replace(
-        envelope, topic=HALF_TOPIC, queue_id=0, sys_flag=envelope.sys_flag & ~SYS_TRANSACTION
+    half = envelope._replace(
+        topic=HALF_TOPIC, queue_id=0, sys_flag=envelope.sys_flag & ~SYS_TRANSACTION
     )
     return Part(half, [entry._replace(properties=properties)])
 

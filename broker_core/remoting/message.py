@@ -248,6 +248,19 @@ def decode_properties(raw: bytes) -> dict[str, str]:
     return properties
 
 
+def property_of(raw: bytes, name: str) -> str | None:
+    """One of the encoded properties *raw*, None without it: faster than decoding all."""
+    mark = name.encode() + b"\x01"
+    if (at := raw.rfind(b"\x02" + mark)) >= 0:  # of several the last one counts
+        start = at + 1 + len(mark)
+    elif raw.startswith(mark):
+        start = len(mark)
+    else:
+        return None
+    end = raw.find(b"\x02", start)
+    return raw[start : len(raw) if end < 0 else end].decode("utf-8", "backslashreplace") or None
+
+
 def queue_offset_of(record: bytes) -> int:
     """The queue offset of a stored message. Raises struct.error if it is cut short before."""
     (offset,) = _LONG.unpack_from(record, _QUEUE_OFFSET_AT)

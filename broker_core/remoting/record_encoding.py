@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker_core.errors import LocalProtocolError
@@ -30,20 +29,19 @@ class BatchEntry(NamedTuple):
     properties: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """What all messages of one send request share. Hosts are as ``encode_host`` gives them."""
 
     topic: Topic
     queue_id: int
     born_host: bytes
     store_host: bytes
-    sys_flag: int = field(default=0, kw_only=True)
-    born_ms: int = field(default=0, kw_only=True)
-    reconsume_times: int = field(default=0, kw_only=True)
+    sys_flag: int = 0
+    born_ms: int = 0
+    reconsume_times: int = 0
     #: Which message this one takes the place of: the physical offset of a half message, or below 0
     #: the ``DelayedPlace.number`` of a delayed one. 0: of none.
-    prepared_offset: int = field(default=0, kw_only=True)
+    prepared_offset: int = 0
 
 
 def encode_stored(

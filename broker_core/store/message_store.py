@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import structlog
 
 from broker_core.names import Topic
-from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
-from broker_core.store.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
+from broker_core.store.appending import Appender, Part
+from broker_core.store.consume_queue import ENTRIES_PER_FILE
 from broker_core.store.copies import LogCopies
 from broker_core.store.delay_index import DelayIndex, ended_queue
 from broker_core.store.deletions import deletion_of
 from broker_core.store.expiry import delete_first_segment
 from broker_core.store.files import sync_file
+from broker_core.store.gathered_puts import Done, GatheredPuts, tell, tell_all
 from broker_core.store.group_commit import GroupCommit
 from broker_core.store.indexer import KeyIndexer
 from broker_core.store.opening import open_store
-from broker_core.store.pending import Kept, Pending, Stored, pending
+from broker_core.store.pending import Kept, Stored
 from broker_core.store.reader import StoreReader
 from broker_core.store.recovery import Checkpoint
 from broker_core.store.segments import Segment
@@ -71,15 +72,17 @@ class MessageStore:
         self.copies = LogCopies(self._log, self._queues, rejoin=opened.rejoin_table)
         #: Up to here messages are as safe as ``flush`` promises.
         self.durable_end = self._log.end_offset
-        self._next_offsets: dict[ConsumeQueue, int] = {}  # of queues with pending messages
+        self._appender = Appender(
+            self._log, self._queues, last_store_ms=self.recovery.last_store_ms
+        )
+        self._next_offsets = self._appender.next_offsets
+        self._gathered = GatheredPuts(self._append)
         self.reader = StoreReader(self._log, self._queues, next_offsets=self._next_offsets)
         self.delays = DelayIndex(self._queues)
         self._ended = ended_queue(self._queues)
         self._flush = flush
-        self._last_store_ms = self.recovery.last_store_ms
         self._visible_end = self._log.end_offset
         self._was_visible = opened.visible_end
-        self._pending: deque[Pending] = deque()
         self._changed = set(self._queues)  # since the last checkpoint
         #: Files of consume queues, and their folder if some were dropped.
         self._unsynced = {self._queues.folder} if self.recovery.deletions else set[Path]()
@@ -106,7 +109,9 @@ class MessageStore:
         self._on_arrival = on_arrival
         self._on_durable = on_durable
         self._replicas = replicas
-        self._group_commit = GroupCommit(self._log, on_synced=self._made_durable)
+        self._group_commit = GroupCommit(
+            self._log, before_sync=self._append_gathered, on_synced=self._made_durable
+        )
         self._tasks.append(spawn(self._checkpoint_regularly(), name="store checkpoint"))
         if self._flush == "async":
             self._tasks.append(spawn(self._sync_regularly(), name="store flush"))
@@ -179,9 +184,33 @@ class MessageStore:
         (stored,) = await self.put_all([(envelope, entries)], store_ms=store_ms)
         return stored
 
-    async def put_all(
-        self, parts: Sequence[tuple[Envelope, Sequence[BatchEntry]]], *, store_ms: int
-    ) -> list[Stored]:
+    def put_soon(
+        self, envelope: Envelope, entries: Sequence[BatchEntry], done: Done, *, store_ms: int
+    ) -> None:
+        """As ``put``, with others that come about now, and without a task: *done* is called with
+        what ``put`` returns, or would raise. Of two such puts the first one stands in front.
+        """
+        if self._group_commit is None:
+            raise RuntimeError("start() comes before put_soon()")
+        if self._replicas is not None:
+            spawn(self._put_and_tell(envelope, entries, done, store_ms), name="put")
+            return
+        if self._flush == "sync":
+            self._group_commit.request()
+        elif not self._gathered:  # not behind a sync, for which nobody waits
+            asyncio.get_running_loop().call_soon(self._append_gathered)
+        self._gathered.add((envelope, entries), done, store_ms=store_ms)
+
+    async def _put_and_tell(
+        self, envelope: Envelope, entries: Sequence[BatchEntry], done: Done, store_ms: int
+    ) -> None:
+        try:
+            outcome: Stored | Exception = await self.put(envelope, entries, store_ms=store_ms)
+        except Exception as error:
+            outcome = error
+        tell(done, outcome)
+
+    async def put_all(self, parts: Sequence[Part], *, store_ms: int) -> list[Stored]:
         """As ``put``, to several queues: all of it by one write, and visible at the same time.
 
         What is stored stands in the log one behind the other, in the order of *parts*. A crash may
@@ -194,7 +223,7 @@ class MessageStore:
         if self._replicas is not None and stored:
             kept = await self._replicas(stored[-1].log_end)
             if kept is not Kept.WELL:
-                return [replace(each, kept=kept) for each in stored]
+                return [each._replace(kept=kept) for each in stored]
         return stored
 
     async def _as_flushed(self, group_commit: GroupCommit) -> None:
@@ -281,44 +310,20 @@ class MessageStore:
         return deleted
 
     def _append(
-        self,
-        parts: Sequence[tuple[Envelope, Sequence[BatchEntry]]],
-        store_ms: int,
-        *,
-        deletes: Topic | None = None,
+        self, parts: Sequence[Part], store_ms: int, *, deletes: Topic | None = None
     ) -> list[Stored]:
-        # A clock that was set back must not break the search by time.
-        store_ms = self._last_store_ms = max(store_ms, self._last_store_ms)
-        messages: list[bytearray] = []
-        firsts: list[tuple[ConsumeQueue, int]] = []
-        next_offsets: dict[ConsumeQueue, int] = {}  # kept if the log takes them
-        for envelope, entries in parts:
-            if envelope.topic in self._deleting:
-                raise OSError(errno.EBUSY, f"topic {envelope.topic} is being deleted")
-            queue = self._queues.obtain(envelope.topic, envelope.queue_id)
-            first = next_offsets.get(queue, self._next_offsets.get(queue, queue.end_offset))
-            messages += [
-                encode_stored(envelope, entry, queue_offset=offset, store_ms=store_ms)
-                for offset, entry in enumerate(entries, first)
-            ]
-            firsts.append((queue, first))
-            next_offsets[queue] = first + len(entries)
-        places = self._log.append(messages)
-        self._next_offsets |= next_offsets
-        stored = []
-        at = 0
-        for (envelope, entries), (queue, first) in zip(parts, firsts, strict=True):
-            until = at + len(entries)
-            lengths = [len(message) for message in messages[at:until]]
-            self._pending.append(
-                pending(
-                    envelope, entries, list(zip(places[at:until], lengths, strict=True)),
-                    queue=queue, log_end=self._log.end_offset, deletes=deletes,
-                )
-            )  # fmt: skip
-            stored.append(Stored(first, places[at:until], self._log.end_offset))
-            at = until
-        return stored
+        return self._appender.append(parts, store_ms, closed=self._deleting, deletes=deletes)
+
+    def _append_gathered(self) -> None:
+        if not self._gathered:
+            return
+        told = self._gathered.append_all()
+        if self._flush == "sync" and told:
+            assert self._group_commit is not None
+            self._group_commit.call_when(told[-1][1].log_end, partial(tell_all, told))
+        elif told:
+            self._made_durable(self._log.end_offset)
+            tell_all(told, None)
 
     def _made_durable(self, log_end: int) -> None:
         self.durable_end = max(self.durable_end, log_end)
@@ -328,19 +333,23 @@ class MessageStore:
 
     def _make_visible(self, log_end: int) -> None:
         self._visible_end = max(self._visible_end, log_end)  # async: a sync ends behind it
-        while self._pending and self._pending[0].log_end <= log_end:
-            put = self._pending.popleft()
-            put.queue.append(put.entries)
-            self._changed.add(put.queue)
+        pending = self._appender.pending
+        while pending and pending[0].log_end <= log_end:
+            put = pending.popleft()
+            for added in put.added:
+                queue = added.queue
+                queue.append(b"".join(added.entries))
+                self._changed.add(queue)
+                if self._next_offsets[queue] == queue.end_offset:
+                    del self._next_offsets[queue]
             if put.ended:
                 self._ended.append(put.ended)
                 self._changed.add(self._ended)
-            if self._next_offsets[put.queue] == put.queue.end_offset:
-                del self._next_offsets[put.queue]
             if put.deletes is not None:
                 self._drop_queues(put.deletes, at=put.log_end)
             if self._on_arrival is not None:
-                self._on_arrival(put.topic, put.queue_id, put.codes)
+                for added in put.added:
+                    self._on_arrival(added.topic, added.queue_id, frozenset(added.codes))
 
     def _drop_queues(self, topic: Topic, *, at: int) -> None:
         self.reader.log_was_shortened()

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from broker_core.names import Topic
-from broker_core.remoting.record_encoding import BatchEntry, Envelope
-from broker_core.store.consume_queue import ENTRY, ConsumeQueue
-from broker_core.store.delay_index import ended_entry
-from broker_core.store.entry_code import entry_code_of
+from broker_core.store.consume_queue import ConsumeQueue
 
 
 class Kept(Enum):
@@ -22,8 +17,7 @@ class Kept(Enum):
     UNSURE = "here; perhaps not on as many replicas"
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """Where the messages of one ``put`` went."""
 
     first_queue_offset: int
@@ -32,34 +26,20 @@ class Stored:
     kept: Kept = Kept.WELL
 
 
-class Pending(NamedTuple):
-    """Messages of one ``put``: appended, not yet visible."""
+class Added(NamedTuple):
+    """What one queue gets: packed entries, and their codes."""
 
-    log_end: int
     topic: Topic
     queue_id: int
     queue: ConsumeQueue
-    entries: bytes
-    codes: frozenset[int]
+    entries: list[bytes]
+    codes: set[int]
+
+
+class Pending(NamedTuple):
+    """Messages of one write: appended, not yet visible."""
+
+    log_end: int
+    added: list[Added]
     deletes: Topic | None  # with all that stands before this
-    ended: bytes  # entry of the delayed message whose place it takes
-
-
-def pending(
-    envelope: Envelope,
-    entries: Sequence[BatchEntry],
-    places: Sequence[tuple[int, int]],
-    *,
-    queue: ConsumeQueue,
-    log_end: int,
-    deletes: Topic | None,
-) -> Pending:
-    """Return what is to be done when *entries*, at *places* (offset, size), become visible."""
-    codes = [entry_code_of(envelope.topic, entry.properties) for entry in entries]
-    packed = [
-        ENTRY.pack(place, size, code) for (place, size), code in zip(places, codes, strict=True)
-    ]
-    return Pending(
-        log_end, envelope.topic, envelope.queue_id, queue, b"".join(packed), frozenset(codes),
-        deletes, ended_entry(*places[0], envelope.prepared_offset),
-    )  # fmt: skip
+    ended: bytes  # entries of the delayed messages whose place these take

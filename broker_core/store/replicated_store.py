@@ -51,7 +51,8 @@ class ReplicatedStore(MessageStore):
             raise RuntimeError("start() comes before copy()")
         for message in self.copies.append(chunk):
             self._hold(message)
-        self._last_store_ms = max(self._last_store_ms, self.copies.last_store_ms)
+        appender = self._appender
+        appender.last_store_ms = max(appender.last_store_ms, self.copies.last_store_ms)
         await self._as_flushed(self._group_commit)
 
     def confirm(self, end: int) -> None:

@@ -14,11 +14,11 @@ from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import RESERVED_TOPICS, named_topic
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, InvalidCommand, LocalProtocolError, RemoteProtocolError
-from broker_core.names import DelayedPlace, Topic
+from broker_core.names import RETRY_PREFIX, DelayedPlace, Topic
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
+from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse, send_receipt
 from broker_core.remoting.message import (
     SYS_TRANSACTION,
     UNIQ_KEY,
@@ -26,12 +26,13 @@ from broker_core.remoting.message import (
     encode_host,
     encode_properties,
     offset_message_id,
+    property_of,
 )
 from broker_core.remoting.message_batch import decode_batch
 from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.remoting.route_bodies import TopicConfig
-from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+from broker_core.remoting_channel import Answer, Handler, LateAnswer, RemotingChannel, Result
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Kept, Stored
 
@@ -77,24 +78,50 @@ class SendProcessor:
             RequestCode.SEND_BATCH_MESSAGE: self._send,
         }
 
-    async def _send_long(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        return await self._store_all(request, SendMessageHeader.from_ext(request.ext), channel)
+    def _send_long(self, request: RemotingCommand, channel: RemotingChannel) -> Result:
+        return self._send_to(request, SendMessageHeader.from_ext(request.ext), channel)
 
-    async def _send(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        return await self._store_all(request, SendMessageHeader.from_v2(request.ext), channel)
+    def _send(self, request: RemotingCommand, channel: RemotingChannel) -> Result:
+        return self._send_to(request, SendMessageHeader.from_v2(request.ext), channel)
 
-    async def _store_all(
+    def _send_to(
         self, request: RemotingCommand, header: SendMessageHeader, channel: RemotingChannel
-    ) -> Answer:
+    ) -> Result:
         topic = _topic_of(header)
         sent = self._entries(request, header)
-        queue_id = header.queue_id
+        if topic.startswith(RETRY_PREFIX) or (
+            self._settings.auto_create_topics and self._directory.topics.find(topic) is None
+        ):
+            return self._send_when_there(request, header, channel, topic, sent)
+        return self._store_all(request, header, channel, (topic, header.queue_id), sent)
+
+    async def _send_when_there(
+        self,
+        request: RemotingCommand,
+        header: SendMessageHeader,
+        channel: RemotingChannel,
+        topic: Topic,
+        sent: list[BatchEntry],
+    ) -> Answer:
+        """As ``_store_all``, after a topic was made or another one was found to be right."""
+        target = topic, header.queue_id
         given_up = await self._retries.for_sent(topic, header, version=request.version)
         if given_up is not None:
-            topic, queue_id = given_up
+            target = given_up
             sent = [without_delay(entry) for entry in sent]
         elif self._directory.topics.find(topic) is None and self._settings.auto_create_topics:
             await self._create(topic, header.default_topic_queue_nums)
+        return await self._store_all(request, header, channel, target, sent).given()
+
+    def _store_all(
+        self,
+        request: RemotingCommand,
+        header: SendMessageHeader,
+        channel: RemotingChannel,
+        target: tuple[Topic, int],
+        sent: list[BatchEntry],
+    ) -> LateAnswer:
+        topic, queue_id = target
         if queue_id < 0:
             queue_id = self._any_queue(topic)
         self._directory.writable(topic, queue_id)
@@ -108,17 +135,31 @@ class SendProcessor:
                 rules=self._delay_rules,
                 now_ms=now_ms,
             )
-            stored = await self._store.put(placed.envelope, placed.entries, store_ms=now_ms)
         except (ValueError, LocalProtocolError) as error:
             raise _illegal(str(error)) from error
-        except OSError as error:
+        late = LateAnswer()
+
+        def done(stored: Stored | Exception) -> None:
+            if isinstance(stored, Stored):
+                receipt = self._receipt(envelope, placed, stored)
+                code, remark = KEPT[stored.kept]
+                late.give(request.response(code, remark, ext=receipt))
+            else:
+                late.give(self._failure(stored, channel))
+
+        self._store.put_soon(placed.envelope, placed.entries, done, store_ms=now_ms)
+        return late
+
+    def _failure(self, error: Exception, channel: RemotingChannel) -> Exception:
+        if isinstance(error, ValueError | LocalProtocolError):
+            return _illegal(str(error))
+        if isinstance(error, OSError):
             self._warnings.warn("message not stored", peer=channel.peer, reason=error.strerror)
-            raise BrokerError(
+            return BrokerError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"the broker cannot write its log now: {error.strerror}",
-            ) from error
-        receipt = self._receipt(envelope, placed, stored)
-        return request.response(*KEPT[stored.kept], ext=receipt.to_ext())
+            )
+        return error
 
     def _envelope(
         self, topic: Topic, queue_id: int, header: SendMessageHeader, channel: RemotingChannel
@@ -164,17 +205,19 @@ class SendProcessor:
         config = self._directory.writable(topic, 0)
         return random.randrange(config.write_queues)
 
-    def _receipt(self, sent: Envelope, placed: Placement, stored: Stored) -> SendMessageResponse:
+    def _receipt(self, sent: Envelope, placed: Placement, stored: Stored) -> dict[str, str]:
         host = self._store_host()
         ids = [offset_message_id(host, place) for place in stored.physical_offsets]
-        unique = _names(placed.entries[0]).get(UNIQ_KEY) if len(ids) == 1 else None
+        unique = property_of(placed.entries[0].properties, UNIQ_KEY) if len(ids) == 1 else None
+        if placed.due_ms is None:
+            return send_receipt(",".join(ids), sent.queue_id, stored.first_queue_offset, unique)
         return SendMessageResponse(
             msg_id=",".join(ids),
             queue_id=sent.queue_id,
             queue_offset=stored.first_queue_offset,
             transaction_id=unique,
             recall_handle=self._handle(sent, placed, stored, unique or ids[0]),
-        )
+        ).to_ext()
 
     def _handle(
         self, sent: Envelope, placed: Placement, stored: Stored, message_id: str
@@ -223,10 +266,6 @@ def _joined(properties: bytes, more: dict[str, str]) -> bytes:
     if added and properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
     return properties + added
-
-
-def _names(entry: BatchEntry) -> dict[str, str]:
-    return decode_properties(entry.properties)
 
 
 def _illegal(why: str) -> BrokerError:
