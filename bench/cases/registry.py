@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.cases import acks, chains, latency, memory, produce
+from bench.cases import acks, chains, latency, memory, produce, scales, workers
 from bench.frame.case import Case
 
-_MODULES = (chains, produce, latency, acks, memory)
+_MODULES = (chains, produce, latency, acks, scales, workers, memory)
 
 CASES: Mapping[str, Case] = {case.name: case for module in _MODULES for case in module.CASES}

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.load.links import Link, Links
-from bench.load.requests import sequence_of
+from bench.load.requests import answer_of
 from bench.load.taken import Taken
 from broker_core.clock import now_ns
 from proxy.core.order_key import key_text
 from proxy.history.record import History
-from thin_client import calls
-from thrift_idl import consumer
+from thin_client.wire import encode_call
+from thrift_idl import consumer, consumer_service
 
 _LOOK_S, _LINGER_MS, _LAST_S = 0.2, 10_000, 5.0
 
@@ -80,8 +80,7 @@ class ProxyPuller:
         self._taken.told()
 
     def _pulled(self, loop: _Loop, frame: bytes) -> None:
-        call = calls.pull(consumer.PullRequest())
-        answer = call.decode(frame[4:], sequence_id=sequence_of(frame), sender="the proxy")
+        answer = answer_of(frame, consumer_service.pull_result(), method="pull")
         loop.acks = []
         count = 0
         for each in (answer, *(answer.more or ())):
@@ -104,9 +103,17 @@ class ProxyPuller:
         leases = [message.leaseId for message in batch.messages]
         loop.acks.append(consumer.AckBatch(context=batch.context, acked=leases))
         if self._history.enabled:
-            events = [_event(loop, batch.context, each) for each in batch.messages]
-            self._history.write_many("handle_start", events)
-            loop.held += events
+            self._write(loop, batch)
+
+    def _write(self, loop: _Loop, batch: Any) -> None:
+        """Messages of a key that come as a run are handled one after the other."""
+        for message in batch.messages:
+            event = _event(loop, batch.context, message)
+            self._history.write("handle_start", **event)
+            if self._pace.work_ms:
+                loop.held.append(event)
+            else:
+                self._history.write("handle_end", **event, outcome="ok")
 
     def _ended(self, loop: _Loop) -> None:
         """The handler is done with all that it was given."""
@@ -132,17 +139,18 @@ class ProxyPuller:
             manyQueues=True,
         )
         loop.acks = []
-        self._links.send(loop.link, calls.pull(request).encode(1))
+        arguments = consumer_service.pull_args(request=request)
+        self._links.send(loop.link, encode_call("pull", arguments, sequence_id=1))
 
     def _settle(self, loop: _Loop) -> None:
         self.calls["settles"] += 1
         request = consumer.AckRequest(groupId=loop.group, acks=loop.acks, clientId=loop.client_id)
         loop.acks, loop.settling = [], True
-        self._links.send(loop.link, calls.control(request).encode(1))
+        arguments = consumer_service.settle_args(request=request)
+        self._links.send(loop.link, encode_call("settle", arguments, sequence_id=1))
 
     def _settled(self, loop: _Loop, frame: bytes) -> None:
-        call = calls.control(consumer.AckRequest())
-        answer = call.decode(frame[4:], sequence_id=1, sender="the proxy")
+        answer = answer_of(frame, consumer_service.settle_result(), method="settle")
         if answer.notHeld:
             raise RuntimeError(f"{len(answer.notHeld)} leases were no longer held")
         loop.settling = False

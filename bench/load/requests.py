@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from bench.load.shape import key_name
 from broker_core.names import Group, Topic
@@ -14,8 +14,8 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader, SendMessageHeader
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
-from thin_client import calls
-from thrift_idl import producer
+from thin_client.wire import decode_reply, encode_call
+from thrift_idl import producer, producer_service
 
 Keyed = tuple[int, bytes]
 _SLOT_QUEUE, _SLOT_OFFSET, _SLOT_OPAQUE = 1_000_001, 1_000_002, 1_000_003
@@ -99,20 +99,23 @@ class ProxySends:
             for (key, body), each in zip(messages, ids, strict=True)
         ]
         if len(outgoing) == 1:
-            return calls.send(outgoing[0], timeout_ms=_SEND_TIMEOUT_MS).encode(number)
-        return calls.send_batch(outgoing).encode(number)
+            one = producer_service.sendSync_args(message=outgoing[0], timeout=_SEND_TIMEOUT_MS)
+            return encode_call("sendSync", one, sequence_id=number)
+        many = producer_service.sendBatchSync_args(messages=outgoing)
+        return encode_call("sendBatchSync", many, sequence_id=number)
 
     def check(self, answer: bytes) -> int:
         """The number of the request that was answered. Raises RuntimeError unless everything was
         stored.
         """
-        one = b"sendSync" in answer[:24]
-        number = sequence_of(answer)
-        call = calls.send(producer.Message(), timeout_ms=0) if one else calls.send_batch([])
-        result = call.decode(answer[4:], sequence_id=number, sender="the proxy")
+        if b"sendSync" in answer[:24]:
+            result = answer_of(answer, producer_service.sendSync_result(), method="sendSync")
+        else:
+            many = producer_service.sendBatchSync_result()
+            result = answer_of(answer, many, method="sendBatchSync")
         if result.code != 0:
             raise RuntimeError(f"the proxy did not store a message: {result.code} {result.msg}")
-        return number
+        return sequence_of(answer)
 
 
 @dataclass(slots=True)
@@ -159,6 +162,16 @@ def opaque_of(header: bytes) -> int:
     """The number of the request that a JSON header answers."""
     begin = header.index(b'"opaque":') + 9
     return int(header[begin : begin + 10].partition(b",")[0].rstrip(b"}"))
+
+
+def answer_of(frame: bytes, result: Any, *, method: str) -> Any:
+    """What a proxy answered, its generated ``*_result`` given empty. Raises RuntimeError if that
+    is an error.
+    """
+    read = decode_reply(frame[4:], result, method=method, sequence_id=sequence_of(frame))
+    if getattr(read, "error", None) is not None:
+        raise RuntimeError(f"the proxy refused {method}: {read.error.message}")
+    return read.success
 
 
 def sequence_of(frame: bytes) -> int:

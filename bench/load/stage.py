@@ -95,7 +95,7 @@ class Stage:
         where = {"address": proxy.thrift, "group": self.site.name}
         return self._start("client", {**where, **options})
 
-    def proxy(self, settings: Mapping[str, Any]) -> ProxyProcess:
+    def proxy(self, settings: Mapping[str, Any], *, workers: int = 1) -> ProxyProcess:
         """A proxy with settings of its own, for what ``Site.start_proxy`` does not know."""
         path = self.site.children.folder / "settings.yaml"
         lock = {"broker_lock_expiry_s": self.site.brokers.lock_expiry_s}
@@ -103,6 +103,7 @@ class Stage:
         child = self.site.children.start(
             *("proxy", "--settings", path, "--nameserver", self.site.brokers.nameserver),
             *("--thrift-port", 0, "--http-port", 0),
+            *(("--workers", workers) if workers > 1 else ()),
             *(("--history", HISTORY) if self.site.histories else ()),
         )
         ready = child.ready()

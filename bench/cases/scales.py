@@ -1,0 +1,310 @@
+"""What a message costs as there are more keys, queues, groups, or bytes."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bench.frame.case import Case, Column, Plot, Point, Shape
+from bench.frame.context import RunContext
+from bench.frame.cpu import CpuMeter, microseconds_each
+from bench.frame.peer import Figures
+from bench.load.stage import Loader, Stage, stage, wait_until_read
+from bench.site import ProxyProcess, wait_for_queues
+from proxy.errors import OrderlaneError
+
+_QUEUES, _PULLERS, _BATCH = 8, 16, 32
+_LONG_S = 600
+_FILLER_BYTES = 16_000
+_MOST_A_REQUEST = 1_000_000
+
+
+class _Cost:
+    """What proxy and broker spend from now on, until so many messages are done."""
+
+    def __init__(self, place: Stage, proxy: ProxyProcess) -> None:
+        self._meter = CpuMeter(
+            {"proxy": proxy.child.process.pid, "broker": place.site.brokers.broker_pid}
+        )
+        self._before, self._began_s = self._meter.read(), time.monotonic()
+
+    def of(self, messages: int) -> dict[str, float]:
+        """Figures of all that was spent since."""
+        took_s = time.monotonic() - self._began_s
+        each = microseconds_each(self._before, self._meter.read(), messages)
+        return {**each, "per_s": messages / took_s, "seconds": took_s}
+
+    def percent(self) -> dict[str, float]:
+        """What was spent since, as parts of one processor."""
+        took_s = time.monotonic() - self._began_s
+        spent = self._meter.read()
+        return {
+            f"idle_{name}": (spent[name] - since) / took_s * 100
+            for name, since in self._before.items()
+        }
+
+
+def _settings(groups: list[dict[str, object]]) -> dict[str, object]:
+    return {"groups": groups, "ownership": {"leave_after_s": _LONG_S}}
+
+
+def _ended(context: RunContext, place: Stage, proxy: ProxyProcess, puller: Loader) -> None:
+    """Everybody stops; what was written is judged."""
+    puller.figures()
+    proxy.child.terminate(within_s=120)
+    context.judge(place.site)
+
+
+def _keys(context: RunContext, point: Point) -> Figures:
+    """A backlog that the proxy has read before anything of it is acked: its keys are all alive."""
+    messages = context.size("messages")
+    with context.brokers() as brokers, context.site(brokers) as site:
+        place = stage(site)
+        place.preload(messages, keys=int(point), body_bytes=100)
+        group = place.group(visibility_timeout_s=_LONG_S, max_jobs_in_memory=2 * messages + 2)
+        proxy = place.proxy(_settings([group]))
+        cost = _Cost(place, proxy)
+        pace = {"connections": _PULLERS, "batch": _BATCH, "max_run": _BATCH}
+        puller = place.puller(proxy, count=messages, **pace)
+        puller.wait_for(1)
+        puller.child.pause()
+        wait_until_read(proxy)
+        puller.child.resume()
+        puller.wait_for(messages, within_s=300)
+        found = cost.of(messages)
+        _ended(context, place, proxy, puller)
+        return found
+
+
+def _queues(context: RunContext, point: Point) -> Figures:
+    """Messages that come while the queues are owned and nothing else is in them."""
+    with context.brokers() as brokers, context.site(brokers, queues=int(point)) as site:
+        return _flow(context, stage(site), [site.name], keys=100_000)
+
+
+def _groups(context: RunContext, point: Point) -> Figures:
+    """Groups that read the same topic: what is sent comes to each of them."""
+    with context.brokers() as brokers, context.site(brokers, queues=4) as site:
+        names = [f"bench-{number}" for number in range(int(point))]
+        return _flow(context, stage(site), names, keys=1_000)
+
+
+def _flow(context: RunContext, place: Stage, groups: list[str], *, keys: int) -> dict[str, float]:
+    """First nothing, then messages as fast as they are stored."""
+    proxy = place.proxy(_settings([place.group(name) for name in groups]))
+    sent = max(_BATCH, context.size("messages") // len(groups))
+    total = sent * len(groups)
+    connections = max(_PULLERS, len(groups))
+    puller = place.puller(
+        proxy, group=",".join(groups), connections=connections, batch=_BATCH, count=total
+    )
+    wait_for_queues([proxy], [place.site.queues * len(groups)])
+    time.sleep(context.sizes["settle_s"])
+    idle = _Cost(place, proxy)
+    time.sleep(context.sizes["idle_s"])
+    spent = idle.percent()
+    cost = _Cost(place, proxy)
+    place.preload(sent, keys=keys)
+    puller.wait_for(total, within_s=300)
+    found = cost.of(total)
+    _ended(context, place, proxy, puller)
+    return {**found, **spent}
+
+
+def _bodies(context: RunContext, point: Point) -> Figures:
+    """A backlog of so many messages, or of so many bytes if that is less."""
+    size = int(point)
+    messages = max(64, min(context.size("messages"), context.size("megabytes") * 10**6 // size))
+    with context.brokers() as brokers, context.site(brokers) as site:
+        place = stage(site)
+        batch = max(1, min(_BATCH, _MOST_A_REQUEST // size))
+        place.preload(messages, body_bytes=size, batch=batch)
+        found = _drained(context, place, messages)
+        return {**found, "mb_per_s": found["per_s"] * size / 1e6}
+
+
+def _log(context: RunContext, point: Point) -> Figures:
+    """A backlog behind so many megabytes of another topic, and one before them."""
+    messages, size = context.size("messages"), int(point) * 10**6
+    if shutil.disk_usage(context.folder).free < 2 * size + 10**9:
+        raise OrderlaneError(f"{point} MB of log need twice as much room below {context.folder}")
+    with context.brokers() as brokers:
+        found: dict[str, Mapping[str, float]] = {}
+        quiet = replace(context, histories=False)
+        with (
+            context.site(brokers, "old") as old,
+            quiet.site(brokers, "filler") as filler,
+            context.site(brokers, "new") as new,
+        ):
+            places = {"old": stage(old), "new": stage(new)}
+            places["old"].preload(messages)
+            if size:
+                stage(filler).preload(size // _FILLER_BYTES, body_bytes=_FILLER_BYTES)
+            places["new"].preload(messages)
+            for name, place in places.items():
+                found[name] = _drained(context, place, messages)
+    old_figures = {f"old_{name}": value for name, value in found["old"].items()}
+    return {**found["new"], **old_figures}
+
+
+def _drained(context: RunContext, place: Stage, messages: int) -> dict[str, float]:
+    proxy = place.proxy(_settings([place.group(visibility_timeout_s=60)]))
+    cost = _Cost(place, proxy)
+    puller = place.puller(proxy, connections=_PULLERS, batch=_BATCH, count=messages)
+    puller.wait_for(messages, within_s=300)
+    found = cost.of(messages)
+    _ended(context, place, proxy, puller)
+    return found
+
+
+def _columns(first: Point, *more: Column) -> tuple[Column, ...]:
+    return (
+        Column("proxy_us", "proxy CPU µs each", digits=1),
+        Column("proxy_us", "of the first", digits=2, at=first),
+        Column("broker_us", "broker CPU µs each", digits=1),
+        Column("broker_us", "of the first (broker)", digits=2, at=first),
+        Column("per_s", "messages/s"),
+        *more,
+    )
+
+
+_IDLE = (
+    Column("idle_proxy", "idle proxy CPU %", digits=1),
+    Column("idle_broker", "idle broker CPU %", digits=1),
+)
+_CPU = Column("proxy_us", "proxy CPU µs each", digits=1)
+_SETTLED = {"settle_s": 2, "idle_s": 2}
+_COUNTED = (
+    " Counted is all that proxy and broker spend, reading and acks included; a lean consumer with"
+    f" {_PULLERS} connections pulls {_BATCH} at a time."
+)
+
+CASES = (
+    Case(
+        name="keys",
+        title="Keys",
+        question="Does a message cost more where more keys are alive?",
+        about="A backlog in 8 queues that the proxy has read to its end before the first ack, so"
+        " that all its keys are alive at once; with few keys pulls take runs of them, up to"
+        f" {_BATCH}." + _COUNTED,
+        point="keys",
+        points=(1, 1_000, 100_000, 1_000_000),
+        arms={"proxy": _keys},
+        columns=_columns(1_000),
+        short=Shape(
+            rounds=3,
+            sizes={"messages": 60_000},
+            points=(1, 1_000, 100_000),
+            judged={"messages": 4_000},
+        ),
+        full=Shape(
+            rounds=5, sizes={"messages": 1_000_000}, judged={"messages": 20_000}, limit_s=600
+        ),
+        histories="apart",
+        plots=(Plot(_CPU, log_x=True),),
+    ),
+    Case(
+        name="queues",
+        title="Queues",
+        question="Does a message cost more where there are more queues?",
+        about="A proxy owns all queues of a topic, which are empty; then messages come as fast as"
+        f" a sender stores them, {_BATCH} of a queue at a time. *Idle* is what both spend before"
+        " the first message, as part of one processor." + _COUNTED,
+        point="queues",
+        points=(8, 64, 512, 4_096),
+        arms={"proxy": _queues},
+        columns=_columns(8, *_IDLE),
+        short=Shape(
+            rounds=3,
+            sizes={"messages": 60_000, **_SETTLED},
+            points=(8, 512),
+            judged={"messages": 4_000},
+        ),
+        full=Shape(
+            rounds=5,
+            sizes={"messages": 500_000, "settle_s": 8, "idle_s": 10},
+            judged={"messages": 20_000},
+            limit_s=600,
+        ),
+        histories="apart",
+        plots=(Plot(_CPU, log_x=True),),
+    ),
+    Case(
+        name="groups",
+        title="Groups",
+        question="Does a message cost more where more groups read it?",
+        about="All groups read the same topic of 4 queues, at one proxy; counted are the messages"
+        " that all groups together get. They come as fast as a sender stores them."
+        + _COUNTED
+        + " Each group has a connection of its own at least.",
+        point="groups",
+        points=(1, 10, 100, 1_000),
+        arms={"proxy": _groups},
+        columns=_columns(1, *_IDLE),
+        short=Shape(
+            rounds=3,
+            sizes={"messages": 60_000, **_SETTLED},
+            points=(1, 100),
+            judged={"messages": 4_000},
+        ),
+        full=Shape(
+            rounds=5,
+            sizes={"messages": 500_000, "settle_s": 8, "idle_s": 10},
+            judged={"messages": 40_000},
+            limit_s=600,
+        ),
+        histories="apart",
+        plots=(Plot(_CPU, log_x=True),),
+    ),
+    Case(
+        name="bodies",
+        title="Bodies",
+        question="What do larger messages cost?",
+        about="A backlog of messages with bodies of one size." + _COUNTED,
+        point="bytes",
+        points=(100, 1_000, 10_000, 100_000, 1_000_000),
+        arms={"proxy": _bodies},
+        columns=_columns(100, Column("mb_per_s", "MB/s")),
+        short=Shape(
+            rounds=3,
+            sizes={"messages": 40_000, "megabytes": 80},
+            points=(100, 10_000, 1_000_000),
+            judged={"messages": 2_000, "megabytes": 20},
+        ),
+        full=Shape(
+            rounds=5,
+            sizes={"messages": 300_000, "megabytes": 1_000},
+            judged={"messages": 20_000, "megabytes": 100},
+        ),
+        histories="apart",
+        plots=(Plot(_CPU, log_x=True, log_y=True),),
+    ),
+    Case(
+        name="log",
+        title="Length of the log",
+        question="Does a message cost more where the log is long?",
+        about="Two backlogs with so many megabytes of another topic between them in the same log:"
+        " the figures are those of the one at the end, *old* those of the one before." + _COUNTED,
+        point="MB of log",
+        points=(0, 200, 1_000, 10_000),
+        arms={"proxy": _log},
+        columns=_columns(
+            0,
+            Column("old_proxy_us", "old: proxy CPU µs each", digits=1),
+            Column("old_broker_us", "old: broker CPU µs each", digits=1),
+            Column("old_per_s", "old: messages/s"),
+        ),
+        short=Shape(
+            rounds=3,
+            sizes={"messages": 40_000},
+            points=(0, 200),
+            judged={"messages": 2_000},
+        ),
+        full=Shape(
+            rounds=5, sizes={"messages": 300_000}, judged={"messages": 10_000}, limit_s=1_200
+        ),
+        histories="apart",
+    ),
+)
