@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from broker_core.names import QueueName
 from proxy.core.ids import Epoch, LeaseId
@@ -65,7 +68,6 @@ class Filtered:
     origin: int
 
 
-@dataclass(slots=True)
 class Effects:
     """What one event led to; the shell writes histories, counts, and stores the dead letters.
 
@@ -73,26 +75,79 @@ class Effects:
     its copy is stored. The messages of ``refills`` are to be read again, for ``refilled``.
     ``filtered_by`` says which rule ended each that is finished as filtered. ``parked`` jobs are
     finished as well. ``parking``: parked keys may have to be looked after.
+
+    Nearly all events are acks, or messages that were read. So the rarer lists are made at the first
+    look at them: ``plain`` is true while there was none.
     """
 
-    finished: list[tuple[int, Outcome]] = field(default_factory=list)  # offsets
-    acked: list[Lease] = field(default_factory=list)
-    nacked: list[Lease] = field(default_factory=list)
-    released: list[Lease] = field(default_factory=list)
-    expired: list[Lease] = field(default_factory=list)
-    revoked: list[Lease] = field(default_factory=list)  # by a person
-    unsent: list[Lease] = field(default_factory=list)  # expired, and no client ever had them
-    fenced: list[int] = field(default_factory=list)  # lease ids (offsets from DDMQ's clients)
-    dead_letters: list[Job] = field(default_factory=list)
-    refills: list[Refill] = field(default_factory=list)
-    skips: dict[int, Skip] = field(default_factory=dict)  # of those that finished so, by offset
-    missing_keys: int = 0
-    filtered_by: dict[int, Filtered] = field(default_factory=dict)  # by offset
-    failed_actions: list[FailedAction] = field(default_factory=list)
-    parked: list[Job] = field(default_factory=list)
-    stopped: list[bytes] = field(default_factory=list)  # keys whose redrive failed
-    parking: bool = False
-    keys_changed: bool = False  # another order key begins to hold, or no older message is left
+    __slots__ = (
+        *("plain", "finished", "acked", "nacked", "released", "expired", "revoked", "unsent"),
+        *("fenced", "dead_letters", "refills", "skips", "missing_keys", "filtered_by"),
+        *("failed_actions", "parked", "stopped", "parking", "keys_changed"),
+    )
+
+    plain: bool
+    finished: list[tuple[int, Outcome]]  # offsets
+    acked: list[Lease]
+    nacked: list[Lease]
+    released: list[Lease]
+    expired: list[Lease]
+    revoked: list[Lease]  # by a person
+    unsent: list[Lease]  # expired, and no client ever had them
+    fenced: list[int]  # lease ids (offsets from DDMQ's clients)
+    dead_letters: list[Job]
+    refills: list[Refill]
+    skips: dict[int, Skip]  # of those that finished so, by offset
+    missing_keys: int
+    filtered_by: dict[int, Filtered]  # by offset
+    failed_actions: list[FailedAction]
+    parked: list[Job]
+    stopped: list[bytes]  # keys whose redrive failed
+    parking: bool
+    keys_changed: bool  # another order key begins to hold, or no older message is left
+
+    def __init__(self, **given: Any) -> None:
+        """Nothing, but for what is *given* by name."""
+        self.plain = not given
+        self.finished = []
+        self.acked = []
+        self.missing_keys = 0
+        self.parking = self.keys_changed = False
+        for name, value in given.items():
+            setattr(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """What was not looked at before: nothing of it happened."""
+        make = _RARE.get(name)
+        if make is None:
+            raise AttributeError(f"Effects has no {name!r}")
+        self.plain = False
+        value = make()
+        setattr(self, name, value)
+        return value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Effects) and self._said() == other._said()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Effects({', '.join(f'{name}={what!r}' for name, what in self._said().items())})"
+
+    def _said(self) -> dict[str, Any]:
+        """All that happened."""
+        said = {}
+        for name in self.__slots__[1:]:
+            with suppress(AttributeError):  # nobody looked
+                said[name] = object.__getattribute__(self, name)
+        return {name: what for name, what in said.items() if what}
+
+
+_RARE: dict[str, Callable[[], Any]] = {
+    **dict.fromkeys(("nacked", "released", "expired", "revoked", "unsent", "fenced"), list),
+    **dict.fromkeys(("dead_letters", "refills", "failed_actions", "parked", "stopped"), list),
+    **dict.fromkeys(("skips", "filtered_by"), dict),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,11 @@ class Failures:
         from the next failure on.
         """
         self.policy = policy
-        self._attempts = dict(attempts)
-        # Given up by an owner before, which ended before it could say so.
-        self._given_up = {offset for offset, count in attempts.items() if policy.gives_up(count)}
-
-    @property
-    def attempts(self) -> Mapping[int, int]:
-        """Hand-outs by offset of the unfinished jobs that failed at least once."""
-        return self._attempts
+        #: Hand-outs by offset of the unfinished jobs that failed at least once. Others change it
+        #: not.
+        self.attempts = dict(attempts)
+        #: Given up by an owner before, which ended before it could say so. Others change it not.
+        self.given_up = {offset for offset, count in attempts.items() if policy.gives_up(count)}
 
     def next_try_ns(self, job: Job, nack: Nack | None, *, now_ns: int) -> int | None:
         """Note that a hand-out of *job* failed, by its client's *nack* or (None) by its lease's
@@ -33,7 +30,7 @@ class Failures:
         job.first_failure_ns = job.first_failure_ns or now_ns
         job.last_failure_ns = now_ns
         job.reason = (nack.reason or "failed by its client") if nack else "lease expired"
-        self._attempts[job.offset] = job.attempts
+        self.attempts[job.offset] = job.attempts
         rejected = nack is not None and nack.reject
         if (rejected and self.policy.on_exhausted is not OnExhausted.BLOCK) or (
             self.policy.gives_up(job.attempts)
@@ -49,19 +46,19 @@ class Failures:
         """True if the unfinished job there had all its hand-outs in earlier periods: then it was
         given up in one of them, but no record says how that ended.
         """
-        return offset in self._given_up and self.policy.gives_up(self._attempts[offset])
+        return offset in self.given_up and self.policy.gives_up(self.attempts[offset])
 
     def begin_anew(self, offset: int) -> None:
         """The hand-outs of the unfinished job there, of which nobody has it, count no longer."""
-        if offset in self._attempts:
+        if offset in self.attempts:
             self.count(offset, 0)
 
     def count(self, offset: int, attempts: int) -> None:
         """So many hand-outs of the unfinished job there count; 0: as if it had not failed."""
-        self._attempts[offset] = attempts
-        self._given_up.discard(offset)
+        self.attempts[offset] = attempts
+        self.given_up.discard(offset)
 
     def forget(self, offset: int) -> None:
         """The job there is finished."""
-        self._attempts.pop(offset, None)
-        self._given_up.discard(offset)
+        self.attempts.pop(offset, None)
+        self.given_up.discard(offset)

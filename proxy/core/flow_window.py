@@ -39,7 +39,11 @@ class FlowWindow:
     jobs: int = 0
     spilled: int = 0
     used_bytes: int = 0
+    _half: int = 0
     _full: bool = False  # once full, reading waits for a quarter of it: no reads of one
+
+    def __post_init__(self) -> None:
+        self.change_limit(self.max_jobs)
 
     def room(self, *, demand: bool) -> int:
         """How many more messages may be read now; *demand*: clients wait for want of ready jobs.
@@ -57,33 +61,36 @@ class FlowWindow:
         """True beyond the half that fills whoever wants it: long chains have to be spilled."""
         return self.jobs + self.spilled >= self._half
 
-    @property
-    def _half(self) -> int:
-        return -(-self.max_jobs // 2)
-
     def change_limit(self, max_jobs: int) -> None:
         """Another *max_jobs*; above it nothing is read until so many have left."""
         self.max_jobs = max_jobs
-        self._changed(0)
+        self._half = -(-max_jobs // 2)
+        self._look()
 
     def admit(self, body_bytes: int) -> None:
         """A job entered memory."""
         self.jobs += 1
-        self._changed(body_bytes)
+        self.used_bytes += body_bytes
+        self.memory.used += body_bytes
+        if self.jobs + self.spilled >= self._half:
+            self._full = True
 
     def leave(self, body_bytes: int) -> None:
         """A job left memory."""
         self.jobs -= 1
-        self._changed(-body_bytes)
+        self.used_bytes -= body_bytes
+        self.memory.used -= body_bytes
+        if self._full:
+            self._look()
 
     def spill(self, jobs: int) -> None:
         """So many jobs more (or, negative, fewer) are spilled."""
         self.spilled += jobs
-        self._changed(jobs * OFFSET_BYTES)
+        self.used_bytes += jobs * OFFSET_BYTES
+        self.memory.used += jobs * OFFSET_BYTES
+        self._look()
 
-    def _changed(self, held_bytes: int) -> None:
-        self.used_bytes += held_bytes
-        self.memory.used += held_bytes
+    def _look(self) -> None:
         left = self._half - self.jobs - self.spilled
         self._full = left <= 0 or (self._full and left * 4 < self._half)
 

@@ -44,9 +44,29 @@ class HandOuts(HandingOut):
         Affects: chains (successors become ready), buffer, tracker, window.
         """
         effects = self.on_time(now_ns=now_ns)
-        expired = len(effects.released)  # so many ended with a run that did
+        expired = 0 if effects.plain else len(effects.released)  # they ended with a run that did
+        live = self._buffer.live
         for lease_id in acked:
-            self._judge(self._live(lease_id, effects), Plain.ACK, effects, now_ns=now_ns)
+            lease = live(lease_id)
+            if lease is not None and lease.run is None:  # nearly all
+                effects.acked.append(self._buffer.end_one(lease))
+                self._finish(lease.job, Outcome.OK, effects)
+            else:
+                self._judge(self._live(lease_id, effects), Plain.ACK, effects, now_ns=now_ns)
+        if nacked or released:
+            self._settle_others(nacked, released, effects, expired=expired, now_ns=now_ns)
+        return self._with_refills(effects)
+
+    def _settle_others(
+        self,
+        nacked: Iterable[Nack],
+        released: Iterable[LeaseId],
+        effects: Effects,
+        *,
+        expired: int,
+        now_ns: int,
+    ) -> None:
+        """Nacks, then releases; the first *expired* of those that went back did so by themselves."""
         for nack in nacked:
             self._judge(self._live(nack.lease_id, effects), nack, effects, now_ns=now_ns)
         given_back = {lease.lease_id for lease in effects.released[expired:]}  # the rest of runs
@@ -54,7 +74,6 @@ class HandOuts(HandingOut):
             if lease_id not in given_back:
                 lease = self._live(lease_id, effects)
                 given_back.update(self._judge(lease, Plain.RELEASE, effects, now_ns=now_ns))
-        return self._with_refills(effects)
 
     def settle_by_offset(
         self,
@@ -128,6 +147,7 @@ class HandOuts(HandingOut):
         answer was never written is offered uncounted; so are those of a run that its client had
         given back, though one ahead of them was open.
         """
+        self._clock_ns = now_ns
         effects = Effects()
         for leases in self._buffer.expired(now_ns):
             effects.expired += self._ended(leases, effects, now_ns=now_ns)
@@ -168,9 +188,12 @@ class HandOuts(HandingOut):
 
     def next_due_ns(self, now_ns: int) -> int | None:
         """When ``on_time`` has something to do, or a waiting take-over may begin to hand out."""
+        due_ns = self._buffer.next_due_ns()
+        if not self._held_back_ns and self.hold_until_ns <= now_ns:
+            return due_ns
         times = [due for due in self._held_back_ns.values() if due > now_ns]
-        if (due := self._buffer.next_due_ns()) is not None:
-            times.append(due)
+        if due_ns is not None:
+            times.append(due_ns)
         if self.hold_until_ns > now_ns:
             times.append(self.hold_until_ns)
         return min(times, default=None)

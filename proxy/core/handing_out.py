@@ -14,6 +14,7 @@ from proxy.core.effects import Effects, Nack, Outcome
 from proxy.core.failures import Failures
 from proxy.core.flow_window import Budget
 from proxy.core.job_chains import REACTIVATION_BURST, Job
+from proxy.core.lately import HotKeys, KeyEvent, KeyEvents
 from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.pull_buffer import Holder, Lease, PullBuffer
 from proxy.core.queue_jobs import QueueJobs
@@ -58,6 +59,10 @@ class HandingOut:
         self.paused: dict[bytes | None, PausedKey] = {}
         self._set_aside: dict[bytes, Job] = {}  # what of paused keys would be handed out now
         self._offered_in_a_row = 0
+        self.hot = HotKeys()
+        self.events = KeyEvents()
+        self._noted_keys = self.events.keys
+        self._clock_ns = 0
 
     # ---- handing out; caller: group buffer ------------------------------------------------------
 
@@ -87,35 +92,52 @@ class HandingOut:
         for ``take_acted``.
         Affects: chains, buffer; through actions also tracker and window.
         """
+        self._clock_ns = now_ns
         leases: list[Lease] = []
         if not self.may_hand_out(now_ns):
             return leases
         body_bytes = 0
         deadline_ns = now_ns + self.visibility_ns
-        while len(leases) < max_jobs and body_bytes < max_bytes and self.work.left:
+        work, grant = self.work, self._buffer.grant
+        while len(leases) < max_jobs and body_bytes < max_bytes and work.used < work.limit:
             job = self._next_job()
             if job is None:
                 break
-            if self.paused and job.key is not None and job.key in self.paused:
-                self._set_aside[job.key] = job
-                continue
-            if (due_ns := self._held_back_ns.get(job.offset, 0)) > now_ns:
-                self._buffer.retry_at(job, due_ns)
-                continue
-            if self._failures.were_used_up(job.offset):
-                job.reason = "its hand-outs were used up before its owner ended"
-                self._give_up(job, self._unreported.effects)
+            if self._stays(job, now_ns=now_ns):
                 continue
             acted = self._act(job)
             if not isinstance(acted, Passed):
                 self._ended_by_action(job, acted, now_ns=now_ns)
                 continue
-            lease = self._buffer.grant(
-                job, holder=holder, deadline_ns=deadline_ns, made_body=acted.body
-            )
+            lease = grant(job, holder=holder, deadline_ns=deadline_ns, made_body=acted.body)
             body_bytes += lease.body_bytes
             leases.append(lease)
+        self._handed_out(leases)
         return leases
+
+    def _stays(self, job: Job, *, now_ns: int) -> bool:
+        """True if *job*, whose turn has come, is not handed out now: its key is paused, a client of
+        the owner before may have it, or that owner had given it up.
+        """
+        if self.paused and job.key is not None and job.key in self.paused:
+            self._set_aside[job.key] = job
+        elif self._held_back_ns and (due_ns := self._held_back_ns.get(job.offset, 0)) > now_ns:
+            self._buffer.retry_at(job, due_ns)
+        elif self._failures.given_up and self._failures.were_used_up(job.offset):
+            job.reason = "its hand-outs were used up before its owner ended"
+            self._give_up(job, self._unreported.effects)
+        else:
+            return False
+        return True
+
+    def _handed_out(self, leases: Collection[Lease]) -> None:
+        """Count who got what."""
+        self.hot.note([each.job.key for each in leases], now_ns=self._clock_ns)
+        if self._noted_keys:
+            for each in leases:
+                if each.job.key in self._noted_keys:
+                    client = each.holder.client or f"connection {each.holder.connection}"
+                    self._note(each.job, "handed out", f"to {client}")
 
     def take_acted(self) -> Effects | None:
         """What became of jobs that ``lease`` did not give, told once; None: nothing.
@@ -128,11 +150,12 @@ class HandingOut:
     def _act(self, job: Job) -> Acted:
         """What the actions of the topic make of *job*; a body that nobody can read has failed."""
         acted: Acted = PASSED
-        if self.rules.actions:
+        if self.rules.actions.each:
             self.work.used += work_of(job)
             acted = self.rules.actions.run(self._subject(job))
-        if job.message is not None and job.message.body_is_compressed and acted == PASSED:
-            return Failed(f"the body {job.message.why_compressed}")
+        message = job.message
+        if message is not None and message.body_is_compressed and acted == PASSED:
+            return Failed(f"the body {message.why_compressed}")
         return acted
 
     def _subject(self, job: Job) -> Subject:
@@ -157,6 +180,7 @@ class HandingOut:
         before what actions do not let pass: that has its turn alone.
         """
         runs = {lease.lease_id: [lease] for lease in firsts}
+        followers: list[Lease] = []
         open_runs = [] if self.rules.retry.gives_up(1) else list(runs.values())
         while open_runs and max_jobs > 0 and max_bytes > 0:
             growing = []
@@ -172,10 +196,12 @@ class HandingOut:
                 acted = self._act(following)
                 if isinstance(acted, Passed) and self.jobs.follow(last):
                     run.append(self._buffer.follow(run[-1], following, made_body=acted.body))
+                    followers.append(run[-1])
                     max_jobs -= 1
                     max_bytes -= run[-1].body_bytes
                     growing.append(run)
             open_runs = growing
+        self._handed_out(followers)
         return [lease for run in runs.values() for lease in run]
 
     def _next_job(self) -> Job | None:
@@ -194,8 +220,11 @@ class HandingOut:
     # ---- ends of jobs ----------------------------------------------------------------------------
 
     def _finish(self, job: Job, outcome: Outcome, effects: Effects) -> None:
+        if job.key in self._noted_keys or outcome is Outcome.SKIPPED:
+            self._note(job, f"finished: {outcome.value}", "")
         self.jobs.finish(job)
-        self._failures.forget(job.offset)
+        if self._failures.attempts:
+            self._failures.forget(job.offset)
         job.message = None  # whoever still holds the job must not hold the body
         effects.finished.append((job.offset, outcome))
 
@@ -208,11 +237,18 @@ class HandingOut:
             self._buffer.offer(job)
         else:
             self._buffer.retry_at(job, next_try_ns)
+        self._note(job, "failed", job.reason)
+
+    def _note(self, job: Job, what: str, detail: str) -> None:
+        if job.key is not None:
+            event = KeyEvent(self._clock_ns, what, job.offset, job.attempts, detail)
+            self.events.note(job.key, event)
 
     def _give_up(self, job: Job, effects: Effects) -> None:
         self._dead_lettering.add(job.offset)
         effects.dead_letters.append(job)
 
     def _with_refills(self, effects: Effects) -> Effects:
-        effects.refills += self.jobs.take_refills()
+        if refills := self.jobs.take_refills():
+            effects.refills += refills
         return effects

@@ -23,6 +23,9 @@ JobState = Enum("JobState", "NEW CHAINED READY RUNNING FINISHED")
 #: a busy key moving, and no monopoly that starves the keys not yet begun.
 REACTIVATION_BURST = 8
 
+# Looking a member up in its enum costs as much as a call.
+NEW, CHAINED, READY, RUNNING, FINISHED = JobState
+
 #: ``sole_connection`` of a job that was leased to more than one connection.
 SEVERAL_CONNECTIONS = -1
 
@@ -45,7 +48,7 @@ class Job:
     reason: str = ""
     sole_connection: int = 0  # 0: never leased
     refilled: bool = False  # it was spilled, and read again
-    state: JobState = JobState.NEW
+    state: JobState = NEW
     successor: Job | None = field(default=None, repr=False)
 
     def move(self, source: JobState, target: JobState) -> None:
@@ -110,21 +113,27 @@ class JobChains:
 
         *reactivated*: its predecessor has finished, but was not here any more to be followed.
         """
-        chain = None if job.key is None else self._chains.get(job.key)
-        ready = chain is None and job.key not in self._held and not self._waits(job)
-        job.move(JobState.NEW, JobState.READY if ready else JobState.CHAINED)
+        key = job.key
+        if job.state is not NEW:
+            job.move(NEW, READY)
+        chain = None if key is None else self._chains.get(key)
         if chain is not None:
-            chain.tail.successor = job
-            chain.tail = job
+            job.state = CHAINED
+            chain.tail.successor = chain.tail = job
             chain.jobs += 1
             return False
-        if ready:
-            (self._reactivated if reactivated else self._main).append(job)
-        if job.key is not None:
-            self._chains[job.key] = _Chain(job, job)
-            if job.key in self._held:
-                self.held_keys.add(job.key)
-        return ready
+        if key is not None:
+            self._chains[key] = _Chain(job, job)
+            if key in self._held:
+                self.held_keys.add(key)
+                job.state = CHAINED
+                return False
+        if self.waits is not None and self.waits(job):
+            job.state = CHAINED
+            return False
+        job.state = READY
+        (self._reactivated if reactivated else self._main).append(job)
+        return True
 
     def poll(self) -> Job | None:
         """Take the next ready job, reactivated first (see REACTIVATION_BURST); None if none."""
@@ -136,7 +145,9 @@ class JobChains:
             self._burst = 0
         else:
             return None
-        job.move(JobState.READY, JobState.RUNNING)
+        if job.state is not READY:
+            job.move(READY, RUNNING)
+        job.state = RUNNING
         return job
 
     def follow(self, job: Job) -> Job | None:
@@ -144,35 +155,37 @@ class JobChains:
         successor = job.successor
         if successor is None or self._waits(successor):
             return None
-        successor.move(JobState.CHAINED, JobState.RUNNING)
+        successor.move(CHAINED, RUNNING)
         return successor
 
     def unfollow(self, job: Job) -> None:
         """Put a job that ran behind another back into its chain: the last of them first."""
-        job.move(JobState.RUNNING, JobState.CHAINED)
+        job.move(RUNNING, CHAINED)
 
     def finish(self, job: Job) -> Job | None:
         """End *job*, and make its successor ready unless its key is held; returns the successor.
 
         Raises JobStateError on a second finish.
         """
-        job.move(JobState.RUNNING, JobState.FINISHED)
-        successor, job.successor = job.successor, None  # or an old job would hold the whole chain
+        if job.state is not RUNNING:
+            job.move(RUNNING, FINISHED)
+        job.state = FINISHED
+        key, successor = job.key, job.successor
+        if successor is None:
+            if key is not None and self._chains.pop(key, None) is not None and self.held_keys:
+                self.held_keys.discard(key)
+            return None
+        job.successor = None  # or an old job would hold the whole chain
         if (
-            successor is not None
-            and successor.state is not JobState.RUNNING  # not in its run
-            and job.key not in self._held
+            successor.state is not RUNNING  # not in its run
+            and key not in self._held
             and not self._waits(successor)
         ):
-            successor.move(JobState.CHAINED, JobState.READY)
+            successor.move(CHAINED, READY)
             self._reactivated.append(successor)
-        if job.key is not None and (chain := self._chains.get(job.key)) is not None:
-            if successor is None:
-                del self._chains[job.key]
-                self.held_keys.discard(job.key)
-            else:
-                chain.head = successor
-                chain.jobs -= 1
+        if key is not None and (chain := self._chains.get(key)) is not None:
+            chain.head = successor
+            chain.jobs -= 1
         return successor
 
     def hold(self, key: bytes) -> None:
@@ -188,10 +201,10 @@ class JobChains:
 
     def take_ready(self, job: Job) -> None:
         """Let *job* run, out of its turn, if it is ready. O(ready jobs) then."""
-        if job.state is JobState.READY:
+        if job.state is READY:
             queue = self._main if job in self._main else self._reactivated
             queue.remove(job)
-            job.move(JobState.READY, JobState.RUNNING)
+            job.move(READY, RUNNING)
 
     def release(self, key: bytes) -> None:
         """Hold *key* no longer. Its head, if it does not run, becomes ready."""
@@ -202,10 +215,10 @@ class JobChains:
     def open(self, key: bytes) -> None:
         """The head of *key*, if neither it is held nor ``waits``, becomes ready."""
         chain = self._chains.get(key)
-        if chain is None or key in self._held or chain.head.state is not JobState.CHAINED:
+        if chain is None or key in self._held or chain.head.state is not CHAINED:
             return
         if not self._waits(chain.head):
-            chain.head.move(JobState.CHAINED, JobState.READY)
+            chain.head.move(CHAINED, READY)
             self._reactivated.append(chain.head)
 
     def take(self, key: bytes) -> list[Job]:
@@ -223,9 +236,7 @@ class JobChains:
         """
         chain = self._chains[key]
         last, kept = chain.head, 1
-        while last.successor is not None and (
-            kept < keep or last.successor.state is JobState.RUNNING
-        ):
+        while last.successor is not None and (kept < keep or last.successor.state is RUNNING):
             last, kept = last.successor, kept + 1
         cut = []
         following, last.successor = last.successor, None

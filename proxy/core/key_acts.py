@@ -9,78 +9,17 @@ Skipping finishes the first unfinished job of a key, as an ack would, but for no
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
-
-from proxy.core.effects import Effects, Nack, Outcome, Skip
+from proxy.core.effects import Effects, Outcome, Skip
 from proxy.core.hand_outs import HandOuts
 from proxy.core.job_chains import Job, JobState
-from proxy.core.lately import HotKeys, KeyEvent, KeyEvents
 from proxy.core.order_key import key_text
 from proxy.core.paused_key import PausedKey
-from proxy.core.pull_buffer import Holder, Lease
+from proxy.core.pull_buffer import Lease
 from proxy.errors import WrongState
 
 
 class KeyActs(HandOuts):
     """Acts on the jobs of one queue. All times are ns."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        """As its base."""
-        super().__init__(*arguments, **named)
-        self.hot = HotKeys()
-        self.events = KeyEvents()
-        self._clock_ns = 0
-
-    # ---- what happens to keys -------------------------------------------------------------------
-
-    def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
-        """As elsewhere; who gets what is counted."""
-        self._clock_ns = now_ns
-        leases = super().lease(max_jobs=max_jobs, max_bytes=max_bytes, now_ns=now_ns, holder=holder)
-        for each in leases:
-            self._handed_out(each)
-        return leases
-
-    def lengthen(
-        self, firsts: Collection[Lease], *, max_run: int, max_jobs: int, max_bytes: int
-    ) -> list[Lease]:
-        """As elsewhere; who gets what is counted."""
-        leases = super().lengthen(firsts, max_run=max_run, max_jobs=max_jobs, max_bytes=max_bytes)
-        if len(leases) > len(firsts):
-            known = {each.lease_id for each in firsts}
-            for each in leases:
-                if each.lease_id not in known:
-                    self._handed_out(each)
-        return leases
-
-    def _handed_out(self, lease: Lease) -> None:
-        job = lease.job
-        if job.key is None:
-            return
-        self.hot.note(job.key, now_ns=self._clock_ns)
-        if job.key in self.events:
-            client = lease.holder.client or f"connection {lease.holder.connection}"
-            self._note(job, "handed out", f"to {client}")
-
-    def on_time(self, *, now_ns: int) -> Effects:
-        """As elsewhere."""
-        self._clock_ns = now_ns
-        return super().on_time(now_ns=now_ns)
-
-    def _failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
-        super()._failed(job, nack=nack, now_ns=now_ns, effects=effects)
-        self._note(job, "failed", job.reason)
-
-    def _finish(self, job: Job, outcome: Outcome, effects: Effects) -> None:
-        if job.key in self.events or outcome is Outcome.SKIPPED:
-            self._note(job, f"finished: {outcome.value}", "")
-        super()._finish(job, outcome, effects)
-
-    def _note(self, job: Job, what: str, detail: str) -> None:
-        if job.key is not None:
-            event = KeyEvent(self._clock_ns, what, job.offset, job.attempts, detail)
-            self.events.note(job.key, event)
 
     # ---- pausing; caller: key desk --------------------------------------------------------------
 

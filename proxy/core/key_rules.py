@@ -12,7 +12,7 @@ a higher ``order_key_version``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -32,8 +32,12 @@ class KeyRule:
 
     text: str | None
     missing: MissingKey = MissingKey.BY_QUEUE
+    order_key: OrderKey = field(init=False, repr=False, compare=False)
+    """The text, compiled."""
 
     def __post_init__(self) -> None:
+        """Raises ValueError if the text is no order key."""
+        object.__setattr__(self, "order_key", _compiled(self.text))
         if self.text in (None, "QID"):
             object.__setattr__(self, "missing", MissingKey.BY_QUEUE)
 
@@ -41,11 +45,6 @@ class KeyRule:
     def of(cls, rules: TopicRules) -> KeyRule:
         """The one that *rules* want."""
         return cls(rules.order_key.text, rules.missing_key)
-
-    @property
-    def order_key(self) -> OrderKey:
-        """It, compiled."""
-        return _compiled(self.text)
 
     def chain_of(self, message: Keyed) -> bytes | None:
         """The chain that *message* belongs to; None if it is unordered, or is not handed out."""
@@ -68,7 +67,6 @@ class KeyRule:
         text, missing = fields
         if text is not None and not isinstance(text, str):
             raise ValueError(f"{text!r} is no order key")
-        compile_order_key(text)
         return cls(text, MissingKey(missing))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 _WINDOW_NS = 60 * 1_000_000_000
@@ -25,16 +26,22 @@ class HotKeys:
     _total_before: int = 0
     _before: dict[bytes, int] = field(default_factory=dict)
 
-    def note(self, key: bytes, *, now_ns: int) -> None:
-        """One hand-out of *key*."""
+    def note(self, keys: Iterable[bytes | None], *, now_ns: int) -> None:
+        """One hand-out of each of *keys*; None: of no key."""
         if now_ns - self._began_ns >= _WINDOW_NS:
             self._turn(now_ns)
-        self._total += 1
         counts = self._counts
-        if key in counts or len(counts) < _COUNTED:
-            counts[key] = counts.get(key, 0) + 1
-        else:
-            self._counts = {each: count - 1 for each, count in counts.items() if count > 1}
+        for key in keys:
+            if key is None:
+                continue
+            self._total += 1
+            if key in counts:
+                counts[key] += 1
+            elif len(counts) < _COUNTED:
+                counts[key] = 1
+            else:
+                counts = {each: count - 1 for each, count in counts.items() if count > 1}
+        self._counts = counts
 
     def _turn(self, now_ns: int) -> None:
         fresh = now_ns - self._began_ns < 2 * _WINDOW_NS
@@ -68,8 +75,10 @@ class KeyEvents:
 
     _events: OrderedDict[bytes, deque[KeyEvent]] = field(default_factory=OrderedDict)
 
-    def __contains__(self, key: bytes | None) -> bool:
-        return key in self._events
+    @property
+    def keys(self) -> Collection[bytes | None]:
+        """These keys, as they are at any time."""
+        return self._events.keys()
 
     def note(self, key: bytes, event: KeyEvent) -> None:
         """It happened to *key*."""

@@ -118,7 +118,7 @@ class OrderKeyed(KeyActs):
         self.jobs.begin_change(self.key_record, parked=parked)
 
     def _with_refills(self, effects: Effects) -> Effects:
-        if self.jobs.settle_change():
+        if self.jobs.change is not None and self.jobs.settle_change():
             self.key_record = self.key_record.through()
             effects.keys_changed = True
         return super()._with_refills(effects)

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from proxy.core.effects import Effects, Nack, Outcome, PipelineStatistics
-from proxy.core.job_chains import Job, JobState
+from proxy.core.job_chains import RUNNING, Job
 from proxy.core.key_rules import KeyRule
 from proxy.core.parked_key import FAILURE_POLICY, ParkedKey, plain_text
 from proxy.core.queue_jobs import LONGEST_KEY
@@ -105,7 +105,7 @@ class ParkingPipeline(QueuePipeline):
         if self.closed:
             return effects
         for job in jobs:
-            if job.state is JobState.RUNNING:
+            if job.state is RUNNING:
                 self._withdraw(job)
             self.jobs.parks(job)
             self._finish(job, Outcome.PARKED, effects)
@@ -130,7 +130,7 @@ class ParkingPipeline(QueuePipeline):
 
     def _may_leave(self, key: bytes, twin: TwinPipeline) -> bool:
         head = next(self.jobs.in_memory(key), None)
-        if twin.jobs.knows_key(key) or (head is not None and head.state is JobState.RUNNING):
+        if twin.jobs.knows_key(key) or (head is not None and head.state is RUNNING):
             return False  # the head was given up
         # An owner before may have copied messages that are unfinished here: first they are again.
         read = twin.parked[key].first
@@ -173,7 +173,7 @@ class ParkingPipeline(QueuePipeline):
 
     def _next_job(self) -> Job | None:
         while (job := super()._next_job()) is not None:
-            if job.state is JobState.RUNNING and job.key not in self.parked:
+            if job.state is RUNNING and job.key not in self.parked:
                 return job  # else it was copied, or is going to be
         return None
 
@@ -196,7 +196,8 @@ class ParkingPipeline(QueuePipeline):
             super()._give_up(job, effects)
 
     def _with_refills(self, effects: Effects) -> Effects:
-        effects.parking |= bool(self.jobs.held_keys)
+        if self.jobs.held_keys:
+            effects.parking = True
         return super()._with_refills(effects)
 
     def statistics(self) -> PipelineStatistics:

@@ -1,8 +1,9 @@
 """Jobs on their way to and from clients: leases, deadlines, retries. Pure.
 
 A running job is in exactly one place here: leased, waiting for its retry time, or offered again.
-Deadlines are a heap with stale entries left in: an entry counts only if its lease is still live
-with that very deadline. They are swept out once they outnumber the live ones.
+Deadlines are a heap of ranges of lease ids, for leases are granted many at a time; stale entries are
+left in: a lease counts in one only while it is live with that very deadline. They are swept out
+once they outnumber the live ones.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any, cast
 
 from proxy.core.flow_window import Budget
 from proxy.core.ids import LeaseId
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 #: Stale deadlines that may stay, beside as many as there are live leases.
 _SLACK = 1024
+
+
+#: When leases end, the id of the first, and of the last of them.
+_Deadline = list[Any]
 
 
 class Plain(Enum):
@@ -51,12 +57,14 @@ class Lease:
     job: Job
     holder: Holder
     deadline_ns: int
+    #: Length of what its client gets.
+    body_bytes: int
+    #: When it would end without extensions.
+    first_deadline_ns: int
     #: All live leases of its run, itself included, in order; None if it was handed out alone.
     run: deque[Lease] | None = None
     #: What was said of it while one ahead of it in its run was open.
     verdict: Plain | Nack | None = None
-    #: When it would end without extensions.
-    first_deadline_ns: int = 0
     #: Its answer was never written; it waits to be asked for again.
     unsent: bool = False
     #: What the actions of its topic made of the body; None: its client gets the body as it is.
@@ -70,11 +78,6 @@ class Lease:
         if self.job.message is None:
             raise RuntimeError(f"{self.job} is leased without its message")
         return self.job.message.body
-
-    @property
-    def body_bytes(self) -> int:
-        """Length of what its client gets."""
-        return self.job.body_bytes if self.made_body is None else len(self.made_body)
 
     def held_by(self, holder: Holder) -> None:
         """*holder* has it now: at the hand-out, and when its answer goes to another connection."""
@@ -114,10 +117,11 @@ class PullBuffer:
     memory: Budget = field(default_factory=lambda: Budget(0))
     _leases: dict[LeaseId, Lease] = field(default_factory=dict)
     _by_offset: dict[int, Lease] = field(default_factory=dict)
-    _deadlines: list[tuple[int, LeaseId]] = field(default_factory=list)
+    _deadlines: list[_Deadline] = field(default_factory=list)
+    _newest: _Deadline | None = None  # among them
     _retries: list[tuple[int, int, Job]] = field(default_factory=list)  # due, offset, job
     _offered: deque[Job] = field(default_factory=deque)
-    _last_id: int = 0
+    _ids: Iterator[LeaseId] = field(default_factory=lambda: cast(Iterator[LeaseId], count(1)))
 
     @property
     def leased(self) -> int:
@@ -155,16 +159,23 @@ class PullBuffer:
         self, job: Job, *, holder: Holder, deadline_ns: int, made_body: bytes | None = None
     ) -> Lease:
         """Lease a running job: one more attempt."""
-        self._last_id += 1
-        lease = Lease(LeaseId(self._last_id), job, holder, deadline_ns, made_body=made_body)
-        lease.first_deadline_ns = deadline_ns
-        self.memory.used += len(made_body or b"")
-        lease.held_by(holder)
+        lease_id = next(self._ids)
+        body_bytes = job.body_bytes if made_body is None else len(made_body)
+        lease = Lease(lease_id, job, holder, deadline_ns, body_bytes, deadline_ns)
+        if made_body is not None:
+            lease.made_body = made_body
+            self.memory.used += body_bytes
+        if job.sole_connection != holder.connection:
+            lease.held_by(holder)
         job.attempts += 1
         self.leases_of_group.used += 1
-        self._leases[lease.lease_id] = lease
+        self._leases[lease_id] = lease
         self._by_offset[job.offset] = lease
-        self._watch(lease)
+        newest = self._newest
+        if newest is not None and newest[0] == deadline_ns and newest[2] == lease_id - 1:
+            newest[2] = lease_id
+        else:
+            self._watch(lease)
         return lease
 
     def follow(self, ahead: Lease, job: Job, *, made_body: bytes | None = None) -> Lease:
@@ -191,14 +202,14 @@ class PullBuffer:
         a lease counts.
         """
         if lease.run is None:
-            self._end(lease)
+            self.end_one(lease)
             yield Judged(lease, verdict)
             return
         run = lease.run
         lease.verdict = lease.verdict or verdict
         while run and (decided := run[0].verdict) is not None:
             if decided is Plain.ACK:
-                yield Judged(self._end(run[0]), decided)
+                yield Judged(self.end_one(run[0]), decided)
             else:
                 first, *behind = self.end(run[0])
                 yield Judged(first, decided, behind)
@@ -207,19 +218,22 @@ class PullBuffer:
         """End a live lease, and those behind it in its run; their jobs are running still."""
         run = lease.run
         if run is None:
-            return [self._end(lease)]
+            return [self.end_one(lease)]
         behind = [run.pop() for _ in range(len(run) - run.index(lease) - 1)]
-        return [self._end(each) for each in (lease, *reversed(behind))]
+        return [self.end_one(each) for each in (lease, *reversed(behind))]
 
-    def _end(self, lease: Lease) -> Lease:
+    def end_one(self, lease: Lease) -> Lease:
+        """End a live lease: one in no run, or at an end of its run; its job is running still."""
         del self._leases[lease.lease_id]
         del self._by_offset[lease.job.offset]
         self.leases_of_group.used -= 1
-        self._forget_body(lease)
-        if lease.run and lease.run[0] is lease:
-            lease.run.popleft()
-        elif lease.run and lease.run[-1] is lease:
-            lease.run.pop()
+        if lease.made_body is not None:
+            self._forget_body(lease)
+        if run := lease.run:
+            if run[0] is lease:
+                run.popleft()
+            elif run[-1] is lease:
+                run.pop()
         return lease
 
     def offer(self, job: Job) -> None:
@@ -253,10 +267,11 @@ class PullBuffer:
         """End the leases whose deadline has come, each with those behind it in its run."""
         ended = []
         while self._deadlines and self._deadlines[0][0] <= now_ns:
-            deadline_ns, lease_id = heapq.heappop(self._deadlines)
-            lease = self._leases.get(lease_id)
-            if lease is not None and lease.deadline_ns == deadline_ns:
-                ended.append(self.end(lease.run[0] if lease.run else lease))
+            deadline_ns, first, last = self._pop_deadline()
+            for number in range(first, last + 1):
+                lease = self._leases.get(number)
+                if lease is not None and lease.deadline_ns == deadline_ns:
+                    ended.append(self.end(lease.run[0] if lease.run else lease))
         return ended
 
     def offer_due(self, now_ns: int) -> int:
@@ -269,14 +284,19 @@ class PullBuffer:
 
     def next_due_ns(self) -> int | None:
         """When ``expired`` or ``offer_due`` has something to do next; stale entries are dropped."""
+        due_ns: int | None = self._retries[0][0] if self._retries else None
         while self._deadlines:
-            deadline_ns, lease_id = self._deadlines[0]
-            lease = self._leases.get(lease_id)
-            if lease is not None and lease.deadline_ns == deadline_ns:
-                break
-            heapq.heappop(self._deadlines)
-        times = [heap[0][0] for heap in (self._deadlines, self._retries) if heap]
-        return min(times, default=None)
+            entry = self._deadlines[0]
+            deadline_ns: int
+            deadline_ns, first, last = entry
+            while first <= last:
+                lease = self._leases.get(first)
+                if lease is not None and lease.deadline_ns == deadline_ns:
+                    entry[1] = first
+                    return deadline_ns if due_ns is None else min(due_ns, deadline_ns)
+                first += 1
+            self._pop_deadline()
+        return due_ns
 
     def clear(self) -> None:
         """The queue was dropped: its leases count no longer."""
@@ -291,7 +311,16 @@ class PullBuffer:
         lease.made_body = None
 
     def _watch(self, lease: Lease) -> None:
-        heapq.heappush(self._deadlines, (lease.deadline_ns, lease.lease_id))
+        self._newest = [lease.deadline_ns, lease.lease_id, lease.lease_id]
+        heapq.heappush(self._deadlines, self._newest)
         if len(self._deadlines) > 2 * len(self._leases) + _SLACK:
-            self._deadlines = [(each.deadline_ns, each.lease_id) for each in self._leases.values()]
+            self._newest = None
+            every = self._leases.values()
+            self._deadlines = [[each.deadline_ns, each.lease_id, each.lease_id] for each in every]
             heapq.heapify(self._deadlines)
+
+    def _pop_deadline(self) -> _Deadline:
+        entry = heapq.heappop(self._deadlines)
+        if entry is self._newest:
+            self._newest = None
+        return entry

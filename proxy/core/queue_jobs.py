@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from proxy.core.flow_window import FlowWindow
 from proxy.core.ids import Epoch
-from proxy.core.job_chains import Job, JobChains, JobState
+from proxy.core.job_chains import CHAINED, RUNNING, Job, JobChains
 from proxy.core.jobs_by_key import JobsByKey
 from proxy.core.offset_tracker import OffsetTracker
 from proxy.core.ownership_record import Snapshot
@@ -96,6 +96,11 @@ class QueueJobs(JobsByKey):
             self._shortened = False
         return self.window.room(demand=demand)
 
+    @property
+    def resumes(self) -> bool:
+        """True until it has read all that an earlier owner had."""
+        return self._resume is not None
+
     def knows(self, offset: int) -> bool:
         """True if the message there needs no reading: finished by an earlier owner, or spilled."""
         return self._resume is not None and not self._resume.unread(offset)
@@ -128,7 +133,8 @@ class QueueJobs(JobsByKey):
             if self.wanted is not None:
                 self.refill(key)
         else:
-            self.hold(job)
+            self._tracker.start(job.offset)
+            self.window.admit(job.body_bytes)
             self._chains.submit(job)
 
     def _spills(self, key: bytes, offset: int) -> bool:
@@ -136,7 +142,7 @@ class QueueJobs(JobsByKey):
             return False
         if self.wanted is not None:
             return True
-        chain = self._spilled.of(key)
+        chain = self._spilled.of(key) if self._spilled.keys else None
         if chain is not None and chain.waiting:
             return offset > chain.offsets[chain.head]  # else an earlier owner had it in memory
         return self.window.pressed and self._chains.jobs_of(key) >= self._max_jobs_per_key
@@ -157,8 +163,8 @@ class QueueJobs(JobsByKey):
 
     def finish(self, job: Job) -> None:
         """End a running job, or a held one; its successor becomes ready, or is read again."""
-        if job.state is JobState.CHAINED:
-            job.move(JobState.CHAINED, JobState.RUNNING)
+        if job.state is CHAINED:
+            job.state = RUNNING
         self._chains.finish(job)
         self.window.leave(job.body_bytes)
         key = job.key
@@ -197,7 +203,9 @@ class QueueJobs(JobsByKey):
 
     def take_refills(self) -> list[Refill]:
         """What is to be read again, each told once."""
-        refills, self._refills = self._refills, []
+        refills = self._refills
+        if refills:
+            self._refills = []
         return refills
 
     def refilled(self, refill: Refill, jobs: Iterable[Job]) -> bool:

@@ -18,7 +18,7 @@ from proxy.core.changing_jobs import ChangingJobs
 from proxy.core.effects import Effects, Filtered, Outcome, PipelineStatistics
 from proxy.core.flow_window import Budget, FlowWindow
 from proxy.core.ids import Epoch, qid_text
-from proxy.core.job_chains import Job, JobState
+from proxy.core.job_chains import NEW, RUNNING, Job
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.order_keyed import OrderKeyed
 from proxy.core.ownership_record import Snapshot
@@ -150,30 +150,34 @@ class QueuePipeline(OrderKeyed):
         effects = Effects()
         if self.draining or self.closed or self.key_change_planned:
             return effects
+        jobs = self.jobs
+        position = jobs.position
+        unwanted = self.rules.unwanted if self.rules.filters_reads else None
         for message in messages:
             offset = message.queue_offset
-            if offset < self.jobs.position:
+            if offset < position:
                 continue
-            if self.jobs.knows(offset):
-                self.jobs.pass_over(offset)
-            elif (rule := self.rules.unwanted(message)) is not None:
-                self.jobs.pass_over(offset)
+            position = offset + 1
+            if jobs.resumes and jobs.knows(offset):
+                jobs.pass_over(offset)
+            elif unwanted is not None and (rule := unwanted(message)) is not None:
+                jobs.pass_over(offset)
                 effects.filtered_by[offset] = Filtered(rule, offset)
                 effects.finished.append((offset, Outcome.FILTERED))
             else:
                 self._admit(message, effects)
-        self.jobs.advance(next_offset)
+        jobs.advance(next_offset)
         return self._with_refills(effects)
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
-        job, rule = self._job(message), self._rule_of(message)
+        job = self._job(message)
         if self.jobs.change is not None:
             self.jobs.change.read(message)
-        if job.key is None and rule.text is not None:
+        if job.key is None and (rule := self._rule_of(message)).text is not None:
             effects.missing_keys += 1
             if rule.missing is MissingKey.DEAD_LETTER:
                 self.jobs.hold(job)
-                job.move(JobState.NEW, JobState.RUNNING)  # it never was ready: nobody may poll it
+                job.move(NEW, RUNNING)  # it never was ready: nobody may poll it
                 job.reason = f"no order key at {rule.text}"
                 self._give_up(job, effects)
                 return
@@ -183,8 +187,10 @@ class QueuePipeline(OrderKeyed):
 
     def _job(self, message: StoredMessage) -> Job:
         offset = message.queue_offset
-        job = Job(offset, self._rule_of(message).order_key.of(message), message, len(message.body))
-        job.attempts = self.attempts.get(offset, 0)
+        key = self._rule_of(message).order_key.of(message)
+        job = Job(offset, key, message, len(message.body))
+        if self._failures.attempts:
+            job.attempts = self._failures.attempts.get(offset, 0)
         return job
 
     def _subject(self, job: Job) -> Subject:

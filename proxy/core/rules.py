@@ -11,6 +11,7 @@ from proxy.core.retry_policy import MS, RetryPolicy
 
 #: The property of load tests' messages, as DDMQ's producers set it.
 PRESSURE_TRAFFIC = "isPressureTraffic"
+_PRESSURE_TRAFFIC = PRESSURE_TRAFFIC.encode()  # nearly no message has it: look before decoding
 #: Names of the rules by which messages are filtered when they are read.
 TAGS, SHADOW_TRAFFIC = "tags", "shadow traffic"
 
@@ -31,14 +32,21 @@ class TopicRules:
     drops_shadow_traffic: bool = False
     actions: Actions = field(default_factory=Actions)
 
+    @property
+    def filters_reads(self) -> bool:
+        """True if there may be messages that are ``unwanted``."""
+        return self.tags is not None or self.drops_shadow_traffic
+
     def unwanted(self, message: StoredMessage) -> str | None:
         """The rule by which *message* ends when it is read, before any action: ``tags`` or
         ``shadow traffic``; None if there is none.
         """
         if self.tags is not None and message.tag not in self.tags:
             return TAGS
-        if self.drops_shadow_traffic and (
-            message.properties.get(PRESSURE_TRAFFIC, "").lower() == "true"
+        if (
+            self.drops_shadow_traffic
+            and _PRESSURE_TRAFFIC in message.raw_properties
+            and message.properties.get(PRESSURE_TRAFFIC, "").lower() == "true"
         ):
             return SHADOW_TRAFFIC
         return None

@@ -75,16 +75,16 @@ class SpilledChains:
     # Keys whose chains changed otherwise than at their ends; whoever writes them down clears it.
     rewritten: set[bytes] = field(default_factory=set)
     _chains: dict[bytes, SpilledChain] = field(default_factory=dict)
+    keys: Collection[bytes] = field(init=False)
+    """Order keys with a spilled chain, as they are at any time."""
     # First unfinished offset of each chain; stale entries are left in.
     _firsts: list[tuple[int, bytes]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.keys = self._chains.keys()
+
     def __iter__(self) -> Iterator[tuple[bytes, SpilledChain]]:
         return iter(self._chains.items())
-
-    @property
-    def keys(self) -> Collection[bytes]:
-        """Order keys with a spilled chain."""
-        return self._chains.keys()
 
     def of(self, key: bytes) -> SpilledChain | None:
         """The spilled chain of *key*."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.message import KEYS, RESERVED_PROPERTIES, TAGS
+from broker_core.remoting.message import KEYS, RESERVED_PROPERTIES, TAGS, UNIQ_KEY
 from proxy.core.effects import Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
@@ -36,6 +37,14 @@ REFUSED, NOT_ALLOWED, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 404, 503
 _OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token", "topics")
 
 _NO_CONTEXT = consumer.Context()
+
+_NAMED = (KEYS, TAGS, UNIQ_KEY)
+_VALUE, _END = "[^\x01\x02]+", "(?:\x02|\\Z)"
+_OTHERS = "|".join(sorted(RESERVED_PROPERTIES.difference(_NAMED)))
+_ENTRIES = [*(f"{name}\x01({_VALUE}){_END}" for name in _NAMED), f"(?:{_OTHERS})\x01{_VALUE}{_END}"]
+#: Encoded properties of which none is the application's, as nearly all are: its groups are the
+#: producer's key, tag and message id. The codec takes text as bytes, so none is decoded.
+_NONE_OF_USERS = re.compile(f"(?:{'|'.join(_ENTRIES)})*\\Z".encode())
 
 
 def refusal(error: Exception) -> consumer.PullException:
@@ -219,21 +228,26 @@ def _message(lease: Lease, *, ours: bool) -> consumer.Message:
     stored = job.message
     if stored is None:
         raise RuntimeError(f"{job} is leased without its message")
-    properties = stored.properties
-    message = consumer.Message(
-        key=properties.get(KEYS),
-        value=lease.body,
-        tag=properties.get(TAGS),
-        offset=job.offset,
-        properties=user_properties(properties),
+    body = stored.body if lease.made_body is None else lease.made_body
+    raw = stored.raw_properties
+    plain = _NONE_OF_USERS.match(raw) if raw.isascii() else None
+    key: bytes | str | None
+    tag: bytes | str | None
+    name: bytes | str | None
+    if plain is not None:
+        own = None
+        key, tag, name = plain.groups()
+    else:
+        properties = stored.properties
+        own = user_properties(properties)
+        key, tag, name = properties.get(KEYS), properties.get(TAGS), properties.get(UNIQ_KEY)
+    if not ours:
+        return consumer.Message(key, body, tag, job.offset, own)
+    name = name or stored.offset_message_id
+    return consumer.Message(
+        *(key, body, tag, job.offset, own),
+        *(lease.lease_id, job.attempts, stored.born_ms, job.key, name),
     )
-    if ours:
-        message.leaseId = lease.lease_id
-        message.attempt = job.attempts
-        message.bornAtMs = stored.born_ms
-        message.orderKey = job.key
-        message.messageId = stored.message_id
-    return message
 
 
 def _nack(nack: Any) -> Nack:
