@@ -66,6 +66,8 @@ _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
 
+_KEYS_FIRST, _KEYS_BEHIND = b"KEYS\x01", b"\x02KEYS\x01"
+
 Bytes = bytes | bytearray | memoryview
 
 
@@ -172,6 +174,21 @@ class StoredMessage:
     def key(self) -> str | None:
         """The property KEYS, which may hold several keys with blanks between; None without."""
         return self.properties.get(KEYS)
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """``key`` as UTF-8, found without decoding the properties."""
+        raw = self.raw_properties
+        begin = raw.rfind(_KEYS_BEHIND) + 1
+        if begin or raw.startswith(_KEYS_FIRST):
+            begin += len(_KEYS_FIRST)
+            end = raw.find(b"\x02", begin)
+            found = raw[begin:] if end < 0 else raw[begin:end]
+            if found and found.isascii():
+                return found
+            key = self.key  # it may be no UTF-8, or empty
+            return None if key is None else key.encode()
+        return None
 
     @property
     def why_compressed(self) -> str:

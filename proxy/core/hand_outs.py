@@ -66,7 +66,7 @@ class HandOuts(HandingOut):
         expired: int,
         now_ns: int,
     ) -> None:
-        """Nacks, then releases; the first *expired* of those that went back did so by themselves."""
+        """Nacks, then releases; the first *expired* that went back did so by themselves."""
         for nack in nacked:
             self._judge(self._live(nack.lease_id, effects), nack, effects, now_ns=now_ns)
         given_back = {lease.lease_id for lease in effects.released[expired:]}  # the rest of runs

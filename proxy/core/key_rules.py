@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from proxy.core.order_key import QUEUE_CHAIN, Keyed, MissingKey, OrderKey, compile_order_key
+from broker_core.remoting.message import StoredMessage
+from proxy.core.order_key import QUEUE_CHAIN, MissingKey, OrderKey, compile_order_key
 from proxy.core.rules import TopicRules
 
 #: Rules that a queue had before and that its records remember.
@@ -46,7 +47,7 @@ class KeyRule:
         """The one that *rules* want."""
         return cls(rules.order_key.text, rules.missing_key)
 
-    def chain_of(self, message: Keyed) -> bytes | None:
+    def chain_of(self, message: StoredMessage) -> bytes | None:
         """The chain that *message* belongs to; None if it is unordered, or is not handed out."""
         key = self.order_key.of(message)
         if key is None and self.text is not None and self.missing is MissingKey.BY_QUEUE:

@@ -11,10 +11,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from operator import attrgetter
 from typing import Any, Protocol
 
 import jsonpath_rfc9535
 import orjson
+
+from broker_core.remoting.message import StoredMessage
 
 #: Chain of the messages of a queue that have no key of their own. 0xFF is in no UTF-8 text.
 QUEUE_CHAIN = b"\xff"
@@ -88,7 +91,7 @@ class OrderKey:
     """
 
     text: str | None
-    of: Callable[[Keyed], bytes | None]
+    of: Callable[[StoredMessage], bytes | None]
     look: Callable[[Keyed], tuple[bytes | None, ValueKind]]
 
     @property
@@ -149,18 +152,17 @@ def key_of(text: str) -> bytes:
     return text.encode()
 
 
-def _message_key(message: Keyed) -> bytes | None:
-    key = message.key
-    return key.encode() if key else None
+_message_key: Callable[[StoredMessage], bytes | None] = attrgetter("key_bytes")
 
 
 def _look_at_key(message: Keyed) -> tuple[bytes | None, ValueKind]:
-    key = _message_key(message)
-    return key, ValueKind.ABSENT if key is None else ValueKind.TEXT
+    if not message.key:
+        return None, ValueKind.ABSENT
+    return message.key.encode(), ValueKind.TEXT
 
 
-def _json_rule(find: Callable[[Any], Any]) -> Callable[[Keyed], bytes | None]:
-    def of(message: Keyed) -> bytes | None:
+def _json_rule(find: Callable[[Any], Any]) -> Callable[[StoredMessage], bytes | None]:
+    def of(message: StoredMessage) -> bytes | None:
         try:
             return canonical(find(orjson.loads(message.body)))
         except _NO_KEY:

@@ -1,9 +1,9 @@
 """Jobs on their way to and from clients: leases, deadlines, retries. Pure.
 
 A running job is in exactly one place here: leased, waiting for its retry time, or offered again.
-Deadlines are a heap of ranges of lease ids, for leases are granted many at a time; stale entries are
-left in: a lease counts in one only while it is live with that very deadline. They are swept out
-once they outnumber the live ones.
+Deadlines are a heap of ranges of lease ids, for leases are granted many at a time. Stale entries
+are left in: a lease counts in one only while it is live with that very deadline. They are swept
+out once they outnumber the live ones.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class PullBuffer:
         while self._deadlines and self._deadlines[0][0] <= now_ns:
             deadline_ns, first, last = self._pop_deadline()
             for number in range(first, last + 1):
-                lease = self._leases.get(number)
+                lease = self._leases.get(LeaseId(number))
                 if lease is not None and lease.deadline_ns == deadline_ns:
                     ended.append(self.end(lease.run[0] if lease.run else lease))
         return ended
