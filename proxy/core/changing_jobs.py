@@ -72,6 +72,11 @@ class ChangingJobs(QueueJobs):
         if self.change is not None:
             self._finished(job.offset)
 
+    @property
+    def goes_together(self) -> bool:
+        """As elsewhere; not while they are counted one by one."""
+        return self.change is None and super().goes_together
+
     def refilled(self, refill: Refill, jobs: Iterable[Job]) -> bool:
         """As elsewhere; those that are gone have finished."""
         jobs = list(jobs)

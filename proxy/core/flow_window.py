@@ -40,7 +40,8 @@ class FlowWindow:
     spilled: int = 0
     used_bytes: int = 0
     _half: int = 0
-    _full: bool = False  # once full, reading waits for a quarter of it: no reads of one
+    full: bool = False
+    """Once full, reading waits for a quarter of it: no reads of one. Never ``pressed`` without."""
 
     def __post_init__(self) -> None:
         self.change_limit(self.max_jobs)
@@ -54,7 +55,7 @@ class FlowWindow:
             return 0
         if demand:
             return max(0, self.max_jobs - self.jobs)
-        return 0 if self._full else max(0, self._half - self.jobs - self.spilled)
+        return 0 if self.full else max(0, self._half - self.jobs - self.spilled)
 
     @property
     def pressed(self) -> bool:
@@ -73,14 +74,14 @@ class FlowWindow:
         self.used_bytes += body_bytes
         self.memory.used += body_bytes
         if self.jobs + self.spilled >= self._half:
-            self._full = True
+            self.full = True
 
-    def leave(self, body_bytes: int) -> None:
-        """A job left memory."""
-        self.jobs -= 1
+    def leave(self, body_bytes: int, *, jobs: int = 1) -> None:
+        """So many *jobs*, of so many bytes together, left memory."""
+        self.jobs -= jobs
         self.used_bytes -= body_bytes
         self.memory.used -= body_bytes
-        if self._full:
+        if self.full:
             self._look()
 
     def spill(self, jobs: int) -> None:
@@ -92,10 +93,10 @@ class FlowWindow:
 
     def _look(self) -> None:
         left = self._half - self.jobs - self.spilled
-        self._full = left <= 0 or (self._full and left * 4 < self._half)
+        self.full = left <= 0 or (self.full and left * 4 < self._half)
 
     def clear(self) -> None:
         """The queue was dropped with all it held."""
         self.memory.used -= self.used_bytes
         self.jobs = self.spilled = self.used_bytes = 0
-        self._full = False
+        self.full = False

@@ -45,14 +45,16 @@ class HandOuts(HandingOut):
         """
         effects = self.on_time(now_ns=now_ns)
         expired = 0 if effects.plain else len(effects.released)  # they ended with a run that did
-        live = self._buffer.live
+        live, end, ended = self._buffer.live, self._buffer.end_one, []
         for lease_id in acked:
             lease = live(lease_id)
             if lease is not None and lease.run is None:  # nearly all
-                effects.acked.append(self._buffer.end_one(lease))
-                self._finish(lease.job, Outcome.OK, effects)
+                ended.append(end(lease))
             else:
+                self._acked(ended, effects)
+                ended = []
                 self._judge(self._live(lease_id, effects), Plain.ACK, effects, now_ns=now_ns)
+        self._acked(ended, effects)
         if nacked or released:
             self._settle_others(nacked, released, effects, expired=expired, now_ns=now_ns)
         return self._with_refills(effects)

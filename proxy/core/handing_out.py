@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from proxy.actions.document import Subject
 from proxy.actions.pipeline import Dropped, Failed, Passed
@@ -98,18 +98,23 @@ class HandingOut:
             return leases
         body_bytes = 0
         deadline_ns = now_ns + self.visibility_ns
-        work, grant = self.work, self._buffer.grant
+        work, next_job, grant = self.work, self._next_job, self._buffer.grant
+        some_stay = self.paused or self._held_back_ns or self._failures.given_up
+        acts = self.rules.actions.each
         while len(leases) < max_jobs and body_bytes < max_bytes and work.used < work.limit:
-            job = self._next_job()
+            job = next_job()
             if job is None:
                 break
-            if self._stays(job, now_ns=now_ns):
+            if some_stay and self._stays(job, now_ns=now_ns):
                 continue
-            acted = self._act(job)
-            if not isinstance(acted, Passed):
-                self._ended_by_action(job, acted, now_ns=now_ns)
-                continue
-            lease = grant(job, holder=holder, deadline_ns=deadline_ns, made_body=acted.body)
+            message, made_body = job.message, None
+            if acts or message is None or message.body_is_compressed:
+                acted = self._act(job)
+                if not isinstance(acted, Passed):
+                    self._ended_by_action(job, acted, now_ns=now_ns)
+                    continue
+                made_body = acted.body
+            lease = grant(job, holder, deadline_ns, made_body)
             body_bytes += lease.body_bytes
             leases.append(lease)
         self._handed_out(leases)
@@ -205,6 +210,10 @@ class HandingOut:
         return [lease for run in runs.values() for lease in run]
 
     def _next_job(self) -> Job | None:
+        """The job whose turn it is."""
+        return self._polled()
+
+    def _polled(self) -> Job | None:
         """Jobs offered again go first, but have no monopoly, or a client that hands its jobs back
         at once would starve all other keys: of (REACTIVATION_BURST + 1)² jobs in a row there is
         one of each kind that is ready, offered, reactivated and new, the oldest of its kind.
@@ -218,6 +227,19 @@ class HandingOut:
         return self.jobs.poll()
 
     # ---- ends of jobs ----------------------------------------------------------------------------
+
+    def _acked(self, leases: Sequence[Lease], effects: Effects) -> None:
+        """The jobs of *leases*, which have ended, were handled."""
+        effects.acked += leases
+        jobs = [lease.job for lease in leases]
+        if self.jobs.goes_together and not (self._noted_keys or self._failures.attempts):
+            self.jobs.finish_all(jobs)
+            for job in jobs:
+                job.message = None  # whoever still holds the job must not hold the body
+            effects.finished += [(job.offset, Outcome.OK) for job in jobs]
+        else:
+            for job in jobs:
+                self._finish(job, Outcome.OK, effects)
 
     def _finish(self, job: Job, outcome: Outcome, effects: Effects) -> None:
         if job.key in self._noted_keys or outcome is Outcome.SKIPPED:

@@ -172,10 +172,10 @@ class ParkingPipeline(QueuePipeline):
         return max((each.first for each in parked.values()), default=0)
 
     def _next_job(self) -> Job | None:
-        while (job := super()._next_job()) is not None:
-            if job.state is RUNNING and job.key not in self.parked:
-                return job  # else it was copied, or is going to be
-        return None
+        job = self._polled()
+        while job is not None and (job.state is not RUNNING or job.key in self.parked):
+            job = self._polled()  # that one was copied, or is going to be
+        return job
 
     def _failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
         if job.key in self.parked:

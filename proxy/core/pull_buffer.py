@@ -156,7 +156,7 @@ class PullBuffer:
         return self._by_offset.get(offset)
 
     def grant(
-        self, job: Job, *, holder: Holder, deadline_ns: int, made_body: bytes | None = None
+        self, job: Job, holder: Holder, deadline_ns: int, made_body: bytes | None = None
     ) -> Lease:
         """Lease a running job: one more attempt."""
         lease_id = next(self._ids)

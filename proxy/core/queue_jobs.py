@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy.core.flow_window import FlowWindow
@@ -127,7 +127,11 @@ class QueueJobs(JobsByKey):
     def admit(self, job: Job) -> None:
         """A job was read: into its chain, or spilled behind it."""
         key = job.key
-        if key is not None and self._spills(key, job.offset):
+        if (
+            key is not None
+            and (self.window.full or self._spilled.keys or self.wanted is not None)  # mostly not
+            and self._spills(key, job.offset)
+        ):
             self._tracker.advance(job.offset + 1)
             self._spilled.add(key, job.offset)
             if self.wanted is not None:
@@ -174,6 +178,21 @@ class QueueJobs(JobsByKey):
             self._spilled.finish(key)
         if key is not None and self._spilled.keys:
             self.refill(key)
+
+    @property
+    def goes_together(self) -> bool:
+        """True if jobs that finish lead to nothing but the next of their keys in memory."""
+        return not self._spilled.keys
+
+    def finish_all(self, jobs: Sequence[Job]) -> None:
+        """End running jobs, in that order, while it ``goes_together``."""
+        body_bytes = 0
+        finish, unfinished = self._chains.finish, self._tracker.finish
+        for job in jobs:
+            finish(job)
+            unfinished(job.offset)
+            body_bytes += job.body_bytes
+        self.window.leave(body_bytes, jobs=len(jobs))
 
     def take_ready(self, job: Job) -> None:
         """Let *job* run, out of its turn, if it is ready."""

@@ -25,7 +25,7 @@ from proxy.core.ownership_record import Snapshot
 from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.queue_jobs import Refill
 from proxy.core.retry_policy import MS
-from proxy.core.rules import TopicRules
+from proxy.core.rules import SHADOW_MARK, TopicRules
 
 
 class QueuePipeline(OrderKeyed):
@@ -152,7 +152,7 @@ class QueuePipeline(OrderKeyed):
             return effects
         jobs = self.jobs
         position = jobs.position
-        unwanted = self.rules.unwanted if self.rules.filters_reads else None
+        rules = self.rules
         for message in messages:
             offset = message.queue_offset
             if offset < position:
@@ -160,7 +160,10 @@ class QueuePipeline(OrderKeyed):
             position = offset + 1
             if jobs.resumes and jobs.knows(offset):
                 jobs.pass_over(offset)
-            elif unwanted is not None and (rule := unwanted(message)) is not None:
+            elif (
+                rules.tags is not None
+                or SHADOW_MARK in message.raw_properties  # nearly none has it
+            ) and (rule := rules.unwanted(message)) is not None:
                 jobs.pass_over(offset)
                 effects.filtered_by[offset] = Filtered(rule, offset)
                 effects.finished.append((offset, Outcome.FILTERED))

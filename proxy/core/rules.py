@@ -11,7 +11,8 @@ from proxy.core.retry_policy import MS, RetryPolicy
 
 #: The property of load tests' messages, as DDMQ's producers set it.
 PRESSURE_TRAFFIC = "isPressureTraffic"
-_PRESSURE_TRAFFIC = PRESSURE_TRAFFIC.encode()  # nearly no message has it: look before decoding
+#: What encoded properties of shadow traffic contain.
+SHADOW_MARK = PRESSURE_TRAFFIC.encode()
 #: Names of the rules by which messages are filtered when they are read.
 TAGS, SHADOW_TRAFFIC = "tags", "shadow traffic"
 
@@ -32,11 +33,6 @@ class TopicRules:
     drops_shadow_traffic: bool = False
     actions: Actions = field(default_factory=Actions)
 
-    @property
-    def filters_reads(self) -> bool:
-        """True if there may be messages that are ``unwanted``."""
-        return self.tags is not None or self.drops_shadow_traffic
-
     def unwanted(self, message: StoredMessage) -> str | None:
         """The rule by which *message* ends when it is read, before any action: ``tags`` or
         ``shadow traffic``; None if there is none.
@@ -45,7 +41,7 @@ class TopicRules:
             return TAGS
         if (
             self.drops_shadow_traffic
-            and _PRESSURE_TRAFFIC in message.raw_properties
+            and SHADOW_MARK in message.raw_properties
             and message.properties.get(PRESSURE_TRAFFIC, "").lower() == "true"
         ):
             return SHADOW_TRAFFIC
