@@ -60,6 +60,8 @@ from proxy.upstream.retention import watch_retention
 
 _log = structlog.get_logger("proxy")
 
+#: Who waits for room or for the end of leases is told no more often.
+_SETTLED_WITHIN_S = 0.005
 #: Listens on host and port, returns the port.
 _Listen = Callable[[str, int], Awaitable[int]]
 
@@ -239,8 +241,8 @@ class Proxy:
             ownership.wake()
 
     def on_settled(self) -> None:
-        """Memory was freed, or a lease ended."""
-        self._context.settled.fire()
+        """Memory was freed, or a lease ended: with each ack, so not each is worth a word."""
+        self._context.settled.fire_soon(_SETTLED_WITHIN_S)
 
     def _on_consumers_changed(self, group: Group) -> None:
         if (ownership := self._ownerships.get(group)) is not None:

@@ -333,14 +333,20 @@ class GroupLane:
         """Do what *effects* ask for, but for those who wait for messages."""
         self._count(pipeline).add(effects)
         self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
-        for job in effects.dead_letters:
-            self.listener.on_dead_letter(self, pipeline, job)
-        for refill in effects.refills:
-            self.listener.on_refill(self, pipeline, refill)
         if effects.parking:
             self.listener.on_parking(self, pipeline)
         self.buffer.refresh(pipeline)
         self._arm(pipeline)
+        if not effects.plain:
+            self._tell_rest(pipeline, effects)
+        elif effects.finished:
+            self.listener.on_settled()
+
+    def _tell_rest(self, pipeline: QueuePipeline, effects: Effects) -> None:
+        for job in effects.dead_letters:
+            self.listener.on_dead_letter(self, pipeline, job)
+        for refill in effects.refills:
+            self.listener.on_refill(self, pipeline, refill)
         ended = effects.nacked or effects.released or effects.expired or effects.unsent
         if effects.finished or ended or effects.revoked:
             self.listener.on_settled()

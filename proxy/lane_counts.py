@@ -31,12 +31,14 @@ class TopicCounts:
     def add(self, effects: Effects) -> None:
         """Count what one event of a pipeline led to."""
         self.acked += len(effects.acked)
+        self.missing_keys += effects.missing_keys
+        if effects.plain and len(effects.finished) == len(effects.acked):
+            return
         self.nacked += len(effects.nacked)
         self.released += len(effects.released)
         self.expired += len(effects.expired)
         self.revoked += len(effects.revoked)
         self.fenced += len(effects.fenced)
-        self.missing_keys += effects.missing_keys
         self.failed_actions += len(effects.failed_actions)
         if len(effects.finished) > len(effects.acked):  # not all finished by an ack
             for _, outcome in effects.finished:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from proxy.core.effects import Nack
 from proxy.core.ids import LeaseId
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from proxy.group_lane import GroupLane
 
 
-@dataclass(frozen=True, slots=True)
-class Verdicts:
+class Verdicts(NamedTuple):
     """What a client says of one queue's leases. ``success`` and ``failed`` are offsets (DDMQ)."""
 
     topic: str

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker_core.names import QueueName, Topic
 from proxy.core.acting import MAX_WORK
@@ -21,8 +22,7 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.rate_gate import RateGate
 
 
-@dataclass(frozen=True, slots=True)
-class PullWish:
+class PullWish(NamedTuple):
     """What one pull asks for. ``topics``: None for any topic of the group; bytes are of bodies."""
 
     holder: Holder
@@ -33,8 +33,7 @@ class PullWish:
     max_run: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Leases of one queue."""
 
     pipeline: QueuePipeline

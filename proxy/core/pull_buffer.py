@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from proxy.core.flow_window import Budget
 from proxy.core.ids import LeaseId
@@ -38,8 +38,7 @@ class Plain(Enum):
     RELEASE = "release"
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """Who takes a lease: the connection (its number in this process), the client's own name, and
     the pull by which it did, if the client gave that a name.
     """

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -47,8 +46,7 @@ _log = structlog.get_logger("consumers")
 _CLOSING_LINGER_MS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     """One pull that is served: by its lane, as its client wishes."""
 
     lane: GroupLane

@@ -78,11 +78,12 @@ class Replays:
             _Part(
                 batch.pipeline.queue,
                 batch.pipeline.epoch,
-                tuple(lease.lease_id for lease in batch.leases),
+                tuple([lease.lease_id for lease in batch.leases]),
             )
             for batch in batches
         )
-        until_ns = max(lease.deadline_ns for batch in batches for lease in batch.leases)
+        # All of one hand-out have the same deadline.
+        until_ns = max(batch.leases[0].deadline_ns for batch in batches)
         answers = self._clients.pop(name.client, {})
         self._drop(answers, [name.request_id])  # what it had under this id has ended
         self._drop(answers, [old for old, each in answers.items() if each.until_ns <= now_ns])

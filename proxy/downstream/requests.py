@@ -62,6 +62,8 @@ def refusal(error: Exception) -> consumer.PullException:
 
 def uses_our_fields(request: Any) -> bool:
     """True if a PullRequest comes from a client of ours, false for DDMQ's own."""
+    if request.clientId is not None or request.acks is not None:  # so do all of them
+        return True
     return any(getattr(request, name) is not None for name in _OUR_FIELDS)
 
 
@@ -112,21 +114,21 @@ def wish_of(
         jobs = _largest_batch(group, topics) if ours else DDMQ_BATCH
     client = (request.clientId or f"connection-{connection}")[:MAX_TEXT]
     return PullWish(
-        holder=Holder(connection, client, request.requestId or None),
-        topics=None if topics is None else frozenset(map(Topic, topics)),
-        max_jobs=jobs,
-        max_bytes=max_bytes,
-        many_queues=bool(request.manyQueues),
-        max_run=request.maxRun or 1,
+        Holder(connection, client, request.requestId or None),
+        None if topics is None else frozenset(map(Topic, topics)),
+        jobs,
+        max_bytes,
+        bool(request.manyQueues),
+        request.maxRun or 1,
     )
 
 
 def _pulled_topics(request: Any, group: GroupSettings) -> list[str] | None:
     """The topics that a pull may get, None for any. Raises Refused if the proxy delivers them."""
     wanted = wanted_topics(request)
-    delivered = {topic.name: topic.delivery for topic in group.topics if topic.delivery is not None}
-    if not delivered:
+    if not group.delivers:
         return wanted
+    delivered = {topic.name: topic.delivery for topic in group.topics if topic.delivery is not None}
     pulled = [topic.name for topic in group.topics if topic.name not in delivered]
     for name in wanted or ([] if pulled else list(delivered)[:1]):
         if (settings := delivered.get(name)) is not None:
@@ -151,8 +153,10 @@ def refuse_floods(*, result: Any = None, acks: Collection[Any] | None = None) ->
         count += len(result.successOffsets or ()) + len(result.failOffsets or ())
         result = result.nextResult
     for batch in acks or ():
-        lists = (batch.acked, batch.nacked, batch.released)
-        count += 1 + sum(len(each) for each in lists if each is not None)
+        count += 1
+        for each in (batch.acked, batch.nacked, batch.released):
+            if each is not None:
+                count += len(each)
     if count > MAX_VERDICTS:
         raise Refused(f"{count} verdicts in one request: at most {MAX_VERDICTS} are taken")
 
@@ -186,9 +190,9 @@ def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[Addressed]:
             Verdicts(
                 context.topic or "",
                 context.qid or "",
-                acked=batch.acked or (),
-                nacked=[_nack(nack) for nack in batch.nacked or ()],
-                released=batch.released or (),
+                batch.acked or (),
+                [_nack(nack) for nack in batch.nacked] if batch.nacked else (),
+                batch.released or (),
             ),
         )
 

@@ -66,8 +66,11 @@ class FrameBuffer:
             )
         if len(self._bytes) < 4 + length:
             return None
-        frame = bytes(self._bytes[4 : 4 + length])
-        del self._bytes[: 4 + length]
+        frame = bytes(memoryview(self._bytes)[4 : 4 + length])
+        if len(self._bytes) == 4 + length:  # nearly always: clients wait for their answers
+            self._bytes = bytearray()
+        else:
+            del self._bytes[: 4 + length]
         return frame
 
     @property
@@ -100,7 +103,7 @@ class _Source:
     container_length_limit: int = MAX_CONTAINER
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """One request, its arguments still undecoded."""
 

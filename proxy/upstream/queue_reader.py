@@ -35,10 +35,13 @@ async def read_queue(
     """
     log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
+
+    def room() -> int:
+        return pipeline.room(demand=lane.starves(pipeline))
+
     while True:
-        room = pipeline.room(demand=lane.starves(pipeline))
-        if not room:
-            await context.settled.wait(_LOOK_AGAIN_S)
+        if not (room_now := room()):
+            await context.settled.wait(_LOOK_AGAIN_S, until=lambda: room() > 0)
             continue
         asked_by = pipeline.rules.tags
         try:
@@ -46,7 +49,7 @@ async def read_queue(
                 pipeline.queue,
                 group=lane.name,
                 offset=pipeline.position,
-                max_messages=min(room, _MAX_MESSAGES),
+                max_messages=min(room_now, _MAX_MESSAGES),
                 suspend_ms=_SUSPEND_MS,
                 tags=pipeline.rules.tag_expression,
             )
