@@ -42,9 +42,13 @@ class Broker(MemoryBrokers):
         """Store one message."""
         log = self.messages[queue]
         stored = message(
-            len(log), body=sent.body, key=sent.key, queue_id=queue.queue_id, **sent.properties
+            len(log),
+            body=sent.body,
+            key=sent.key,
+            queue_id=queue.queue_id,
+            physical_offset=len(log) * 1000 + queue.queue_id,
+            **sent.properties,
         )
-        stored = replace(stored, physical_offset=len(log) * 1000 + queue.queue_id)
         log.append(stored)
         self.logs[queue].append(stored.body)
         self.grown.pop(queue, asyncio.Event()).set()

@@ -13,6 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from thrift.protocol.TCompactProtocol import TCompactProtocolAcceleratedFactory
+from thrift.TSerialization import deserialize, serialize
+
 from broker_core import clock
 from broker_core.names import Group, QueueName
 from broker_core.remoting.key_hash import java_hash
@@ -30,6 +33,7 @@ from thrift_idl import consumer_service
 
 GROUP = "billing"
 _LINGER_MS = 10_000
+_COMPACT = TCompactProtocolAcceleratedFactory()
 
 Events = list[dict[str, Any]]
 
@@ -67,7 +71,8 @@ class Reply:
 
     def __call__(self, result: Any) -> None:
         if not self.answer.done():
-            self.answer.set_result(result)
+            sent = serialize(result, _COMPACT)  # the proxy gives text to the codec as bytes
+            self.answer.set_result(deserialize(type(result)(), sent, _COMPACT))
 
 
 class RunningProxy:
