@@ -191,7 +191,7 @@ CASES = (
             Column("behind_s", "behind s", digits=2),
             Column("faults", "faults"),
         ),
-        short=Shape(rounds=3, sizes={"seconds": 4}, points=(1.0,)),
+        short=Shape(rounds=3, sizes={"seconds": 3}, points=(1.0,)),
         full=Shape(rounds=5, sizes={"seconds": 20}),
         plots=(Plot(Column("rest_p99_ms", "rest p99 ms"), log_y=True),),
     ),

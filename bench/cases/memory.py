@@ -78,7 +78,7 @@ CASES = (
             Column("beyond_body", "beyond the body", digits=1),
             Column("resident_mb", "resident MB"),
         ),
-        short=Shape(rounds=3, sizes={"unfinished": 100_000, "spilled": 200_000}),
+        short=Shape(rounds=3, sizes={"unfinished": 100_000, "spilled": 400_000}),
         full=Shape(rounds=5, sizes={"unfinished": 400_000, "spilled": 2_000_000}, limit_s=900),
         histories="none",
     ),

@@ -96,7 +96,7 @@ CASES = (
         short=Shape(
             rounds=3,
             sizes={"warm_s": 2, "seconds": 2},
-            points=("sync, 64 x 1", "async, 64 x 1", "sync, 64 x 32"),
+            points=("sync, 64 x 1",),
         ),
         full=Shape(rounds=5, sizes={"warm_s": 8, "seconds": 5}),
         histories="none",
