@@ -87,7 +87,9 @@ class Backlog:
         for _ in range(queue_id, self.stuck, queues):
             yield stuck
         own = [f"key-{number}" for number in range(queue_id, self.keys, queues)]
-        for _ in range(queue_id, self.mixed, queues):
+        if not own:
+            return  # there are fewer keys than queues
+        for _ in range(queue_id, self.mixed, min(queues, self.keys)):
             yield stuck if chooser.random() < self.share else chooser.choice(own)
 
     def bodies(self, queue_id: int, queues: int) -> Iterator[tuple[str, bytes]]:

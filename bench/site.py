@@ -9,7 +9,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,11 @@ from proxy.history.findings import Report
 from proxy.history.record import HistoryWriter
 from tests.support.processes import Child, Children, wait_until
 from tests.support.rocketmq import VERSIONS, official_cluster
+from thin_client import calls
+from thin_client.addresses import parse_address
+from thin_client.connection import Connection
+from thin_client.servers import Destination
+from thrift_idl import consumer
 
 EMBEDDED = "embedded"
 KINDS = (EMBEDDED, *VERSIONS)
@@ -111,6 +116,11 @@ class ProxyProcess:
         """Its name in histories."""
         return f"proxy-{self.child.process.pid}"
 
+    @property
+    def destination(self) -> Destination:
+        """Where clients find it."""
+        return Destination(parse_address(self.thrift))
+
     def queues(self) -> list[dict[str, Any]]:
         """The queues that it owns; none if it is gone."""
         try:
@@ -178,7 +188,7 @@ class Site:
         )
         child = self.children.start(
             *("proxy", "--settings", settings, "--nameserver", self.brokers.nameserver),
-            *("--thrift-port", 0, "--http-port", 0, *self._history()),
+            *("--thrift-port", 0, "--http-port", 0, *self.history_options()),
         )
         ready = child.ready()
         return ProxyProcess(child, ready["thrift"], ready["http"])
@@ -187,13 +197,29 @@ class Site:
         """A consumer of the group that asks *proxies*, the first one first."""
         where = ("--proxy", ",".join(proxy.thrift for proxy in proxies), "--group", self.name)
         module = "bench.worker"
-        return Worker(self.children.start_module(module, *where, *more, *self._history()))
+        return Worker(self.children.start_module(module, *where, *more, *self.history_options()))
 
     def start_producer(self, proxies: Sequence[ProxyProcess], *, rate: float, keys: int) -> Child:
         """Sends *rate* messages a second until SIGTERM."""
         where = ("--proxy", ",".join(proxy.thrift for proxy in proxies))
         load = ("--count", 10**9, "--rate", rate, "--keys", keys)
-        return self.children.start("produce", self.name, *where, *load, *self._history())
+        return self.children.start("produce", self.name, *where, *load, *self.history_options())
+
+    def wake(self, proxy: ProxyProcess) -> None:
+        """Ask for a message as a client does, so that the proxy takes the group's queues, and wait
+        until it has all of them. What came is given back, unhandled and uncounted.
+        """
+        with closing(Connection(proxy.destination, timeout_s=10)) as connection:
+            request = consumer.PullRequest(
+                groupId=self.name, maxBatchSize=1, maxLingerTime=20, clientId="wake"
+            )
+            answer = connection.call(calls.pull(request), timeout_s=10)
+            if answer.messages and answer.context:
+                leases = [message.leaseId for message in answer.messages if message.leaseId]
+                batch = consumer.AckBatch(context=answer.context, released=leases)
+                settle = consumer.AckRequest(groupId=self.name, acks=[batch])
+                connection.call(calls.control(settle), timeout_s=10)
+        wait_for_queues([proxy], [self.queues])
 
     def preload(self, backlog: Backlog) -> float:
         """Store *backlog*; returns how many seconds it took."""
@@ -216,7 +242,8 @@ class Site:
                 found += [event for event in events if event["e"] in kinds]
         return sorted(found, key=lambda event: event["t_ns"])
 
-    def _history(self) -> tuple[object, ...]:
+    def history_options(self) -> tuple[object, ...]:
+        """What a process is told, so that it writes a history; nothing in runs without."""
         return ("--history", HISTORY) if self.histories else ()
 
 

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.cases import acks, chains, latency, memory, produce, scales, workers
+from bench.cases import (
+    acks,
+    chains,
+    drain,
+    hotkey,
+    ladder,
+    latency,
+    memory,
+    produce,
+    scales,
+    slow,
+    workers,
+)
 from bench.frame.case import Case
 
-_MODULES = (chains, produce, latency, acks, scales, workers, memory)
+_MODULES = (
+    *(slow, ladder, drain, hotkey, latency, produce),
+    *(acks, scales, workers, memory, chains),
+)
 
 CASES: Mapping[str, Case] = {case.name: case for module in _MODULES for case in module.CASES}

@@ -31,13 +31,15 @@ class NotHere(Exception):
 class Shape:
     """How much of a case is run. *sizes*: numbers that its arms ask ``RunContext.size`` for;
     *judged*: those that differ in the run with histories, where that is one of its own. *points*:
-    those of the case that are run; none: all. *limit_s*: what lasts longer did not finish.
+    those of the case that are run; none: all. *peers*: those that ``orderlane bench all`` adds.
+    *limit_s*: what lasts longer did not finish.
     """
 
     rounds: int
     sizes: Mapping[str, float] = field(default_factory=dict)
     points: Sequence[Point] = ()
     judged: Mapping[str, float] = field(default_factory=dict)
+    peers: Sequence[str] = ()
     limit_s: float = 300.0
 
 
@@ -85,10 +87,10 @@ class Case:
     """One question, and how it is asked.
 
     *about* is what the document says of it, in Markdown; *point* what the points are. *work*: what
-    a peer is given at a point; without it the case takes no peers. *peers*: those that ``orderlane
-    bench all`` adds. *histories*: ``always`` judges each run by its histories; ``apart`` keeps them
-    out of the figures, where writing them would weigh: before the rounds each arm does each point
-    once for the judge alone; ``none`` has nothing to judge.
+    a peer is given at a point; without it the case takes no peers. *histories*: ``always`` judges
+    each run by its histories; ``apart`` keeps them out of the figures, where writing them would
+    weigh: before the rounds each arm does each point once for the judge alone; ``none`` has nothing
+    to judge. *derived*: adds figures to those of every arm, of peers as well.
     """
 
     name: str
@@ -102,7 +104,7 @@ class Case:
     short: Shape
     full: Shape
     work: Callable[[RunContext, Point], Work] | None = None
-    peers: Sequence[str] = ()
+    derived: Callable[[RunContext, Point, Figures], Figures] = lambda _context, _point, found: found
     histories: Literal["always", "apart", "none"] = "always"
     plots: Sequence[Plot] = ()
 

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -36,7 +36,8 @@ class DidNotFinish(Exception):
 class Plan:
     """What was asked for. Where *rounds* is None and *points* and *arms* are empty, the shape says.
 
-    *vs*: peers. *resume*: take over what an earlier call of the same plan, of the same code, left.
+    *vs*: peers. *sizes*: instead of the shape's, in judged runs as well. *resume*: take over
+    what an earlier call of the same plan, of the same code, left.
     """
 
     scale: Scale = "short"
@@ -47,6 +48,7 @@ class Plan:
     vs: tuple[str, ...] = ()
     seed: int = 7
     resume: bool = False
+    sizes: Mapping[str, float] = field(default_factory=dict)
 
 
 def measure(
@@ -64,7 +66,7 @@ def measure(
         "scale": plan.scale,
         "broker": plan.broker,
         "seed": plan.seed,
-        "sizes": dict(shape.sizes),
+        "sizes": {**shape.sizes, **plan.sizes},
     }
     checkpoint = Checkpoint(
         out.with_suffix(".runs.jsonl"), of=_identity(case, options), resume=plan.resume
@@ -93,6 +95,9 @@ def measure(
 
 def _arms(case: Case, plan: Plan) -> dict[str, Arm]:
     """Arms by name, peers behind our own."""
+    if unknown := [name for name in plan.sizes if name not in case.shape(plan.scale).sizes]:
+        known = ", ".join(case.shape(plan.scale).sizes)
+        raise OrderlaneError(f"--size {unknown[0]!r} is none of {known}")
     if unknown := [name for name in plan.arms if name not in case.arms]:
         raise OrderlaneError(f"--arm {unknown[0]!r} is none of {', '.join(case.arms)}")
     if plan.vs and case.work is None:
@@ -130,12 +135,13 @@ def _run(case: Case, plan: Plan, turn: Turn, arm: Arm) -> Run | None:
             round=turn.round,
             scale=plan.scale,
             broker=plan.broker,
-            sizes={**shape.sizes, **(shape.judged if apart else {})},
+            sizes={**shape.sizes, **(shape.judged if apart else {}), **plan.sizes},
             histories=turn.judged,
         )
         try:
             with _time_limit(shape.limit_s):
-                figures = dict(arm(context, turn.point))
+                found = arm(context, turn.point)
+                figures = dict(case.derived(context, turn.point, found))
         except NotHere:
             return None
         except Exception as problem:  # whatever it was, it is reported with the others
@@ -148,7 +154,7 @@ def _run(case: Case, plan: Plan, turn: Turn, arm: Arm) -> Run | None:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raises DidNotFinish in the main thread."""
+    """Raises DidNotFinish in the main thread. It is lost in a uvloop, so arms run none here."""
 
     def ring(_signal: int, _frame: FrameType | None) -> None:
         raise DidNotFinish(f"did not finish within {seconds:g} s")

@@ -6,11 +6,10 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from bench.load.links import Link, Links
 from bench.load.requests import answer_of
-from bench.load.taken import Taken
 from broker_core.clock import now_ns
 from proxy.core.order_key import key_text
 from proxy.history.record import History
@@ -30,6 +29,20 @@ class Pace:
     settle: bool = False
 
 
+class Taker(Protocol):
+    """Who is told of messages, and says when that is enough."""
+
+    @property
+    def stopped(self) -> bool:
+        """Pull no more."""
+
+    def take_all(self, messages: Sequence[consumer.Message], now_ns: int) -> None:
+        """Messages of one queue went to a handler."""
+
+    def told(self) -> None:
+        """All that had come was taken."""
+
+
 @dataclass(slots=True)
 class _Loop:
     """One connection's: *acks* are those of the batch that it works on."""
@@ -45,7 +58,7 @@ class _Loop:
 class ProxyPuller:
     """All connections of one process."""
 
-    def __init__(self, links: Links, taken: Taken, pace: Pace, history: History) -> None:
+    def __init__(self, links: Links, taken: Taker, pace: Pace, history: History) -> None:
         self.calls: Counter[str] = Counter()
         self._links = links
         self._taken = taken
@@ -97,9 +110,7 @@ class ProxyPuller:
             self._ended(loop)
 
     def _take(self, loop: _Loop, batch: Any) -> None:
-        time_ns = now_ns()
-        for message in batch.messages:
-            self._taken.take(message.value, time_ns)
+        self._taken.take_all(batch.messages, now_ns())
         leases = [message.leaseId for message in batch.messages]
         loop.acks.append(consumer.AckBatch(context=batch.context, acked=leases))
         if self._history.enabled:

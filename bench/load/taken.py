@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter as Counts
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench.frame.progress import Counter
 from bench.load.delays import Delays
 from bench.load.shape import Order, head_of
+from thrift_idl import consumer
 
 
 @dataclass(slots=True)
@@ -23,6 +25,11 @@ class Taken:
     calls: Counts[str] = field(default_factory=Counts)
     order: Order = field(default_factory=Order)
     _delays: list[Delays] = field(default_factory=list)
+
+    def take_all(self, messages: Sequence[consumer.Message], now_ns: int) -> None:
+        """A handler has several messages of one queue."""
+        for message in messages:
+            self.take(message.value or b"", now_ns)
 
     def take(self, body: bytes, now_ns: int) -> None:
         """A handler has a message."""

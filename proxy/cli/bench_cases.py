@@ -17,7 +17,7 @@ from proxy.cli.output import OutputFormat, print_rows, say
 from proxy.errors import OrderlaneError
 
 if TYPE_CHECKING:
-    from bench.frame.case import Case
+    from bench.frame.case import Case, Scale
     from bench.frame.runner import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +32,9 @@ _Rounds = Annotated[
 _Full = Annotated[bool, typer.Option("--full", help="the full shape, as in make bench-full")]
 _Points = Annotated[list[str] | None, typer.Option("--point", help="only this one (default: all)")]
 _Arms = Annotated[list[str] | None, typer.Option("--arm", help="only this one (default: all)")]
+_Sizes = Annotated[
+    list[str] | None, typer.Option("--size", help="NAME=NUMBER instead of what the shape says")
+]
 _Seed = Annotated[int, typer.Option(help="of the order of arms, and of keys")]
 _Resume = Annotated[
     bool, typer.Option("--resume", help="keep what an earlier call with this code finished")
@@ -109,7 +112,8 @@ def measure_all(folder: Path, *, full: bool, resume: bool, rounds: int | None) -
     for case in _cases().values():
         began = time.monotonic()
         say(f"== {case.name}: {case.question}")
-        plan = Plan("full" if full else "short", rounds=rounds, vs=tuple(case.peers), resume=resume)
+        scale: Scale = "full" if full else "short"
+        plan = Plan(scale, rounds=rounds, vs=tuple(case.shape(scale).peers), resume=resume)
         _measure(case, plan, folder / f"{case.name}-embedded.json", _spelled(case, plan))
         say(f"== {case.name} took {time.monotonic() - began:.0f} s")
     if full:
@@ -150,6 +154,7 @@ def _command_of(case: Case) -> Any:
         full: _Full = False,
         point: _Points = None,
         arm: _Arms = None,
+        size: _Sizes = None,
         broker: _Broker = "embedded",
         seed: _Seed = 7,
         resume: _Resume = False,
@@ -167,11 +172,20 @@ def _command_of(case: Case) -> Any:
             vs=tuple(vs or ()),
             seed=seed,
             resume=resume,
+            sizes=dict(map(_size, size or ())),
         )
         path = out or ROOT / "bench" / "results" / f"{case.name}-{broker}.json"
         _measure(case, plan, path, command())
 
     return _single(case, run)
+
+
+def _size(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise OrderlaneError(f"--size {text!r}: expected NAME=NUMBER") from None
 
 
 def _single(case: Case, run: Callable[..., None]) -> Any:

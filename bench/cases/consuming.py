@@ -1,0 +1,107 @@
+"""A backlog, a proxy, and one process of clients that takes all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from bench.frame.context import OrderViolated, RunContext
+from bench.frame.peer import Figures, Work
+from bench.frame.progress import Counter, stretch
+from bench.handled import FIRST, LAST
+from bench.peers.backlog import backlog_of
+from bench.site import ProxyProcess, Site
+from tests.support.processes import Child
+
+#: How many connections a lean puller has, where the case does not say.
+CONNECTIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Which program consumes, and what it is told beside the work."""
+
+    module: str
+    options: Mapping[str, object]
+
+    def start(self, site: Site, proxy: ProxyProcess, work: Work) -> Child:
+        """Start it."""
+        told = {
+            "proxy": proxy.thrift,
+            "group": site.name,
+            "messages": work.messages,
+            "counter": "count",
+            **self.options,
+        }
+        words = [word for name, value in told.items() for word in (f"--{name}", value)]
+        return site.children.start_module(self.module, *words, *site.history_options())
+
+
+def lean(*, batch: int, connections: int = CONNECTIONS, max_run: int = 1) -> Client:
+    """Connections that pull and ack and do nothing else."""
+    options = {"batch": batch, "connections": connections, "max-run": max_run}
+    return Client("bench.lean_puller", options)
+
+
+def plain(work: Work, *, max_run: int = 1, prefetch: int | None = None) -> Client:
+    """The Python client with so many handlers as the work says; a pull takes *prefetch* more, by
+    default what makes up the batch.
+    """
+    more = max(work.batch - work.concurrency, 0) if prefetch is None else prefetch
+    options: dict[str, object] = {
+        "concurrency": work.concurrency,
+        "prefetch": more,
+        "max-run": max_run,
+        "work-ms": work.work_ms,
+        "seed": work.seed,
+    }
+    if work.least_work_ms is not None:
+        options["least-work-ms"] = work.least_work_ms
+    return Client("bench.plain_consumer", options)
+
+
+def consume(
+    context: RunContext, work: Work, client: Client, *, order_key: str | None = "KEY"
+) -> Figures:
+    """One run from the backlog to the verdict.
+
+    Raises OrderViolated where the order is by key or by queue, and was not kept.
+    """
+    with (
+        context.brokers() as brokers,
+        context.site(brokers, work.topic, queues=work.queues, order_key=order_key) as site,
+    ):
+        site.preload(backlog_of(work))
+        proxy = site.start_proxy()
+        site.wake(proxy)
+        with Counter(site.children.folder / "count") as counter:
+            child = client.start(site, proxy, work)
+            pids = {
+                "client": child.process.pid,
+                "proxy": proxy.child.process.pid,
+                "broker": brokers.broker_pid,
+            }
+            part = stretch(
+                lambda: counter.value,
+                pids,
+                work.messages,
+                first=FIRST,
+                last=LAST,
+                alive=lambda: child.running and proxy.child.running,
+            )
+        said = _ended(child)
+        proxy.child.terminate(within_s=60)
+        if order_key is not None and said["faults"]:
+            raise OrderViolated(f"{said['faults']} messages came early or again")
+        context.judge(site)
+        return {**said, **part.cpu_us}
+
+
+def _ended(child: Child) -> dict[str, Any]:
+    code = child.terminate(within_s=60)
+    assert child.out, f"the client ended with {code}: {child.err[-1000:]}"
+    said: dict[str, Any] = orjson.loads(child.out[-1])
+    return said

@@ -1,0 +1,70 @@
+"""Case ``drain``: a backlog, and handlers that do nothing."""
+
+from __future__ import annotations
+
+from bench.cases.consuming import CONNECTIONS, consume, lean, plain
+from bench.frame.case import Case, Column, Plot, Point, Shape
+from bench.frame.context import RunContext
+from bench.frame.peer import Figures, Work
+
+
+def _work(context: RunContext, batch: Point) -> Work:
+    """Batches of one message are dear: fewer of them tell as much."""
+    messages = context.size("messages") // (8 if batch == 1 else 1)
+    return Work(
+        messages=messages,
+        keys=context.size("keys"),
+        concurrency=min(int(batch), 64),
+        batch=int(batch),
+        seed=context.seed,
+    )
+
+
+def _lean(context: RunContext, batch: Point) -> Figures:
+    return consume(context, _work(context, batch), lean(batch=int(batch)))
+
+
+def _python(context: RunContext, batch: Point) -> Figures:
+    work = _work(context, batch)
+    return consume(context, work, plain(work))
+
+
+CASES = (
+    Case(
+        name="drain",
+        title="Drain",
+        question="How fast is a backlog taken, and what does a message cost?",
+        about="100,000 keys in 8 queues, bodies of 256 bytes, handlers that do nothing. *lean* is"
+        f" one process with {CONNECTIONS} connections that pull and ack and do nothing else, so"
+        " that broker and proxy have the processors; *python* is the Python client, one consumer,"
+        " whose pulls take a batch in all. Counted is the stretch from 20 to 90 % of the messages;"
+        " processor time is that of the operating system for each process, *chain* their sum.",
+        point="batch",
+        points=(1, 32, 256),
+        arms={"lean": _lean, "python": _python},
+        columns=(
+            Column("steady_per_s", "messages/s"),
+            Column("steady_per_s", "of rocketmq-orderly", 2, to="rocketmq-orderly"),
+            Column("steady_per_s", "of parallel-consumer", 2, to="parallel-consumer"),
+            Column("proxy_us", "proxy CPU µs", 1),
+            Column("broker_us", "broker CPU µs", 1),
+            Column("client_us", "client CPU µs", 1),
+            Column("chain_us", "chain CPU µs", 1),
+        ),
+        short=Shape(
+            rounds=3,
+            sizes={"messages": 160_000, "keys": 100_000},
+            judged={"messages": 8_000, "keys": 1_000},
+            points=(1, 256),
+        ),
+        full=Shape(
+            rounds=5,
+            sizes={"messages": 1_000_000, "keys": 100_000},
+            judged={"messages": 100_000, "keys": 10_000},
+            peers=("rocketmq-orderly", "parallel-consumer", "orderlane-java"),
+        ),
+        work=_work,
+        histories="apart",
+        plots=(Plot(Column("proxy_us", "proxy CPU µs a message"), log_x=True, log_y=True),),
+    ),
+)

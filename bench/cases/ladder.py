@@ -1,0 +1,104 @@
+"""Case ``ladder`` (B1): as many keys as there are, from one to one each."""
+
+from __future__ import annotations
+
+from bench.cases.consuming import consume, plain
+from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
+from bench.frame.context import OrderViolated, RunContext
+from bench.frame.peer import Figures, Work
+from tests.support.processes import Children
+
+_QID, _UNORDERED = "QID", "unordered"
+_WORKERS, _MOST_MS, _LIMIT_S = 16, 5.0, 200.0
+
+
+def _work(context: RunContext, point: Point) -> Work:
+    """What is ordered by queue, or not at all, has as many keys as there can be."""
+    keys = point if isinstance(point, int) else 10_000
+    return Work(
+        messages=context.size("messages"),
+        keys=keys,
+        queues=1,
+        work_ms=_MOST_MS,
+        least_work_ms=0.0,
+        concurrency=_WORKERS,
+        batch=2 * _WORKERS,
+        seed=context.seed,
+    )
+
+
+def _peer_work(context: RunContext, point: Point) -> Work:
+    if not isinstance(point, int):
+        raise NotHere  # a peer has one order, which its name says
+    return _work(context, point)
+
+
+def _order_key(point: Point) -> str | None:
+    return {_QID: "QID", _UNORDERED: None}.get(str(point), "KEY")
+
+
+def _socket(context: RunContext, point: Point) -> Figures:
+    work = _work(context, point)
+    return consume(context, work, plain(work), order_key=_order_key(point))
+
+
+def _core(context: RunContext, point: Point) -> Figures:
+    work, order_key = _work(context, point), _order_key(point)
+    told = {
+        "messages": work.messages,
+        "keys": work.keys,
+        "work-ms": work.work_ms,
+        "least-work-ms": work.least_work_ms,
+        "workers": work.concurrency,
+        "seed": work.seed,
+        "counter": "count",
+        **({} if order_key is None else {"order-key": order_key}),
+    }
+    words = [word for name, value in told.items() for word in (f"--{name}", value)]
+    with Children(context.folder) as children:
+        child = children.start_module("bench.in_process", *words)
+        code = child.wait(within_s=_LIMIT_S)
+        assert code == 0, f"the core ended with {code}: {child.err[-1000:]}"
+        said: Figures = child.ended_with
+    if said["faults"] and order_key is not None:
+        raise OrderViolated(f"{said['faults']} messages came early or again")
+    return said
+
+
+def _times_ideal(context: RunContext, point: Point, figures: Figures) -> Figures:
+    """How much longer it took than the work alone does on as many workers as may work at a time."""
+    workers = 1 if point == _QID else min(_WORKERS, point if isinstance(point, int) else _WORKERS)
+    ideal_s = context.size("messages") * _MOST_MS / 2 / 1000 / workers
+    return {**figures, "ideal_s": ideal_s, "of_ideal": float(figures["seconds"]) / ideal_s}
+
+
+_KEYS = (1, 2, 5, 10, 20, 50, 100, 1_000, 10_000)
+
+CASES = (
+    Case(
+        name="ladder",
+        title="Keys and workers",
+        question="How near to the ideal do 16 workers come on 1 to 10,000 keys?",
+        about="One queue; the work on a message lasts from 0 to 5 ms, an even chance, by its key"
+        " and number, so that it is the same for all. *QID*: ordered by queue, one message after"
+        " the other; *unordered*: in no order. *Ideal*: messages x 2.5 ms / min(keys, workers)."
+        " *core* is the proxy's ordering code alone, with messages in memory and workers in one"
+        " process; *socket* is a broker, a proxy and the Python client. *Seconds* are from the"
+        " first handler to the last one's end.",
+        point="keys",
+        points=(*_KEYS, _QID, _UNORDERED),
+        arms={"core": _core, "socket": _socket},
+        columns=(
+            Column("seconds", "seconds", 2),
+            Column("ideal_s", "ideal s", 2),
+            Column("of_ideal", "x ideal", 2),
+            Column("seconds", "of parallel-consumer", 2, to="parallel-consumer"),
+            Column("proxy_us", "proxy CPU µs", 0),
+        ),
+        short=Shape(rounds=3, sizes={"messages": 2_000}, points=(1, 20, 1_000)),
+        full=Shape(rounds=5, sizes={"messages": 10_000}, peers=("parallel-consumer",)),
+        work=_peer_work,
+        derived=_times_ideal,
+        plots=(Plot(Column("seconds", "seconds"), log_y=True, bars=True),),
+    ),
+)

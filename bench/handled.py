@@ -1,0 +1,83 @@
+"""What a consumer notes of the messages that it handles: how many, in which order, when.
+
+Cheap enough to stand in handlers that do nothing. ``per_s`` counts from the first handling to the
+last; ``steady_per_s`` between the parts FIRST and LAST of the messages, when all have warmed up and
+no queue is empty yet, which is also when processor time is taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.frame.progress import Counter
+from thrift_idl import consumer
+
+#: The stretch that counts.
+FIRST, LAST = 0.2, 0.9
+
+
+class Handled:
+    """Of *expected* messages; *counter*, where another process looks, is written by ``told``."""
+
+    def __init__(self, counter: Path, expected: int) -> None:
+        self.count = 0
+        self.stopped = False
+        self.faults = 0
+        self._expected = expected
+        self._counter = Counter(counter)
+        self._last: dict[str | None, int] = {}
+        self._busy: set[str | None] = set()
+        self._bars = [1, max(1, int(expected * FIRST)), int(expected * LAST), expected]
+        self._bar = 0
+        self._times: list[tuple[int, int]] = []  # when a bar was reached, and with how many
+
+    def begin(self, key: str | None, offset: int) -> None:
+        """A message of *key*, which has one queue, goes to a handler."""
+        last = self._last
+        if last.get(key, -1) >= offset or key in self._busy:
+            self.faults += 1
+        last[key] = offset
+
+    def hold(self, key: str | None) -> None:
+        """Its handler goes on while others begin: none of its key may, until ``let_go``."""
+        self._busy.add(key)
+
+    def let_go(self, key: str | None) -> None:
+        """The end of ``hold``."""
+        self._busy.discard(key)
+
+    def end(self, messages: int = 1) -> None:
+        """So many were handled."""
+        self.count = count = self.count + messages
+        if self._bar < 4 and count >= self._bars[self._bar]:
+            while self._bar < 4 and count >= self._bars[self._bar]:
+                self._times.append((time.monotonic_ns(), count))
+                self._bar += 1
+
+    def take_all(self, messages: Sequence[consumer.Message], _now_ns: int) -> None:
+        """Messages that came were handled at once."""
+        begin = self.begin
+        for message in messages:
+            begin(message.key, message.offset or 0)
+        self.end(len(messages))
+
+    def told(self) -> None:
+        """Let others see the count."""
+        self._counter.value = self.count
+
+    def stop(self, *_: object) -> None:
+        """Pull no more."""
+        self.stopped = True
+
+    def figures(self) -> dict[str, float]:
+        """As an arm returns them; only once all were handled."""
+        (begun, _), (first, first_count), (last, last_count), (ended, _) = self._times
+        seconds = max(ended - begun, 1) / 1e9
+        return {
+            "per_s": self._expected / seconds,
+            "seconds": seconds,
+            "steady_per_s": (last_count - first_count) / (max(last - first, 1) / 1e9),
+            "faults": self.faults,
+        }

@@ -1,0 +1,45 @@
+"""Clients that cost little, in one process: ``python -m bench.lean_puller``.
+
+Many connections in one loop. Each pulls, takes what comes as handled at once, and acks it with its
+next pull, which it sends right away. So the load is that of so many clients, and the processor time
+is left to broker and proxy. Messages are those of ``bench/preload.py``. Ends with SIGTERM, and
+prints one line of JSON with its figures.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.handled import Handled
+from bench.load.links import Links
+from bench.load.proxy_pulls import Pace, ProxyPuller
+from proxy.cli.output import print_json
+from proxy.cli.serving import open_history
+
+
+def main(
+    proxy: Annotated[str, typer.Option()],
+    group: Annotated[str, typer.Option()],
+    counter: Annotated[Path, typer.Option(help="file for the count of messages")],
+    messages: Annotated[int, typer.Option(help="expected in all")],
+    connections: Annotated[int, typer.Option()] = 16,
+    batch: Annotated[int, typer.Option()] = 256,
+    max_run: Annotated[int, typer.Option()] = 1,
+    history: Annotated[Path | None, typer.Option()] = None,
+) -> None:
+    """Consume until SIGTERM."""
+    handled = Handled(counter, messages)
+    signal.signal(signal.SIGTERM, handled.stop)
+    with closing(open_history(history, "lean")) as writer:
+        puller = ProxyPuller(Links(), handled, Pace(batch=batch, max_run=max_run), writer)
+        puller.run(proxy, [group], connections=connections)
+    print_json(handled.figures())
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,98 @@
+"""The Python client as an application uses it, as a process: ``python -m bench.plain_consumer``.
+
+Its handlers do nothing, or sleep as long as the message says: an even chance between two times, by
+its key and number, so that every client of every language sleeps as long for it. Ends with SIGTERM,
+and prints one line of JSON with its figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from bench.exact_sleep import ExactSleep
+from bench.handled import Handled
+from bench.slow_work import SlowWork
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.cli.observing import HistoryObserver
+from proxy.cli.output import print_json
+from proxy.cli.serving import open_history
+from proxy.logs import configure_logs
+from thin_client import AsyncConsumer, Message
+
+_SHOW_S = 0.01
+
+
+def main(
+    proxy: Annotated[str, typer.Option()],
+    group: Annotated[str, typer.Option()],
+    counter: Annotated[Path, typer.Option(help="file for the count of messages")],
+    messages: Annotated[int, typer.Option(help="expected in all")],
+    concurrency: Annotated[int, typer.Option()] = 64,
+    prefetch: Annotated[int | None, typer.Option()] = None,
+    max_run: Annotated[int, typer.Option()] = 1,
+    work_ms: Annotated[float, typer.Option()] = 0.0,
+    least_work_ms: Annotated[float | None, typer.Option()] = None,
+    seed: Annotated[int, typer.Option()] = 1,
+    history: Annotated[Path | None, typer.Option()] = None,
+) -> None:
+    """Consume until SIGTERM."""
+    configure_logs(level="warning")
+    name = f"plain-{os.getpid()}"
+    handled = Handled(counter, messages)
+    lasts = SlowWork(seed, work_ms if least_work_ms is None else least_work_ms, work_ms)
+    sleep: ExactSleep
+
+    async def idle(message: Message) -> None:
+        handled.begin(message.key, message.offset)
+        handled.end()
+
+    async def work(message: Message) -> None:
+        key = message.key
+        handled.begin(key, message.offset)
+        handled.hold(key)
+        await sleep(lasts.seconds(message.body))
+        handled.let_go(key)
+        handled.end()
+
+    async def show() -> None:
+        while True:
+            handled.told()
+            await asyncio.sleep(_SHOW_S)
+
+    with closing(open_history(history, "plain")) as writer:
+
+        async def run() -> None:
+            nonlocal sleep
+            sleep = ExactSleep(asyncio.get_running_loop())
+            observer = HistoryObserver(writer, group=group, consumer=name)
+            consumer = AsyncConsumer(
+                proxy,
+                group=group,
+                concurrency=concurrency,
+                prefetch=prefetch,
+                max_run=max_run,
+                client_id=name,
+                observer=observer if writer.enabled else None,
+            )
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
+            showing = spawn(show(), name="show")
+            try:
+                await consumer.run(work if work_ms else idle, handle_signals=False)
+            finally:
+                await cancel_and_wait(showing)
+                sleep.close()
+
+        uvloop.run(run())
+    print_json(handled.figures())
+
+
+if __name__ == "__main__":
+    typer.run(main)

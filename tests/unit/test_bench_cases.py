@@ -1,0 +1,105 @@
+"""The cases of the benchmarks: they say what is there, and their programs do as much work each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from bench.cases.registry import CASES
+from bench.exact_sleep import ExactSleep
+from bench.frame.case import Case
+from bench.frame.peer import Work
+from bench.handled import Handled
+from bench.in_process import consume, messages_of
+from bench.peers.registry import PEERS
+from bench.preload import Backlog
+from bench.slow_work import SlowWork
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_case_names_what_is_there(case: Case) -> None:
+    for shape in (case.short, case.full):
+        assert set(shape.points) <= set(case.points)
+        assert set(shape.peers) <= set(PEERS)
+        assert set(shape.judged) <= set(shape.sizes)
+        assert case.work is not None or not shape.peers
+    assert case.full.rounds >= 5
+    assert case.short.rounds >= 3
+    columns = [*case.columns, *(plot.column for plot in case.plots)]
+    assert {column.to for column in columns} <= {"", *case.arms, *PEERS}
+    assert {column.at for column in columns} <= {None, *case.points}
+
+
+def test_fewer_keys_than_queues_leave_queues_empty() -> None:
+    backlog = Backlog(stuck=0, mixed=100, share=0.0, keys=3, seed=1)
+    counts = [len(list(backlog.bodies(queue_id, 8))) for queue_id in range(8)]
+    assert counts == [34, 33, 33, 0, 0, 0, 0, 0]
+
+
+def test_what_comes_early_again_or_at_the_same_time_is_a_fault(tmp_path: Path) -> None:
+    handled = Handled(tmp_path / "count", 10)
+    handled.begin("a", 3)
+    handled.begin("b", 0)
+    assert handled.faults == 0
+    handled.begin("a", 3)
+    handled.begin("a", 2)
+    assert handled.faults == 2
+    handled.hold("b")
+    handled.begin("b", 1)
+    assert handled.faults == 3
+    handled.let_go("b")
+    handled.begin("b", 2)
+    assert handled.faults == 3
+
+
+def test_the_steady_stretch_is_without_begin_and_end(tmp_path: Path) -> None:
+    handled = Handled(tmp_path / "count", 100)
+    for _ in range(20):
+        handled.end(5)
+    figures = handled.figures()
+    assert figures["per_s"] == pytest.approx(100 / figures["seconds"])
+    assert figures["steady_per_s"] > 0
+
+
+def test_work_is_spread_evenly_and_the_same_for_a_message() -> None:
+    backlog = Backlog(stuck=0, mixed=4_000, share=0.0, keys=50, seed=1)
+    bodies = [body for _, body in backlog.bodies(0, 1)]
+    lasts = SlowWork(1, 0.0, 5.0)
+    times = [lasts.seconds(body) for body in bodies]
+    assert times == [lasts.seconds(body) for body in bodies]
+    assert 0 <= min(times) < 0.0002 < 0.0048 < max(times) < 0.005
+    assert sum(times) / len(times) == pytest.approx(0.0025, rel=0.03)
+    assert SlowWork(1, 20.0, 20.0).seconds(b"") == 0.02
+
+
+def test_sleep_lasts_no_shorter_and_ends_in_order() -> None:
+    ended: list[float] = []
+
+    async def nap(sleep: ExactSleep, seconds: float) -> None:
+        began_s = time.monotonic()
+        await sleep(seconds)
+        assert time.monotonic() - began_s >= seconds
+        ended.append(seconds)
+
+    async def run() -> None:
+        sleep = ExactSleep(asyncio.get_running_loop())
+        await asyncio.gather(*(nap(sleep, seconds) for seconds in (0.03, 0.0001, 0.015, 0.0)))
+        sleep.close()
+
+    uvloop.run(run())
+    assert ended == [0.0, 0.0001, 0.015, 0.03]
+
+
+@pytest.mark.parametrize("order_key", ["KEY", "QID", None])
+def test_the_core_alone_hands_out_everything_in_order(
+    tmp_path: Path, order_key: str | None
+) -> None:
+    work = Work(messages=200, keys=7, queues=1, work_ms=0.2, least_work_ms=0.0, concurrency=16)
+    handled = Handled(tmp_path / "count", work.messages)
+    uvloop.run(consume(work, handled, messages_of(work), order_key))
+    assert handled.count == work.messages
+    assert order_key is None or not handled.faults
