@@ -1,3 +1,3 @@
-"""Benchmarks. ``bench_*.py`` are short and run by ``make bench``; the others are the cases of
-``orderlane bench``: real processes, seeded, with histories that the checker judges.
+"""Benchmarks: real processes, seeded, judged by histories or by what consumers saw. ``orderlane
+bench`` runs them; cases on the frame stand in ``cases``, those with options of their own beside it.
 """

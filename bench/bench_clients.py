@@ -217,24 +217,30 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--out", type=Path, default=ROOT / "bench/results/clients-embedded.json")
     options = parser.parse_args()
+    for row in record(options.out, messages=options.messages, rounds=options.rounds):
+        print("  ".join(f"{name} {value}" for name, value in row.items()))
+    return 0
+
+
+def record(
+    out: Path, *, messages: int = 2 * MESSAGES, rounds: int = ROUNDS
+) -> list[dict[str, Any]]:
+    """Measure all clients that are built; writes the result to *out* and returns the table."""
     languages = [language for language in LANGUAGES if _is_built(language)]
     absent = [language.name for language in LANGUAGES if language not in languages]
     if absent:
         print(f"not built, so left out: {', '.join(absent)}", file=sys.stderr)
-    runs = measure(languages, messages=options.messages, rounds=options.rounds)
+    runs = measure(languages, messages=messages, rounds=rounds)
     found = summary(runs)
     write_result(
-        options.out,
+        out,
         "clients",
-        command=f"python -m bench.bench_clients --messages {options.messages}"
-        f" --rounds {options.rounds}",
+        command=f"python -m bench.bench_clients --messages {messages} --rounds {rounds}",
         options={"concurrency": CONCURRENCY, "prefetch": PREFETCH, "keys": KEYS, "queues": QUEUES},
         summary=found,
         runs=[vars_of(run) for run in runs],
     )
-    for row in rows(found):
-        print("  ".join(f"{name} {value}" for name, value in row.items()))
-    return 0
+    return rows(found)
 
 
 def vars_of(run: Run) -> dict[str, Any]:

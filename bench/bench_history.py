@@ -1,4 +1,5 @@
-"""How fast the history checker reads: one JSON line with events a second and peak memory.
+"""How fast the history checker reads: ``python -m bench.bench_history MESSAGES`` prints one line of
+JSON with events a second and peak memory.
 
 The history is made for the purpose: 8 queues, 4,000 keys, 7 events a message, all in order.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import json
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,15 +18,14 @@ import orjson
 
 from proxy.history.check import verify
 
-MESSAGES = 50_000
 QUEUES, KEYS = 8, 4_000
 
 
-def events() -> Iterator[dict[str, object]]:
+def events(messages: int) -> Iterator[dict[str, object]]:
     """The events of a run that keeps every promise."""
     for queue in range(QUEUES):
         yield {"e": "own+", **_lane(queue), "epoch": 1, "owner": "p"}
-    for number in range(MESSAGES):
+    for number in range(messages):
         queue, offset = number % QUEUES, number // QUEUES
         message = {"msg": f"{number:032X}", "offset": offset}
         lane = _lane(queue)
@@ -34,7 +35,14 @@ def events() -> Iterator[dict[str, object]]:
         yield {"e": "deliver", **handled, "attempt": 1, "epoch": 1, "consumer": "c"}
         yield {"e": "handle_start", **handled, "attempt": 1, "consumer": "c"}
         yield {"e": "handle_end", **handled, "attempt": 1, "consumer": "c", "outcome": "ok"}
-        yield {"e": "ack_ok", **lane, "epoch": 1, "lease": offset, "outcome": "ok"}
+        yield {
+            "e": "ack_ok",
+            **lane,
+            "epoch": 1,
+            "offset": offset,
+            "lease": offset,
+            "outcome": "ok",
+        }
         yield {"e": "finish", **lane, "epoch": 1, "offset": offset, "outcome": "ok"}
 
 
@@ -42,24 +50,23 @@ def _lane(queue: int) -> dict[str, object]:
     return {"group": "g", "topic": "t", "queue": f"broker-a_{queue}"}
 
 
-def main() -> None:
+def main(messages: int) -> None:
     """Write, verify, report."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "n.jsonl"
         with path.open("wb") as file:
-            for number, event in enumerate(events()):
+            for number, event in enumerate(events(messages)):
                 file.write(orjson.dumps({**event, "t_ns": number, "node": "n"}) + b"\n")
         began = time.perf_counter()
         report = verify([path])
         seconds = time.perf_counter() - began
+    assert report.clean
     result = {
-        "bench": "history",
         "events_per_s": round(report.counts.events / seconds),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "clean": report.clean,
     }
     print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from bench import blackout, bulk, takeover
+from bench import bench_clients, blackout, bulk, takeover
 from bench.report import commit
 from bench.site import EMBEDDED
 
@@ -44,10 +44,15 @@ def _spark(out: Path, say: Say) -> None:
     spark.measure(plan, out, command="orderlane bench spark", say=say)
 
 
+def _clients(out: Path, _say: Say) -> None:
+    bench_clients.record(out, rounds=5)
+
+
 #: By the name of the result.
 OTHERS: Mapping[str, Callable[[Path, Say], None]] = {
     "takeover-embedded": _takeover,
     "blackout-embedded-1000000": _blackout,
     "bulk-embedded": _bulk,
     "spark-embedded": _spark,
+    "clients-embedded": _clients,
 }

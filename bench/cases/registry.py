@@ -8,6 +8,7 @@ from bench.cases import (
     acks,
     chains,
     drain,
+    history,
     hotkey,
     ladder,
     latency,
@@ -21,7 +22,7 @@ from bench.frame.case import Case
 
 _MODULES = (
     *(slow, ladder, drain, hotkey, latency, produce),
-    *(acks, scales, workers, memory, chains),
+    *(acks, scales, workers, memory, chains, history),
 )
 
 CASES: Mapping[str, Case] = {case.name: case for module in _MODULES for case in module.CASES}

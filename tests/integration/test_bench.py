@@ -10,6 +10,8 @@ import orjson
 import pytest
 
 from bench import blackout, bulk, takeover
+from bench.cases.registry import CASES
+from bench.frame.context import RunContext
 from bench.site import EMBEDDED
 from proxy.cli import bench_cases as command
 from tests.support.command_line import CommandLine, command_line
@@ -72,6 +74,20 @@ def test_bulk(tmp_path: Path) -> None:
     assert runs["alone"]["bulk_per_s"] == 0 < runs["beside"]["bulk_per_s"]
     assert all(run["per_s"] > 0 < run["delay_ms"] for run in runs.values())
     assert [set(row) for row in rows] == [set(bulk.COLUMNS)] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "arm", "point"), [("drain", "lean", 256), ("keyed", "python", 10)]
+)
+def test_a_backlog_is_consumed_and_judged(tmp_path: Path, case: str, arm: str, point: int) -> None:
+    sizes = {"messages": 400, "keys": 40}
+    context = RunContext(tmp_path, seed=1, round=0, scale="short", sizes=sizes)
+    figures = CASES[case].arms[arm](context, point)
+
+    assert context.judged_events > 400 * 5
+    assert figures["faults"] == 0
+    assert {"per_s", "steady_per_s", "proxy_us", "broker_us", "chain_us"} <= set(figures)
 
 
 @pytest.mark.parametrize(
