@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,8 @@ from proxy.cli.output import print_json
 from proxy.cli.serving import open_history
 from proxy.logs import configure_logs
 from thin_client import AsyncConsumer, Message
+
+Handler = Callable[[Message], Awaitable[None]]
 
 _SHOW_S = 0.01
 
@@ -48,13 +51,44 @@ def main(
     name = f"plain-{os.getpid()}"
     handled = Handled(counter, messages)
     lasts = SlowWork(seed, work_ms if least_work_ms is None else least_work_ms, work_ms)
-    sleep: ExactSleep
+    with closing(open_history(history, "plain")) as writer:
+        observer = HistoryObserver(writer, group=group, consumer=name)
+        consumer = AsyncConsumer(
+            proxy,
+            group=group,
+            concurrency=concurrency,
+            prefetch=prefetch,
+            max_run=max_run,
+            client_id=name,
+            observer=observer if writer.enabled else None,
+        )
+        uvloop.run(_consume(consumer, handled, lasts if work_ms else None))
+    print_json(handled.figures())
 
-    async def idle(message: Message) -> None:
+
+async def _consume(consumer: AsyncConsumer, handled: Handled, lasts: SlowWork | None) -> None:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, consumer.stop)
+    sleep = ExactSleep(loop)
+    showing = spawn(_show(handled), name="show")
+    handler = _idle(handled) if lasts is None else _working(handled, lasts, sleep)
+    try:
+        await consumer.run(handler, handle_signals=False)
+    finally:
+        await cancel_and_wait(showing)
+        sleep.close()
+
+
+def _idle(handled: Handled) -> Handler:
+    async def handle(message: Message) -> None:
         handled.begin(message.key, message.offset)
         handled.end()
 
-    async def work(message: Message) -> None:
+    return handle
+
+
+def _working(handled: Handled, lasts: SlowWork, sleep: ExactSleep) -> Handler:
+    async def handle(message: Message) -> None:
         key = message.key
         handled.begin(key, message.offset)
         handled.hold(key)
@@ -62,36 +96,13 @@ def main(
         handled.let_go(key)
         handled.end()
 
-    async def show() -> None:
-        while True:
-            handled.told()
-            await asyncio.sleep(_SHOW_S)
+    return handle
 
-    with closing(open_history(history, "plain")) as writer:
 
-        async def run() -> None:
-            nonlocal sleep
-            sleep = ExactSleep(asyncio.get_running_loop())
-            observer = HistoryObserver(writer, group=group, consumer=name)
-            consumer = AsyncConsumer(
-                proxy,
-                group=group,
-                concurrency=concurrency,
-                prefetch=prefetch,
-                max_run=max_run,
-                client_id=name,
-                observer=observer if writer.enabled else None,
-            )
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
-            showing = spawn(show(), name="show")
-            try:
-                await consumer.run(work if work_ms else idle, handle_signals=False)
-            finally:
-                await cancel_and_wait(showing)
-                sleep.close()
-
-        uvloop.run(run())
-    print_json(handled.figures())
+async def _show(handled: Handled) -> None:
+    while True:
+        handled.told()
+        await asyncio.sleep(_SHOW_S)
 
 
 if __name__ == "__main__":
