@@ -9,18 +9,18 @@ from thin_client.lease import Home, Lease, LeaseName, Origin
 from thrift_idl import consumer, consumer_service
 
 _MS = 1_000_000
-#: A message's fields on the wire, and what they are called here.
+#: A message's fields on the wire, and what sets them here.
 _NAMES = {
-    "key": "key",
+    "key": "wire_key",
     "value": "body",
-    "tag": "tag",
+    "tag": "wire_tag",
     "offset": "offset",
-    "properties": "properties",
+    "properties": "wire_properties",
     "leaseId": "lease_id",
-    "attempt": "attempt",
-    "bornAtMs": "born_at_ms",
-    "orderKey": "order_key",
-    "messageId": "message_id",
+    "attempt": "wire_attempt",
+    "bornAtMs": "wire_born_at_ms",
+    "orderKey": "wire_order_key",
+    "messageId": "wire_message_id",
 }
 
 
@@ -45,8 +45,11 @@ def read_leases(
             lease.queue = queue
             lease.deadline_ns = deadline_ns
             lease.origin = origin
-            lease.chain = lease.order_key
             _ = lease.lease_id, lease.offset, lease.body
+            try:
+                lease.chain = lease.wire_order_key
+            except AttributeError:
+                lease.chain = None
     except AttributeError as error:
         text = f"a message of {topic}/{queue} came without body, offset or lease"
         raise ProtocolError(text) from error

@@ -67,26 +67,11 @@ class Batch:
     last: Lease
 
 
-#: What a lease is before anybody said otherwise; most are never asked for.
-_DEFAULTS: dict[str, Any] = {
-    "key": None,
-    "order_key": None,
-    "tag": None,
-    "attempt": 1,
-    "born_at_ms": None,
-    "message_id": None,
-    "lease_lost": False,
-    "is_open": False,
-    "_settle": None,
-    "_entered": False,
-}
-
-
 class Lease(Message):
     """A message, as the session knows it.
 
     One object for both, and filled by the codec itself: each further one would cost a tenth of what
-    the client does for a message. So what was not on the wire is not set, but found on demand.
+    the client does for a message. What was not on the wire is not set; see ``_optional``.
     """
 
     __slots__ = ("batch", "chain", "is_open", "origin", "successor")
@@ -100,21 +85,46 @@ class Lease(Message):
     is_open: bool
     #: Set while it is with a handler that got several.
     batch: Batch | None
+    wire_order_key: bytes
 
     __init__ = object.__init__  # the codec fills it
-
-    def __getattr__(self, name: str) -> Any:
-        """What was not set."""
-        if name == "properties":
-            value: Any = {}
-        elif name in _DEFAULTS:
-            value = _DEFAULTS[name]
-        else:
-            raise AttributeError(f"a message has no {name}")
-        setattr(self, name, value)
-        return value
 
     @property
     def extend_at_ns(self) -> int:
         """When a third of its length is gone."""
         return self.deadline_ns - 2 * self.origin.length_ns // 3
+
+
+def _optional(name: str, default: Any) -> property:
+    """A field of Message that need not be set; the codec sets it by a name of its own, ``wire_…``.
+
+    A ``__getattr__`` would do, but with one Python looks up no attribute the quick way.
+    """
+    slot = vars(Message)[name]
+
+    def get(lease: Lease) -> Any:
+        try:
+            return slot.__get__(lease)
+        except AttributeError:
+            if default is not dict:
+                return default
+            slot.__set__(lease, {})
+            return slot.__get__(lease)
+
+    return property(get, slot.__set__)
+
+
+for _name, _default in {
+    "key": None,
+    "order_key": None,
+    "tag": None,
+    "properties": dict,
+    "attempt": 1,
+    "born_at_ms": None,
+    "message_id": None,
+    "lease_lost": False,
+    "_settle": None,
+    "_entered": False,
+}.items():
+    setattr(Lease, f"wire_{_name.lstrip('_')}", vars(Message)[_name])
+    setattr(Lease, _name, _optional(_name, _default))

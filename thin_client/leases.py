@@ -48,6 +48,7 @@ class Leases:
             if held.setdefault(lease.lease_id, lease) is not lease:
                 continue
             lease.successor = lease.batch = None
+            lease.is_open = False
             key = lease.chain
             if key is not None:
                 tail = tails.get(key)

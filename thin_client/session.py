@@ -145,30 +145,36 @@ class Session:
     def settle(self, message: Message, outcome: Outcome, now_ns: int) -> None:
         """A handler is done with *message*. Raises KeyError if it was not with one."""
         lease: Lease = message  # type: ignore[assignment]  # there are no others here
-        if outcome is not None:
-            rest = self._leases.drop_rest(lease) if lease.is_open else []
-            self._leases.close(lease)
-            for each, verdict in ((lease, outcome), *((waiting, Defer()) for waiting in rest)):
-                self._judge(each, verdict, now_ns, hurry=True)
+        if outcome is None:
+            self._judge(lease, None, now_ns, not self._leases.close(lease))
             return
-        self._judge(lease, None, now_ns, hurry=not self._leases.close(lease))
+        rest = self._leases.drop_rest(lease) if lease.is_open else []
+        self._leases.close(lease)
+        self._judge(lease, outcome, now_ns)
+        for each in rest:
+            self._judge(each, Defer(), now_ns)
 
     def stop(self, now_ns: int) -> None:
         """Pull no more, and give back what waits (S8)."""
         self.stopping = True
         for lease in self._leases.drop_waiting():
-            self._judge(lease, Defer(), now_ns, hurry=True)
+            self._judge(lease, Defer(), now_ns)
 
-    def _judge(self, lease: Lease, outcome: Outcome, now_ns: int, hurry: bool) -> None:
+    def _judge(self, lease: Lease, outcome: Outcome, now_ns: int, hurry: bool = True) -> None:
         origin = lease.origin
-        verdicts = origin.home.verdicts
-        if hurry and not verdicts.hurry:
-            verdicts.hurry = self.stirred = True
-        elif verdicts.since_ns is None or self.stopping:
+        if (
+            origin.home.verdicts.add(
+                origin.queue,
+                origin.context,
+                lease.lease_id,
+                outcome,
+                lease.deadline_ns,
+                now_ns,
+                hurry,
+            )
+            or self.stopping
+        ):
             self.stirred = True
-        verdicts.add(
-            origin.queue, origin.context, lease.lease_id, outcome, lease.deadline_ns, now_ns
-        )
 
     # ---- pulling --------------------------------------------------------------------------------
 
@@ -245,7 +251,7 @@ class Session:
         for leases in arrived:
             if self.stopping:
                 for lease in leases:
-                    self._judge(lease, Defer(), now_ns, hurry=True)
+                    self._judge(lease, Defer(), now_ns)
             else:
                 self._leases.add(leases)
                 self._plan_extend(leases[0])

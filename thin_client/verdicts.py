@@ -37,8 +37,12 @@ class Verdicts:
         outcome: Outcome,
         deadline_ns: int,
         now_ns: int,
-    ) -> None:
-        """Add the verdict on one lease. *context*: that of *queue*, as it came from the proxy."""
+        hurry: bool = True,
+    ) -> bool:
+        """Add the verdict on one lease. *context*: that of *queue*, as it came from the proxy.
+
+        True if it makes all of them due sooner: it is the first, or the first that hurries.
+        """
         batch = self._batches.get(queue)
         if batch is None:
             batch = consumer.AckBatch(context=context, acked=[], nacked=[], released=[])
@@ -49,10 +53,14 @@ class Verdicts:
             batch.released.append(lease_id)  # type: ignore[union-attr]
         else:
             batch.nacked.append(_nack(lease_id, outcome))  # type: ignore[union-attr]
-        if self.since_ns is None:
-            self.since_ns = now_ns
         if deadline_ns > self.useful_until_ns:
             self.useful_until_ns = deadline_ns
+        sooner = False
+        if self.since_ns is None:
+            self.since_ns, sooner = now_ns, True
+        if hurry and not self.hurry:
+            self.hurry = sooner = True
+        return sooner
 
     def batches(self) -> list[consumer.AckBatch]:
         """What goes on the wire."""
