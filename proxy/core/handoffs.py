@@ -9,7 +9,8 @@ come for it; then shares are as ever. Times are ns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
 
 from broker_core.names import QueueName
 
@@ -76,16 +77,16 @@ class Handoffs:
         self,
         allocated: Iterable[QueueName],
         *,
-        queues: Collection[QueueName],
+        queues: Sequence[QueueName],
         owned: Collection[QueueName],
         members: Collection[str],
         now_ns: int,
     ) -> list[QueueName]:
-        """What this member tries to own of *queues*, all of a topic, if *allocated* is its share by
-        averaging, and it owns *owned* (of any topic).
+        """What this member tries to own of *queues*, all of a topic, which rise, if *allocated* is
+        its share by averaging, and it owns *owned* (of any topic).
         """
         wanted = set(allocated)
-        for queue in queues:
+        for queue in [each for each in (*self._expected, *self._left) if _is_in(queues, each)]:
             if (until_ns := self._expected.get(queue)) is not None:
                 if queue in owned:
                     self._expected[queue] = (
@@ -117,3 +118,9 @@ class Handoffs:
     def _leave_no_more(self, queue: QueueName) -> None:
         self._left.pop(queue, None)
         self._awaited.discard(queue)
+
+
+def _is_in(queues: Sequence[QueueName], queue: QueueName) -> bool:
+    """Found by halving: a topic may have very many, and few of them were given by name."""
+    at = bisect_left(queues, queue)
+    return at < len(queues) and queues[at] == queue

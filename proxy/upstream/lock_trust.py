@@ -16,6 +16,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.parking_pipeline import ParkingPipeline
+from proxy.core.trust import Trust
 from proxy.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
 
@@ -38,10 +39,7 @@ class LockTrust:
         """*lose* is awaited, with the reason, if another proxy owned the queue meanwhile; *ended*
         is told of the end of each check.
         """
-        #: The lock is trusted until then.
-        self.until_ns = until_ns
-        #: Someone else may have had the lock since it was granted; no renewal came since.
-        self.doubtful = False
+        self._trust = Trust(until_ns)
         self._context = context
         self._lane = lane
         self._queue = queue
@@ -53,18 +51,27 @@ class LockTrust:
         )
 
     @property
+    def until_ns(self) -> int:
+        """The lock is trusted until then."""
+        return self._trust.until_ns
+
+    @property
+    def doubtful(self) -> bool:
+        """Someone else may have had the lock since it was granted; no renewal came since."""
+        return self._trust.doubtful
+
+    @property
     def is_sure(self) -> bool:
         """Nothing makes doubt of it."""
         return not self.doubtful and self._checking is None
 
     def renewed(self, until_ns: int, pipeline: ParkingPipeline | None) -> None:
         """The broker granted the lock again."""
-        self.doubtful |= self.until_ns <= now_ns()
-        self.until_ns = max(self.until_ns, until_ns)
+        self._trust.granted(until_ns, now_ns=now_ns())
         if pipeline is None:
             return
-        if self.doubtful:
-            self.doubtful = False
+        if self._trust.doubtful:
+            self._trust.cleared()
             if self._checking is not None:
                 self._checking.cancel()  # what it read may be of before this lapse
             self._checking = spawn(self._check(pipeline), name=f"check {self._queue}")
@@ -74,7 +81,7 @@ class LockTrust:
 
     def connection_lost(self, pipeline: ParkingPipeline | None) -> None:
         """The broker may have restarted without our lock: hand out nothing until the next grant."""
-        self.doubtful = True
+        self._trust.connection_lost()
         if self._checking is not None:
             self._checking.cancel()  # what it reads may be of before this loss
             self._checking = None

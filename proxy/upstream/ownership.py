@@ -18,9 +18,8 @@ from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.core.allocation import allocate
+from proxy.core.group_share import SETTLED_S, UNSETTLED_S, GroupShare
 from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.steady_members import SteadyMembers
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.committer import Committer
@@ -34,10 +33,6 @@ _log = structlog.get_logger("ownership")
 
 _UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
 
-#: Seconds between two looks at members and routes; notices of the broker come in between.
-_SETTLED_S, _UNSETTLED_S = 5.0, 0.5
-#: Whoever joins counts after so long.
-_STEADY_NS = 1_000_000_000
 #: A group is left once all its queues are handed over, or after that time.
 _LEAVE_WITHIN_S = 0.5
 #: After standing still: until all that came meanwhile must have been read.
@@ -54,8 +49,8 @@ class GroupOwnership:
         self._queues: dict[QueueName, OwnedQueue] = {}
         #: Of queues that were owned here: until when their leases may live.
         self._hold_until_ns: dict[QueueName, int] = {}
-        self._members: dict[Topic, SteadyMembers] = {}
         self._given_queues = GivenQueues(context, lane)
+        self._share = GroupShare(context.client.client_id, self._given_queues.known)
         self._wake = asyncio.Event()
         # A broker each: one that is slow to answer delays the renewals at no other.
         self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -146,7 +141,7 @@ class GroupOwnership:
             except Exception as error:
                 settled = False
                 self._complain("no share computed; trying again", error)
-            await self._pause(_SETTLED_S if settled else _UNSETTLED_S)
+            await self._pause(SETTLED_S if settled else UNSETTLED_S)
 
     @property
     def _wanted(self) -> bool:
@@ -166,32 +161,20 @@ class GroupOwnership:
         topics = [Topic(topic.name) for topic in settings.topics]
         self._lane.presence.joined = True
         await self._context.membership.join(group, topics)
-        for gone in self._members.keys() - set(topics):
-            del self._members[gone]
-        settled = True
-        share: set[QueueName] = set()
+        self._share.begin_look(topics)
         for topic in topics:
-            part = await self._share_of(topic)
-            if part is None:
-                settled = False
-                share.update(queue for queue in self._queues if queue.topic == topic)
-            else:
-                share.update(part)
+            await self._look_at(topic)
         self._forget_gone()
+        refused = self._refused(self._share.share)
+        moves = self._share.moves(owned=self._queues.keys(), refused=refused)
         for queue, owned in self._queues.items():
-            if queue not in share:
+            if queue in moves.hand_over:
                 owned.hand_over()
             elif owned.state is QueueState.OWNED:
                 owned.follow_tags()
-        missing = share - self._queues.keys() - self._refused(share)
-        await asyncio.gather(
-            *(self._lock(broker, queues) for broker, queues in _by_broker(missing).items())
-        )
+        await asyncio.gather(*(self._lock(broker, queues) for broker, queues in moves.ask.items()))
         sure = all(owned.is_sure for owned in self._queues.values())
-        now = now_ns()
-        steady = all(members.settled(now_ns=now) for members in self._members.values())
-        sure = sure and not self._given_queues.known.awaits
-        return settled and steady and sure and self._queues.keys() == share
+        return sure and self._share.settled(owned=self._queues.keys(), now_ns=now_ns())
 
     def _refused(self, share: set[QueueName]) -> set[QueueName]:
         """Queues that our settings are too old for, and that were looked at lately."""
@@ -200,8 +183,8 @@ class GroupOwnership:
             del refused[queue]
         return {queue for queue, (_, until_ns) in refused.items() if now < until_ns}
 
-    async def _share_of(self, topic: Topic) -> list[QueueName] | None:
-        """Queues of *topic* for this proxy; None if that cannot be said now."""
+    async def _look_at(self, topic: Topic) -> None:
+        """Find out which queues of *topic* are for this proxy, if that can be said now."""
         client = self._context.client
         try:
             queues = await client.queues(topic)
@@ -219,18 +202,11 @@ class GroupOwnership:
                 topic=topic,
                 reason=str(error),
             )
-            return None
+            self._share.cannot_say(topic, self._queues)
+            return
         self._lane.rates.route(topic, queues)
-        if client.client_id not in members:
-            return None  # our heartbeat has not arrived everywhere
-        steady = self._members.setdefault(topic, SteadyMembers(settle_ns=_STEADY_NS))
-        counted = steady.counted(members, own=client.client_id, now_ns=now_ns())
-        return self._given_queues.known.share(
-            allocate(client.client_id, counted, queues),
-            queues=queues,
-            owned=self._queues,
-            members=counted,
-            now_ns=now_ns(),
+        self._share.look_at(
+            topic, queues=queues, members=members, owned=self._queues, now_ns=now_ns()
         )
 
     async def _lock(self, broker: str, queues: set[QueueName]) -> None:
@@ -298,8 +274,7 @@ class GroupOwnership:
     async def _leave_group(self) -> None:
         if self._lane.presence.joined:
             self._lane.presence.joined = False
-            self._members.clear()
-            self._given_queues.known.forget()
+            self._share.leave()
             await self._context.membership.leave(self._lane.name)
 
     def _forget_gone(self) -> None:

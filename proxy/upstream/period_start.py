@@ -13,6 +13,7 @@ from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRule
 from proxy.core.ownership_record import Own
 from proxy.core.ownership_replay import LastOwner
+from proxy.core.period_wait import longest_ns, wait_ns
 from proxy.core.rules import TopicRules
 from proxy.errors import OrderlaneError
 from proxy.group_lane import GroupLane
@@ -101,7 +102,7 @@ class PeriodStart:
                 self._hold(self._wait_ns(own, last, end))
                 return replace(begun, last=last)
             # Someone wrote after we had read: an owner of whom we know nothing yet.
-            self._hold(_longest_ns(own))
+            self._hold(longest_ns(own))
             held_ns = self.hold_until_ns
 
     async def _heed_handoff(self, last: LastOwner | None) -> None:
@@ -140,28 +141,17 @@ class PeriodStart:
                 f" date, or set order_key_version: {keys.setting + 1} to go back to that order key"
             )
 
-    def _hold(self, wait_ns: int) -> None:
-        self.hold_until_ns = max(self.hold_until_ns, now_ns() + wait_ns)
+    def _hold(self, for_ns: int) -> None:
+        self.hold_until_ns = max(self.hold_until_ns, now_ns() + for_ns)
 
     def _wait_ns(self, own: Own, last: LastOwner | None, end: int) -> int:
         """How long leases of the owner before *own*, *last*, may live; counted from now."""
-        if last is None:
-            return _longest_ns(own) if end else 0  # retention deleted what it had written
-        wait_ns = last.wait_ns(
-            broker_start_ms=own.broker_start_ms,
-            broker_lock_expiry_s=self._context.settings.lock.broker_lock_expiry_s,
-        )
-        if last.damage is not None:
-            wait_ns = max(wait_ns, _longest_ns(own))  # the last owner may have been another one
-        if wait_ns:
+        expiry_s = self._context.settings.lock.broker_lock_expiry_s
+        wait = wait_ns(own, last, end=end, broker_lock_expiry_s=expiry_s)
+        if wait and last is not None:
             self._log.info(
                 "waiting for leases of the last owner to end",
-                seconds=wait_ns / 1e9,
+                seconds=wait / 1e9,
                 last_owner=last.own.owner,
             )
-        return wait_ns
-
-
-def _longest_ns(own: Own) -> int:
-    """How long leases may live under a lock that is trusted still, if they are as long as ours."""
-    return (own.trust_ms + own.longest_lease_ms) * 1_000_000
+        return wait

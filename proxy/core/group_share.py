@@ -1,0 +1,101 @@
+"""Which queues of a group one of its members goes for, and which it gives up. Pure.
+
+A member looks at routes and members now and then, and after each notice of a broker. What it does
+after a look is decided here: whom it counts (``steady_members``), what its share is
+(``allocation``, ``handoffs``), what it asks the locks of, what it hands over. Times are ns.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence, Set
+from dataclasses import dataclass, field
+
+from broker_core.names import QueueName, Topic
+from proxy.core.allocation import allocate
+from proxy.core.handoffs import Handoffs
+from proxy.core.steady_members import SteadyMembers
+
+#: Seconds between two looks at members and routes; notices of brokers come in between.
+SETTLED_S, UNSETTLED_S = 5.0, 0.5
+#: Whoever joins counts after so long.
+_STEADY_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What to do after a look. *ask*: of which queues to ask the lock, by broker."""
+
+    ask: dict[str, set[QueueName]]
+    hand_over: set[QueueName]
+
+
+@dataclass(slots=True)
+class GroupShare:
+    """The share of *member* in one group, topic by topic."""
+
+    member: str
+    handoffs: Handoffs
+    #: What it is to own, by the last look at each topic.
+    share: set[QueueName] = field(default_factory=set)
+    _members: dict[Topic, SteadyMembers] = field(default_factory=dict)
+    _unsaid: bool = False
+
+    def begin_look(self, topics: Collection[Topic]) -> None:
+        """The group's topics are these; ``look_at`` each of them follows, then ``moves``."""
+        for gone in self._members.keys() - set(topics):
+            del self._members[gone]
+        self.share, self._unsaid = set(), False
+
+    def look_at(
+        self,
+        topic: Topic,
+        *,
+        queues: Sequence[QueueName],
+        members: Collection[str],
+        owned: Collection[QueueName],
+        now_ns: int,
+    ) -> None:
+        """*topic* has *queues*, which rise, and the broker lists *members*. *owned*: of any topic.
+
+        Where this member is not listed yet, it keeps what it has.
+        """
+        if self.member not in members:
+            self.cannot_say(topic, owned)
+            return
+        steady = self._members.setdefault(topic, SteadyMembers(settle_ns=_STEADY_NS))
+        counted = steady.counted(members, own=self.member, now_ns=now_ns)
+        self.share.update(
+            self.handoffs.share(
+                allocate(self.member, counted, queues),
+                queues=queues,
+                owned=owned,
+                members=counted,
+                now_ns=now_ns,
+            )
+        )
+
+    def cannot_say(self, topic: Topic, owned: Iterable[QueueName]) -> None:
+        """What the share of *topic* is cannot be said now: what is *owned* is kept."""
+        self._unsaid = True
+        self.share.update(queue for queue in owned if queue.topic == topic)
+
+    def moves(self, *, owned: Set[QueueName], refused: Collection[QueueName] = ()) -> Moves:
+        """All topics were looked at. *refused*: which are left alone for now."""
+        ask: defaultdict[str, set[QueueName]] = defaultdict(set)
+        for queue in self.share - owned - set(refused):
+            ask[queue.broker].add(queue)
+        return Moves(ask, set(owned - self.share))
+
+    def settled(self, *, owned: Set[QueueName], now_ns: int) -> bool:
+        """True if after the last look nothing was to come: a member, a queue, somebody who was
+        given one by name.
+        """
+        steady = all(members.settled(now_ns=now_ns) for members in self._members.values())
+        return not self._unsaid and steady and not self.handoffs.awaits and owned == self.share
+
+    def leave(self) -> None:
+        """The group is left."""
+        self._members.clear()
+        self.handoffs.forget()
+        self.share = set()
