@@ -39,9 +39,10 @@ class Heartbeats:
         self._wake = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._unwell: set[str] = set()  # brokers whose last heartbeat failed
+        self._heard: set[str] = set()  # those whose last one did not, since the last connection
         #: Held while brokers are told something: a heartbeat must not overtake a leave.
         self.talking = asyncio.Lock()
-        client.call_on_connect(self._wake.set)
+        client.call_on_connect(self._connected)
 
     def start(self) -> None:
         """Go on by itself from now on, if it does not yet."""
@@ -52,14 +53,20 @@ class Heartbeats:
         """Say nothing any more."""
         await cancel_and_wait(self._running)
 
-    async def beat(self) -> None:
-        """Tell all brokers now; nothing is raised."""
+    def unheard(self) -> None:
+        """Some broker seems to have forgotten this client."""
+        self._heard.clear()
+
+    async def beat(self, *, unheard_only: bool = False) -> None:
+        """Tell all brokers now, or those alone that have not heard yet; nothing is raised."""
         async with self.talking:
             said = self._content()
             if said is None:
                 return
             heartbeat, topics = said
             brokers = await self.brokers(topics)
+            if unheard_only:
+                brokers -= self._heard
             await asyncio.gather(*(self._beat_at(broker, heartbeat) for broker in brokers))
 
     async def brokers(self, topics: Iterable[Topic]) -> set[str]:
@@ -71,6 +78,10 @@ class Heartbeats:
             except RemotingError as error:
                 _log.debug("no brokers for topic", topic=topic, reason=str(error))
         return brokers
+
+    def _connected(self) -> None:
+        self.unheard()
+        self._wake.set()
 
     async def _run(self) -> None:
         while True:
@@ -87,5 +98,7 @@ class Heartbeats:
             if broker not in self._unwell:
                 _log.warning("heartbeat failed, trying on", broker=broker, reason=str(error))
             self._unwell.add(broker)
+            self._heard.discard(broker)
         else:
             self._unwell.discard(broker)
+            self._heard.add(broker)

@@ -60,12 +60,20 @@ class Membership:
     async def join(self, group: Group, topics: Iterable[Topic]) -> None:
         """Become a member of *group* for exactly *topics*, at once and until ``leave``.
 
-        A broker that cannot be reached is logged and tried again; nothing is raised.
+        Who is one already tells only brokers that do not know of it yet, so this may be called
+        again and again. A broker that cannot be reached is logged and tried again; nothing is
+        raised.
         """
-        self._groups[group] = frozenset(topics)
+        wanted = frozenset(topics)
+        news = self._groups.get(group) != wanted
+        self._groups[group] = wanted
         self._joined_ms.setdefault(group, wall_ms())
-        await self._heartbeats.beat()
+        await self._heartbeats.beat(unheard_only=not news)
         self._heartbeats.start()
+
+    def unlisted(self) -> None:
+        """A broker does not list this client: all are told again by the next ``join``."""
+        self._heartbeats.unheard()
 
     async def leave(self, group: Group) -> None:
         """Be no member of *group* any more; other members are told. Nothing is raised."""

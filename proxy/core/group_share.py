@@ -18,6 +18,11 @@ from proxy.core.steady_members import SteadyMembers
 
 #: Seconds between two looks at members and routes; notices of brokers come in between.
 SETTLED_S, UNSETTLED_S = 5.0, 0.5
+#: Seconds between two looks in any case, for each member of the group.
+_REST_S = 0.001
+#: So many queues are taken over at a time: the first members of many to come would else take
+#: everything, and be busy with it for long, only to hand it over to the next.
+_AT_ONCE = 256
 #: Whoever joins counts after so long.
 _STEADY_NS = 1_000_000_000
 
@@ -40,12 +45,13 @@ class GroupShare:
     share: set[QueueName] = field(default_factory=set)
     _members: dict[Topic, SteadyMembers] = field(default_factory=dict)
     _unsaid: bool = False
+    _listed: int = 0  # how many members there are
 
     def begin_look(self, topics: Collection[Topic]) -> None:
         """The group's topics are these; ``look_at`` each of them follows, then ``moves``."""
         for gone in self._members.keys() - set(topics):
             del self._members[gone]
-        self.share, self._unsaid = set(), False
+        self.share, self._unsaid, self._listed = set(), False, 0
 
     def look_at(
         self,
@@ -55,14 +61,15 @@ class GroupShare:
         members: Collection[str],
         owned: Collection[QueueName],
         now_ns: int,
-    ) -> None:
+    ) -> bool:
         """*topic* has *queues*, which rise, and the broker lists *members*. *owned*: of any topic.
 
-        Where this member is not listed yet, it keeps what it has.
+        False if this member is not among them: then it keeps what it has.
         """
+        self._listed = max(self._listed, len(members))
         if self.member not in members:
             self.cannot_say(topic, owned)
-            return
+            return False
         steady = self._members.setdefault(topic, SteadyMembers(settle_ns=_STEADY_NS))
         counted = steady.counted(members, own=self.member, now_ns=now_ns)
         self.share.update(
@@ -74,16 +81,23 @@ class GroupShare:
                 now_ns=now_ns,
             )
         )
+        return True
 
     def cannot_say(self, topic: Topic, owned: Iterable[QueueName]) -> None:
         """What the share of *topic* is cannot be said now: what is *owned* is kept."""
         self._unsaid = True
         self.share.update(queue for queue in owned if queue.topic == topic)
 
-    def moves(self, *, owned: Set[QueueName], refused: Collection[QueueName] = ()) -> Moves:
-        """All topics were looked at. *refused*: which are left alone for now."""
+    def moves(
+        self, *, owned: Set[QueueName], taking: int = 0, refused: Collection[QueueName] = ()
+    ) -> Moves:
+        """All topics were looked at. *taking*: how many queues are being taken over already;
+        *refused*: which are left alone for now.
+        """
         ask: defaultdict[str, set[QueueName]] = defaultdict(set)
-        for queue in self.share - owned - set(refused):
+        missing = self.share - owned - set(refused)
+        room = max(0, _AT_ONCE - taking)
+        for queue in missing if len(missing) <= room else sorted(missing)[:room]:
             ask[queue.broker].add(queue)
         return Moves(ask, set(owned - self.share))
 
@@ -93,6 +107,15 @@ class GroupShare:
         """
         steady = all(members.settled(now_ns=now_ns) for members in self._members.values())
         return not self._unsaid and steady and not self.handoffs.awaits and owned == self.share
+
+    def next_look_s(self, *, settled: bool) -> tuple[float, float]:
+        """Seconds to rest after a look, whatever comes, and those until the next if nothing does.
+
+        The more members there are, the longer: all of them look at whatever changes, and each
+        change is told to each of them. A thousand make a thousand looks a second at most.
+        """
+        rest_s = self._listed * _REST_S
+        return rest_s, max(SETTLED_S if settled else UNSETTLED_S, rest_s)
 
     def leave(self) -> None:
         """The group is left."""

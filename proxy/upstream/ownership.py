@@ -18,7 +18,7 @@ from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.core.group_share import SETTLED_S, UNSETTLED_S, GroupShare
+from proxy.core.group_share import GroupShare
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
@@ -141,19 +141,22 @@ class GroupOwnership:
             except Exception as error:
                 settled = False
                 self._complain("no share computed; trying again", error)
-            await self._pause(SETTLED_S if settled else UNSETTLED_S)
+            await self._pause(*self._share.next_look_s(settled=settled))
 
     @property
     def _wanted(self) -> bool:
         leave_after_s = self._context.settings.ownership.leave_after_s
         return not self._context.away and self._lane.presence.wanted(leave_after_s=leave_after_s)
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, rest_s: float, look_s: float) -> None:
+        began_ns = now_ns()
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(look_s):
                 await self._wake.wait()
         except TimeoutError:
             return
+        if not self._closing:
+            await asyncio.sleep(rest_s - (now_ns() - began_ns) / 1e9)
 
     async def _take_part(self) -> bool:
         """One round; False if something is still to come: a lock, a member, a hand-over."""
@@ -166,7 +169,8 @@ class GroupOwnership:
             await self._look_at(topic)
         self._forget_gone()
         refused = self._refused(self._share.share)
-        moves = self._share.moves(owned=self._queues.keys(), refused=refused)
+        taking = sum(owned.state is QueueState.ACQUIRING for owned in self._queues.values())
+        moves = self._share.moves(owned=self._queues.keys(), taking=taking, refused=refused)
         for queue, owned in self._queues.items():
             if queue in moves.hand_over:
                 owned.hand_over()
@@ -205,9 +209,10 @@ class GroupOwnership:
             self._share.cannot_say(topic, self._queues)
             return
         self._lane.rates.route(topic, queues)
-        self._share.look_at(
+        if not self._share.look_at(
             topic, queues=queues, members=members, owned=self._queues, now_ns=now_ns()
-        )
+        ):
+            self._context.membership.unlisted()
 
     async def _lock(self, broker: str, queues: set[QueueName]) -> None:
         async with self._lock_requests[broker]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -31,11 +33,15 @@ class OwnershipLog:
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
         self._known: set[QueueName] = set()  # twins that are in the route
+        # One looks for all those of a broker: of a topic with very many queues a route is long.
+        self._looking: defaultdict[tuple[Topic, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def forget(self, topics: Iterable[Topic]) -> None:
         """Look for the ownership *topics* again before they are used: they may be deleted."""
         gone = set(topics)
         self._known = {twin for twin in self._known if twin.topic not in gone}
+        for topic, broker in [each for each in self._looking if each[0] in gone]:
+            del self._looking[topic, broker]
 
     async def append(self, group: Group, queue: QueueName, *records: Record) -> int:
         """Write *records* in order; returns the queue offset of the first.
@@ -133,15 +139,18 @@ class OwnershipLog:
         twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
         try:
             if twin not in self._known:
-                await self._create(twin, queue)
-                self._known.add(twin)
+                async with self._looking[twin.topic, twin.broker]:
+                    if twin not in self._known:
+                        self._known |= await self._found_or_created(twin, queue)
             yield twin
         except BrokerError:
             self._known.discard(twin)
             raise
 
-    async def _create(self, twin: QueueName, queue: QueueName) -> None:
-        if twin not in await self._queues(twin.topic):
+    async def _found_or_created(self, twin: QueueName, queue: QueueName) -> set[QueueName]:
+        """*twin* and those beside it at its broker."""
+        found = {each for each in await self._queues(twin.topic) if each.broker == twin.broker}
+        if twin not in found:
             # Not asked anew: a nameserver that restarted may not know the broker yet, and to make
             # the topic smaller would hide records.
             beside = [
@@ -151,6 +160,8 @@ class OwnershipLog:
             ]
             count = max([*beside, queue.queue_id]) + 1
             await self._client.create_topic(twin.topic, queues=count, broker=queue.broker)
+            found |= {QueueName(twin.topic, twin.broker, queue_id) for queue_id in range(count)}
+        return found
 
     async def _queues(self, topic: Topic) -> list[QueueName]:
         try:

@@ -66,6 +66,31 @@ async def test_joining_tells_the_broker_before_it_returns(
     assert (subscription.topic, subscription.expression) == (ORDERS, "*")
 
 
+async def test_who_joined_already_tells_only_a_broker_that_may_not_know(
+    broker: ScriptedBroker, client: BrokerClient
+) -> None:
+    """A group is joined anew at each look at its members: that should cost brokers nothing."""
+
+    def told() -> int:
+        return broker.codes().count(RequestCode.HEART_BEAT)
+
+    membership = Membership(client, heartbeat_s=3600)
+    await membership.join(GROUP, [ORDERS])
+    await heartbeats(broker, 2)  # its own, and that of the new connection
+    for _ in range(3):
+        await membership.join(GROUP, [ORDERS])
+    assert told() == 2
+    membership.unlisted()
+    await membership.join(GROUP, [ORDERS])
+    assert told() == 3
+    broker.answer(RequestCode.HEART_BEAT, lambda r: r.response(1, "no"))
+    await membership.join(Group("other"), [ORDERS])
+    broker.answer(RequestCode.HEART_BEAT, lambda r: r.response())
+    await membership.join(Group("other"), [ORDERS])
+    assert told() == 5, "the refused one was made up for"
+    await membership.close()
+
+
 async def test_heartbeats_go_on_with_one_fixed_subscription_version(
     broker: ScriptedBroker, client: BrokerClient
 ) -> None:
@@ -112,6 +137,7 @@ async def test_leaving_unregisters_and_ends_the_heartbeats(
     last = broker.asked[-1]
     assert last.code == RequestCode.UNREGISTER_CLIENT
     assert last.ext == {"clientID": "me@1", "consumerGroup": GROUP}
+    membership.unlisted()
     await membership.join(Group("other"), [ORDERS])
     beat = Heartbeat.from_json(broker.asked[-1].body)
     await membership.close()

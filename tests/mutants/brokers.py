@@ -179,5 +179,8 @@ class Member:
         self._client = client
         self.join, self.leave = client.join, client.leave
 
+    def unlisted(self) -> None:
+        """Its broker lists whoever joined."""
+
     async def close(self) -> None:
         """Its groups were left one by one."""

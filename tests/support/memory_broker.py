@@ -155,6 +155,9 @@ class MemoryClient:
     async def join(self, group: Group, topics: Iterable[Topic]) -> None:
         await self._step("join", group)
 
+    def unlisted(self) -> None:
+        pass
+
     async def leave(self, group: Group) -> None:
         await self._step("leave", group)
 

@@ -4,10 +4,12 @@ changes (40).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
 from broker_core.broker.groups import Groups, Program
+from broker_core.broker.notice_pace import NoticePace
 from broker_core.broker.producers import Producers
 from broker_core.broker.retries import retry_topic
 from broker_core.broker.retry_topics import RetryTopics
@@ -45,6 +47,7 @@ class ClientProcessor:
         self._producers = producers
         self._retries = retries
         self._group_directory = retries.groups
+        self._pace = NoticePace()
         self._warnings = RareWarnings("broker")
         self._expired_ns = now_ns()
 
@@ -60,7 +63,7 @@ class ClientProcessor:
     def connection_closed(self, channel: RemotingChannel) -> None:
         """Its clients are no members any more."""
         self._producers.connection_closed(channel)
-        self._tell(self._groups.connection_closed(channel))
+        self._tell(self._groups.connection_closed(channel), now_ns())
 
     def expire(self) -> None:
         """Drop members that fell silent; call it every second or oftener.
@@ -73,7 +76,7 @@ class ClientProcessor:
             self._groups.excuse(now - last_ns)
             self._producers.excuse(now - last_ns)
         self._producers.expire(now)
-        self._tell(self._groups.expire(now))
+        self._tell(self._groups.expire(now), now)
 
     async def _heartbeat(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         heartbeat = Heartbeat.from_json(request.body)
@@ -91,7 +94,8 @@ class ClientProcessor:
         self._tell(
             self._groups.heartbeat(
                 client_id, channel, consumers, now_ns=now, expiry_ns=expiry_ns, program=program
-            )
+            ),
+            now,
         )
         for consumer in consumers:
             await self._offer_retry_topic(consumer, channel)
@@ -102,7 +106,8 @@ class ClientProcessor:
         if header.producer_group:
             self._producers.unregister(header.client_id, Group(header.producer_group))
         if header.consumer_group:
-            self._tell(self._groups.unregister(header.client_id, Group(header.consumer_group)))
+            group = Group(header.consumer_group)
+            self._tell(self._groups.unregister(header.client_id, group), now_ns())
         return request.response()
 
     def _members(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -138,16 +143,26 @@ class ClientProcessor:
             return False  # its pulls are told why
         return True
 
-    def _tell(self, groups: Iterable[Group]) -> None:
+    def _tell(self, groups: Iterable[Group], now: int) -> None:
         for group in groups:
             config = self._group_directory.configs.find(group)
             if config is not None and not config.notify_consumer_ids_changed_enable:
                 continue
-            for channel in self._groups.connections(group):
-                with suppress(ConnectionLost):  # its end will be noticed
-                    channel.send_oneway(
-                        RemotingCommand(
-                            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                            ext=ConsumerGroupHeader(consumer_group=group).to_ext(),
-                        )
+            wait_ns = self._pace.changed(group, now_ns=now)
+            if wait_ns == 0:
+                self._notify(group, now)
+            elif wait_ns is not None:
+                loop = asyncio.get_running_loop()
+                loop.call_later(wait_ns / 1e9, lambda it: self._notify(it, now_ns()), group)
+
+    def _notify(self, group: Group, now: int) -> None:
+        channels = self._groups.connections(group)
+        self._pace.told(group, len(channels), now_ns=now)
+        for channel in channels:
+            with suppress(ConnectionLost):  # its end will be noticed
+                channel.send_oneway(
+                    RemotingCommand(
+                        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                        ext=ConsumerGroupHeader(consumer_group=group).to_ext(),
                     )
+                )

@@ -1,0 +1,107 @@
+"""Requests between proxies and brokers: delays, time-outs, brokers that are busy or down."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from bench.simulation.events import MS, Events, Resume, Wait
+
+#: A request was not answered: the broker is down, or too slow, or cannot be reached.
+NO_ANSWER = object()
+
+
+class Peer(Protocol):
+    """Who asks. While *cut_off* nothing arrives, neither here nor there."""
+
+    cut_off: bool
+
+
+class Server:
+    """The processor of one broker: one thing after the other."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.up = True
+        #: Requests by kind and second.
+        self.asked: dict[str, Counter[int]] = {}
+        self._busy_until_ns = 0
+
+    def count(self, kind: str, now_ns: int, times: int = 1) -> None:
+        """So many of that kind came."""
+        self.asked.setdefault(kind, Counter())[now_ns // 1_000_000_000] += times
+
+    def busy(self, cost_ns: int, now_ns: int) -> int:
+        """Do something that costs so much; returns how long until it is done."""
+        self._busy_until_ns = max(self._busy_until_ns, now_ns) + cost_ns
+        return self._busy_until_ns - now_ns
+
+
+class Network:
+    """Delays are a floor and a random part, now and then a long one."""
+
+    def __init__(self, events: Events, chance: random.Random) -> None:
+        self._events = events
+        self._chance = chance
+
+    def delay_ns(self) -> int:
+        """One way."""
+        chance = self._chance.random()
+        if chance < 0.001:
+            return int((20 + 80_000 * chance) * MS)
+        return int((0.1 + 0.3 * chance) * MS)
+
+    def ask(
+        self,
+        who: Peer,
+        server: Server,
+        kind: str,
+        *,
+        cost_ns: int,
+        timeout_ns: int,
+        do: Callable[[], tuple[Any, int]],
+        times: int = 1,
+    ) -> Wait:
+        """Wait for the answer to a request, or NO_ANSWER. *do* it at the broker, which returns the
+        answer and for how long the disk keeps it; *times*: it stands for so many.
+        """
+        return lambda resume: self._send(who, server, kind, cost_ns, timeout_ns, do, times, resume)
+
+    def _send(
+        self,
+        who: Peer,
+        server: Server,
+        kind: str,
+        cost_ns: int,
+        timeout_ns: int,
+        do: Callable[[], tuple[Any, int]],
+        times: int,
+        resume: Resume,
+    ) -> None:
+        events = self._events
+        deadline_ns = events.now_ns + timeout_ns
+
+        def arrive() -> None:
+            if not server.up:
+                events.after(self.delay_ns(), resume, NO_ANSWER)
+                return
+            server.count(kind, events.now_ns, times)
+            events.after(server.busy(cost_ns * times, events.now_ns), work)
+
+        def work() -> None:
+            if not server.up:
+                events.after(self.delay_ns(), resume, NO_ANSWER)
+                return
+            answer, kept_ns = do()
+            arrives_ns = events.now_ns + kept_ns + self.delay_ns()
+            if who.cut_off or arrives_ns > deadline_ns:
+                events.after(max(0, deadline_ns - events.now_ns), resume, NO_ANSWER)
+            else:
+                events.after(arrives_ns - events.now_ns, resume, answer)
+
+        if who.cut_off:
+            events.after(timeout_ns, resume, NO_ANSWER)
+        else:
+            events.after(self.delay_ns(), arrive)

@@ -1,0 +1,174 @@
+"""A cluster in virtual time: brokers, proxies, what befalls them, and what comes of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from bench.simulation.brokers import TOPIC, Broker
+from bench.simulation.events import SECOND, Events
+from bench.simulation.judge import Judge
+from bench.simulation.model import Model
+from bench.simulation.network import Network, Server
+from bench.simulation.proxies import Proxy
+from broker_core.names import QueueName
+
+#: A scenario is over once nothing moved for so long, and all proxies are settled.
+_QUIET_NS = 8 * SECOND
+_AT_MOST_NS = 240 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one scenario. Requests are those of one second at one broker, at worst."""
+
+    scenario: str
+    settled_s: float
+    moves: int
+    least_moves: int
+    gap_p50_s: float
+    gap_p99_s: float
+    gap_worst_s: float
+    unserved: int
+    unsettled: int
+    peaks: dict[str, int]
+    faults: int
+
+
+class World:
+    """What scenarios drive."""
+
+    def __init__(self, model: Model, *, proxy: type[Proxy] = Proxy) -> None:
+        self.model, self.events = model, Events()
+        self.chance = random.Random(model.seed)
+        self.network = Network(self.events, random.Random(model.seed + 1))
+        self._proxy = proxy
+        self.proxies: list[Proxy] = []
+        self._names: dict[str, Proxy] = {}
+        self._born = 0
+        queues = _queues(model)
+        self.judge = Judge(queues)
+        names = sorted({queue.broker for queue in queues})
+        self.brokers = {name: self._broker(name) for name in names}
+        self._queues = queues
+        self._route = queues
+        self.events.after(SECOND, self._expire)
+
+    def start_proxy(self, host: int | None = None) -> Proxy:
+        """A new process; on *host* if it takes the place of one that was there."""
+        self._born += 1
+        host = self.chance.randrange(1 << 24) if host is None else host
+        name = f"10.{host >> 16}.{host >> 8 & 255}.{host & 255}@1#{self._born}"
+        made = self._proxy(
+            name,
+            model=self.model,
+            events=self.events,
+            network=self.network,
+            brokers=self.brokers,
+            judge=self.judge,
+            route=lambda: self._route,
+            chance=self.chance,
+        )
+        self.proxies.append(made)
+        self._names[name] = made
+        made.begin()
+        return made
+
+    def live(self) -> list[Proxy]:
+        """Those that were not ended."""
+        return [each for each in self.proxies if not each.dead]
+
+    def cut(self, proxies: Iterable[Proxy], *, off: bool) -> None:
+        """Nothing arrives from or at these, or again."""
+        for each in proxies:
+            each.cut_off = off
+
+    def stop_broker(self, name: str) -> None:
+        """It ends; the nameserver sees it at once, the proxies by their connections."""
+        self.brokers[name].stop()
+        self._route = [queue for queue in self._route if queue.broker != name]
+        for each in self.live():
+            self.events.after(self.network.delay_ns(), each.broker_lost, name)
+
+    def start_broker(self, name: str) -> None:
+        """It is back, and registered."""
+        self.brokers[name].start()
+        self._route = self._queues
+
+    def run(self, seconds: float) -> None:
+        """Time passes."""
+        self.events.run_until(self.events.now_ns + int(seconds * SECOND))
+
+    def run_until_quiet(self) -> None:
+        """Time passes until everybody has what it should have, or for very long."""
+        end_ns = self.events.now_ns + _AT_MOST_NS
+        while self.events.now_ns < end_ns:
+            self.run(1)
+            quiet_since_ns = self.events.now_ns - _QUIET_NS
+            if self.judge.findings.last_move_ns > quiet_since_ns:
+                continue
+            if all(each.settled for each in self.live()) and not self.unserved():
+                return
+
+    def unserved(self) -> int:
+        """Queues that nobody hands out now."""
+        return self.judge.unserved(self.events.now_ns)
+
+    def begin(self) -> None:
+        """A scenario begins."""
+        self.judge.begin(self.events.now_ns)
+        for broker in self.brokers.values():
+            broker.server.asked.clear()
+
+    def outcome(self, scenario: str, *, least_moves: int) -> Outcome:
+        """What came of the scenario."""
+        findings = self.judge.findings
+        gaps = sorted(findings.gaps_ns) or [0]
+        peaks: dict[str, int] = {}
+        for broker in self.brokers.values():
+            for kind, seconds in broker.server.asked.items():
+                peaks[kind] = max(peaks.get(kind, 0), *seconds.values())
+        return Outcome(
+            scenario,
+            settled_s=(findings.last_move_ns - findings.since_ns) / 1e9,
+            moves=findings.moves,
+            least_moves=least_moves,
+            gap_p50_s=gaps[len(gaps) // 2] / 1e9,
+            gap_p99_s=gaps[len(gaps) * 99 // 100] / 1e9,
+            gap_worst_s=gaps[-1] / 1e9,
+            unserved=self.unserved(),
+            unsettled=sum(not each.settled for each in self.live()),
+            peaks=peaks,
+            faults=len(self.judge.faults),
+        )
+
+    def _broker(self, name: str) -> Broker:
+        return Broker(Server(name), self.model, self.events, self._tell)
+
+    def _tell(self, broker: Broker, members: Iterable[str]) -> None:
+        """A notice to each: whoever is awake already hears nothing new."""
+        for name in list(members):
+            proxy = self._names.get(name)
+            if proxy is not None and not proxy.woken and not proxy.cut_off and not proxy.dead:
+                proxy.woken = True
+                self.events.after(self.network.delay_ns(), proxy.wake)
+
+    def _expire(self) -> None:
+        for broker in self.brokers.values():
+            broker.expire()
+        self.events.after(SECOND, self._expire)
+
+
+def _queues(model: Model) -> list[QueueName]:
+    digits = len(str(model.brokers))
+    return sorted(
+        QueueName(TOPIC, f"broker-{number % model.brokers:0{digits}}", number // model.brokers)
+        for number in range(model.queues)
+    )
+
+
+def as_row(outcome: Outcome) -> dict[str, Any]:
+    """For JSON."""
+    return {name: getattr(outcome, name) for name in Outcome.__slots__}
