@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -25,9 +26,9 @@ class Events:
     def __init__(self) -> None:
         self.now_ns = 0
         self.count = 0
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
 
-    def after(self, wait_ns: int, do: Callable[..., None], *arguments: Any) -> None:
+    def after(self, wait_ns: int, do: Callable[..., object], *arguments: Any) -> None:
         """Have *do* called in so long."""
         self.count += 1
         heappush(self._heap, (self.now_ns + wait_ns, self.count, do, arguments))
@@ -78,7 +79,7 @@ class Events:
                     resume(values)
 
             for index, process in enumerate(each):
-                self.start(process, lambda value, index=index: ended(index, value))
+                self.start(process, partial(ended, index))
 
         return begin
 

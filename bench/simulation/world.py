@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 from bench.simulation.brokers import TOPIC, Broker
 from bench.simulation.events import SECOND, Events
 from bench.simulation.judge import Judge
+from bench.simulation.links import Surroundings
 from bench.simulation.model import Model
-from bench.simulation.network import Network, Server
+from bench.simulation.network import Server
 from bench.simulation.proxies import Proxy
 from broker_core.names import QueueName
 
@@ -42,60 +42,47 @@ class World:
 
     def __init__(self, model: Model, *, proxy: type[Proxy] = Proxy) -> None:
         self.model, self.events = model, Events()
-        self.chance = random.Random(model.seed)
-        self.network = Network(self.events, random.Random(model.seed + 1))
+        self._queues = _queues(model)
+        self.judge = Judge(self._queues)
+        names = sorted({queue.broker for queue in self._queues})
+        self.brokers = {
+            name: Broker(Server(name), model, self.events, self._tell) for name in names
+        }
+        self._around = Surroundings(model, self.events, self.judge, self.brokers)
+        self._around.route = self._queues
+        self.chance, self._network = self._around.chance, self._around.network
         self._proxy = proxy
-        self.proxies: list[Proxy] = []
-        self._names: dict[str, Proxy] = {}
-        self._born = 0
-        queues = _queues(model)
-        self.judge = Judge(queues)
-        names = sorted({queue.broker for queue in queues})
-        self.brokers = {name: self._broker(name) for name in names}
-        self._queues = queues
-        self._route = queues
+        self.proxies: dict[str, Proxy] = {}
         self.events.after(SECOND, self._expire)
 
-    def start_proxy(self, host: int | None = None) -> Proxy:
+    def start_proxy(self, host: int | None = None) -> None:
         """A new process; on *host* if it takes the place of one that was there."""
-        self._born += 1
         host = self.chance.randrange(1 << 24) if host is None else host
-        name = f"10.{host >> 16}.{host >> 8 & 255}.{host & 255}@1#{self._born}"
-        made = self._proxy(
-            name,
-            model=self.model,
-            events=self.events,
-            network=self.network,
-            brokers=self.brokers,
-            judge=self.judge,
-            route=lambda: self._route,
-            chance=self.chance,
-        )
-        self.proxies.append(made)
-        self._names[name] = made
-        made.begin()
-        return made
+        address = f"10.{host >> 16}.{host >> 8 & 255}.{host & 255}"
+        name = f"{address}@1#{len(self.proxies)}"
+        self.proxies[name] = self._proxy(name, self._around)
+        self.proxies[name].begin()
 
     def live(self) -> list[Proxy]:
         """Those that were not ended."""
-        return [each for each in self.proxies if not each.dead]
+        return [each for each in self.proxies.values() if not each.dead]
 
     def cut(self, proxies: Iterable[Proxy], *, off: bool) -> None:
         """Nothing arrives from or at these, or again."""
         for each in proxies:
-            each.cut_off = off
+            each.links.cut_off = off
 
     def stop_broker(self, name: str) -> None:
         """It ends; the nameserver sees it at once, the proxies by their connections."""
         self.brokers[name].stop()
-        self._route = [queue for queue in self._route if queue.broker != name]
+        self._around.route = [queue for queue in self._queues if queue.broker != name]
         for each in self.live():
-            self.events.after(self.network.delay_ns(), each.broker_lost, name)
+            self.events.after(self._network.delay_ns(), each.broker_lost, name)
 
     def start_broker(self, name: str) -> None:
         """It is back, and registered."""
         self.brokers[name].start()
-        self._route = self._queues
+        self._around.route = self._queues
 
     def run(self, seconds: float) -> None:
         """Time passes."""
@@ -144,16 +131,13 @@ class World:
             faults=len(self.judge.faults),
         )
 
-    def _broker(self, name: str) -> Broker:
-        return Broker(Server(name), self.model, self.events, self._tell)
-
     def _tell(self, broker: Broker, members: Iterable[str]) -> None:
         """A notice to each: whoever is awake already hears nothing new."""
         for name in list(members):
-            proxy = self._names.get(name)
-            if proxy is not None and not proxy.woken and not proxy.cut_off and not proxy.dead:
+            proxy = self.proxies[name]
+            if not (proxy.woken or proxy.links.cut_off or proxy.dead):
                 proxy.woken = True
-                self.events.after(self.network.delay_ns(), proxy.wake)
+                self.events.after(self._network.delay_ns(), proxy.wake)
 
     def _expire(self) -> None:
         for broker in self.brokers.values():

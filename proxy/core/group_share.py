@@ -101,11 +101,11 @@ class GroupShare:
             ask[queue.broker].add(queue)
         return Moves(ask, set(owned - self.share))
 
-    def settled(self, *, owned: Set[QueueName], now_ns: int) -> bool:
+    def settled(self, *, owned: Set[QueueName]) -> bool:
         """True if after the last look nothing was to come: a member, a queue, somebody who was
         given one by name.
         """
-        steady = all(members.settled(now_ns=now_ns) for members in self._members.values())
+        steady = all(members.settled for members in self._members.values())
         return not self._unsaid and steady and not self.handoffs.awaits and owned == self.share
 
     def next_look_s(self, *, settled: bool) -> tuple[float, float]:

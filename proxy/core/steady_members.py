@@ -4,29 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+#: In large groups who joined waits longer, for each member that there is.
+_EACH_NS = 5_000_000
+
 
 class SteadyMembers:
     """Who joins counts once it was there for *settle_ns* without a gap; who leaves counts no more.
 
     A member whose link to the broker comes and goes would else make all the others give queues up
-    and take them again with each turn. Those of the first look count at once.
+    and take them again with each turn. Each time that somebody begins to count, up to half of all
+    queues change hands: so in a large group the first who joins waits longer, and those who joined
+    after it and have stayed count with it. Nobody waits for the last: members that do not look at
+    the same moment would long not agree. Those of the first look count at once.
     """
 
     def __init__(self, *, settle_ns: int) -> None:
         self._settle_ns = settle_ns
-        self._since: dict[str, int] | None = None  # when each began to be there; 0: at first
+        self._since: dict[str, int] = {}  # who does not count yet, and since when it is there
+        self._counted: set[str] | None = None
 
     def counted(self, members: Collection[str], *, own: str, now_ns: int) -> list[str]:
         """Those of *members* who count now; *own* always does. O(members)."""
-        first = self._since is None
-        before = self._since or {}
-        self._since = {each: before.get(each, 0 if first else now_ns) for each in members}
-        return [each for each in members if each == own or self._counts(each, now_ns)]
+        if self._counted is None:
+            self._counted = set(members)
+        self._counted.intersection_update(members)
+        before = self._since
+        self._since = {
+            each: before.get(each, now_ns) for each in members if each not in self._counted
+        }
+        self._admit(max(self._settle_ns, len(members) * _EACH_NS), now_ns)
+        return [each for each in members if each == own or each in self._counted]
 
-    def settled(self, *, now_ns: int) -> bool:
-        """True if nobody is there who does not count yet."""
-        return all(self._counts(each, now_ns) for each in self._since or ())
+    @property
+    def settled(self) -> bool:
+        """True if by the last look nobody is there who does not count yet."""
+        return not self._since
 
-    def _counts(self, member: str, now_ns: int) -> bool:
-        since = (self._since or {})[member]
-        return since == 0 or now_ns - since >= self._settle_ns
+    def _admit(self, window_ns: int, now_ns: int) -> None:
+        counted = self._counted
+        if counted is None or now_ns - min(self._since.values(), default=now_ns) < window_ns:
+            return
+        counted.update(each for each, at in self._since.items() if now_ns - at >= self._settle_ns)
+        self._since = {each: at for each, at in self._since.items() if each not in counted}

@@ -178,7 +178,7 @@ class GroupOwnership:
                 owned.follow_tags()
         await asyncio.gather(*(self._lock(broker, queues) for broker, queues in moves.ask.items()))
         sure = all(owned.is_sure for owned in self._queues.values())
-        return sure and self._share.settled(owned=self._queues.keys(), now_ns=now_ns())
+        return sure and self._share.settled(owned=self._queues.keys())
 
     def _refused(self, share: set[QueueName]) -> set[QueueName]:
         """Queues that our settings are too old for, and that were looked at lately."""

@@ -33,8 +33,8 @@ def test_what_is_missing_is_asked_of_its_broker_and_what_is_too_much_handed_over
     moves = share.moves(owned={QUEUES[0], QUEUES[4]}, refused={QUEUES[7]})
     assert moves.ask == {QUEUES[0].broker: {QUEUES[5], QUEUES[6]}}
     assert moves.hand_over == {QUEUES[0]}
-    assert not share.settled(owned={QUEUES[4]}, now_ns=SECOND)
-    assert share.settled(owned=set(QUEUES[4:]), now_ns=SECOND)
+    assert not share.settled(owned={QUEUES[4]})
+    assert share.settled(owned=set(QUEUES[4:]))
 
 
 def test_who_is_not_listed_keeps_what_it_has_and_is_not_settled() -> None:
@@ -43,7 +43,7 @@ def test_who_is_not_listed_keeps_what_it_has_and_is_not_settled() -> None:
     assert not look(share, "a", "c", owned=owned)
     moves = share.moves(owned=owned)
     assert (moves.ask, moves.hand_over) == ({}, set())
-    assert not share.settled(owned=owned, now_ns=SECOND)
+    assert not share.settled(owned=owned)
 
 
 def test_somebody_who_just_joined_is_something_to_come() -> None:
@@ -51,7 +51,7 @@ def test_somebody_who_just_joined_is_something_to_come() -> None:
     look(share, "a", "b", now_s=1)
     look(share, "a", "b", "c", now_s=2)
     assert share.share == set(QUEUES[4:]), "c does not count yet"
-    assert not share.settled(owned=set(QUEUES[4:]), now_ns=2 * SECOND)
+    assert not share.settled(owned=set(QUEUES[4:]))
     share.leave()
     assert share.share == set()
 
@@ -73,6 +73,6 @@ def test_a_large_share_is_taken_over_part_by_part() -> None:
     share.look_at(ORDERS, queues=many, members=["b"], owned=(), now_ns=SECOND)
     asked = share.moves(owned=set()).ask[many[0].broker]
     assert asked == set(many[:256])
-    assert not share.settled(owned=asked, now_ns=SECOND)
+    assert not share.settled(owned=asked)
     assert share.moves(owned=asked, taking=256).ask == {}
     assert share.moves(owned=asked, taking=250).ask == {many[0].broker: set(many[256:262])}

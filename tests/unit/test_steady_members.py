@@ -8,16 +8,16 @@ SECOND = 1_000_000_000
 def test_those_of_the_first_look_count_at_once() -> None:
     members = SteadyMembers(settle_ns=SECOND)
     assert members.counted(["a", "b"], own="a", now_ns=5 * SECOND) == ["a", "b"]
-    assert members.settled(now_ns=5 * SECOND)
+    assert members.settled
 
 
 def test_who_joins_counts_when_it_has_stayed() -> None:
     members = SteadyMembers(settle_ns=SECOND)
     members.counted(["a"], own="a", now_ns=SECOND)
     assert members.counted(["a", "b"], own="a", now_ns=2 * SECOND) == ["a"]
-    assert not members.settled(now_ns=2 * SECOND)
+    assert not members.settled
     assert members.counted(["a", "b"], own="a", now_ns=3 * SECOND) == ["a", "b"]
-    assert members.settled(now_ns=3 * SECOND)
+    assert members.settled
 
 
 def test_who_leaves_counts_no_more_and_begins_anew() -> None:
@@ -34,3 +34,17 @@ def test_oneself_always_counts() -> None:
     members = SteadyMembers(settle_ns=SECOND)
     members.counted(["b"], own="a", now_ns=SECOND)
     assert members.counted(["b", "a"], own="a", now_ns=SECOND + 1) == ["b", "a"]
+
+
+def test_in_a_large_group_those_who_join_one_after_the_other_count_together() -> None:
+    members = SteadyMembers(settle_ns=SECOND)
+    large = [f"m{number:03}" for number in range(400)]
+    members.counted(large, own="m000", now_ns=SECOND)
+    for number in range(5):
+        large.append(f"n{number}")
+        now_ns = 2 * SECOND + number * SECOND // 2
+        assert len(members.counted(large, own="m000", now_ns=now_ns)) == 400
+    assert len(members.counted(large, own="m000", now_ns=4 * SECOND)) == 400
+    counted = members.counted(large, own="m000", now_ns=4 * SECOND + SECOND // 4)
+    assert counted[400:] == ["n0", "n1", "n2"], "the others have not stayed for long enough"
+    assert not members.settled

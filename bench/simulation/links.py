@@ -1,0 +1,133 @@
+"""A proxy's links to brokers: what it asks them, and that they hear of it."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+from bench.simulation.brokers import Broker
+from bench.simulation.events import SECOND, Events, Process, Resume, Turns, Wait
+from bench.simulation.judge import Judge
+from bench.simulation.model import Model
+from bench.simulation.network import NO_ANSWER, Network
+from broker_core.names import QueueName
+
+_REQUEST_NS = 3 * SECOND
+
+
+class Surroundings:
+    """What all proxies share. *route*: what a nameserver says now."""
+
+    def __init__(
+        self, model: Model, events: Events, judge: Judge, brokers: dict[str, Broker]
+    ) -> None:
+        self.model, self.events, self.judge, self.brokers = model, events, judge, brokers
+        self.chance = random.Random(model.seed)
+        self.network = Network(events, random.Random(model.seed + 1))
+        self.route: list[QueueName] = []
+
+
+class Links:
+    """Of one process. While *cut_off* nothing arrives from it or at it."""
+
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.name = name
+        self.dead = self.cut_off = self.closing = False
+        self.heard: set[str] = set()
+        self.connected: set[str] = set()
+        #: A broker each, as the proxy's: a renewal must not overtake an unlock.
+        self.turns: defaultdict[str, Turns] = defaultdict(Turns)
+        self._around = around
+        self._events = around.events
+        self._beats_woken = False
+        self._busy_until_ns = 0
+
+    def beats(self) -> Process:
+        """Heartbeats, for as long as it lives."""
+        lock = self._around.model.lock
+        heartbeat_ns = int(min(10.0, lock.broker_lock_expiry_s / 3) * SECOND)
+        while not self.dead and not self.closing:
+            yield self._events.sleep(heartbeat_ns)
+            if not self.dead and not self.closing:
+                yield from self.beat()
+
+    def beat(self, *, unheard_only: bool = False) -> Process:
+        """Tell all brokers, or those alone that have not heard yet."""
+        yield self._events.all_of(
+            self._beat_at(each)
+            for each in self._around.brokers.values()
+            if not (unheard_only and each.name in self.heard)
+        )
+
+    def _beat_at(self, broker: Broker) -> Process:
+        answer = yield self.ask(broker, "heartbeat", partial(broker.heartbeat, self.name))
+        if answer is NO_ANSWER:
+            self.heard.discard(broker.name)
+        else:
+            self.heard.add(broker.name)
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def ask_locks(self, broker: Broker, queues: Collection[QueueName]) -> Wait:
+        """Ask for locks, or renew them."""
+        costs = self._around.model.costs
+        return self.ask(
+            broker,
+            "lock",
+            partial(broker.lock, self.name, list(queues)),
+            cost_ns=costs.request_ns + costs.locked_queue_ns * len(queues),
+            timeout_ns=int(self._around.model.lock.request_timeout_s * SECOND),
+        )
+
+    def ask(
+        self,
+        broker: Broker,
+        kind: str,
+        do: Callable[[], tuple[Any, int]],
+        *,
+        times: int = 1,
+        cost_ns: int | None = None,
+        timeout_ns: int = _REQUEST_NS,
+    ) -> Wait:
+        """A request; see ``Network.ask``."""
+        ask = self._around.network.ask(
+            self,
+            broker.server,
+            kind,
+            cost_ns=self._around.model.costs.request_ns if cost_ns is None else cost_ns,
+            timeout_ns=timeout_ns,
+            do=do,
+            times=times,
+        )
+
+        def begin(resume: Resume) -> None:
+            ask(lambda answer: answered(resume, answer))
+
+        def answered(resume: Resume, answer: Any) -> None:
+            if answer is not NO_ANSWER and broker.name not in self.connected:
+                self.connected.add(broker.name)
+                self._events.after(0, self._connected_to, broker)
+            resume(answer)
+
+        return begin
+
+    def _connected_to(self, broker: Broker) -> None:
+        """A new connection: its broker may have forgotten this member, and all are told."""
+        self.heard.clear()
+        if not self._beats_woken:
+            self._beats_woken = True
+            self._events.after(0, self._beat_again)
+
+    def _beat_again(self) -> None:
+        self._beats_woken = False
+        if not self.dead and not self.closing:
+            self._events.start(self.beat())
+
+    def work(self, cost_ns: int) -> Wait:
+        """The processor is busy for so long."""
+        now_ns = self._events.now_ns
+        self._busy_until_ns = max(self._busy_until_ns, now_ns) + cost_ns
+        return self._events.sleep(self._busy_until_ns - now_ns)
