@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import sys
-import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from bench.report import ROOT, write_result
 from bench.simulation.model import Model
 from bench.simulation.scenarios import run_all
 from bench.simulation.world import World
 
-if __name__ == "__main__":
-    n, q, b = (int(each) for each in sys.argv[1:4])
-    model = Model(proxies=n, queues=q, brokers=b)
+
+def main(
+    proxies: Annotated[int, typer.Option()] = 1000,
+    queues: Annotated[int, typer.Option()] = 100_000,
+    brokers: Annotated[int, typer.Option()] = 100,
+    seed: Annotated[int, typer.Option()] = 7,
+    out: Annotated[Path | None, typer.Option(help="where the result goes")] = None,
+) -> None:
+    """Run all scenarios in virtual time; minutes at the size of the defaults."""
+    size = f"{proxies}x{queues}"
+    path = out or ROOT / "bench" / "results" / f"simulation-{size}.json"
+    model = Model(proxies=proxies, queues=queues, brokers=brokers, seed=seed)
     world = World(model)
-    t = time.process_time()
-    for outcome in run_all(world):
-        print(
-            outcome,
-            round(time.process_time() - t, 1),
-            world.events.count,
-            world.events.now_ns / 1e9,
-        )
-    print(world.judge.faults[:5])
+    rows = [asdict(outcome) for outcome in run_all(world, say=_say)]
+    write_result(
+        path,
+        "simulation",
+        command=f"python -m bench.simulation --proxies {proxies} --queues {queues}"
+        f" --brokers {brokers} --seed {seed}",
+        options={**asdict(model), "lock": model.lock.model_dump()},
+        summary=rows,
+        runs=[],
+    )
+    if world.judge.faults:
+        _say("\n".join(world.judge.faults[:10]))
+        raise typer.Exit(1)
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)

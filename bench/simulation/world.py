@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from bench.simulation.brokers import TOPIC, Broker
 from bench.simulation.events import SECOND, Events
@@ -15,8 +14,7 @@ from bench.simulation.network import Server
 from bench.simulation.proxies import Proxy
 from broker_core.names import QueueName
 
-#: A scenario is over once nothing moved for so long, and all proxies are settled.
-_QUIET_NS = 8 * SECOND
+#: A scenario ends then at the latest.
 _AT_MOST_NS = 240 * SECOND
 
 
@@ -93,7 +91,7 @@ class World:
         end_ns = self.events.now_ns + _AT_MOST_NS
         while self.events.now_ns < end_ns:
             self.run(1)
-            quiet_since_ns = self.events.now_ns - _QUIET_NS
+            quiet_since_ns = self.events.now_ns - int(self.model.rest_s * SECOND)
             if self.judge.findings.last_move_ns > quiet_since_ns:
                 continue
             if all(each.settled for each in self.live()) and not self.unserved():
@@ -151,8 +149,3 @@ def _queues(model: Model) -> list[QueueName]:
         QueueName(TOPIC, f"broker-{number % model.brokers:0{digits}}", number // model.brokers)
         for number in range(model.queues)
     )
-
-
-def as_row(outcome: Outcome) -> dict[str, Any]:
-    """For JSON."""
-    return {name: getattr(outcome, name) for name in Outcome.__slots__}

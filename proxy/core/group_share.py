@@ -72,6 +72,9 @@ class GroupShare:
             return False
         steady = self._members.setdefault(topic, SteadyMembers(settle_ns=_STEADY_NS))
         counted = steady.counted(members, own=self.member, now_ns=now_ns)
+        if steady.watches(now_ns):
+            self.cannot_say(topic, owned)
+            return True
         self.share.update(
             self.handoffs.share(
                 allocate(self.member, counted, queues),

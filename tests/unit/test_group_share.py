@@ -76,3 +76,16 @@ def test_a_large_share_is_taken_over_part_by_part() -> None:
     assert not share.settled(owned=asked)
     assert share.moves(owned=asked, taking=256).ask == {}
     assert share.moves(owned=asked, taking=250).ask == {many[0].broker: set(many[256:262])}
+
+
+def test_in_a_large_group_nothing_is_asked_for_at_first() -> None:
+    share, members = a_share(), [f"a{number}" for number in range(99)]
+    many = [queue(queue_id) for queue_id in range(400)]
+    for now_s, count in ((1, 0), (2, 0), (3, 4)):
+        share.begin_look([ORDERS])
+        assert share.look_at(
+            ORDERS, queues=many, members=[*members, "b"], owned=(), now_ns=now_s * SECOND
+        )
+        asked = share.moves(owned=set()).ask
+        assert sum(map(len, asked.values())) == count
+        assert share.settled(owned=set()) is False

@@ -38,13 +38,22 @@ def test_oneself_always_counts() -> None:
 
 def test_in_a_large_group_those_who_join_one_after_the_other_count_together() -> None:
     members = SteadyMembers(settle_ns=SECOND)
-    large = [f"m{number:03}" for number in range(400)]
+    large = [f"m{number:03}" for number in range(100)]
     members.counted(large, own="m000", now_ns=SECOND)
-    for number in range(5):
+    for number in range(4):
         large.append(f"n{number}")
         now_ns = 2 * SECOND + number * SECOND // 2
-        assert len(members.counted(large, own="m000", now_ns=now_ns)) == 400
-    assert len(members.counted(large, own="m000", now_ns=4 * SECOND)) == 400
+        assert len(members.counted(large, own="m000", now_ns=now_ns)) == 100
+    assert len(members.counted(large, own="m000", now_ns=4 * SECOND)) == 100
     counted = members.counted(large, own="m000", now_ns=4 * SECOND + SECOND // 4)
-    assert counted[400:] == ["n0", "n1", "n2"], "the others have not stayed for long enough"
+    assert counted[100:] == ["n0", "n1", "n2"], "the last has not stayed for long enough"
     assert not members.settled
+
+
+def test_whoever_joins_a_large_group_watches_it_first() -> None:
+    small, large = SteadyMembers(settle_ns=SECOND), SteadyMembers(settle_ns=SECOND)
+    small.counted(["a", "b"], own="a", now_ns=SECOND)
+    assert not small.watches(SECOND)
+    large.counted([f"m{number:03}" for number in range(100)], own="m000", now_ns=SECOND)
+    assert large.watches(3 * SECOND - 1)
+    assert not large.watches(3 * SECOND)

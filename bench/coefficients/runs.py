@@ -1,0 +1,185 @@
+"""Small real runs of one proxy and one embedded broker, one thing varied at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.frame.cpu import CpuMeter
+from bench.load.stage import Stage, stage
+from bench.site import Brokers, ProxyProcess, open_site
+from tests.support.processes import Child, wait_until
+
+_OWNED = "queue owned"
+_QUEUES = 8
+_BODY_BYTES = 256
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How much is measured. *idle_s*: at least one of the long polls of a queue, 15 s, to tell what
+    an idle queue costs.
+    """
+
+    queues: Sequence[int] = (8, 256, 1024, 4096)
+    groups: Sequence[int] = (1, 100, 400, 1000)
+    clients: Sequence[int] = (1, 64, 256)
+    active: Sequence[int] = (8, 128, 512)
+    batches: Sequence[int] = (1, 32, 256)
+    messages: int = 200_000
+    idle_s: float = 16.0
+    requests: int = 1000
+
+
+QUICK = Scope(
+    queues=(8, 64), groups=(1, 4), clients=(1, 8), active=(8, 32), batches=(256,),
+    messages=4000, idle_s=0.5, requests=20,
+)  # fmt: skip
+
+
+def idle_queues(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
+    """A topic with so many queues, all owned by one proxy, and nothing to do."""
+    return [_idle(brokers, folder, scope, f"q{count}", queues=count) for count in scope.queues]
+
+
+def idle_groups(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
+    """So many groups on the same eight queues, a waiting client in each."""
+    return [_idle(brokers, folder, scope, f"g{count}", groups=count) for count in scope.groups]
+
+
+def waiting_clients(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
+    """One group with so many waiting clients."""
+    return [_idle(brokers, folder, scope, f"c{count}", clients=count) for count in scope.clients]
+
+
+def _idle(
+    brokers: Brokers,
+    folder: Path,
+    scope: Scope,
+    name: str,
+    *,
+    queues: int = _QUEUES,
+    groups: int = 1,
+    clients: int = 1,
+) -> Row:
+    with open_site(brokers, folder / name, name, queues=queues, histories=False) as site:
+        place = stage(site)
+        proxy = place.proxy({"groups": [place.group(f"g{each}") for each in range(groups)]})
+        meter = _meter(brokers, proxy)
+        before, began_s = meter.read(), time.monotonic()
+        _wait_for_clients(place, proxy, groups=groups, clients=clients)
+        _wait_until_owned(proxy, queues * groups)
+        owned_s, owned = time.monotonic() - began_s, meter.read()
+        settled, settled_s = owned, time.monotonic()
+        time.sleep(scope.idle_s)
+        idle, idle_s = meter.read(), time.monotonic() - settled_s
+        usage = proxy.usage()
+        return {
+            "count": max(queues, groups, clients) if max(groups, clients) > 1 else queues,
+            "owned_s": owned_s,
+            "taking_proxy_ms": (owned["proxy"] - before["proxy"]) * 1e3,
+            "taking_broker_ms": (owned["broker"] - before["broker"]) * 1e3,
+            "proxy_us": (idle["proxy"] - settled["proxy"]) / idle_s * 1e6,
+            "broker_us": (idle["broker"] - settled["broker"]) / idle_s * 1e6,
+            "proxy_bytes": usage.resident_bytes,
+        }
+
+
+def active_queues(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
+    """So many queues with a message a second each: progress is recorded and committed."""
+    return [_active(brokers, folder, scope, count) for count in scope.active]
+
+
+def _active(brokers: Brokers, folder: Path, scope: Scope, queues: int) -> Row:
+    name = f"a{queues}"
+    with open_site(brokers, folder / name, name, queues=queues, histories=False) as site:
+        place = stage(site)
+        proxy = place.proxy({"groups": [place.group("g0")]})
+        _wait_for_clients(place, proxy)
+        _wait_until_owned(proxy, queues)
+        sender = place.sender(keys=64 * queues, rate=queues, connections=1, batch=1)
+        sender.wait_for(queues)
+        meter = _meter(brokers, proxy)
+        before, began_s = meter.read(), time.monotonic()
+        time.sleep(scope.idle_s)
+        after, seconds = meter.read(), time.monotonic() - began_s
+        sender.end()
+        return {
+            "count": queues,
+            "proxy_us": (after["proxy"] - before["proxy"]) / seconds * 1e6,
+            "broker_us": (after["broker"] - before["broker"]) / seconds * 1e6,
+        }
+
+
+def messages(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
+    """A backlog that is drained in batches: processor time a message, and what its sends cost."""
+    rows = []
+    for batch in scope.batches:
+        name = f"m{batch}"
+        with open_site(brokers, folder / name, name, queues=_QUEUES, histories=False) as site:
+            place = stage(site)
+            count = scope.messages if batch > 1 else scope.messages // 4
+            sending = CpuMeter({"broker": brokers.broker_pid})
+            before = sending.read()
+            place.preload(count, keys=10_000, body_bytes=_BODY_BYTES)
+            sent_us = (sending.read()["broker"] - before["broker"]) / count * 1e6
+            proxy = place.proxy({"groups": [place.group()]})
+            puller = place.puller(proxy, connections=16, batch=batch)
+            puller.wait_for(count // 5)
+            meter = _meter(brokers, proxy)
+            done, before = puller.count, meter.read()
+            puller.wait_for(count * 4 // 5)
+            done, after = puller.count - done, meter.read()
+            puller.child.kill()
+            rows.append(
+                {
+                    "count": batch,
+                    "proxy_us": (after["proxy"] - before["proxy"]) / done * 1e6,
+                    "broker_us": (after["broker"] - before["broker"]) / done * 1e6,
+                    "sent_broker_us": sent_us,
+                }
+            )
+    return rows
+
+
+def slope(rows: Sequence[Mapping[str, float]], figure: str) -> float:
+    """By how much *figure* grows with each one more, by least squares."""
+    xs = [row["count"] for row in rows]
+    ys = [row[figure] for row in rows]
+    middle_x, middle_y = sum(xs) / len(xs), sum(ys) / len(ys)
+    weight = sum((x - middle_x) ** 2 for x in xs)
+    return sum((x - middle_x) * (y - middle_y) for x, y in zip(xs, ys, strict=True)) / weight
+
+
+def _meter(brokers: Brokers, proxy: ProxyProcess) -> CpuMeter:
+    return CpuMeter({"broker": brokers.broker_pid, "proxy": proxy.child.process.pid})
+
+
+def _wait_for_clients(
+    place: Stage, proxy: ProxyProcess, *, groups: int = 1, clients: int = 1
+) -> Child:
+    port = proxy.thrift.rpartition(":")[2]
+    child = place.site.children.start_module(
+        "bench.coefficients.waiting", "--port", port, "--groups", groups, "--each", clients
+    )
+    child.ready(within_s=60)
+    return child
+
+
+def _wait_until_owned(proxy: ProxyProcess, queues: int) -> None:
+    """By the proxy's log: to ask it would be part of what it costs."""
+    wait_until(
+        lambda: proxy.child.err.count(_OWNED) >= queues,
+        within_s=300,
+        what=f"{queues} queues owned",
+    )
+
+
+def about(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """For JSON: rounded."""
+    return [{name: round(value, 3) for name, value in row.items()} for row in rows]

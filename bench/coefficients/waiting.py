@@ -1,0 +1,55 @@
+"""Clients that wait: ``python -m bench.coefficients.waiting``.
+
+Each connection has a pull of one group open, again and again, until SIGTERM; what comes is acked
+with the next pull. It prints one line when all are connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+import uvloop
+
+from broker_core.tasks import spawn
+from proxy.cli.output import print_json
+from tests.support.thrift_client import acked, connect, our_pull
+
+_LINGER_MS = 8000
+
+
+async def _wait(port: int, group: str, name: str, connected: asyncio.Semaphore) -> None:
+    async with connect(port) as client:
+        connected.release()
+        acks: list[object] = []
+        while True:
+            wish = our_pull(group, linger_ms=_LINGER_MS, clientId=name, manyQueues=True, acks=acks)
+            answer = await client.call("pull", wish)
+            acks = [acked(batch) for batch in (answer, *(answer.more or ())) if batch.messages]
+
+
+async def _run(port: int, groups: int, each: int) -> None:
+    connected = asyncio.Semaphore(0)
+    tasks = [
+        spawn(_wait(port, f"g{group}", f"c{group}-{number}", connected), name="wait")
+        for group in range(groups)
+        for number in range(each)
+    ]
+    for _ in tasks:
+        await connected.acquire()
+    print_json({"ready": True, "clients": len(tasks)})
+    await asyncio.gather(*tasks)
+
+
+def main(
+    port: Annotated[int, typer.Option()],
+    groups: Annotated[int, typer.Option()] = 1,
+    each: Annotated[int, typer.Option(help="connections a group")] = 1,
+) -> None:
+    """Wait until SIGTERM."""
+    uvloop.run(_run(port, groups, each))
+
+
+if __name__ == "__main__":
+    typer.run(main)
