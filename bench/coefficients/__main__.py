@@ -13,6 +13,7 @@ import typer
 from bench.coefficients import requests
 from bench.coefficients.runs import (
     QUICK,
+    SHORT,
     Row,
     Scope,
     about,
@@ -38,11 +39,12 @@ RESULT = ROOT / "bench" / "results" / "coefficients.json"
 
 def main(
     out: Annotated[Path, typer.Option(help="where the result goes")] = RESULT,
+    short: Annotated[bool, typer.Option("--short", help="fewer and smaller runs")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="only whether it runs")] = False,
     only: Annotated[str, typer.Option(help="one part, printed and not written")] = "",
 ) -> None:
     """Measure what things cost, a few minutes long."""
-    scope = QUICK if quick else Scope()
+    scope = QUICK if quick else SHORT if short else Scope()
     found: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory(prefix="orderlane-bench-") as temporary:
         folder = Path(temporary)
@@ -61,7 +63,7 @@ def main(
         write_result(
             out,
             "coefficients",
-            command="python -m bench.coefficients",
+            command="python -m bench.coefficients" + (" --short" if short else ""),
             options=asdict(scope),
             summary=[coefficients(found, asked)],
             runs=[{"part": name, **row} for name, rows in found.items() for row in about(rows)],

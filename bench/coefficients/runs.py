@@ -36,37 +36,42 @@ class Scope:
     requests: int = 1000
 
 
+SHORT = Scope(
+    queues=(8, 256, 1024), groups=(1, 50, 200), clients=(1, 64, 256), active=(8, 64, 256),
+    batches=(1, 256), messages=40_000, requests=200,
+)  # fmt: skip
 QUICK = Scope(
-    queues=(8, 64), groups=(1, 4), clients=(1, 8), active=(8, 32), batches=(256,),
-    messages=4000, idle_s=0.5, requests=20,
+    queues=(8, 64), groups=(1, 4), clients=(1, 8), active=(8, 32), batches=(1, 256),
+    messages=2000, idle_s=0.5, requests=20,
 )  # fmt: skip
 
 
 def idle_queues(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
     """A topic with so many queues, all owned by one proxy, and nothing to do."""
-    return [_idle(brokers, folder, scope, f"q{count}", queues=count) for count in scope.queues]
+    return [_idle(brokers, folder, scope, count, queues=count) for count in scope.queues]
 
 
 def idle_groups(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
     """So many groups on the same eight queues, a waiting client in each."""
-    return [_idle(brokers, folder, scope, f"g{count}", groups=count) for count in scope.groups]
+    return [_idle(brokers, folder, scope, count, groups=count) for count in scope.groups]
 
 
 def waiting_clients(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
     """One group with so many waiting clients."""
-    return [_idle(brokers, folder, scope, f"c{count}", clients=count) for count in scope.clients]
+    return [_idle(brokers, folder, scope, count, clients=count) for count in scope.clients]
 
 
 def _idle(
     brokers: Brokers,
     folder: Path,
     scope: Scope,
-    name: str,
+    count: int,
     *,
     queues: int = _QUEUES,
     groups: int = 1,
     clients: int = 1,
 ) -> Row:
+    name = f"idle{count}"
     with open_site(brokers, folder / name, name, queues=queues, histories=False) as site:
         place = stage(site)
         proxy = place.proxy({"groups": [place.group(f"g{each}") for each in range(groups)]})
@@ -80,7 +85,7 @@ def _idle(
         idle, idle_s = meter.read(), time.monotonic() - settled_s
         usage = proxy.usage()
         return {
-            "count": max(queues, groups, clients) if max(groups, clients) > 1 else queues,
+            "count": count,
             "owned_s": owned_s,
             "taking_proxy_ms": (owned["proxy"] - before["proxy"]) * 1e3,
             "taking_broker_ms": (owned["broker"] - before["broker"]) * 1e3,
@@ -117,25 +122,27 @@ def _active(brokers: Brokers, folder: Path, scope: Scope, queues: int) -> Row:
 
 
 def messages(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
-    """A backlog that is drained in batches: processor time a message, and what its sends cost."""
+    """A backlog that a client with so many handlers drains: processor time a message, and what its
+    sends cost.
+    """
     rows = []
     for batch in scope.batches:
         name = f"m{batch}"
         with open_site(brokers, folder / name, name, queues=_QUEUES, histories=False) as site:
             place = stage(site)
-            count = scope.messages if batch > 1 else scope.messages // 4
+            count = scope.messages if batch > 1 else scope.messages // 10
             sending = CpuMeter({"broker": brokers.broker_pid})
             before = sending.read()
             place.preload(count, keys=10_000, body_bytes=_BODY_BYTES)
             sent_us = (sending.read()["broker"] - before["broker"]) / count * 1e6
             proxy = place.proxy({"groups": [place.group()]})
-            puller = place.puller(proxy, connections=16, batch=batch)
-            puller.wait_for(count // 5)
+            client = place.client(proxy, concurrency=batch)
+            client.wait_for(count // 5)
             meter = _meter(brokers, proxy)
-            done, before = puller.count, meter.read()
-            puller.wait_for(count * 4 // 5)
-            done, after = puller.count - done, meter.read()
-            puller.child.kill()
+            done, before = client.count, meter.read()
+            client.wait_for(count * 4 // 5)
+            done, after = client.count - done, meter.read()
+            client.child.kill()
             rows.append(
                 {
                     "count": batch,

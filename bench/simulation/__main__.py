@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +27,8 @@ def main(
     size = f"{proxies}x{queues}"
     path = out or ROOT / "bench" / "results" / f"simulation-{size}.json"
     model = Model(proxies=proxies, queues=queues, brokers=brokers, seed=seed)
+    # Nearly all of it lives to the end, and to look through millions of objects takes long.
+    gc.set_threshold(1_000_000, 50, 1000)
     world = World(model)
     rows = [asdict(outcome) for outcome in run_all(world, say=_say)]
     write_result(

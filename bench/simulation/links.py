@@ -42,7 +42,7 @@ class Links:
         self.turns: defaultdict[str, Turns] = defaultdict(Turns)
         self._around = around
         self._events = around.events
-        self._beats_woken = False
+        self._beats_woken = self._beating = False
         self._busy_until_ns = 0
 
     def beats(self) -> Process:
@@ -109,22 +109,25 @@ class Links:
         def answered(resume: Resume, answer: Any) -> None:
             if answer is not NO_ANSWER and broker.name not in self.connected:
                 self.connected.add(broker.name)
-                self._events.after(0, self._connected_to, broker)
+                self._connected_anew()
             resume(answer)
 
         return begin
 
-    def _connected_to(self, broker: Broker) -> None:
+    def _connected_anew(self) -> None:
         """A new connection: its broker may have forgotten this member, and all are told."""
         self.heard.clear()
-        if not self._beats_woken:
-            self._beats_woken = True
-            self._events.after(0, self._beat_again)
+        self._beats_woken = True
+        if not self._beating:
+            self._beating = True
+            self._events.start(self._beat_again())
 
-    def _beat_again(self) -> None:
-        self._beats_woken = False
-        if not self.dead and not self.closing:
-            self._events.start(self.beat())
+    def _beat_again(self) -> Process:
+        """As often as something connected since; not once for each."""
+        while self._beats_woken and not (self.dead or self.closing):
+            self._beats_woken = False
+            yield from self.beat()
+        self._beating = False
 
     def work(self, cost_ns: int) -> Wait:
         """The processor is busy for so long."""

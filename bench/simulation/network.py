@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -26,12 +26,12 @@ class Server:
         self.name = name
         self.up = True
         #: Requests by kind and second.
-        self.asked: dict[str, Counter[int]] = {}
+        self.asked: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._busy_until_ns = 0
 
     def count(self, kind: str, now_ns: int, times: int = 1) -> None:
         """So many of that kind came."""
-        self.asked.setdefault(kind, Counter())[now_ns // 1_000_000_000] += times
+        self.asked[kind][now_ns // 1_000_000_000] += times
 
     def busy(self, cost_ns: int, now_ns: int) -> int:
         """Do something that costs so much; returns how long until it is done."""

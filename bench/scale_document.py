@@ -1,0 +1,132 @@
+"""The tables of ``docs/scale.md``, made from the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from bench.cost_model import Load, Machine, Sizing, sizing
+from bench.report import ROOT
+
+RESULTS = ROOT / "bench" / "results"
+
+#: What the document shows of the coefficients: name, what it is, unit, by what to divide it.
+_SHOWN = (
+    ("message_256_proxy_us", "a message, pulled in large batches: proxy", "µs", 1),
+    ("message_256_broker_us", "the same: broker", "µs", 1),
+    ("message_1_proxy_us", "a message, pulled alone by one handler: proxy", "µs", 1),
+    ("message_1_broker_us", "the same: broker", "µs", 1),
+    ("sent_broker_us", "a message sent, 32 at a time: broker", "µs", 1),
+    ("active_proxy_us_s", "a queue with a message a second: proxy", "µs/s", 1),
+    ("active_broker_us_s", "the same, with its records and commits: broker", "µs/s", 1),
+    ("queue_proxy_us_s", "an idle queue: proxy", "µs/s", 1),
+    ("queue_broker_us_s", "the same: broker", "µs/s", 1),
+    ("queue_proxy_bytes", "an idle queue: memory of the proxy", "KB", 1000),
+    ("take_over_proxy_us", "a queue taken over: proxy", "µs", 1),
+    ("take_over_broker_us", "the same: broker", "µs", 1),
+    ("group_proxy_us_s", "an idle group on eight queues: proxy", "µs/s", 1),
+    ("group_broker_us_s", "the same: broker", "µs/s", 1),
+    ("group_proxy_bytes", "the same: memory of the proxy", "KB", 1000),
+    ("client_proxy_us_s", "a waiting client: proxy", "µs/s", 1),
+    ("client_proxy_bytes", "a connected client: memory of the proxy", "KB", 1000),
+    ("proxy_bytes", "a proxy with eight queues: memory", "MB", 1e6),
+    ("lock_us", "renewing one lock: broker", "µs", 1),
+    ("locked_queue_us", "each queue more in the same request: broker", "µs", 1),
+    ("heartbeat_us", "a heartbeat: broker", "µs", 1),
+    ("list_us", "a list of one member: broker", "µs", 1),
+    ("listed_member_us", "each member more in it: broker", "µs", 1),
+    ("commit_us", "a commit: broker", "µs", 1),
+    ("record_us", "an ownership record: broker", "µs", 1),
+)
+
+#: The sizings that the document shows.
+LOADS = {
+    "100,000/s": Load(messages_s=1e5, clients=100),
+    "1,000,000/s": Load(messages_s=1e6, clients=1_000),
+    "10,000,000/s": Load(messages_s=1e7, clients=10_000),
+}
+
+
+def tables() -> dict[str, str]:
+    """By the name of its place."""
+    costs = _result("coefficients")
+    simulated = sorted(RESULTS.glob("simulation-*.json"))
+    return {
+        "coefficients": _with_head(costs, coefficients(costs["summary"][0])),
+        "sizings": sizings(costs["summary"][0]),
+        "simulation": "\n\n".join(
+            _with_head(result, simulation(result["summary"]))
+            for result in map(orjson.loads, (path.read_bytes() for path in simulated))
+        ),
+    }
+
+
+def coefficients(costs: Mapping[str, float]) -> str:
+    """What one more of each thing costs."""
+    rows = [
+        (what, f"{costs[name] / by:,.1f} {unit}")
+        for name, what, unit, by in _SHOWN
+        if name in costs
+    ]
+    return _table(("what", "costs"), rows)
+
+
+def sizings(costs: Mapping[str, float]) -> str:
+    """Three clusters, and what gives out first at each."""
+    machine = Machine()
+    found = {name: sizing(costs, load, machine) for name, load in LOADS.items()}
+    lines: list[tuple[str, ...]] = [
+        ("proxies", *(f"{each.proxies:,}" for each in found.values())),
+        ("brokers", *(f"{each.brokers:,}" for each in found.values())),
+        ("queues", *(f"{each.queues:,}" for each in found.values())),
+        ("memory of a proxy, MB", *(f"{each.proxy_bytes / 1e6:,.0f}" for each in found.values())),
+        ("heartbeats, lists, renewals/s", *(f"{each.requests_s:,.0f}" for each in found.values())),
+        ("gives out first", *(_fullest(each, 0) for each in found.values())),
+        ("gives out next", *(_fullest(each, 1) for each in found.values())),
+    ]
+    return _table(("", *found), lines)
+
+
+def simulation(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One line a scenario."""
+    columns = (
+        *("what happens", "settled s", "moves", "least", "stands still s: median", "99 %"),
+        *("worst", "lock requests/s", "all requests/s", "notices/s", "two at once"),
+    )
+    return _table(columns, [_outcome(row) for row in rows])
+
+
+def _outcome(row: Mapping[str, Any]) -> tuple[str, ...]:
+    peaks = row["peaks"]
+    asked = sum(count for kind, count in peaks.items() if kind != "notice")
+    return (
+        row["scenario"],
+        f"{row['settled_s']:.1f}",
+        f"{row['moves']:,}",
+        f"{row['least_moves']:,}",
+        *(f"{row[name]:.2f}" for name in ("gap_p50_s", "gap_p99_s", "gap_worst_s")),
+        *(f"{count:,}" for count in (peaks.get("lock", 0), asked, peaks.get("notice", 0))),
+        str(row["faults"]),
+    )
+
+
+def _fullest(found: Sizing, place: int) -> str:
+    name, use = found.loads[place]
+    return f"{name} ({use:.0%})"
+
+
+def _result(name: str) -> dict[str, Any]:
+    result: dict[str, Any] = orjson.loads((RESULTS / f"{name}.json").read_bytes())
+    return result
+
+
+def _with_head(result: Mapping[str, Any], table: str) -> str:
+    return f"`{result['command']}`, {result['date']}, {result['machine']}:\n\n{table}"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    marks = ("---", *("--:" for _ in columns[1:]))
+    lines = (columns, marks, *rows)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
