@@ -37,5 +37,6 @@ class Model:
     work_s: float = 0.5
     cold_start_s: float = 10.0  # processes come up within that time
     route_refresh_ns: int = 30 * SECOND
+    missed_refresh_ns: int = 2 * SECOND  # while a broker is missing in it
     rest_s: float = 8.0  # a scenario is over once nothing moved for so long
     costs: Costs = field(default_factory=Costs)

@@ -32,6 +32,7 @@ class Proxy:
         self._share = GroupShare(name, Handoffs(expect_ns=60 * SECOND, wait_ns=wait_ns))
         self._route: list[QueueName] = []
         self._route_until_ns = 0
+        self._misses = False  # a broker was there that is missing
         self._resume: Resume | None = None
 
     @property
@@ -136,12 +137,17 @@ class Proxy:
 
     def _queues(self) -> list[QueueName]:
         """The route as it was when it was asked for last."""
-        now_ns, refresh_ns = self._events.now_ns, self._around.model.route_refresh_ns
+        now_ns, model = self._events.now_ns, self._around.model
         if self._route_until_ns <= now_ns:
-            chance = self._around.chance
+            refresh_ns, before = model.route_refresh_ns, self._route
             self._route = self._around.route
-            again_ns = refresh_ns if self._route_until_ns else chance.randrange(refresh_ns)
-            self._route_until_ns = now_ns + again_ns
+            if len(self._route) < len(before) or self._misses:
+                self._misses = len(self._route) < model.queues
+            if self._misses:
+                refresh_ns = model.missed_refresh_ns
+            elif not self._route_until_ns:
+                refresh_ns = self._around.chance.randrange(refresh_ns)
+            self._route_until_ns = now_ns + refresh_ns
         return self._route
 
     def _members(self) -> Process:

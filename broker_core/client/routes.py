@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import structlog
 
 from broker_core.client.connection_pool import ConnectionPool
+from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
 from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
@@ -28,6 +29,8 @@ from broker_core.remoting.route_bodies import (
 
 #: As RocketMQ's clients do.
 REFRESH_S = 30.0
+#: While a broker is missing that was there: mostly it is being restarted. For so long at most.
+_MISSED_REFRESH_S, _MISSED_NS = 2.0, 120_000_000_000
 
 _log = structlog.get_logger("routes")
 
@@ -45,6 +48,7 @@ class RouteCache:
         self._routes: dict[Topic, TopicRoute] = {}
         self._masters: dict[str, str] = {}  # address by broker name
         self._doubted: set[str] = set()  # brokers whose address may have changed
+        self._missed: dict[tuple[Topic, str], int] = {}  # until when a broker is waited for
 
     async def route(self, topic: Topic, *, fresh: bool = False) -> TopicRoute:
         """Return where *topic* is; *fresh*: ask now. Raises BrokerError(17) if nowhere."""
@@ -106,10 +110,15 @@ class RouteCache:
             _check(command, answer)
 
     async def keep_fresh(self) -> None:
-        """Refresh all known routes every 30 s until cancelled."""
+        """Refresh all known routes every 30 s until cancelled; sooner those that miss a broker."""
+        last_ns = now_ns()
         while True:
-            await asyncio.sleep(REFRESH_S)
-            for topic in list(self._routes):
+            await asyncio.sleep(min(REFRESH_S, _MISSED_REFRESH_S) if self._missed else REFRESH_S)
+            self._give_up_on_missed()
+            topics = {topic for topic, _ in self._missed} & self._routes.keys()
+            if now_ns() - last_ns >= REFRESH_S * 0.9e9:
+                topics, last_ns = set(self._routes), now_ns()
+            for topic in topics:
                 try:
                     await self._fetch(topic)
                 except RemotingError as error:  # the old route is better than none
@@ -121,9 +130,22 @@ class RouteCache:
             RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=header.to_ext())
         )
         route = TopicRoute.from_json(answer.body)
+        self._miss(topic, before=self._routes.get(topic), now=route)
         self._routes[topic] = route
         self._learn(route.brokers)
         return route
+
+    def _miss(self, topic: Topic, *, before: TopicRoute | None, now: TopicRoute) -> None:
+        there = {data.broker for data in now.brokers}
+        for name in there:
+            self._missed.pop((topic, name), None)
+        for data in before.brokers if before is not None else ():
+            if data.broker not in there:
+                self._missed[topic, data.broker] = now_ns() + _MISSED_NS
+
+    def _give_up_on_missed(self) -> None:
+        now = now_ns()
+        self._missed = {each: until for each, until in self._missed.items() if now < until}
 
     def _learn(self, brokers: Iterable[BrokerData]) -> None:
         for data in brokers:

@@ -125,6 +125,26 @@ async def test_routes_are_renewed_in_the_background_and_kept_when_nobody_knows_t
     await client.close()
 
 
+async def test_a_broker_that_is_missing_is_looked_for_until_it_is_back(
+    nameserver: NameServer, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mostly it is being restarted, and its queues stand still until its clients see it."""
+    monkeypatch.setattr(routes, "_MISSED_REFRESH_S", 0.01)
+    client = BrokerClient(nameservers=[nameserver.address], client_id="me@1")
+    async with scripted_broker(nameserver.address, "broker-0") as other:
+        await other.add_topic("orders", queues=1)
+        assert len(await client.queues(ORDERS)) == 3
+
+    async with asyncio.timeout(10):
+        while len(await client.queues(ORDERS, fresh=True)) == 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await client.start()
+    async with scripted_broker(nameserver.address, "broker-0") as other:
+        await other.add_topic("orders", queues=1)
+        await eventually(lambda: len(client._routes._routes[ORDERS].brokers) == 2)
+    await client.close()
+
+
 async def test_an_unknown_topic_is_error_17(client: BrokerClient) -> None:
     with pytest.raises(BrokerError, match="No topic route info") as caught:
         await client.queues(Topic("nope"))
