@@ -37,7 +37,7 @@ FILLER = struct.Struct(">iI")
 _PLACE = struct.Struct(">q")
 #: Copying so much from the page cache takes as long as another read; and how much goes at once.
 _NEAR_BYTES = 4096
-_READ_AT_ONCE_BYTES = 1024 * 1024
+_READ_AT_ONCE_BYTES = 120 * 1024  # allocated without new pages, and copied out of a cache
 #: No room: of the disk, of a quota, or up to the largest size a process may give a file.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -229,13 +229,14 @@ class CommitLog:
         of it is not wanted. Raises StoreError as ``read``.
         """
         parts: list[bytes] = []
-        at = 0
-        while at < len(pieces):
+        at, count = 0, len(pieces)
+        while at < count:
             start, size = pieces[at]
             first, end = at, start + size
             limit = min(start + _READ_AT_ONCE_BYTES, self._end_of_segment_at(start))
             at += 1
-            for place, size in pieces[at:]:
+            while at < count:
+                place, size = pieces[at]
                 if place - end > _NEAR_BYTES or place + size > limit:
                     break
                 end = place + size
