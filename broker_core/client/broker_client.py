@@ -21,6 +21,7 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting import bodies, headers
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.header_fields import Header
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.route_bodies import MASTER_ID, Perm
 from broker_core.remoting.signing import Credentials
@@ -208,7 +209,7 @@ class BrokerClient:
         header = headers.QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
         return await self._ask_offset(code, queue, header)
 
-    async def _ask_offset(self, code: RequestCode, queue: QueueName, header: headers.Header) -> int:
+    async def _ask_offset(self, code: RequestCode, queue: QueueName, header: Header) -> int:
         answer = await self._requests.ask(queue.broker, code, header.to_ext())
         return headers.OffsetResponse.from_ext(answer.ext).offset
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_core.remoting.headers import Header, Int32
+from broker_core.remoting.header_fields import Header, Int32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,47 +8,23 @@ snake case. Unknown fields are ignored, as RocketMQ does. Source: the ``*Header`
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar, get_args, get_type_hints
+from typing import ClassVar, Self
 
-from broker_core.errors import InvalidCommand
-
-#: Java's int; a plain ``int`` below is Java's long.
-Int32 = Annotated[int, 32]
+from broker_core.remoting.header_fields import (
+    Header,
+    HeaderField,
+    Int32,
+    fields_of,
+    from_ext_of,
+    read_int32,
+    read_int64,
+    to_ext_of,
+)
 
 _TRUTHS = {None: None, "true": True, "false": False}
-
-H = TypeVar("H", bound="Header")
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
-
-
-class _Field(NamedTuple):
-    attribute: str
-    wire_name: str
-    read: Callable[[str], Any]
-    expected: str  # for people: what would be right
-    default: Any  # MISSING: required
-
-
-class Header:
-    """Base of all headers: the way to the wire and back, from the dataclass's own fields."""
-
-    __slots__ = ()
-
-    #: Where the wire's name is not the attribute in camel case.
-    wire_names: ClassVar[Mapping[str, str]] = {}
-
-    def to_ext(self) -> dict[str, str]:
-        """Return the wire form; what is None is left out."""
-        return _to_ext(self, _fields_of(type(self)))
-
-    @classmethod
-    def from_ext(cls, ext: Mapping[str, str]) -> Self:
-        """Read the wire form. Raises InvalidCommand naming the first field missing or mistyped."""
-        return _from_ext(cls, ext, _fields_of(cls))
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: that takes a microsecond more to make
@@ -74,7 +50,7 @@ class SendMessageHeader(Header):
 
     def to_v2(self) -> dict[str, str]:
         """Return the form of codes 310 and 320, with one letter a field."""
-        return _to_ext(self, _v2_fields())
+        return to_ext_of(self, _v2_fields())
 
     @classmethod
     def from_v2(cls, ext: Mapping[str, str]) -> Self:
@@ -85,19 +61,19 @@ class SendMessageHeader(Header):
                 producer_group=ext["a"],
                 topic=ext["b"],
                 default_topic=of("c", "TBW102"),
-                default_topic_queue_nums=_read_int32(of("d", "4")),
-                queue_id=_read_int32(ext["e"]),
-                sys_flag=_read_int32(of("f", "0")),
-                born_timestamp=_read_int64(ext["g"]),
-                flag=_read_int32(of("h", "0")),
+                default_topic_queue_nums=read_int32(of("d", "4")),
+                queue_id=read_int32(ext["e"]),
+                sys_flag=read_int32(of("f", "0")),
+                born_timestamp=read_int64(ext["g"]),
+                flag=read_int32(of("h", "0")),
                 properties=of("i"),
-                reconsume_times=None if times is None else _read_int32(times),
+                reconsume_times=None if times is None else read_int32(times),
                 unit_mode=_TRUTHS[of("k")],
-                max_reconsume_times=None if most is None else _read_int32(most),
+                max_reconsume_times=None if most is None else read_int32(most),
                 batch=_TRUTHS[of("m")],
             )
         except (KeyError, ValueError):  # or written in a way that nobody does
-            return _from_ext(cls, ext, _v2_fields())
+            return from_ext_of(cls, ext, _v2_fields())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +106,7 @@ def send_receipt(
     return ext
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, as the header of sends
 class PullMessageHeader(Header):
     """Codes 11 and 361. ``sys_flag``: bits of PullFlag.
 
@@ -150,6 +126,28 @@ class PullMessageHeader(Header):
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
 
+    @classmethod
+    def from_ext(cls, ext: Mapping[str, str]) -> Self:
+        """As any header, without a look at each field: there is one a pull."""
+        of, most = ext.get, ext.get("maxMsgBytes")
+        try:
+            return cls(
+                consumer_group=ext["consumerGroup"],
+                topic=ext["topic"],
+                queue_id=read_int32(ext["queueId"]),
+                queue_offset=read_int64(ext["queueOffset"]),
+                max_msg_nums=read_int32(ext["maxMsgNums"]),
+                sys_flag=read_int32(ext["sysFlag"]),
+                commit_offset=read_int64(ext["commitOffset"]),
+                suspend_timeout_millis=read_int64(ext["suspendTimeoutMillis"]),
+                subscription=of("subscription"),
+                sub_version=read_int64(ext["subVersion"]),
+                expression_type=of("expressionType"),
+                max_msg_bytes=None if most is None else read_int32(most),
+            )
+        except (KeyError, ValueError):  # the slow way says which field is wrong
+            return from_ext_of(cls, ext, fields_of(cls))
+
 
 class PullFlag:
     """Bits of a pull's ``sys_flag``."""
@@ -167,6 +165,15 @@ class PullMessageResponse(Header):
     next_begin_offset: int
     min_offset: int
     max_offset: int
+
+    def to_ext(self) -> dict[str, str]:
+        """As any header, made at once."""
+        return {
+            "suggestWhichBrokerId": str(self.suggest_which_broker_id),
+            "nextBeginOffset": str(self.next_begin_offset),
+            "minOffset": str(self.min_offset),
+            "maxOffset": str(self.max_offset),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,111 +285,10 @@ class TopicHeader(Header):
     accept_standard_json_only: bool | None = None
 
 
-# -- how a header goes to the wire and back ----------------------------------------------------
-
-
-def _to_ext(header: Header, wire_fields: tuple[_Field, ...]) -> dict[str, str]:
-    ext: dict[str, str] = {}
-    for attribute, wire_name, _, _, _ in wire_fields:
-        value = getattr(header, attribute)
-        if value is not None:
-            ext[wire_name] = value if type(value) is str else _text(value)
-    return ext
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def _from_ext(cls: type[H], ext: Mapping[str, str], wire_fields: tuple[_Field, ...]) -> H:
-    values: dict[str, Any] = {}
-    for attribute, wire_name, read, expected, default in wire_fields:
-        text = ext.get(wire_name)
-        if text is not None:
-            try:
-                values[attribute] = read(text)
-            except ValueError:
-                raise InvalidCommand(
-                    f"header field {wire_name} is {text[:200]!r}: expected {expected}"
-                ) from None
-        elif default is MISSING:
-            raise InvalidCommand(f"header field {wire_name} is missing: expected {expected}")
-    return cls(**values)
-
-
-_known_fields: dict[type[Header], tuple[_Field, ...]] = {}
-
-
-def _fields_of(cls: type[Header]) -> tuple[_Field, ...]:
-    if cls not in _known_fields:
-        _known_fields[cls] = _find_fields(cls)
-    return _known_fields[cls]
-
-
-def _find_fields(cls: type[Header]) -> tuple[_Field, ...]:
-    hints = get_type_hints(cls, include_extras=True)
-    return tuple(
-        _Field(
-            field.name,
-            cls.wire_names.get(field.name, _camel_case(field.name)),
-            *_reader_of(hints[field.name]),
-            field.default,
-        )
-        for field in fields(cls)  # type: ignore[arg-type]  # every header is a dataclass
-    )
-
-
 @cache
-def _v2_fields() -> tuple[_Field, ...]:
-    named = _fields_of(SendMessageHeader)
+def _v2_fields() -> tuple[HeaderField, ...]:
+    named = fields_of(SendMessageHeader)
     return tuple(
         field._replace(wire_name=letter)
         for field, letter in zip(named, "abcdefghijklm", strict=True)
     )
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
-def _reader_of(hint: Any) -> tuple[Callable[[str], Any], str]:
-    alternatives = [kind for kind in get_args(hint) if kind is not type(None)]
-    if hint == Int32 or Int32 in alternatives:
-        return _read_int32, "a 32-bit integer"
-    for kind, reader in _READERS.items():
-        if hint is kind or kind in alternatives:
-            return reader
-    raise TypeError(f"no wire form for {hint}")
-
-
-def _read_int64(text: str) -> int:
-    if len(text) < 19 and text.isdecimal() and text.isascii():  # nearly always
-        return int(text)
-    if not _INTEGER.match(text) or not -(1 << 63) <= (value := int(text)) < 1 << 63:
-        raise ValueError
-    return value
-
-
-def _read_int32(text: str) -> int:
-    if len(text) < 10 and text.isdecimal() and text.isascii():
-        return int(text)
-    if not _INTEGER.match(text) or not -(1 << 31) <= (value := int(text)) < 1 << 31:
-        raise ValueError
-    return value
-
-
-def _read_bool(text: str) -> bool:
-    lowered = text.lower()
-    if lowered not in ("true", "false"):
-        raise ValueError
-    return lowered == "true"
-
-
-_READERS: dict[type, tuple[Callable[[str], Any], str]] = {
-    int: (_read_int64, "a 64-bit integer"),
-    bool: (_read_bool, "true or false"),
-    str: (str, "a text"),
-}

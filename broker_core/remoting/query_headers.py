@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from broker_core.remoting.headers import Header, Int32
+from broker_core.remoting.header_fields import Header, Int32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

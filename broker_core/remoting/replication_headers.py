@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from broker_core.errors import InvalidCommand
-from broker_core.remoting.headers import Header, Int32
+from broker_core.remoting.header_fields import Header, Int32
 from broker_core.remoting.json_fields import JsonObject
 
 _MAX_PROBES = 4096

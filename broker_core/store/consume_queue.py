@@ -32,6 +32,7 @@ class ConsumeQueue:
         self.folder = folder
         self._files = files
         self._file_bytes = entries_per_file * ENTRY.size
+        self._last_start, self._last_path = -1, folder
         self._starts = _find_files(folder, self._file_bytes)  # byte positions, ascending
         self._flushed = self._length_on_disk()  # bytes in files, those deleted counted
         self._tail = bytearray()
@@ -165,7 +166,10 @@ class ConsumeQueue:
             del self._starts[0]
 
     def _path(self, start: int) -> Path:
-        return self.folder / f"{start:020d}"
+        if start != self._last_start:  # reads and writes are nearly always in the same file
+            self._last_path = self.folder / f"{start:020d}"
+            self._last_start = start
+        return self._last_path
 
     def _read_files(self, start: int, end: int) -> bytes:
         parts = []

@@ -21,12 +21,13 @@ from broker_core.errors import (
 )
 from broker_core.remoting.command import RemotingCommand, SerializeType
 from broker_core.remoting.connection import MAX_FRAME_BYTES
-from broker_core.remoting_channel import Answer, RemotingChannel
+from broker_core.remoting_channel import Answer, LateAnswer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
 from broker_core.tasks import spawn
 from tests.support.eventually import eventually
 
 ECHO, HELD, BROKEN, REFUSED, ASK_BACK, BIG, UNENCODABLE, HELD_BIG = range(1, 9)
+LATE, GIVEN, LATE_REFUSED = range(9, 12)
 
 
 class Peer:
@@ -45,7 +46,11 @@ class Peer:
             ASK_BACK: self.ask_back,
             BIG: lambda request, _: request.response(body=bytes(1 << 20)),
             UNENCODABLE: lambda request, _: request.response(70_000),  # no int16
+            LATE: lambda request, _: self.late(request),
+            GIVEN: self.given,
+            LATE_REFUSED: self.late_refused,
         }
+        self.waiting: list[tuple[RemotingCommand, LateAnswer]] = []
         self.cut = asyncio.Event()
         self.server = RemotingServer(handlers, on_closed=self.connection_closed)
 
@@ -64,6 +69,21 @@ class Peer:
     async def held_big(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         await self.release.wait()
         return request.response(body=bytes(1 << 20))
+
+    def late(self, request: RemotingCommand) -> LateAnswer:
+        late = LateAnswer()
+        self.waiting.append((request, late))
+        return late
+
+    def given(self, request: RemotingCommand, channel: RemotingChannel) -> LateAnswer:
+        late = LateAnswer()
+        late.give(request.response(remark="at once"))
+        return late
+
+    def late_refused(self, request: RemotingCommand, channel: RemotingChannel) -> LateAnswer:
+        late = LateAnswer()
+        late.give(BrokerError(17, "no such topic"))
+        return late
 
     def broken(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         raise ZeroDivisionError("oh dear")
@@ -284,7 +304,7 @@ async def test_too_many_requests_in_hand_are_not_read(
     with pytest.raises(RequestTimeout):
         await pool.request(address, RemotingCommand(ECHO), timeout_s=0.1)
     (channel,) = peer.server.channels
-    assert len(channel._handling) == 11
+    assert len(channel._handling) == 10
     peer.release.set()
     assert {answer.remark for answer in await asyncio.gather(*held)} == {"released"}
 
@@ -337,3 +357,30 @@ async def test_an_idle_connection_is_closed(pool: ConnectionPool) -> None:
     await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
     await asyncio.wait_for(ended.wait(), 5)
     await server.close()
+
+
+async def test_an_answer_may_be_given_later_by_anybody(peer: Peer, pool: ConnectionPool) -> None:
+    address = await peer.server.listen("127.0.0.1", 0)
+    held = spawn(pool.request(address, RemotingCommand(LATE), timeout_s=10), name="held")
+    await eventually(lambda: len(peer.waiting) == 1)
+    at_once = await pool.request(address, RemotingCommand(GIVEN), timeout_s=10)
+    refused = await pool.request(address, RemotingCommand(LATE_REFUSED), timeout_s=10)
+    assert (at_once.remark, refused.code, refused.remark) == ("at once", 17, "no such topic")
+    assert not held.done()
+    request, late = peer.waiting.pop()
+    late.give(request.response(remark="at last"))
+    assert (await held).remark == "at last"
+
+
+async def test_a_server_that_closes_waits_for_late_answers(
+    peer: Peer, pool: ConnectionPool
+) -> None:
+    address = await peer.server.listen("127.0.0.1", 0)
+    held = spawn(pool.request(address, RemotingCommand(LATE), timeout_s=10), name="held")
+    await eventually(lambda: len(peer.waiting) == 1)
+    closing = spawn(peer.server.close(grace_s=10), name="close")
+    await asyncio.sleep(0)
+    request, late = peer.waiting.pop()
+    late.give(request.response(remark="just in time"))
+    assert (await held).remark == "just in time"
+    await closing

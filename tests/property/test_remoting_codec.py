@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +20,7 @@ from broker_core.remoting.connection import (
     ResponseReceived,
     Role,
 )
+from broker_core.remoting.header_fields import fields_of
 from broker_core.remoting.headers import PullMessageHeader, SendMessageHeader
 from broker_core.remoting.route_bodies import BrokerRegistration, TopicRoute
 
@@ -105,6 +106,33 @@ def test_any_header_is_read_or_refused(ext: dict[str, str]) -> None:
         except InvalidCommand:
             continue
         assert header is not None
+
+
+numbers = st.sampled_from(["0", "+7", "-1", "007", "2147483648", "9" * 19, "\u0663", " 1", ""])
+wanted_fields = st.fixed_dictionaries(
+    {name: texts | int32.map(str) | numbers for name in "abeg"},
+    optional={
+        name: texts | int32.map(str) | numbers | st.sampled_from(["true", "TRUE", "false", "no"])
+        for name in "cdfhijklm"
+    },
+)
+
+
+@given(wanted_fields)
+@settings(deadline=None)
+def test_the_header_of_a_send_says_the_same_in_either_form(ext: dict[str, str]) -> None:
+    """The short form is read by code of its own."""
+    fields = zip("abcdefghijklm", fields_of(SendMessageHeader), strict=True)
+    names = {letter: field.wire_name for letter, field in fields}
+
+    def outcome(read: Callable[[dict[str, str]], object], ext: dict[str, str]) -> object:
+        try:
+            return read(ext)
+        except InvalidCommand:
+            return "refused"
+
+    long = {names[letter]: text for letter, text in ext.items()}
+    assert outcome(SendMessageHeader.from_v2, ext) == outcome(SendMessageHeader.from_ext, long)
 
 
 json_values = st.recursive(

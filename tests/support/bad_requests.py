@@ -18,7 +18,7 @@ from broker_core.remoting import (
     retry_headers,
 )
 from broker_core.remoting.codes import RequestCode
-from broker_core.remoting.headers import Header
+from broker_core.remoting.header_fields import Header
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 from broker_core.remoting.replication_headers import FetchLogHeader, JoinMasterHeader

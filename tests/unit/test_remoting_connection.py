@@ -87,3 +87,23 @@ def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
     receiver.receive_data(RemotingCommand(1, body=bytes(11)).encode())
     with pytest.raises(RemoteProtocolError):
         receiver.next_event()
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 50, 333, 4096])
+def test_frames_that_come_in_parts_are_put_together(step: int) -> None:
+    """Also if one part holds the end of a frame and the beginning of the next one."""
+    sent = [
+        RemotingCommand(n, opaque=n, ext={"n": "x" * n}, body=bytes([n]) * n**3) for n in range(9)
+    ]
+    data = b"".join(command.encode() for command in sent)
+    connection = RemotingConnection(Role.SERVER)
+    got = []
+    for at in range(0, len(data), step):
+        connection.receive_data(data[at : at + step])
+        if at % 2 == 0:  # else several parts wait for whoever asks
+            while (command := connection.next_command()) is not None:
+                got.append(command)
+    while (command := connection.next_command()) is not None:
+        got.append(command)
+    assert got == sent
+    assert connection.buffered_bytes == 0

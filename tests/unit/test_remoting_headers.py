@@ -10,9 +10,9 @@ import pytest
 
 from broker_core.errors import InvalidCommand
 from broker_core.remoting import headers
+from broker_core.remoting.header_fields import Header
 from broker_core.remoting.headers import (
     CreateTopicHeader,
-    Header,
     PullMessageHeader,
     SendMessageHeader,
     SendMessageResponse,
