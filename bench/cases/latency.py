@@ -10,7 +10,7 @@ from bench.frame.case import Arm, Case, Column, Plot, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.peer import Figures
 from bench.load.shape import zipf_shares
-from bench.load.stage import Loader, Stage, stage, timed
+from bench.load.stage import Loader, Stage, lapses, stage, timed
 from bench.site import ProxyProcess, wait_for_queues
 
 _QUEUES, _KEYS = 8, 1_000
@@ -94,9 +94,10 @@ def _flow(
     loader.wait_for(sent)
     behind_s = time.monotonic() - ended_s
     found = loader.end()
+    counted = {name: value for name, value in found.items() if name.endswith("_ms")}
     if proxy is not None:
         proxy.child.terminate(within_s=60)
-    counted = {name: value for name, value in found.items() if name.endswith("_ms")}
+        counted |= lapses(proxy)
     return {**counted, "behind_s": behind_s, "faults": found["faults"] + found["repeated"]}
 
 
@@ -160,6 +161,7 @@ CASES = (
             *_DELAYS,
             Column("p50_ms", "p50 added ms", digits=2, to="direct", minus=True),
             Column("p99_ms", "p99 added ms", digits=2, to="direct", minus=True),
+            Column("lapses", "locks that lapsed"),
         ),
         short=Shape(rounds=3, sizes={"seconds": 3}, points=(50,), judged={"seconds": 2}),
         full=Shape(rounds=5, sizes={"seconds": 15}, judged={"seconds": 5}),
@@ -190,6 +192,7 @@ CASES = (
             ),
             Column("behind_s", "behind s", digits=2),
             Column("faults", "faults"),
+            Column("lapses", "locks that lapsed"),
         ),
         short=Shape(rounds=3, sizes={"seconds": 3}, points=(1.0,)),
         full=Shape(rounds=5, sizes={"seconds": 20}),

@@ -11,7 +11,7 @@ from bench.frame.case import Case, Column, Plot, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.cpu import CpuMeter, microseconds_each
 from bench.frame.peer import Figures
-from bench.load.stage import Loader, Stage, stage, wait_until_read
+from bench.load.stage import Loader, Stage, lapses, stage, wait_until_read
 from bench.site import ProxyProcess, wait_for_queues
 from proxy.errors import OrderlaneError
 
@@ -50,11 +50,14 @@ def _settings(groups: list[dict[str, object]]) -> dict[str, object]:
     return {"groups": groups, "ownership": {"leave_after_s": _LONG_S}}
 
 
-def _ended(context: RunContext, place: Stage, proxy: ProxyProcess, puller: Loader) -> None:
+def _ended(
+    context: RunContext, place: Stage, proxy: ProxyProcess, puller: Loader
+) -> dict[str, float]:
     """Everybody stops; what was written is judged."""
     puller.figures()
     proxy.child.terminate(within_s=120)
     context.judge(place.site)
+    return lapses(proxy)
 
 
 def _keys(context: RunContext, point: Point) -> Figures:
@@ -74,8 +77,7 @@ def _keys(context: RunContext, point: Point) -> Figures:
         puller.child.resume()
         puller.wait_for(messages, within_s=300)
         found = cost.of(messages)
-        _ended(context, place, proxy, puller)
-        return found
+        return {**found, **_ended(context, place, proxy, puller)}
 
 
 def _queues(context: RunContext, point: Point) -> Figures:
@@ -109,8 +111,7 @@ def _flow(context: RunContext, place: Stage, groups: list[str], *, keys: int) ->
     place.preload(sent, keys=keys)
     puller.wait_for(total, within_s=300)
     found = cost.of(total)
-    _ended(context, place, proxy, puller)
-    return {**found, **spent}
+    return {**found, **spent, **_ended(context, place, proxy, puller)}
 
 
 def _bodies(context: RunContext, point: Point) -> Figures:
@@ -155,8 +156,7 @@ def _drained(context: RunContext, place: Stage, messages: int) -> dict[str, floa
     puller = place.puller(proxy, connections=_PULLERS, batch=_BATCH, count=messages)
     puller.wait_for(messages, within_s=300)
     found = cost.of(messages)
-    _ended(context, place, proxy, puller)
-    return found
+    return {**found, **_ended(context, place, proxy, puller)}
 
 
 def _columns(first: Point, *more: Column) -> tuple[Column, ...]:
@@ -167,6 +167,7 @@ def _columns(first: Point, *more: Column) -> tuple[Column, ...]:
         Column("broker_us", "of the first (broker)", digits=2, at=first),
         Column("per_s", "messages/s"),
         *more,
+        Column("lapses", "locks that lapsed"),
     )
 
 

@@ -151,6 +151,14 @@ def stage(site: Site) -> Stage:
     return Stage(site, asyncio.run(_broker_address(site.brokers)))
 
 
+def lapses(proxy: ProxyProcess) -> dict[str, float]:
+    """A figure where locks lapsed: queues stood still because the machine kept the proxy, or the
+    broker that it asked, from its turn; nothing where none did.
+    """
+    count = proxy.child.err.count("lock granted again after a lapse")
+    return {"lapses": count} if count else {}
+
+
 def wait_until_read(proxy: ProxyProcess, *, within_s: float = 300.0) -> None:
     """Wait until *proxy* has read its queues to their ends."""
 
