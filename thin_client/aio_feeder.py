@@ -56,7 +56,9 @@ class _Alarm:
         if self._sleeper is None or self._sleeper.done():
             return False
         at = self._due_at()
-        if at is None or at > now_ns():
+        if at is None or at >= self._rings_at_ns:
+            return False
+        if at > now_ns():
             self._set(at)
             return False
         self._sleeper.set_result(None)

@@ -275,10 +275,14 @@ class Session:
 
     def control_at(self, home: Home) -> int | None:
         """When a settle or extend is due at *home* (S2, S5); None while none is."""
-        if home.busy:
+        if home.settling is not None or home.extending is not None:
             return None
-        due = [at for at in (home.extend_at_ns, self._flush_at(home)) if at is not None]
-        return max(min(due), home.retry_at_ns) if due else None
+        at = home.extend_at_ns
+        if home.verdicts.since_ns is not None:
+            flush_at = self._flush_at(home)
+            if at is None or (flush_at is not None and flush_at < at):
+                at = flush_at
+        return None if at is None else max(at, home.retry_at_ns)
 
     def begin_control(
         self, home: Home, now_ns: int
