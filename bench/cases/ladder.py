@@ -6,6 +6,7 @@ from bench.cases.consuming import consume, plain
 from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.context import OrderViolated, RunContext
 from bench.frame.peer import Figures, Work
+from bench.ideal import ideal
 from tests.support.processes import Children
 
 _QID, _UNORDERED = "QID", "unordered"
@@ -65,6 +66,10 @@ def _core(context: RunContext, point: Point) -> Figures:
     return said
 
 
+def _ideal(context: RunContext, point: Point) -> Figures:
+    return ideal(_work(context, point), order_key=_order_key(point))
+
+
 def _times_ideal(context: RunContext, point: Point, figures: Figures) -> Figures:
     """How much longer it took than the work alone does on as many workers as may work at a time."""
     workers = 1 if point == _QID else min(_WORKERS, point if isinstance(point, int) else _WORKERS)
@@ -81,13 +86,15 @@ CASES = (
         question="How near to the ideal do 16 workers come on 1 to 10,000 keys?",
         about="One queue; the work on a message lasts from 0 to 5 ms, an even chance, by its key"
         " and number, so that it is the same for all. *QID*: ordered by queue, one message after"
-        " the other; *unordered*: in no order. *Ideal*: messages x 2.5 ms / min(keys, workers)."
+        " the other; *unordered*: in no order. *Ideal s*: messages x 2.5 ms / min(keys, workers);"
+        " the arm *ideal* hands the same messages out in virtual time, where only work takes time,"
+        " and prefers keys that have most left;"
         " *core* is the proxy's ordering code alone, with messages in memory and workers in one"
         " process; *socket* is a broker, a proxy and the Python client. *Seconds* are from the"
         " first handler to the last one's end.",
         point="keys",
         points=(*_KEYS, _QID, _UNORDERED),
-        arms={"core": _core, "socket": _socket},
+        arms={"ideal": _ideal, "core": _core, "socket": _socket},
         columns=(
             Column("seconds", "seconds", 2),
             Column("ideal_s", "ideal s", 2),

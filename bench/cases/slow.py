@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from bench.cases.consuming import consume, plain
-from bench.frame.case import Case, Column, Plot, Point, Shape
+from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.peer import Figures, Work
+from bench.ideal import ideal
 
 _HANDLERS, _KEYS, _QUEUES = 64, 1_000, 8
 #: The published scenario: one consumer thread for each of ten partitions, 50 ms a message.
@@ -45,6 +46,13 @@ def _python(context: RunContext, point: Point, *, gps: bool = False) -> Figures:
     return consume(context, work, plain(work))
 
 
+def _ideal(context: RunContext, point: Point, *, gps: bool = False) -> Figures:
+    work = (_gps_work if gps else _work)(context, point)
+    if not work.work_ms:
+        raise NotHere
+    return ideal(work)
+
+
 def _of_ceiling(
     context: RunContext, point: Point, figures: Figures, *, gps: bool = False
 ) -> Figures:
@@ -72,7 +80,8 @@ _ABOUT = (
     f"{_KEYS:,} keys in {_QUEUES} queues, {_HANDLERS} handlers that sleep so long a message."
     " *Ceiling*: min(handlers, keys) / work. Messages a second are from the first handler to the"
     " last one's end, *steady* those between 20 and 90 % of the messages: near the end there are"
-    " fewer keys left than handlers."
+    " fewer keys left than handlers. *ideal*: the same messages in virtual time, where only work"
+    " takes time, handed out by one who knows all and prefers the key that has most left."
 )
 
 CASES = (
@@ -83,7 +92,7 @@ CASES = (
         about=_ABOUT,
         point="work ms",
         points=(10, 20, 50),
-        arms={"python": _python},
+        arms={"ideal": _ideal, "python": _python},
         columns=(*_COLUMNS, *_PEERS, *_COST),
         short=Shape(
             rounds=3,
@@ -106,9 +115,9 @@ CASES = (
         about=_ABOUT,
         point="work ms",
         points=(0, 0.1, 1, 10, 35, 50, 100),
-        arms={"python": _python},
+        arms={"ideal": _ideal, "python": _python},
         columns=(*_COLUMNS, *_PEERS, *_COST),
-        short=Shape(rounds=3, sizes={"messages": 4_000}, points=(0, 1, 10, 50)),
+        short=Shape(rounds=3, sizes={"messages": 4_000}, points=(0, 1, 10)),
         full=Shape(
             rounds=5,
             sizes={"messages": 25_000},
@@ -127,10 +136,10 @@ CASES = (
         title="Many handlers",
         question="Ten queues and 50 ms a message: how far do more handlers go?",
         about=f"Vanilla consumers, one thread a queue, do {_VANILLA_PER_S:.0f} a second. Keys: a"
-        " quarter of the messages, 100,000 at most.",
+        " quarter of the messages, 100,000 at most. *Ceiling* and *ideal* as above.",
         point="handlers",
         points=(10, 100, 1_000),
-        arms={"python": partial(_python, gps=True)},
+        arms={"ideal": partial(_ideal, gps=True), "python": partial(_python, gps=True)},
         columns=(*_COLUMNS, Column("of_vanilla", "x vanilla", 1), *_PEERS, *_COST),
         short=Shape(rounds=3, sizes={"seconds": 4}, points=(100, 1_000)),
         full=Shape(rounds=5, sizes={"seconds": 20}, peers=("parallel-consumer", "orderlane-java")),

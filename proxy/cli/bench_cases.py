@@ -109,20 +109,28 @@ def measure_all(folder: Path, *, full: bool, resume: bool, rounds: int | None) -
     """
     from bench.frame.runner import Plan
 
+    failed = []
     for case in _cases().values():
         began = time.monotonic()
         say(f"== {case.name}: {case.question}")
         scale: Scale = "full" if full else "short"
         plan = Plan(scale, rounds=rounds, vs=tuple(case.shape(scale).peers), resume=resume)
-        _measure(case, plan, folder / f"{case.name}-embedded.json", _spelled(case, plan))
+        try:
+            _measure(case, plan, folder / f"{case.name}-embedded.json", _spelled(case, plan))
+        except (AssertionError, OrderlaneError) as error:
+            failed.append(f"{case.name}: {error}")
         say(f"== {case.name} took {time.monotonic() - began:.0f} s")
     if full:
-        _measure_others(folder, resume=resume)
+        failed += _measure_others(folder, resume=resume)
+    for sentence in failed:
+        say(f"DNF: {sentence}")
 
 
-def _measure_others(folder: Path, *, resume: bool) -> None:
+def _measure_others(folder: Path, *, resume: bool) -> list[str]:
+    """What failed."""
     from bench import others
 
+    failed = []
     for name, run in others.OTHERS.items():
         out = folder / f"{name}.json"
         if resume and others.is_fresh(out):
@@ -131,7 +139,8 @@ def _measure_others(folder: Path, *, resume: bool) -> None:
         try:
             run(out, say)
         except (AssertionError, OrderlaneError, ImportError) as error:
-            say(f"DNF: {name}: {error}")
+            failed.append(f"{name}: {error}")
+    return failed
 
 
 def _cases() -> Mapping[str, Case]:

@@ -14,6 +14,7 @@ from bench.exact_sleep import ExactSleep
 from bench.frame.case import Case
 from bench.frame.peer import Work
 from bench.handled import Handled
+from bench.ideal import ideal
 from bench.in_process import consume, messages_of
 from bench.peers.registry import PEERS
 from bench.preload import Backlog
@@ -103,3 +104,16 @@ def test_the_core_alone_hands_out_everything_in_order(
     uvloop.run(consume(work, handled, messages_of(work), order_key))
     assert handled.count == work.messages
     assert order_key is None or not handled.faults
+
+
+def test_the_ideal_is_bound_by_handlers_and_by_the_longest_chain() -> None:
+    many = Work(messages=4_000, keys=1_000, work_ms=20, concurrency=64)
+    found = ideal(many)
+    assert 0.9 < float(found["seconds"]) ** -1 * 4_000 * 0.020 / 64 < 1
+    assert float(found["steady_per_s"]) == pytest.approx(64 / 0.020, rel=0.02)
+    one = ideal(Work(messages=100, keys=1, work_ms=20, concurrency=64))
+    assert one["seconds"] == pytest.approx(2.0)
+    free = ideal(Work(messages=128, keys=1, work_ms=20, concurrency=64), order_key=None)
+    assert free["seconds"] == pytest.approx(0.04)
+    queue = ideal(Work(messages=100, keys=9, queues=1, work_ms=1, concurrency=9), order_key="QID")
+    assert queue["seconds"] == pytest.approx(0.1)
