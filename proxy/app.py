@@ -311,6 +311,7 @@ class Proxy:
         self._consumers.group_removed(lane.name)
         await ownership.close()
         self._context.log.forget(records_of(lane.name, ownership.topics))
+        self._context.take_overs.forget(lane.name)
 
     def _make_http(self) -> AdminHttp:
         registry = CollectorRegistry()

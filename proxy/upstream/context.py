@@ -11,6 +11,7 @@ from proxy.settings import Settings
 from proxy.upstream.audit import Audit
 from proxy.upstream.ownership_log import OwnershipLog
 from proxy.upstream.recorder import Recorder
+from proxy.upstream.take_overs import TakeOvers
 from proxy.wakeup import Signal
 
 
@@ -31,6 +32,8 @@ class UpstreamContext:
     away: str = ""
     settled: Signal = field(default_factory=Signal)
     audit: Audit = field(init=False)
+    take_overs: TakeOvers = field(init=False)
 
     def __post_init__(self) -> None:
         self.audit = Audit(self.client, self.history)
+        self.take_overs = TakeOvers(self.client)

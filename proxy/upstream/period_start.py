@@ -76,18 +76,20 @@ class PeriodStart:
         """Write the record that makes us the owner. Raises RemotingError, OlderSettings,
         GivenToAnother.
         """
+        async with self._context.take_overs.turn():
+            return await self._begin(rules)
+
+    async def _begin(self, rules: TopicRules) -> Begun:
         context, group = self._context, self._lane.name
         held_ns = self.hold_until_ns
         epoch: Epoch | None = None
         while True:
-            broker_start_ms = await context.client.broker_start_ms(self._queue.broker)
+            broker_start_ms = await context.take_overs.broker_start_ms(self._queue.broker)
             last, end = await context.log.last(group, self._queue)
             if epoch is None:
                 await self._heed_handoff(last)
             self._check_order_key(rules, last)
-            committed, start = await start_offset(
-                context.client, context.log, self._lane.settings, self._queue
-            )
+            committed, start = await start_offset(context, self._lane.settings, self._queue)
             own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
             self._hold(self._wait_ns(own, last, end))
             epoch = Epoch(await context.log.append(group, self._queue, own))

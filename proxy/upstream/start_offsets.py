@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from broker_core.client import BrokerClient
-from broker_core.names import Group, QueueName
+from broker_core.names import Group, QueueName, Topic
 from proxy.group_settings import GroupSettings
-from proxy.upstream.ownership_log import OwnershipLog
+from proxy.upstream.context import UpstreamContext
 
 
 async def start_offset(
-    client: BrokerClient, log: OwnershipLog, group: GroupSettings, queue: QueueName
+    context: UpstreamContext, group: GroupSettings, queue: QueueName
 ) -> tuple[int, int]:
     """The committed offset (as the broker stores it) and the offset to start from.
 
@@ -21,17 +21,23 @@ async def start_offset(
     Stored messages that the group needs and that are deleted by now are left to the reader, which
     says so.
     """
-    name = Group(group.name)
+    client, name = context.client, Group(group.name)
     committed = await client.committed_offset(name, queue)
     if not committed and group.start_from != "earliest":
-        if not await log.any_owner(name, queue.topic):
-            for each in await client.queues(queue.topic):
-                if not await client.has_committed(name, each):
-                    await client.commit_offset(name, each, await _first(client, group, each))
+        async with context.take_overs.first_start(name, queue.topic) as first:
+            if first and not await context.log.any_owner(name, queue.topic):
+                await _commit_all(client, group, queue.topic)
         committed = await client.committed_offset(name, queue)
     if committed is None:
         return 0, await client.min_offset(queue)
     return committed, committed
+
+
+async def _commit_all(client: BrokerClient, group: GroupSettings, topic: Topic) -> None:
+    name = Group(group.name)
+    for each in await client.queues(topic):
+        if not await client.has_committed(name, each):
+            await client.commit_offset(name, each, await _first(client, group, each))
 
 
 async def _first(client: BrokerClient, group: GroupSettings, queue: QueueName) -> int:

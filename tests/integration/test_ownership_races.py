@@ -201,7 +201,7 @@ async def test_a_queue_added_after_the_first_owner_begins_with_its_first_message
         added = brokers.add_topic(TOPIC, 2)[1]
         brokers.logs[added] = [b"x"] * 50
 
-        assert await start_offset(us.client, us.context.log, us.lane.settings, added) == (0, 0)
+        assert await start_offset(us.context, us.lane.settings, added) == (0, 0)
 
 
 async def test_needed_messages_that_retention_deleted_are_counted() -> None:

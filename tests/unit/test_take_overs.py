@@ -1,0 +1,120 @@
+"""Thousands of queues taken over at once: a few at a time, and what they have in common once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker_core.errors import RequestTimeout
+from broker_core.names import Group, Topic
+from broker_core.tasks import spawn
+from proxy.upstream.take_overs import TakeOvers
+
+BILLING, ORDERS = Group("billing"), Topic("orders")
+
+
+class Client:
+    """A broker that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.requests: list[asyncio.Future[int]] = []
+
+    async def broker_start_ms(self, _broker: str) -> int:
+        self.requests.append(asyncio.get_running_loop().create_future())
+        return await self.requests[-1]
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+@pytest.fixture
+def take_overs(client: Client) -> TakeOvers:
+    return TakeOvers(client)  # type: ignore[arg-type]
+
+
+async def turns() -> None:
+    """Let all others go on as far as they can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_who_asks_while_a_broker_is_asked_shares_the_next_answer(
+    client: Client, take_overs: TakeOvers
+) -> None:
+    """Never the one under way: it may have been given before they asked."""
+    first = spawn(take_overs.broker_start_ms("a"), name="test")
+    await turns()
+    others = [spawn(take_overs.broker_start_ms("a"), name="test") for _ in range(9)]
+    await turns()
+    assert len(client.requests) == 1
+    client.requests[0].set_result(1)
+    await turns()
+    assert len(client.requests) == 2
+    client.requests[1].set_result(2)
+
+    assert await first == 1
+    assert await asyncio.gather(*others) == [2] * 9
+    assert len(client.requests) == 2
+
+
+async def test_an_answer_that_does_not_come_is_asked_for_by_the_next(
+    client: Client, take_overs: TakeOvers
+) -> None:
+    asking = [spawn(take_overs.broker_start_ms("a"), name="test") for _ in range(2)]
+    await turns()
+    client.requests[0].set_exception(RequestTimeout("too late"))
+    await turns()
+    client.requests[1].set_result(2)
+
+    with pytest.raises(RequestTimeout):
+        await asking[0]
+    assert await asking[1] == 2
+
+
+async def test_a_few_are_taken_over_at_a_time(take_overs: TakeOvers) -> None:
+    going_on, busy, most = asyncio.Event(), 0, 0
+
+    async def take_over() -> None:
+        nonlocal busy, most
+        async with take_overs.turn():
+            busy += 1
+            most = max(most, busy)
+            await going_on.wait()
+            busy -= 1
+
+    tasks = [spawn(take_over(), name="test") for _ in range(100)]
+    await turns()
+    going_on.set()
+    await asyncio.gather(*tasks)
+
+    assert most == 32
+
+
+async def test_where_a_group_begins_is_looked_for_once(take_overs: TakeOvers) -> None:
+    """By the first; whoever comes behind it waits, and another group does not."""
+    async with take_overs.first_start(BILLING, ORDERS) as first:
+        second = take_overs.first_start(BILLING, ORDERS)
+        waiting = spawn(second.__aenter__(), name="test")
+        await turns()
+        assert first
+        assert not waiting.done()
+        async with take_overs.first_start(Group("shipping"), ORDERS) as other:
+            assert other
+    assert await waiting is False
+    await second.__aexit__(None, None, None)
+
+
+async def test_where_a_group_begins_is_looked_for_again_if_that_failed(
+    take_overs: TakeOvers,
+) -> None:
+    with pytest.raises(RequestTimeout):
+        async with take_overs.first_start(BILLING, ORDERS):
+            raise RequestTimeout("too late")
+    async with take_overs.first_start(BILLING, ORDERS) as first:
+        assert first
+    take_overs.forget(BILLING)
+    async with take_overs.first_start(BILLING, ORDERS) as first:
+        assert first
