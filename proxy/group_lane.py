@@ -213,7 +213,10 @@ class GroupLane:
             asyncio.get_running_loop().call_soon(self._wake)
         for batch in batches:
             self._count(batch.pipeline).delivered += len(batch.leases)
-            self._arm(batch.pipeline)
+            if batch.pipeline.origin is batch.pipeline:
+                self._timer.set(batch.leases[0].deadline_ns)  # all have the same
+            else:
+                self._arm(batch.pipeline)  # a redrive may have a pace
         if not batches:
             self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now))
         self._notes.delivered(batches, at_ns=now)
@@ -336,11 +339,12 @@ class GroupLane:
         if effects.parking:
             self.listener.on_parking(self, pipeline)
         self.buffer.refresh(pipeline)
+        if effects.plain and effects.finished:  # acks: nothing is due earlier for them
+            self.listener.on_settled()
+            return
         self._arm(pipeline)
         if not effects.plain:
             self._tell_rest(pipeline, effects)
-        elif effects.finished:
-            self.listener.on_settled()
 
     def _tell_rest(self, pipeline: QueuePipeline, effects: Effects) -> None:
         for job in effects.dead_letters:

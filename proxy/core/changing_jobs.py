@@ -48,6 +48,11 @@ class ChangingJobs(QueueJobs):
         return through
 
     @property
+    def quiet(self) -> bool:
+        """True if nothing is to be read again, no key is held, and no order key changes."""
+        return not self._refills and self.change is None and not self._chains.held_keys
+
+    @property
     def older(self) -> int:
         """How many unfinished messages have their keys by an older rule. O(unfinished)."""
         return 0 if self.change is None else bisect_left(self._all_read(), self.change.since)

@@ -196,6 +196,8 @@ class ParkingPipeline(QueuePipeline):
             super()._give_up(job, effects)
 
     def _with_refills(self, effects: Effects) -> Effects:
+        if self.jobs.quiet:
+            return effects  # as nearly always
         if self.jobs.held_keys:
             effects.parking = True
         return super()._with_refills(effects)

@@ -27,6 +27,10 @@ from proxy.core.queue_jobs import Refill
 from proxy.core.retry_policy import MS
 from proxy.core.rules import SHADOW_MARK, TopicRules
 
+#: With so many ready jobs a queue is read on only once they are few again. What is read long before
+#: it is wanted costs memory, and is in no cache of the processor when its turn comes.
+_PLENTY, _ENOUGH = 2048, 1024
+
 
 class QueuePipeline(OrderKeyed):
     """The chains, leases and offsets of one queue in one ownership period. All times are ns."""
@@ -88,6 +92,7 @@ class QueuePipeline(OrderKeyed):
         #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = False  # those that it began with; kept by upstream
+        self._plenty = False  # ready jobs, for a while
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
 
     # ---- other rules; caller: group lane --------------------------------------------------------
@@ -134,6 +139,10 @@ class QueuePipeline(OrderKeyed):
         *demand*: clients wait, and for them reading goes on past jobs that nobody can have now.
         """
         if self.draining or self.closed or self.key_change_planned:
+            return 0
+        ready = self.ready
+        self._plenty = ready >= _PLENTY or (self._plenty and ready > _ENOUGH)
+        if self._plenty:
             return 0
         if EVERYTHING in self.paused:
             demand = False  # whoever waits has no use for more
