@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from proxy.core.effects import Effects, Nack, Outcome
 from proxy.core.ids import LeaseId
 
@@ -18,3 +20,17 @@ def test_the_outcomes_stand_in_histories_under_these_names() -> None:
 def test_a_plain_nack_follows_the_retry_intervals_of_its_group() -> None:
     nack = Nack(LeaseId(1))
     assert (nack.retry_after_ms, nack.reject) == (None, False)
+
+
+def test_effects_that_nobody_looked_at_are_none() -> None:
+    effects = Effects()
+    assert effects == Effects()
+    assert effects.plain
+    assert (effects.nacked, effects.skips, effects.missing_keys) == ([], {}, 0)
+    assert not effects.plain
+    assert effects == Effects(), "what was looked at did not happen"
+    effects.fenced.append(7)
+    assert effects != Effects()
+    assert repr(effects) == "Effects(fenced=[7])"
+    with pytest.raises(AttributeError, match="Effects has no 'nothing'"):
+        _ = effects.nothing

@@ -31,3 +31,32 @@ async def test_who_gives_up_or_is_cancelled_is_forgotten() -> None:
     assert waiting.cancelled()
     assert not signal._waiting
     signal.fire()
+
+
+async def test_firing_soon_fires_once_for_all_who_ask_for_it() -> None:
+    signal, fired = Signal(), 0
+
+    def condition() -> bool:
+        nonlocal fired
+        fired += 1
+        return True
+
+    waiting = spawn(signal.wait(5, until=condition), name="waiter")
+    await asyncio.sleep(0)
+    signal.fire_soon(0.001)
+    signal.fire_soon(0.001)
+    assert not waiting.done()
+    assert await waiting is True
+    assert fired == 1
+
+
+async def test_who_waits_for_a_condition_sleeps_on_until_it_is_met() -> None:
+    signal, met = Signal(), False
+    waiting = spawn(signal.wait(5, until=lambda: met), name="waiter")
+    await asyncio.sleep(0)
+    signal.fire()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    met = True
+    signal.fire()
+    assert await waiting is True

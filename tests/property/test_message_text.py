@@ -1,0 +1,45 @@
+"""What clients get of a message, and its key, by the short ways and by the long one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.remoting.message import RESERVED_PROPERTIES, decode_properties
+from proxy.core.group_buffer import Batch
+from proxy.downstream.requests import pull_response, user_properties
+from tests.support.messages import message
+from tests.support.pipelines import lease, pipeline, rules
+
+_NAMES = st.sampled_from([*sorted(RESERVED_PROPERTIES), "KEYS", "TAGS", "UNIQ_KEY", "MYKEYS", "a"])
+_VALUES = st.one_of(
+    st.text(max_size=4).map(str.encode),
+    st.binary(max_size=3),
+    st.sampled_from([b"KEYS", b"x\x01y", b"\xff", b"\xe4\xb8"]),
+)
+
+
+@st.composite
+def _encoded(draw: st.DrawFn) -> bytes:
+    """Properties as producers write them, and as none should."""
+    pairs = draw(st.lists(st.tuples(_NAMES, _VALUES), max_size=6))
+    parts = [name.encode() + b"\x01" + value.replace(b"\x02", b"") for name, value in pairs]
+    return b"\x02".join(parts) + draw(st.sampled_from([b"", b"\x02"]))
+
+
+@given(_encoded())
+def test_short_ways_give_what_decoding_all_of_it_gives(raw: bytes) -> None:
+    stored = message(0, raw_properties=raw)
+    properties = decode_properties(raw)
+    key = properties.get("KEYS")
+    assert stored.key_bytes == (None if key is None else key.encode())
+    owned = pipeline(rules(None), messages=[stored])
+    (given,) = pull_response([Batch(owned, lease(owned))], group="g", ours=True, home="").messages
+    assert _text(given.key) == key
+    assert _text(given.tag) == properties.get("TAGS")
+    assert _text(given.messageId) == (properties.get("UNIQ_KEY") or stored.offset_message_id)
+    assert given.properties == user_properties(properties)
+
+
+def _text(value: bytes | str | None) -> str | None:
+    return value.decode() if isinstance(value, bytes) else value
