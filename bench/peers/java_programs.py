@@ -133,6 +133,7 @@ def consume(
         "seconds": len(handlings) / per_s,
         "steady_per_s": order_record.per_second_between(handlings, _FIRST, _LAST),
         **part.cpu_us,
+        **{f"{name}_each": count / work.messages for name, count in said["figures"].items()},
         "faults": judgement.faults,
         "settings": _listed(said["settings"]),
         "version": _listed(said["versions"]),

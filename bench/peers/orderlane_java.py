@@ -35,6 +35,7 @@ class OrderlaneJavaPeer:
         ):
             site.preload(backlog_of(work))
             proxy = site.start_proxy()
+            site.wake(proxy)
             options = {
                 "servers": proxy.thrift,
                 "topic": work.topic,

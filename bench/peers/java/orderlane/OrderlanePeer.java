@@ -1,6 +1,8 @@
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.atomic.AtomicInteger;
 import orderlane.client.Message;
+import orderlane.client.Observer;
 import orderlane.client.OrderlaneConsumer;
 import orderlane.client.Outcome;
 
@@ -15,6 +17,7 @@ public final class OrderlanePeer {
         for (String name : new String[] {"concurrency", "prefetch", "max-run"}) {
             settings.put(name, options.number(name));
         }
+        Requests requests = new Requests();
         try (OrderlaneConsumer consumer =
                 OrderlaneConsumer.builder(options.text("servers"))
                         .group(options.text("group"))
@@ -22,6 +25,7 @@ public final class OrderlanePeer {
                         .concurrency(options.number("concurrency"))
                         .prefetch(options.number("prefetch"))
                         .maxRun(options.number("max-run"))
+                        .observer(requests)
                         .build()) {
             if (options.number("max-run") > 1) {
                 consumer.startBatches(
@@ -40,7 +44,25 @@ public final class OrderlanePeer {
             }
             job.awaitAll(options.number("within-s"));
         }
-        job.report(settings, Map.of("java", Runtime.version().toString()));
+        Map<String, Object> figures =
+                Map.of("pulls", requests.pulls.get(), "settles", requests.settles.get());
+        job.report(settings, Map.of("java", Runtime.version().toString()), figures);
         System.exit(0);
+    }
+
+    /** Counts the calls to the proxy, beside those that extend leases. */
+    private static final class Requests implements Observer {
+        private final AtomicInteger pulls = new AtomicInteger();
+        private final AtomicInteger settles = new AtomicInteger();
+
+        @Override
+        public void onPulled(int messages) {
+            pulls.incrementAndGet();
+        }
+
+        @Override
+        public void onSettled(int messages, int notHeld) {
+            settles.incrementAndGet();
+        }
     }
 }

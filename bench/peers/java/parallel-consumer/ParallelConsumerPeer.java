@@ -57,7 +57,8 @@ public final class ParallelConsumerPeer {
                 Map.of(
                         "parallel-consumer", options.text("version"),
                         "kafka-clients", AppInfoParser.getVersion(),
-                        "java", Runtime.version().toString()));
+                        "java", Runtime.version().toString()),
+                Map.of());
         System.exit(0);
     }
 }

@@ -56,7 +56,8 @@ public final class RocketmqPeer {
         String version = MQVersion.getVersionDesc(MQVersion.CURRENT_VERSION);
         job.report(
                 settings,
-                Map.of("rocketmq-client", version, "java", Runtime.version().toString()));
+                Map.of("rocketmq-client", version, "java", Runtime.version().toString()),
+                Map.of());
         System.exit(0);
     }
 }

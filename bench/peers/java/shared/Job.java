@@ -83,7 +83,11 @@ final class Job {
     }
 
     /** Writes the record, and prints the line by which the process is judged. */
-    void report(Map<String, Object> settings, Map<String, Object> versions) throws IOException {
+    void report(
+            Map<String, Object> settings,
+            Map<String, Object> versions,
+            Map<String, Object> figures)
+            throws IOException {
         int count = Math.min(begun.get(), keys.length);
         ByteBuffer bytes = ByteBuffer.allocate(count * RECORD_BYTES);
         for (int i = 0; i < count; i++) {
@@ -104,6 +108,7 @@ final class Job {
                         Map.of(
                                 "settings", settings,
                                 "versions", versions,
+                                "figures", figures,
                                 "handled", count,
                                 "cpu_s", system.getProcessCpuTime() / 1e9)));
         System.out.flush();
