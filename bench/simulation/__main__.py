@@ -23,23 +23,27 @@ def main(
     seed: Annotated[int, typer.Option()] = 7,
     out: Annotated[Path | None, typer.Option(help="where the result goes")] = None,
 ) -> None:
-    """Run all scenarios in virtual time; minutes at the size of the defaults."""
+    """Run all scenarios in virtual time; minutes at the size of the defaults. The result is written
+    after each of them.
+    """
     size = f"{proxies}x{queues}"
     path = out or ROOT / "bench" / "results" / f"simulation-{size}.json"
     model = Model(proxies=proxies, queues=queues, brokers=brokers, seed=seed)
     # Nearly all of it lives to the end, and to look through millions of objects takes long.
     gc.set_threshold(1_000_000, 50, 1000)
     world = World(model)
-    rows = [asdict(outcome) for outcome in run_all(world, say=_say)]
-    write_result(
-        path,
-        "simulation",
-        command=f"python -m bench.simulation --proxies {proxies} --queues {queues}"
-        f" --brokers {brokers} --seed {seed}",
-        options={**asdict(model), "lock": model.lock.model_dump()},
-        summary=rows,
-        runs=[],
-    )
+    rows = []
+    for outcome in run_all(world, say=_say):
+        rows.append(asdict(outcome))
+        write_result(
+            path,
+            "simulation",
+            command=f"python -m bench.simulation --proxies {proxies} --queues {queues}"
+            f" --brokers {brokers} --seed {seed}",
+            options={**asdict(model), "lock": model.lock.model_dump()},
+            summary=rows,
+            runs=[],
+        )
     if world.judge.faults:
         _say("\n".join(world.judge.faults[:10]))
         raise typer.Exit(1)
