@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -51,15 +52,13 @@ LOADS = {
 
 def tables() -> dict[str, str]:
     """By the name of its place."""
-    costs = _result("coefficients")
-    simulated = sorted(RESULTS.glob("simulation-*.json"))
+    measured = [_result(path) for path in RESULTS.glob("coefficients.json")]
+    simulated = [_result(path) for path in RESULTS.glob("simulation-*.json")]
+    simulated.sort(key=lambda result: int(result["options"]["proxies"]))
     return {
-        "coefficients": _with_head(costs, coefficients(costs["summary"][0])),
-        "sizings": sizings(costs["summary"][0]),
-        "simulation": "\n\n".join(
-            _with_head(result, simulation(result["summary"]))
-            for result in map(orjson.loads, (path.read_bytes() for path in simulated))
-        ),
+        "coefficients": _all(_with_head(each, coefficients(_costs(each))) for each in measured),
+        "sizings": _all(sizings(_costs(each)) for each in measured),
+        "simulation": _all(_with_head(each, simulation(each["summary"])) for each in simulated),
     }
 
 
@@ -117,9 +116,18 @@ def _fullest(found: Sizing, place: int) -> str:
     return f"{name} ({use:.0%})"
 
 
-def _result(name: str) -> dict[str, Any]:
-    result: dict[str, Any] = orjson.loads((RESULTS / f"{name}.json").read_bytes())
+def _result(path: Path) -> dict[str, Any]:
+    result: dict[str, Any] = orjson.loads(path.read_bytes())
     return result
+
+
+def _costs(result: Mapping[str, Any]) -> Mapping[str, float]:
+    costs: Mapping[str, float] = result["summary"][0]
+    return costs
+
+
+def _all(parts: Iterable[str]) -> str:
+    return "\n\n".join(parts) or "No result yet."
 
 
 def _with_head(result: Mapping[str, Any], table: str) -> str:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from bench import document
+from bench import document, scale_document
 from proxy.action_settings import ActionSettings, FilterSettings, TransformSettings
 from proxy.group_settings import GroupSettings, TopicSettings
 from proxy.metrics import definitions
@@ -49,6 +49,7 @@ def tables() -> dict[Path, dict[str, str]]:
         ROOT / "docs/settings.md": {"settings": settings_table()},
         ROOT / "docs/operating.md": {"metrics": metrics_table()},
         ROOT / "docs/benchmarks.md": document.tables(),
+        ROOT / "docs/scale.md": scale_document.tables(),
         ROOT / "docs/spark.md": {"spark-options": option_table.table()},
     }
 
