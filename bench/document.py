@@ -74,7 +74,11 @@ def table(case: Case, result: Mapping[str, Any]) -> str:
     """A result of a case on the frame: its table, what did not finish, and what peers were."""
     found = rows(case, result["runs"])
     columns = list(found[0]) if found else [case.point, "arm"]
-    peers = [f"*{name}*: {about}" for name, about in result["options"]["peers"].items()]
+    told = {each["arm"]: each["figures"].get("settings") for each in summaries(result["runs"])}
+    peers = [
+        f"*{name}*: {about}" + (f"; told here: {told[name]}" if told.get(name) else "")
+        for name, about in result["options"]["peers"].items()
+    ]
     notes = [f"- {each}" for each in (*failures(result["runs"], case.point), *peers)]
     return "\n".join([_table(result, columns, found), *(["", *notes] if notes else [])])
 
