@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bench.cases.consuming import CONNECTIONS, consume, lean, plain
 from bench.frame.case import Case, Column, Plot, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.peer import Figures, Work
+
+_HANDLERS = 64
 
 
 def _work(context: RunContext, batch: Point) -> Work:
@@ -14,10 +18,15 @@ def _work(context: RunContext, batch: Point) -> Work:
     return Work(
         messages=messages,
         keys=context.size("keys"),
-        concurrency=min(int(batch), 64),
+        concurrency=min(int(batch), _HANDLERS),
         batch=int(batch),
         seed=context.seed,
     )
+
+
+def _peer_work(context: RunContext, batch: Point) -> Work:
+    """A peer has its threads whatever it takes at a time."""
+    return replace(_work(context, batch), concurrency=_HANDLERS)
 
 
 def _lean(context: RunContext, batch: Point) -> Figures:
@@ -63,7 +72,7 @@ CASES = (
             judged={"messages": 100_000, "keys": 10_000},
             peers=("rocketmq-orderly", "parallel-consumer", "orderlane-java"),
         ),
-        work=_work,
+        work=_peer_work,
         histories="apart",
         plots=(Plot(Column("proxy_us", "proxy CPU µs a message"), log_x=True, log_y=True),),
     ),
