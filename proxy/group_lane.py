@@ -125,6 +125,8 @@ class GroupLane:
             self.renewed(pipeline.twin, trusted_until_ns)
         if lapsed:
             self._after(pipeline)
+            if pipeline.twin is not None:
+                self._after(pipeline.twin)  # it may hand out while its origin may
 
     def on_messages(
         self, pipeline: QueuePipeline, messages: Iterable[StoredMessage], *, next_offset: int

@@ -90,7 +90,9 @@ class GroupBuffer:
         return self._pipelines.get(queue)
 
     def refresh(self, pipeline: QueuePipeline) -> None:
-        """Note whether *pipeline* has ready jobs. Caller: the group lane, after every event."""
+        """Note whether *pipeline* has ready jobs. Caller: the group lane, after every event, and
+        when it may hand out again.
+        """
         turns = self._ready.setdefault(pipeline.topic, {})
         if pipeline.ready and not pipeline.closed:
             turns.setdefault(pipeline)
@@ -186,8 +188,8 @@ class GroupBuffer:
                 acted = pipeline.take_acted()
                 if acted is not None:
                     self._acted.append((pipeline, acted))
-                if pipeline.ready:
-                    turns[pipeline] = None  # behind the others
+                if pipeline.ready and (leases or pipeline.may_hand_out(now_ns)):
+                    turns[pipeline] = None  # behind the others; else it is back once it may
                 if leases or acted is not None:
                     self._ready[topic] = self._ready.pop(topic)  # behind the other topics
                 if leases:

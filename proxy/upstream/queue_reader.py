@@ -36,20 +36,15 @@ async def read_queue(
     log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
 
-    def room() -> int:
-        return pipeline.room(demand=lane.starves(pipeline))
-
     while True:
-        if not (room_now := room()):
-            await context.settled.wait(_LOOK_AGAIN_S, until=lambda: room() > 0)
-            continue
+        room = await _room(context, lane, pipeline)
         asked_by = pipeline.rules.tags
         try:
             result = await context.client.pull(
                 pipeline.queue,
                 group=lane.name,
                 offset=pipeline.position,
-                max_messages=min(room_now, _MAX_MESSAGES),
+                max_messages=min(room, _MAX_MESSAGES),
                 suspend_ms=_SUSPEND_MS,
                 tags=pipeline.rules.tag_expression,
             )
@@ -75,6 +70,17 @@ async def read_queue(
             lane.deleted_unread(pipeline, deleted)
         pipeline.end_offset = result.max_offset
         lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
+
+
+async def _room(context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline) -> int:
+    """How many messages may be read, once there are some."""
+
+    def look() -> int:
+        return pipeline.room(demand=lane.starves(pipeline))
+
+    while not (room := look()):
+        await context.settled.wait(_LOOK_AGAIN_S, until=lambda: look() > 0)
+    return room
 
 
 def _deleted_unread(pipeline: QueuePipeline, result: PullResult, log: Any) -> int:

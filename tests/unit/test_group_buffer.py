@@ -109,6 +109,7 @@ def test_a_queue_whose_trust_lapsed_holds_up_no_other() -> None:
     (batch,) = buffer.lease(wish(), now_ns=10)
     assert batch.pipeline is other
     lapsed.trusted_until_ns = 20
+    buffer.refresh(lapsed)
     assert offsets(buffer.lease(wish(), now_ns=10)[0].leases) == [0, 1, 2, 3]
 
 
