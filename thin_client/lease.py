@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from thin_client.message import Message
@@ -88,6 +88,11 @@ class Lease(Message):
     wire_order_key: bytes
 
     __init__ = object.__init__  # the codec fills it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, as for another process, is the message alone, and nobody's to settle."""
+        names = [each.name for each in fields(Message) if each.name not in ("_settle", "_entered")]
+        return Message, tuple(getattr(self, name) for name in names)
 
     @property
     def extend_at_ns(self) -> int:

@@ -6,7 +6,6 @@ import pytest
 
 from thin_client.backoff import backoff_ns, is_news, tries_elsewhere
 from thin_client.errors import ConnectionLost, ProtocolError
-from thin_client.lease import Lease
 from thin_client.message import Defer, Message
 from thin_client.session import Session
 from thin_client.session_options import SessionOptions
@@ -380,21 +379,3 @@ def test_a_shell_is_stirred_when_a_verdict_begins_to_hurry() -> None:
 
     assert session.stirred
     assert (patient_ns, session.control_at(home)) == (START + 20 * MS, START + 3 * MS)
-
-
-def test_a_message_that_is_kept_keeps_no_other() -> None:
-    """An application may hold on to one for ever."""
-    session = session_with(concurrency=4, prefetch=0)
-    session.begin_pull(START)
-    response = answer(1, 2, 3, 4)
-    for each in response.messages:
-        each.orderKey = b"same"
-    session.pull_answered(response, START)
-    first = session.take(START)
-    session.settle(first, None, START)
-    batch = session.take_batch(START, most=2)
-    session.settle_batch(batch, 2, None, START)
-
-    assert isinstance(first, Lease)
-    assert first.successor is None
-    assert all(isinstance(each, Lease) and each.successor is None for each in batch)
