@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.pipelines import keyed, lease, pipeline, rules
+from tests.support.messages import keyed
+from tests.support.pipelines import lease, pipeline, rules
 
 
 def test_a_queue_with_plenty_of_ready_jobs_is_read_on_once_they_are_few() -> None:
