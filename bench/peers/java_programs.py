@@ -93,14 +93,13 @@ def consume(
     PeerFailed if the consumer ended early, lost messages or, where they are *ordered*, let them out
     of their order.
     """
-    record = folder / "record"
     given = {
         **options,
         "messages": work.messages,
         "seed": work.seed,
         "work-us": round(work.work_ms * 1000),
         "least-work-us": round(_least(work) * 1000),
-        "record": record,
+        "record": folder / "record",
         "counter": folder / "handled",
         "within-s": round(within_s),
     }
@@ -122,22 +121,7 @@ def consume(
         finally:
             process.kill()
             process.wait()
-    said = _last_line(main, folder)
-    handlings = order_record.read(record)
-    judgement = order_record.judge(handlings)
-    if judgement.distinct != work.messages or (ordered and judgement.faults):
-        raise PeerFailed(f"{main}, of {work.messages} messages: {judgement}")
-    per_s = order_record.per_second(handlings)
-    return {
-        "per_s": per_s,
-        "seconds": len(handlings) / per_s,
-        "steady_per_s": order_record.per_second_between(handlings, _FIRST, _LAST),
-        **part.cpu_us,
-        **{f"{name}_each": count / work.messages for name, count in said["figures"].items()},
-        "faults": judgement.faults,
-        "settings": _listed(said["settings"]),
-        "version": _listed(said["versions"]),
-    }
+    return {**_judged(main, folder, work, ordered=ordered), **part.cpu_us}
 
 
 def start(
@@ -161,6 +145,24 @@ def start(
 def printed(main: str, folder: Path, end: str = ".out") -> str:
     """The end of what *main* printed."""
     return (folder / f"{main}{end}").read_text(errors="replace")[-1500:]
+
+
+def _judged(main: str, folder: Path, work: Work, *, ordered: bool) -> dict[str, float | str]:
+    said = _last_line(main, folder)
+    handlings = order_record.read(folder / "record")
+    judgement = order_record.judge(handlings)
+    if judgement.distinct != work.messages or (ordered and judgement.faults):
+        raise PeerFailed(f"{main}, of {work.messages} messages: {judgement}")
+    per_s = order_record.per_second(handlings)
+    return {
+        "per_s": per_s,
+        "seconds": len(handlings) / per_s,
+        "steady_per_s": order_record.per_second_between(handlings, _FIRST, _LAST),
+        **{f"{name}_each": count / work.messages for name, count in said["figures"].items()},
+        "faults": judgement.faults,
+        "settings": _listed(said["settings"]),
+        "version": _listed(said["versions"]),
+    }
 
 
 def _last_line(main: str, folder: Path) -> dict[str, Any]:
