@@ -129,7 +129,7 @@ def broker_use(costs: Coefficients, load: Load, proxies: int, brokers: int, queu
 
 def list_use(costs: Coefficients, load: Load, proxies: int) -> float:
     """Part of a processor that lists of members cost the broker that is asked by all."""
-    one_us = costs["list_us"] + proxies * costs["listed_member_us"]
+    one_us = costs["list_us"] + proxies * max(costs["listed_member_us"], 0.0)
     return load.groups * proxies * one_us * _US / _LOOK_S
 
 
