@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from broker_core.errors import LocalProtocolError
@@ -47,42 +48,56 @@ class Envelope(NamedTuple):
 def encode_stored(
     envelope: Envelope, entry: BatchEntry, *, queue_offset: int, store_ms: int
 ) -> bytearray:
-    """One stored message (V1). PHYSICALOFFSET is 0 until the commit log gives it its place.
+    """One stored message (V1) whose PHYSICALOFFSET is 0. Raises as ``encode_run``."""
+    pieces: list[bytes] = []
+    encode_run(envelope, [entry], pieces, queue_offset=queue_offset, place=0, store_ms=store_ms)
+    return bytearray().join(pieces)
+
+
+def encode_run(
+    envelope: Envelope,
+    entries: Iterable[BatchEntry],
+    pieces: list[bytes],
+    *,
+    queue_offset: int,
+    place: int,
+    store_ms: int,
+) -> list[int]:
+    """Encode messages (V1) that stand one behind the other from *place* in the log on, the first
+    one at *queue_offset*. Their bytes are added to *pieces*; returns their sizes.
 
     Properties always end with their separator here: recovery knows a torn message by that.
     Raises LocalProtocolError if topic or properties are longer than the layout has room for.
     """
-    topic, body, properties = envelope.topic.encode(), entry.body, entry.properties
-    if properties and not properties.endswith(b"\x02"):
-        properties += b"\x02"
-    if len(topic) > MAX_NAME_CHARS or len(properties) > MAX_PROPERTIES_BYTES:
-        raise LocalProtocolError(
-            f"topic of {len(topic)} bytes (at most {MAX_NAME_CHARS}) or properties of"
-            f" {len(properties)} bytes (at most {MAX_PROPERTIES_BYTES}) too long to store"
-        )
+    topic = envelope.topic.encode()
     born, store = envelope.born_host, envelope.store_host
     wide = (SYS_BORN_V6 if len(born) > 8 else 0) | (SYS_STORE_V6 if len(store) > 8 else 0)
-    head = RECORD_HEADS[wide]
-    tail = bytes((len(topic),)) + topic + _SHORT.pack(len(properties)) + properties
-    message = bytearray(
-        head.pack(
-            head.size + len(body) + len(tail),
-            MAGIC_V1,
-            zlib.crc32(body) & CRC_MASK,
-            envelope.queue_id,
-            entry.flag,
-            queue_offset,
-            0,
-            (envelope.sys_flag & ~SYS_V6) | wide,
-            envelope.born_ms,
-            born,
-            store_ms,
-            store,
-            envelope.reconsume_times,
-            envelope.prepared_offset,
-            len(body),
+    sys_flag = envelope.sys_flag & ~SYS_V6 | wide
+    pack, fixed = RECORD_HEADS[wide].pack, RECORD_HEADS[wide].size + 3 + len(topic)
+    queue_id, born_ms, times = envelope.queue_id, envelope.born_ms, envelope.reconsume_times
+    prepared, after_body = envelope.prepared_offset, bytes((len(topic) & 0xFF,)) + topic
+    sizes: list[int] = []
+    for flag, body, properties in entries:
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        if len(properties) > MAX_PROPERTIES_BYTES or len(topic) > MAX_NAME_CHARS:
+            raise LocalProtocolError(
+                f"topic of {len(topic)} bytes (at most {MAX_NAME_CHARS}) or properties of"
+                f" {len(properties)} bytes (at most {MAX_PROPERTIES_BYTES}) too long to store"
+            )
+        size = fixed + len(body) + len(properties)
+        crc = zlib.crc32(body) & CRC_MASK
+        pieces += (
+            pack(
+                *(size, MAGIC_V1, crc, queue_id, flag, queue_offset, place, sys_flag, born_ms),
+                *(born, store_ms, store, times, prepared, len(body)),
+            ),
+            body,
+            after_body,
+            _SHORT.pack(len(properties)),
+            properties,
         )
-    )
-    message += body
-    message += tail
-    return message
+        sizes.append(size)
+        queue_offset += 1
+        place += size
+    return sizes

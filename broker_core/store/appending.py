@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Container, Sequence
 
 from broker_core.names import Topic
-from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
+from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_run
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
@@ -44,9 +44,23 @@ class Appender:
         """
         # A clock that was set back must not break the search by time.
         store_ms = self.last_store_ms = max(store_ms, self.last_store_ms)
-        messages: list[bytearray] = []
+        firsts, next_offsets = self._offsets(parts, closed)
+        place = self._log.end_offset
+        pieces, sizes = _encoded(parts, firsts, place, store_ms)
+        size = sum(map(sum, sizes))
+        if (begin := self._log.make_room(size)) != place:  # in another segment
+            place = begin
+            pieces, sizes = _encoded(parts, firsts, place, store_ms)
+        self._log.write(b"".join(pieces))
+        self.next_offsets |= next_offsets
+        return self._note(parts, firsts, sizes, place, deletes)
+
+    def _offsets(
+        self, parts: Sequence[Part], closed: Container[Topic]
+    ) -> tuple[list[tuple[ConsumeQueue, int]], dict[ConsumeQueue, int]]:
+        """The queue of each part and the offset of its first message; the next ones afterwards."""
         firsts: list[tuple[ConsumeQueue, int]] = []
-        next_offsets: dict[ConsumeQueue, int] = {}  # kept if the log takes them
+        next_offsets: dict[ConsumeQueue, int] = {}
         for envelope, entries in parts:
             if envelope.topic in closed:
                 raise OSError(errno.EBUSY, f"topic {envelope.topic} is being deleted")
@@ -56,43 +70,53 @@ class Appender:
                 first = self.next_offsets.get(queue, -1)
                 if first < 0:
                     first = queue.end_offset
-            offset = first
-            for entry in entries:
-                messages.append(
-                    encode_stored(envelope, entry, queue_offset=offset, store_ms=store_ms)
-                )
-                offset += 1
             firsts.append((queue, first))
-            next_offsets[queue] = offset
-        places = self._log.append(messages)
-        self.next_offsets |= next_offsets
-        return self._note(
-            parts, firsts, list(zip(places, map(len, messages), strict=True)), deletes
-        )
+            next_offsets[queue] = first + len(entries)
+        return firsts, next_offsets
 
     def _note(
         self,
         parts: Sequence[Part],
         firsts: Sequence[tuple[ConsumeQueue, int]],
-        places: list[tuple[int, int]],
+        sizes: Sequence[Sequence[int]],
+        place: int,
         deletes: Topic | None,
     ) -> list[Stored]:
-        """Note what is to be done when *parts*, at *places* (offset, size), become visible."""
+        """Note what is to be done when *parts*, from *place* on, become visible."""
         log_end = self._log.end_offset
         added: dict[ConsumeQueue, Added] = {}
-        ended, stored, at = b"", [], 0
-        for (envelope, entries), (queue, first) in zip(parts, firsts, strict=True):
+        ended, stored = b"", []
+        for (envelope, entries), (queue, first), own in zip(parts, firsts, sizes, strict=True):
             topic = envelope.topic
             if (to_queue := added.get(queue)) is None:
                 to_queue = added[queue] = Added(topic, envelope.queue_id, queue, [], set())
             if envelope.prepared_offset:
-                ended += ended_entry(*places[at], envelope.prepared_offset)
-            own = places[at : at + len(entries)]
-            for (place, size), entry in zip(own, entries, strict=True):
+                ended += ended_entry(place, own[0], envelope.prepared_offset)
+            places: list[int] = []
+            for size, entry in zip(own, entries, strict=True):
                 code = entry_code_of(topic, entry.properties)
                 to_queue.entries.append(ENTRY.pack(place, size, code))
                 to_queue.codes.add(code)
-            stored.append(Stored(first, [place for place, _ in own], log_end))
-            at += len(entries)
+                places.append(place)
+                place += size
+            stored.append(Stored(first, places, log_end))
         self.pending.append(Pending(log_end, list(added.values()), deletes, ended))
         return stored
+
+
+def _encoded(
+    parts: Sequence[Part],
+    firsts: Sequence[tuple[ConsumeQueue, int]],
+    place: int,
+    store_ms: int,
+) -> tuple[list[bytes], list[list[int]]]:
+    """The bytes of all messages, the first one at *place*, and their sizes by part."""
+    pieces: list[bytes] = []
+    sizes: list[list[int]] = []
+    for (envelope, entries), (_, first) in zip(parts, firsts, strict=True):
+        own = encode_run(
+            envelope, entries, pieces, queue_offset=first, place=place, store_ms=store_ms
+        )
+        sizes.append(own)
+        place += sum(own)
+    return pieces, sizes

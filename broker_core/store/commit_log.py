@@ -159,7 +159,20 @@ class CommitLog:
         Not on disk before a sync. Raises OSError, with nothing appended, on a full or failing disk,
         and ValueError above ``largest_append_bytes``.
         """
-        size = sum(map(len, messages))
+        place = self.make_room(sum(map(len, messages)))
+        places = []
+        for message in messages:
+            _PLACE.pack_into(message, PHYSICAL_OFFSET_AT, place)
+            places.append(place)
+            place += len(message)
+        self.write(b"".join(messages))
+        return places
+
+    def make_room(self, size: int) -> int:
+        """Return where the next ``write``, of *size* bytes, will stand: here, or in a new segment.
+
+        Raises as ``append``.
+        """
         if size > self.largest_append_bytes:
             raise ValueError(f"{size} bytes at once; a segment takes {self.largest_append_bytes}")
         if self._failure is not None:
@@ -168,14 +181,23 @@ class CommitLog:
             self._roll()
         elif not self._allocated:
             self._allocate_active()
-        places = []
-        place = self.end_offset
-        for message in messages:
-            _PLACE.pack_into(message, PHYSICAL_OFFSET_AT, place)
-            places.append(place)
-            place += len(message)
-        self._write(b"".join(messages))
-        return places
+        return self.end_offset
+
+    def write(self, data: bytes) -> None:
+        """Append whole messages that know their places, where ``make_room`` made room for them.
+
+        Not on disk before a sync. Raises OSError, with nothing appended.
+        """
+        assert self._active is not None
+        try:
+            write_at(self._active, data, self.end_offset - self.segments[-1].start)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self._give_back_room()
+            else:
+                self.fail(error)
+            raise
+        self.end_offset += len(data)
 
     def append_copied(
         self, data: bytes, *, segment_start: int, segment_bytes: int, filled: bool
@@ -205,7 +227,7 @@ class CommitLog:
             self._allocated = False
         if not self._allocated:
             self._allocate_active()
-        self._write(data)
+        self.write(data)
         if filled:
             self.end_offset = self.segments[-1].end
 
@@ -308,18 +330,6 @@ class CommitLog:
             os.close(self._active)
             self._active = None
 
-    def _write(self, data: bytes) -> None:
-        assert self._active is not None
-        try:
-            write_at(self._active, data, self.end_offset - self.segments[-1].start)
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                self._give_back_room()
-            else:
-                self.fail(error)
-            raise
-        self.end_offset += len(data)
-
     def _give_back_room(self) -> None:
         """Drop what stands behind the end: a whole message among it would come back at a start."""
         assert self._active is not None
@@ -355,7 +365,7 @@ class CommitLog:
         if left := self.segments[-1].end - self.end_offset:
             if not self._allocated:
                 os.ftruncate(self._active, self.segments[-1].capacity)
-            self._write(FILLER.pack(left, MAGIC_BLANK))
+            self.write(FILLER.pack(left, MAGIC_BLANK))
 
 
 def _start(segment: Segment) -> int:

@@ -34,6 +34,8 @@ envelopes = st.builds(
     hosts,
     born_ms=st.integers(0, 2**63 - 1),
     reconsume_times=st.integers(0, 100),
+    prepared_offset=st.integers(-(1 << 63), (1 << 63) - 1),
+    sys_flag=st.sampled_from([0, 4, 8]),
 )
 messages = st.builds(
     OutgoingMessage,

@@ -43,13 +43,13 @@ async def test_they_are_appended_by_one_write_in_the_order_of_their_coming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: Flush
 ) -> None:
     store, writes = opened(tmp_path, flush=flush), []
-    append = CommitLog.append
+    write = CommitLog.write
 
-    def counted(log: CommitLog, messages: list[bytearray]) -> list[int]:
-        writes.append(len(messages))
-        return append(log, messages)
+    def counted(log: CommitLog, data: bytes) -> None:
+        writes.append(len(decode_messages(data)))
+        write(log, data)
 
-    monkeypatch.setattr(CommitLog, "append", counted)
+    monkeypatch.setattr(CommitLog, "write", counted)
     outcomes: list[Stored | Exception] = []
     put(store, [b"%d" % n for n in range(8)], outcomes)
     await eventually(lambda: len(outcomes) == 8)
