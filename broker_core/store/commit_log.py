@@ -2,7 +2,7 @@
 
 1. A message lies whole in one segment; the rest of a full segment is marked by a filler
    (int32 length, int32 magic), as in RocketMQ.
-2. What one ``append`` is given goes into one segment by one write: all of it or nothing.
+2. What one ``write`` is given goes into one segment by one write: all of it or nothing.
 3. A segment is allocated before it is used, so a sync moves data only and a full disk is
    noticed before a byte is written. Bytes behind the end of the log are zero.
 4. A write that finds no room is taken back, and the next one tries again. After any other failed
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_core.errors import StoreError
-from broker_core.remoting.message import MAGIC_BLANK, PHYSICAL_OFFSET_AT
+from broker_core.remoting.message import MAGIC_BLANK
 from broker_core.store.files import OpenFiles, sync_folder, write_at
 from broker_core.store.segments import (
     Segment,
@@ -34,7 +34,6 @@ from broker_core.store.segments import (
 )
 
 FILLER = struct.Struct(">iI")
-_PLACE = struct.Struct(">q")
 #: Copying so much from the page cache takes as long as another read; and how much goes at once.
 _NEAR_BYTES = 4096
 _READ_AT_ONCE_BYTES = 120 * 1024  # allocated without new pages, and copied out of a cache
@@ -96,7 +95,7 @@ class CommitLog:
 
     @property
     def largest_append_bytes(self) -> int:
-        """How much one ``append`` may take."""
+        """How much one ``write`` may take."""
         return self._segment_bytes - FILLER.size
 
     def open_at(self, end: int) -> Dropped:
@@ -153,25 +152,10 @@ class CommitLog:
             if path.stat().st_mtime * 1000 < before_ms:
                 path.unlink()
 
-    def append(self, messages: Sequence[bytearray]) -> list[int]:
-        """Write stored messages, filling in their physical offsets; return these.
-
-        Not on disk before a sync. Raises OSError, with nothing appended, on a full or failing disk,
-        and ValueError above ``largest_append_bytes``.
-        """
-        place = self.make_room(sum(map(len, messages)))
-        places = []
-        for message in messages:
-            _PLACE.pack_into(message, PHYSICAL_OFFSET_AT, place)
-            places.append(place)
-            place += len(message)
-        self.write(b"".join(messages))
-        return places
-
     def make_room(self, size: int) -> int:
         """Return where the next ``write``, of *size* bytes, will stand: here, or in a new segment.
 
-        Raises as ``append``.
+        Raises OSError on a full or failing disk, and ValueError above ``largest_append_bytes``.
         """
         if size > self.largest_append_bytes:
             raise ValueError(f"{size} bytes at once; a segment takes {self.largest_append_bytes}")
@@ -205,7 +189,7 @@ class CommitLog:
         """Write *data* of another log at the end, in a segment like its own.
 
         *filled*: that segment ends behind it. Not on disk before a sync. Raises OSError as
-        ``append``, and StoreError if the segment is not the one that this log is in.
+        ``write``, and StoreError if the segment is not the one that this log is in.
         """
         if self._failure is not None:
             raise OSError(errno.EIO, f"the log failed before: {self._failure.strerror}")

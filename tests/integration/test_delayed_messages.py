@@ -250,13 +250,13 @@ async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nob
     del cluster.broker._parts.directory.topics._configs[Topic("gone")]
     refusals = 0
 
-    def full(log: CommitLog, messages: object) -> list[int]:
+    def full(log: CommitLog, size: int) -> int:
         nonlocal refusals
         refusals += 1
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(CommitLog, "append", full)
+        patched.setattr(CommitLog, "make_room", full)
         clock.ms += 1000
         await eventually(lambda: refusals > 2)
         assert len(cluster.broker._parts.delayed) >= 3

@@ -135,7 +135,7 @@ async def test_a_full_disk_leaves_a_transaction_undecided(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(CommitLog, "append", full)
+        patch.setattr(CommitLog, "make_room", full)
         with pytest.raises(BrokerError, match="cannot write its log now") as refused:
             await opened.commit()
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE

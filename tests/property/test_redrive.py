@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from hypothesis import given
@@ -49,7 +48,7 @@ class World:
 
     def die(self, queue: QueueName, store_ms: int) -> None:
         log = self.letters[queue]
-        log.append(replace(message(len(log), topic=queue.topic), store_ms=store_ms))
+        log.append(message(len(log), topic=queue.topic, store_ms=store_ms))
 
     def begin(self) -> tuple[int, Redrive]:
         self.names += 1

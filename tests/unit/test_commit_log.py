@@ -11,7 +11,7 @@ from broker_core.errors import StoreError
 from broker_core.remoting.message import MAGIC_BLANK, decode_message
 from broker_core.store import commit_log
 from broker_core.store.commit_log import CommitLog
-from tests.support.store_messages import stored
+from tests.support.store_messages import append_to, stored
 
 SIZE = len(stored(b"x" * 100))
 SEGMENT = 4 * SIZE + 20  # four messages, and not quite a filler more
@@ -29,8 +29,8 @@ def message() -> bytearray:
 
 def test_messages_carry_the_place_they_stand_at(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    assert log.append([message(), message()]) == [0, SIZE]
-    assert log.append([message()]) == [2 * SIZE]
+    assert append_to(log, [message(), message()]) == [0, SIZE]
+    assert append_to(log, [message()]) == [2 * SIZE]
     for place in (0, SIZE, 2 * SIZE):
         assert decode_message(log.read(place, SIZE), check_crc=True).physical_offset == place
     log.close()
@@ -38,7 +38,7 @@ def test_messages_carry_the_place_they_stand_at(tmp_path: Path) -> None:
 
 def test_segments_are_allocated_and_named_by_their_start(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    assert [log.append([message()])[0] for _ in range(5)] == [
+    assert [append_to(log, [message()])[0] for _ in range(5)] == [
         0, SIZE, 2 * SIZE, 3 * SIZE, SEGMENT,
     ]  # fmt: skip
     assert [(p.name, p.stat().st_size) for p in sorted(tmp_path.iterdir())] == [
@@ -55,22 +55,22 @@ def test_segments_are_allocated_and_named_by_their_start(tmp_path: Path) -> None
 
 def test_what_is_appended_together_stays_in_one_segment(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    log.append([message(), message()])
-    assert log.append([message(), message(), message()])[0] == SEGMENT
+    append_to(log, [message(), message()])
+    assert append_to(log, [message(), message(), message()])[0] == SEGMENT
     log.close()
 
 
 def test_more_than_a_segment_is_refused(tmp_path: Path) -> None:
     log = opened(tmp_path)
     with pytest.raises(ValueError, match=f"a segment takes {log.largest_append_bytes}"):
-        log.append([message() for _ in range(5)])
+        append_to(log, [message() for _ in range(5)])
     assert log.end_offset == 0
     log.close()
 
 
 def test_reads_outside_the_log_are_refused(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    log.append([message()])
+    append_to(log, [message()])
     for offset, size in ((-1, 1), (0, SIZE + 1), (SIZE, 1)):
         with pytest.raises(StoreError, match=f"no {size} bytes at offset {offset}"):
             log.read(offset, size)
@@ -80,7 +80,7 @@ def test_reads_outside_the_log_are_refused(tmp_path: Path) -> None:
 def test_opening_drops_what_is_behind_the_end(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for _ in range(6):
-        log.append([message()])
+        append_to(log, [message()])
     log.close()
     again = CommitLog(tmp_path, segment_bytes=SEGMENT)
     # Two messages and the filler in the first segment, two messages in the second.
@@ -92,7 +92,7 @@ def test_opening_drops_what_is_behind_the_end(tmp_path: Path) -> None:
     assert (tmp_path / f"{SEGMENT:020d}.dropped").stat().st_size == SEGMENT
     raw = (tmp_path / ("0" * 20)).read_bytes()
     assert raw[2 * SIZE :] == bytes(SEGMENT - 2 * SIZE)
-    assert again.append([message()]) == [2 * SIZE]
+    assert append_to(again, [message()]) == [2 * SIZE]
     again.close()
 
 
@@ -101,7 +101,7 @@ def test_a_disk_too_full_for_a_segment_loses_nothing(
 ) -> None:
     log = opened(tmp_path)
     for _ in range(4):
-        log.append([message()])
+        append_to(log, [message()])
 
     def full(descriptor: int, start: int, size: int) -> None:
         raise OSError(28, "No space left on device")
@@ -109,9 +109,9 @@ def test_a_disk_too_full_for_a_segment_loses_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", full)
         with pytest.raises(OSError, match="No space left"):
-            log.append([message()])
+            append_to(log, [message()])
     assert [p.name for p in tmp_path.iterdir()] == ["0" * 20]
-    assert log.append([message()]) == [SEGMENT]  # there is room again
+    assert append_to(log, [message()]) == [SEGMENT]  # there is room again
     log.close()
 
 
@@ -119,7 +119,7 @@ def test_after_a_failed_write_the_log_takes_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = opened(tmp_path)
-    log.append([message()])
+    append_to(log, [message()])
 
     def broken(descriptor: int, data: bytes, position: int) -> int:
         raise OSError(5, "Input/output error")
@@ -127,9 +127,9 @@ def test_after_a_failed_write_the_log_takes_nothing_more(
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", broken)
         with pytest.raises(OSError, match="Input/output"):
-            log.append([message()])
+            append_to(log, [message()])
     with pytest.raises(OSError, match="failed before: Input/output error"):
-        log.append([message()])
+        append_to(log, [message()])
     assert log.end_offset == SIZE
     log.close()
 
@@ -137,11 +137,11 @@ def test_after_a_failed_write_the_log_takes_nothing_more(
 def test_a_sync_covers_segments_left_since_the_last_one(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for _ in range(9):
-        log.append([message()])
+        append_to(log, [message()])
     sync = log.start_sync()
     assert len(sync.descriptors) == 3
     assert sync.end == log.end_offset
-    log.append([message()])
+    append_to(log, [message()])
     sync.run()
     log.finish_sync(sync)
     assert len(log.start_sync().descriptors) == 1
@@ -151,7 +151,7 @@ def test_a_sync_covers_segments_left_since_the_last_one(tmp_path: Path) -> None:
 def test_the_oldest_segment_can_be_deleted_but_never_the_last(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for _ in range(5):
-        log.append([message()])
+        append_to(log, [message()])
     assert log.leave_first_segment().start == 0
     assert log.first_offset == SEGMENT
     with pytest.raises(StoreError):
@@ -164,7 +164,7 @@ def test_the_oldest_segment_can_be_deleted_but_never_the_last(tmp_path: Path) ->
 def test_a_missing_segment_is_named(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for _ in range(9):
-        log.append([message()])
+        append_to(log, [message()])
     log.close()
     (tmp_path / f"{SEGMENT:020d}").unlink()
     with pytest.raises(StoreError, match=f"ends at {SEGMENT}, the next segment starts at"):
@@ -174,7 +174,7 @@ def test_a_missing_segment_is_named(tmp_path: Path) -> None:
 def test_another_segment_size_may_be_set_later(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for _ in range(5):
-        log.append([message()])
+        append_to(log, [message()])
     end = log.end_offset
     log.close()
     larger = CommitLog(tmp_path, segment_bytes=2 * SEGMENT)
@@ -188,7 +188,7 @@ def test_a_write_without_room_leaves_nothing_that_a_start_could_take_for_a_messa
 ) -> None:
     """Two of three messages were written whole when the room ended; their sender got an error."""
     log = opened(tmp_path)
-    log.append([message()])
+    append_to(log, [message()])
     write = os.pwrite
 
     def until_full(descriptor: int, data: bytes, position: int) -> int:
@@ -199,10 +199,10 @@ def test_a_write_without_room_leaves_nothing_that_a_start_could_take_for_a_messa
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", until_full)
         with pytest.raises(OSError, match="No space left"):
-            log.append([message(), message(), message()])
+            append_to(log, [message(), message(), message()])
     assert (tmp_path / ("0" * 20)).stat().st_size == SIZE
 
-    assert log.append([message()]) == [SIZE]  # there is room again, all of the segment
+    assert append_to(log, [message()]) == [SIZE]  # there is room again, all of the segment
     assert (tmp_path / ("0" * 20)).read_bytes()[2 * SIZE :] == bytes(SEGMENT - 2 * SIZE)
     log.close()
 
@@ -212,7 +212,7 @@ def test_a_log_opened_without_room_is_read_and_filled_up_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_for: str
 ) -> None:
     log = opened(tmp_path)
-    log.append([message()])
+    append_to(log, [message()])
     log.close()
     os.truncate(tmp_path / ("0" * 20), SIZE)
     allocate = os.posix_fallocate
@@ -227,14 +227,14 @@ def test_a_log_opened_without_room_is_read_and_filled_up_later(
         log = opened(tmp_path, end=SIZE)
         assert decode_message(log.read(0, SIZE)).body == b"x" * 100
         with pytest.raises(OSError, match="No space left"):
-            log.append([message()])
+            append_to(log, [message()])
         assert log.end_offset == SIZE
         if room_for == "a segment":  # too much for what is left of the first one: no hole behind it
-            assert log.append([message() for _ in range(4)])[0] == SEGMENT
+            assert append_to(log, [message() for _ in range(4)])[0] == SEGMENT
             log.close()
             log = opened(tmp_path, end=SEGMENT + 4 * SIZE)
             assert log.segments[0].capacity == (tmp_path / ("0" * 20)).stat().st_size == SEGMENT
-    assert log.append([message()])[0] in (SIZE, 2 * SEGMENT)
+    assert append_to(log, [message()])[0] in (SIZE, 2 * SEGMENT)
     log.close()
 
 
@@ -250,7 +250,7 @@ def test_pieces_are_what_single_reads_give_wherever_they_stand(
     pieces = []
     for number in range(120):
         each = stored(b"%d" % number * sizes.choice([1, 50, 500, 4_000]))
-        pieces.append((log.append([each])[0], len(each)))
+        pieces.append((append_to(log, [each])[0], len(each)))
     for step in (1, 2, 3, 7):
         for few in (pieces[::step], pieces[5:6], pieces[step : step + 2]):
             assert log.read_pieces(few) == b"".join(log.read(*piece) for piece in few)

@@ -19,7 +19,7 @@ from broker_core.store.pending import Stored
 from broker_core.store.reader import ReadResult, ReadStatus
 from broker_core.store.recovery import Checkpoint
 from broker_core.store.tag_hash import tag_hash_of
-from tests.support.store_messages import TOPIC, entry, envelope, stored
+from tests.support.store_messages import TOPIC, append_to, entry, envelope, stored
 
 SEGMENT = 4000
 
@@ -342,7 +342,7 @@ def test_a_jump_of_queue_offsets_ends_the_log(tmp_path: Path) -> None:
     MessageStore(tmp_path, segment_bytes=SEGMENT).abandon()
     log = CommitLog(tmp_path / "commitlog", segment_bytes=SEGMENT)
     log.open_at(0)
-    log.append([stored(offset=0), stored(offset=2)])
+    append_to(log, [stored(offset=0), stored(offset=2)])
     size = len(stored())
     log.close()
     with capture_logs() as logs:
