@@ -77,7 +77,9 @@ def test_workers_share_clients_and_queues_and_one_that_is_killed_comes_back(site
     consumers = [children.start("consume", site.group, "--work-ms", 3, *door) for _ in range(2)]
     wait_until(lambda: shared(gateway), within_s=30, what="four queues each")
     sent = RATE * 4
-    producer = children.start("produce", site.topic, "--count", sent, "--rate", RATE, *door)
+    # At the one that lives: what a send that broke off has stored, is stored again.
+    produce = ("produce", site.topic, "--proxy", workers[1]["thrift"], *HISTORY)
+    producer = children.start(*produce, "--count", sent, "--rate", RATE)
     consumers[0].wait_for(len(consumers[0].out) + 100)
     os.kill(workers[0]["pid"], signal.SIGKILL)
     wait_until(lambda: said(proxy, "worker ready"), within_s=30, what="a worker in its place")
