@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -209,12 +210,18 @@ def _measure(case: Case, plan: Plan, out: Path, said: str) -> None:
     from bench.frame.runner import measure
     from bench.frame.summary import failures, rows
 
+    signal.signal(signal.SIGTERM, _end)
     result: dict[str, Any] = measure(case, plan, out, command=said, say=say)
     found = rows(case, result["runs"])
     columns = list(found[0]) if found else []
     print_rows(found, columns=columns, output=OutputFormat.TABLE)
     for sentence in failures(result["runs"], case.point):
         say(sentence)
+
+
+def _end(_signal: int, _frame: object) -> None:
+    """Processes and folders of the run under way end with it."""
+    raise SystemExit(143)
 
 
 def _spelled(case: Case, plan: Plan) -> str:
