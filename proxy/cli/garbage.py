@@ -8,9 +8,9 @@ import sys
 
 from broker_core.clock import now_ns
 
-#: Allocations between two looks at young objects; the interpreter's 700 are meant for scripts, and
-#: with many thousands they are no longer in the processor's cache when they are looked at.
-_YOUNG, _MIDDLE = 2_000, 20
+#: Allocations between two looks at young objects; the interpreter's 700 are meant for scripts. In a
+#: busy proxy tens of thousands come and go with the answers, and nearly none of them is garbage.
+_YOUNG, _MIDDLE = 20_000, 20
 #: Never by count: the interpreter takes this as a number of looks at middle-aged objects.
 _NEVER = 1_000_000_000
 #: A full look at so many blocks of memory takes some 50 ms. With no more it may be once a minute;
