@@ -82,8 +82,10 @@ class GroupBuffer:
     @property
     def paused_whole(self) -> PausedKey | None:
         """Who paused the group, if its queues here are."""
-        pauses = (each.paused.get(EVERYTHING) for each in self)
-        return next((each for each in pauses if each is not None), None)
+        for each in self:  # of thousands, at each take-over
+            if each.paused and (pause := each.paused.get(EVERYTHING)) is not None:
+                return pause
+        return None
 
     def find(self, queue: QueueName) -> QueuePipeline | None:
         """The pipeline of an owned queue."""

@@ -315,6 +315,15 @@ class QueueJobs(JobsByKey):
         """The read position; an earlier owner's if this one has not come to it yet."""
         return self.position if self._resume is None else self._resume.read
 
+    @property
+    def never_spilled(self) -> int:
+        """How many ``unspilled`` there are. O(log n)."""
+        count = len(self._tracker)
+        if self._resume is not None:
+            theirs = self._resume.unfinished
+            count += len(theirs) - bisect_left(theirs, self.position)
+        return count
+
     def unspilled(self) -> list[int]:
         """Rising offsets of the unfinished jobs that were never spilled, read or not."""
         unfinished = self._tracker.unfinished()

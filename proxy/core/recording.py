@@ -48,6 +48,27 @@ class Recording:
             self._tell(last.snapshot)
             self._longest_lease_ms = 0  # that was another period
 
+    def has_news(self, now_ns: int) -> bool:
+        """False only if nothing is ``due``: so it is each second in queues at rest. O(keys that are
+        parked, paused or failed).
+        """
+        pipeline, jobs = self._pipeline, self._pipeline.jobs
+        if self._snapshot_at is None or pipeline.extensions_refused or self._is_old(now_ns):
+            return True
+        return bool(
+            # With nothing read since, what is unfinished can only have become less.
+            (jobs.committable, jobs.read) != (self._base, self._read)
+            or jobs.never_spilled != len(self._unfinished)
+            or jobs.spilled_keys
+            or self._spilled
+            or jobs.rewritten_chains
+            or pipeline.attempts != self._attempts
+            or pipeline.parked != self._parked
+            or pipeline.recorded_pauses != self._paused
+            or pipeline.recorded_keys != self._keys
+            or pipeline.raised_lease_ms != self._longest_lease_ms
+        )
+
     def due(self, now_ns: int, *, whole: bool = False) -> list[Record]:
         """What is to be written now; *whole*: a snapshot in any case.
 

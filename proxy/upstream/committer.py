@@ -37,7 +37,8 @@ class Committer:
         for turn in cycle(range(_ROUNDS_UNTIL_ALL)):
             await asyncio.sleep(self._context.settings.commit_every_s)
             commit = partial(self.commit, unchanged_too=not turn)
-            await one_round(lanes, commit, noisy=_noisy, what="commit")
+            due = _changed if turn else _always
+            await one_round(lanes, commit, due=due, noisy=_noisy, what="commit")
 
     async def commit(
         self, lane: GroupLane, pipeline: QueuePipeline, *, unchanged_too: bool = False
@@ -82,3 +83,11 @@ class Committer:
             asked_ns=asked_ns,
         )
         return True
+
+
+def _changed(pipeline: QueuePipeline) -> bool:
+    return pipeline.committable != pipeline.committed
+
+
+def _always(_: QueuePipeline) -> bool:
+    return True

@@ -45,7 +45,12 @@ class Recorder:
         """Record until cancelled. *lanes* is iterated anew each time."""
         while True:
             await asyncio.sleep(every_s)
-            await one_round(lanes, self._record_regularly, noisy=_noisy, what="record")
+            await one_round(
+                lanes, self._record_regularly, due=self._has_news, noisy=_noisy, what="record"
+            )
+
+    def _has_news(self, pipeline: QueuePipeline) -> bool:
+        return self._written[pipeline].recording.has_news(now_ns())
 
     async def _record_regularly(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
         if pipeline.closed or pipeline.origin.doubtful or pipeline.trusted_until_ns <= now_ns():

@@ -252,7 +252,9 @@ class Proxy:
         self.recording = Recording(self.pipeline, last)
 
     def _record(self, now_ns: int) -> None:
+        has_news = self.recording.has_news(now_ns)
         records: list[Record] = self.recording.due(now_ns)
+        assert has_news or not records
         if records:
             at = len(self.broker.records)
             bodies = [encode(record) for record in records]

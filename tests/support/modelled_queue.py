@@ -114,8 +114,10 @@ class Modelled:
     def write_down(self, *, now_ns: int, whole: bool) -> None:
         """Record what changed; all records together tell of what is unfinished, and no more."""
         at = len(self.records)
+        has_news = self.recording.has_news(now_ns)
         due = self.recording.due(now_ns, whole=whole)
         assert due or not whole
+        assert has_news or whole or not due
         if due:
             self.records += [encode(record) for record in due]
             self.recording.written(due, at=at)

@@ -333,7 +333,9 @@ class ParkingSite:
     def _write(self, which: int) -> None:
         recording = self.twin_recording if which else self.recording
         log = self.logs[which]
+        has_news = recording.has_news(self.now_ns)
         if due := recording.due(self.now_ns):
+            assert has_news
             recording.written(due, at=log.append(due))
         pipeline = self.twin if which else self.pipeline
         last = log.last()
