@@ -125,11 +125,18 @@ def _section(case: str, paths: Sequence[Path]) -> str:
 def _table(
     result: Mapping[str, Any], columns: Sequence[str], found: Sequence[Mapping[str, Any]]
 ) -> str:
+    paces = [run["figures"]["codec_us"] for run in result["runs"] if "codec_us" in _figures(run)]
+    pace = f"; the codec took {min(paces):.2f} to {max(paces):.2f} µs a message" if paces else ""
     lines = [
-        f"`{result['command']}`, {result['date']}, {result['machine']}:",
+        f"`{result['command']}`, {result['date']}, {result['machine']}{pace}:",
         "",
         f"| {' | '.join(columns)} |",
         f"| {' | '.join('---' if not index else '--:' for index in range(len(columns)))} |",
         *(f"| {' | '.join(str(row[column]) for column in columns)} |" for row in found),
     ]
     return "\n".join(lines)
+
+
+def _figures(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    figures: Mapping[str, Any] = run.get("figures") or {}
+    return figures

@@ -38,6 +38,13 @@ def _python(context: RunContext, batch: Point) -> Figures:
     return consume(context, work, plain(work))
 
 
+def _in_codecs(_: RunContext, _batch: Point, figures: Figures) -> Figures:
+    """What the proxy takes as a multiple of a step that is always the same."""
+    if "proxy_us" not in figures:
+        return figures
+    return {**figures, "proxy_codecs": round(figures["proxy_us"] / figures["codec_us"], 2)}
+
+
 CASES = (
     Case(
         name="drain",
@@ -47,10 +54,12 @@ CASES = (
         f" one process with {CONNECTIONS} connections that pull and ack and do nothing else, so"
         " that broker and proxy have the processors; *python* is the Python client, one consumer,"
         " whose pulls take a batch in all. Counted is the stretch from 20 to 90 % of the messages;"
-        " processor time is that of the operating system for each process, *chain* their sum.",
+        " processor time is that of the operating system for each process, *chain* their sum; *of"
+        " the codec's*: how many messages of an answer could be encoded and decoded meanwhile.",
         point="batch",
         points=(1, 32, 256),
         arms={"lean": _lean, "python": _python},
+        derived=_in_codecs,
         columns=(
             Column("steady_per_s", "messages/s"),
             Column("steady_per_s", "of rocketmq-orderly", 2, to="rocketmq-orderly"),
@@ -59,6 +68,7 @@ CASES = (
             Column("broker_us", "broker CPU µs", 1),
             Column("client_us", "client CPU µs", 1),
             Column("chain_us", "chain CPU µs", 1),
+            Column("proxy_codecs", "proxy CPU of the codec's", 1),
         ),
         short=Shape(
             rounds=3,

@@ -20,6 +20,7 @@ import orjson
 from bench.frame.case import Arm, Case, NotHere, Point, Scale
 from bench.frame.checkpoint import Checkpoint, Run
 from bench.frame.context import RunContext
+from bench.frame.pace import codec_us
 from bench.frame.peer import Figures, Peer
 from bench.frame.schedule import WARM_UP, Turn, schedule
 from bench.frame.summary import summaries
@@ -140,7 +141,8 @@ def _run(case: Case, plan: Plan, turn: Turn, arm: Arm) -> Run | None:
         )
         try:
             with _time_limit(shape.limit_s):
-                found = arm(context, turn.point)
+                pace = codec_us()
+                found = {**arm(context, turn.point), "codec_us": pace}
                 figures = dict(case.derived(context, turn.point, found))
         except NotHere:
             return None

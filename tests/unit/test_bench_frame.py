@@ -16,6 +16,7 @@ from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.checkpoint import Checkpoint, Run
 from bench.frame.context import RunContext
 from bench.frame.cpu import cpu_s
+from bench.frame.pace import codec_us
 from bench.frame.plot import Chart, svg
 from bench.frame.progress import Counter, stretch
 from bench.frame.runner import Plan, measure
@@ -224,3 +225,7 @@ def test_plots_made_from_results_are_fresh() -> None:
 
 def _fields(case: Case) -> dict[str, Any]:
     return {name: getattr(case, name) for name in Case.__dataclass_fields__}
+
+
+def test_the_pace_of_the_machine_is_a_step_of_the_codec() -> None:
+    assert 0 < codec_us() < 1000
