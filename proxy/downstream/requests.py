@@ -191,7 +191,7 @@ def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[Addressed]:
                 context.topic or "",
                 context.qid or "",
                 batch.acked or (),
-                [_nack(nack) for nack in batch.nacked] if batch.nacked else (),
+                [_nack(nack) for nack in batch.nacked or ()],
                 batch.released or (),
             ),
         )

@@ -40,9 +40,7 @@ async def test_stats_of_an_unknown_name_are_empty(group: str, topic: str | None)
 async def test_ranges_give_every_offset_of_every_queue() -> None:
     broker = FakeBrokerClient(orders=2)
     for offset in range(3):
-        stored = message(offset)
-        stored.store_ms = offset * 10
-        broker.store(stored)
+        broker.store(message(offset, store_ms=offset * 10))
     broker.lowest[queue(0)] = 1
     broker.committed[Group(GROUP), queue(0)] = 2
     async with bulk(broker) as (it, _), connect(it.port) as client:

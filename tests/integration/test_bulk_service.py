@@ -236,9 +236,7 @@ async def test_a_group_without_a_position_begins_where_its_settings_say(
 ) -> None:
     broker = FakeBrokerClient(orders=1)
     for offset in range(4):
-        stored = message(offset)
-        stored.store_ms = offset
-        broker.store(stored)
+        broker.store(message(offset, store_ms=offset))
     broker.lowest[queue(0)] = 1
     async with (
         bulk(broker, group_settings(start_from=start_from)) as (it, _),

@@ -54,14 +54,14 @@ async def test_a_slave_delivers_nothing_by_itself(tmp_path: Path) -> None:
         await group.start(0)
         await group.start(1)
         client, (queue,) = await group.client(), await group.queues()
-        await send_delayed(client, queue, b"delayed", 300)
+        await send_delayed(client, queue, b"delayed", 1500)  # not before the crash
         slave = group.brokers[1]._parts.store
         await eventually(
             lambda: slave.copies.end_offset == group.brokers[0]._parts.store.durable_end
         )
         await group.stop(0, crash=True)
         before = slave.copies.end_offset
-        await asyncio.sleep(0.6)  # it is due
+        await asyncio.sleep(1.8)  # it is due
         assert slave.copies.end_offset == before
         assert await group.bodies(1) == []
         await group.start(0)

@@ -32,6 +32,10 @@ class Stored:
     offset: int
     stored_ms: int
 
+    @property
+    def key_bytes(self) -> bytes | None:
+        return self.key.encode() if self.key else None
+
 
 values: st.SearchStrategy[Any] = st.sampled_from(
     ["1", 1, 1.0, "a", "b", True, None, [1], {"id": 2}]

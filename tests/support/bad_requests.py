@@ -12,6 +12,7 @@ import orjson
 from broker_core.names import Topic
 from broker_core.remoting import (
     admin_headers,
+    header_fields,
     headers,
     nameserver_headers,
     query_headers,
@@ -88,14 +89,16 @@ class Good:
         """Of each field its name on the wire, what is expected there, whether it is required."""
         if self.header is None:
             return []
-        known = headers._v2_fields() if self.letters else headers._fields_of(self.header)
-        return [(each.wire_name, each.expected, each.default is headers.MISSING) for each in known]
+        known = headers._v2_fields() if self.letters else header_fields.fields_of(self.header)
+        return [
+            (each.wire_name, each.expected, each.default is header_fields.MISSING) for each in known
+        ]
 
     def ext(self) -> dict[str, str]:
         """The header fields as sent."""
         if not self.letters:
             return dict(self.values)
-        known = headers._fields_of(headers.SendMessageHeader)
+        known = header_fields.fields_of(headers.SendMessageHeader)
         return {
             short.wire_name: self.values[long.wire_name]
             for short, long in zip(headers._v2_fields(), known, strict=True)
