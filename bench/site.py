@@ -215,7 +215,7 @@ class Site:
             )
             answer = connection.call(calls.pull(request), timeout_s=10)
             if answer.messages and answer.context:
-                leases = [message.leaseId for message in answer.messages if message.leaseId]
+                leases = [message.lease_id for message in answer.messages if message.lease_id]
                 batch = consumer.AckBatch(context=answer.context, released=leases)
                 settle = consumer.AckRequest(groupId=self.name, acks=[batch])
                 connection.call(calls.control(settle), timeout_s=10)
