@@ -28,7 +28,8 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag
 from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel, Result
-from broker_core.store.message_store import ArrivalListener, MessageStore
+from broker_core.store.message_store import MessageStore
+from broker_core.store.pending import ArrivalListener
 from broker_core.store.replicated_store import ReplicatedStore
 from broker_core.tasks import cancel_and_wait, spawn
 

@@ -47,6 +47,8 @@ class Sync:
 
     end: int
     descriptors: tuple[int, ...]
+    #: Those of them whose segments take nothing more: with this sync they are done with.
+    full: tuple[int, ...] = ()
 
     def run(self) -> None:
         """Block until the disk has it. Raises OSError."""
@@ -265,12 +267,15 @@ class CommitLog:
     def start_sync(self) -> Sync:
         """What must be synced for all that was appended up to now."""
         active = () if self._active is None else (self._active,)
-        return Sync(self.end_offset, (*self._full, *active))
+        full = tuple(self._full)
+        return Sync(self.end_offset, (*full, *active), full)
 
     def finish_sync(self, sync: Sync) -> None:
-        """Say that *sync* was run, the only one under way."""
-        done = [full for full in self._full if full in sync.descriptors]
-        for descriptor in done:
+        """Say that *sync* was run, the only one under way.
+
+        A segment that was active when it began, and is full now, may have got more meanwhile.
+        """
+        for descriptor in sync.full:
             self._full.remove(descriptor)
             os.close(descriptor)
 

@@ -25,11 +25,11 @@ from broker_core.store.delay_index import DelayIndex, ended_queue
 from broker_core.store.deletions import deletion_of
 from broker_core.store.expiry import delete_first_segment
 from broker_core.store.files import sync_file
-from broker_core.store.gathered_puts import Done, GatheredPuts, tell, tell_all
+from broker_core.store.gathered_puts import Done, GatheredPuts, Told, tell, tell_all
 from broker_core.store.group_commit import GroupCommit
 from broker_core.store.indexer import KeyIndexer
 from broker_core.store.opening import open_store
-from broker_core.store.pending import Kept, Stored
+from broker_core.store.pending import ArrivalListener, Kept, Stored, tell_of_arrivals
 from broker_core.store.reader import StoreReader
 from broker_core.store.recovery import Checkpoint
 from broker_core.store.segments import Segment
@@ -39,9 +39,6 @@ from broker_core.tasks import cancel_and_wait, spawn
 _log = structlog.get_logger("store")
 
 Flush = Literal["sync", "async"]
-
-#: Called when messages of a queue become visible, with their ``entry_code_of``.
-ArrivalListener = Callable[[Topic, int, frozenset[int]], None]
 
 _CHECKPOINT_EVERY_S = 5.0  # what a recovery reads again at most, beside the last segment's check
 _ASYNC_FLUSH_EVERY_S = 0.5
@@ -315,9 +312,9 @@ class MessageStore:
         return self._appender.append(parts, store_ms, closed=self._deleting, deletes=deletes)
 
     def _append_gathered(self) -> None:
-        if not self._gathered:
-            return
-        told = self._gathered.append_all()
+        told: Told = []
+        while self._gathered:  # who hears of a failure may have the next ones read at once
+            told += self._gathered.append_all()
         if self._flush == "sync" and told:
             assert self._group_commit is not None
             self._group_commit.call_when(told[-1][1].log_end, partial(tell_all, told))
@@ -348,8 +345,7 @@ class MessageStore:
             if put.deletes is not None:
                 self._drop_queues(put.deletes, at=put.log_end)
             if self._on_arrival is not None:
-                for added in put.added:
-                    self._on_arrival(added.topic, added.queue_id, frozenset(added.codes))
+                tell_of_arrivals(self._on_arrival, put.added)
 
     def _drop_queues(self, topic: Topic, *, at: int) -> None:
         self.reader.log_was_shortened()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
+import structlog
+
 from broker_core.names import Topic
 from broker_core.store.consume_queue import ConsumeQueue
+
+#: Called when messages of a queue become visible, with their ``entry_code_of``.
+ArrivalListener = Callable[[Topic, int, frozenset[int]], None]
+
+_log = structlog.get_logger("store")
 
 
 class Kept(Enum):
@@ -43,3 +51,12 @@ class Pending(NamedTuple):
     added: list[Added]
     deletes: Topic | None  # with all that stands before this
     ended: bytes  # entries of the delayed messages whose place these take
+
+
+def tell_of_arrivals(listener: ArrivalListener, those: Iterable[Added]) -> None:
+    """What *listener* raises is logged: messages are stored, and producers wait to hear so."""
+    for added in those:
+        try:
+            listener(added.topic, added.queue_id, frozenset(added.codes))
+        except Exception as error:
+            _log.error("an arrival was not seen to", topic=added.topic, exc_info=error)

@@ -148,6 +148,25 @@ def test_a_sync_covers_segments_left_since_the_last_one(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_segment_that_fills_up_during_a_sync_is_synced_once_more(tmp_path: Path) -> None:
+    """What it got meanwhile is on no disk yet, and may be answered only after another sync."""
+    log = opened(tmp_path)
+    append_to(log, [message()])
+    sync = log.start_sync()
+    (active,) = sync.descriptors
+    for _ in range(4):
+        append_to(log, [message()])  # fills it, and goes on in the next one
+    sync.run()
+    log.finish_sync(sync)
+    again = log.start_sync()
+    assert active in again.descriptors
+    assert len(again.descriptors) == 2
+    again.run()
+    log.finish_sync(again)
+    assert len(log.start_sync().descriptors) == 1
+    log.close()
+
+
 def test_the_oldest_segment_can_be_deleted_but_never_the_last(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for _ in range(5):

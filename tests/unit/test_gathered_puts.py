@@ -149,3 +149,43 @@ async def test_where_replicas_are_waited_for_they_are(tmp_path: Path) -> None:
     assert isinstance(outcomes[0], Stored)
     assert outcomes[0].kept is store
     await store.close()
+
+
+@BOTH
+async def test_those_that_come_while_others_hear_of_their_failure_are_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: Flush
+) -> None:
+    """A producer that is answered has what it sent meanwhile read at once."""
+    store, outcomes = opened(tmp_path, flush=flush), list[Stored | Exception]()
+
+    def again(outcome: Stored | Exception) -> None:
+        outcomes.append(outcome)
+        if len(outcomes) < 4:
+            store.put_soon(envelope(), [entry(b"next")], again, store_ms=2)
+
+    def full(_log: CommitLog, _data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(CommitLog, "write", full)
+    store.put_soon(envelope(), [entry(b"first")], again, store_ms=1)
+    await eventually(lambda: len(outcomes) == 4)
+    assert all(isinstance(outcome, Exception) for outcome in outcomes)
+    await store.close()
+
+
+@BOTH
+async def test_whoever_listens_for_arrivals_and_fails_costs_nobody_an_answer(
+    tmp_path: Path, flush: Flush
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    store = MessageStore(tmp_path, segment_bytes=SEGMENT, flush=flush)
+    store.start(broken)
+    outcomes: list[Stored | Exception] = []
+    put(store, [b"1", b"2"], outcomes)
+    await eventually(lambda: len(outcomes) == 2)
+    put(store, [b"3"], outcomes)
+    await eventually(lambda: len(outcomes) == 3)
+    assert all(isinstance(outcome, Stored) for outcome in outcomes)
+    await store.close()
