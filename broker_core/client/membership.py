@@ -68,7 +68,9 @@ class Membership:
         news = self._groups.get(group) != wanted
         self._groups[group] = wanted
         self._joined_ms.setdefault(group, wall_ms())
-        await self._heartbeats.beat(unheard_only=not news)
+        if news:
+            self._heartbeats.unheard()
+        await self._heartbeats.beat(unheard_only=True)
         self._heartbeats.start()
 
     def unlisted(self) -> None:

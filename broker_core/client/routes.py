@@ -113,7 +113,7 @@ class RouteCache:
         """Refresh all known routes every 30 s until cancelled; sooner those that miss a broker."""
         last_ns = now_ns()
         while True:
-            await asyncio.sleep(min(REFRESH_S, _MISSED_REFRESH_S) if self._missed else REFRESH_S)
+            await asyncio.sleep(min(REFRESH_S, _MISSED_REFRESH_S))  # one may be missed meanwhile
             self._give_up_on_missed()
             topics = {topic for topic, _ in self._missed} & self._routes.keys()
             if now_ns() - last_ns >= REFRESH_S * 0.9e9:
