@@ -63,9 +63,9 @@ def let_go(end: socket.socket, count: int) -> bool:
     return True
 
 
-def take(end: socket.socket) -> tuple[Door, socket.socket] | int | None:
-    """The next connection, or how many clients to let go; None if there is nothing now. Raises
-    Gone. Caller: the worker.
+def take(end: socket.socket) -> tuple[Door, socket.socket] | int | Literal["lost"] | None:
+    """The next connection, or how many clients to let go; None if there is nothing now, "lost" if
+    there was a connection that could not be had. Raises Gone. Caller: the worker.
     """
     fds = array.array("i")
     try:
@@ -79,8 +79,10 @@ def take(end: socket.socket) -> tuple[Door, socket.socket] | int | None:
             fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
     if data.isdigit():
         return int(data)
-    if not data or not fds:
+    if not data:
         raise Gone
+    if not fds:  # this process has as many files open as it may
+        return "lost"
     connection = socket.socket(fileno=fds[0])
     connection.setblocking(False)
     return ("http" if data == b"http" else "thrift"), connection

@@ -26,6 +26,7 @@ from proxy.workers.restarts import Restarts, Silence, bad_ends, how
 _log = structlog.get_logger("workers")
 
 _LOOK_S = 1.0
+_NOT_STARTED = 1  # as if it had ended with this code
 
 #: The command that runs a worker at a place, with the number of the file that is its channel.
 Command = Callable[[Place, int], Sequence[str]]
@@ -107,9 +108,10 @@ class Supervisor:
             raise OrderlaneError(failed)
 
     def pass_on(self, number: int) -> None:
-        """Send all workers a signal."""
+        """Send all workers a signal; one that is not ready yet knows none but those that end it."""
         for worker in self._workers.values():
-            worker.signal(number)
+            if number == signal.SIGTERM or worker.report is not None:
+                worker.signal(number)
 
     def workers(self) -> list[dict[str, Any]]:
         """Those that are ready, for the ready line."""
@@ -130,7 +132,11 @@ class Supervisor:
         """Run it again and again; returns the code of its last end, once all are to end."""
         while True:
             started_ns = now_ns()
-            code = await self._run(worker)
+            try:
+                code = await self._run(worker)
+            except OSError as error:  # no memory, or no processes left
+                _log.error("worker cannot be started", worker=worker.number, reason=str(error))
+                code = _NOT_STARTED
             if self._closing.is_set():
                 return code
             assert self._ready is not None
@@ -169,7 +175,9 @@ class Supervisor:
             now_s = now_ns() / 1e9
             worker.silence = Silence(heard_s=now_s, looked_s=now_s)
             loop.add_reader(ours, self._hear, worker, ours)
-            return await worker.process.wait()
+            code = await worker.process.wait()
+            # One that never was ready has nothing to drain, and knows no signal yet.
+            return 0 if self._closing.is_set() and worker.report is None else code
         finally:
             loop.remove_reader(ours)
             worker.process = worker.end = worker.report = None

@@ -57,6 +57,11 @@ class Taking:
                 if isinstance(given, int):
                     self._adopted.let_go(given)
                     continue
+                if given == "lost":
+                    self._taken += 1
+                    _log.error("connection refused: this worker may open no more files")
+                    self._tell()
+                    continue
                 door, accepted = given
                 self._taken += 1
                 take = self.http.adopt if door == "http" else self._adopted.take

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.errors import SettingsError
+from proxy.workers import channel
 from proxy.workers.loads import Evenness, Load, in_turn
 from proxy.workers.places import Place, places
 from proxy.workers.restarts import SILENT_S, Restarts, Silence, bad_ends, how
@@ -143,3 +144,12 @@ def test_a_moment_of_too_many_counts_for_nothing() -> None:
 
     assert not any(evenness.look(loads) for loads in (uneven, uneven, even, uneven, uneven))
     assert evenness.look(uneven) == (2, 2)
+
+
+def test_a_connection_that_came_without_its_file_is_lost_and_no_more() -> None:
+    """So it is where a process may open no more files: it serves those that it has."""
+    ours, theirs = channel.pair()
+    with ours, theirs:
+        ours.send(b"thrift")
+        assert channel.take(theirs) == "lost"
+        assert channel.take(theirs) is None
