@@ -7,6 +7,7 @@ after a look is decided here: whom it counts (``steady_members``), what its shar
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ class GroupShare:
     _members: dict[Topic, SteadyMembers] = field(default_factory=dict)
     _unsaid: bool = False
     _listed: int = 0  # how many members there are
+    _asked_last: QueueName | None = None  # where the turn of those that are too many stands
 
     def begin_look(self, topics: Collection[Topic]) -> None:
         """The group's topics are these; ``look_at`` each of them follows, then ``moves``."""
@@ -100,7 +102,14 @@ class GroupShare:
         ask: defaultdict[str, set[QueueName]] = defaultdict(set)
         missing = self.share - owned - set(refused)
         room = max(0, _AT_ONCE - taking)
-        for queue in missing if len(missing) <= room else sorted(missing)[:room]:
+        if len(missing) > room:
+            # In turn, or those that others keep would hold up all behind them.
+            rising = sorted(missing)
+            begin = 0 if self._asked_last is None else bisect_right(rising, self._asked_last)
+            missing = set((rising[begin:] + rising[:begin])[:room])
+            if room:
+                self._asked_last = rising[(begin + room - 1) % len(rising)]
+        for queue in missing:
             ask[queue.broker].add(queue)
         return Moves(ask, set(owned - self.share))
 

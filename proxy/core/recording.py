@@ -53,7 +53,9 @@ class Recording:
         parked, paused or failed).
         """
         pipeline, jobs = self._pipeline, self._pipeline.jobs
-        if self._snapshot_at is None or pipeline.extensions_refused or self._is_old(now_ns):
+        if not self._since_ns or self._snapshot_at is None or self._is_old(now_ns):
+            return True
+        if pipeline.extensions_refused:
             return True
         return bool(
             # With nothing read since, what is unfinished can only have become less.

@@ -141,7 +141,8 @@ class OwnershipLog:
             if twin not in self._known:
                 async with self._looking[twin.topic, twin.broker]:
                     if twin not in self._known:
-                        self._known |= await self._found_or_created(twin, queue)
+                        found = await self._found_or_created(twin, queue)
+                        self._known |= found  # others may have changed it meanwhile
             yield twin
         except BrokerError:
             self._known.discard(twin)

@@ -76,10 +76,11 @@ class PeriodStart:
         """Write the record that makes us the owner. Raises RemotingError, OlderSettings,
         GivenToAnother.
         """
-        async with self._context.take_overs.turn():
-            return await self._begin(rules)
+        async with self._context.take_overs.turn(self._queue.broker):
+            return await self.begin_now(rules)
 
-    async def _begin(self, rules: TopicRules) -> Begun:
+    async def begin_now(self, rules: TopicRules) -> Begun:
+        """As ``begin``, without a turn: for who holds a lock that nobody renews."""
         context, group = self._context, self._lane.name
         held_ns = self.hold_until_ns
         epoch: Epoch | None = None

@@ -115,7 +115,7 @@ class FreeReset:
             raise WrongState(f"{self._queue.topic!r} is no topic of the group any more")
         async with self._locked() as trusted_until_ns:
             start = PeriodStart(self._context, self._lane, self._queue, hold_until_ns=0)
-            begun = await start.begin(rules_of(topic))
+            begun = await start.begin_now(rules_of(topic))
             owner, hold_ns = self._context.client.client_id, start.hold_until_ns
             last = None if begun.last is None else begun.last.snapshot
             keys = {} if last is None else keys_in_history(last)

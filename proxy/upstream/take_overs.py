@@ -8,12 +8,14 @@ of them may wait, and none would ever be through.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
 from broker_core.names import Group, Topic
 
 #: Enough to keep a broker busy that is far away; few enough that each is through in a moment.
@@ -30,6 +32,11 @@ class _Asked:
     begun: int = 0  # requests so far
     answered: int = 0  # the number of the one that ``start_ms`` is the answer of
     start_ms: int = 0
+    failure: RemotingError | None = None
+
+
+def _some() -> asyncio.Semaphore:
+    return asyncio.Semaphore(_AT_ONCE)
 
 
 @dataclass(slots=True)
@@ -43,26 +50,34 @@ class TakeOvers:
 
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
-        self._some = asyncio.Semaphore(_AT_ONCE)
+        # Of each broker its own: one that does not answer holds up nobody else's queues.
+        self._some: defaultdict[str, asyncio.Semaphore] = defaultdict(_some)
         self._asked: dict[str, _Asked] = {}
         self._first_starts: dict[tuple[Group, Topic], _FirstStart] = {}
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until it may be taken over; the lock of the queue is renewed meanwhile."""
-        async with self._some:
+    async def turn(self, broker: str) -> AsyncIterator[None]:
+        """Wait until a queue of *broker* may be taken over; its lock is renewed meanwhile."""
+        async with self._some[broker]:
             yield
 
     async def broker_start_ms(self, broker: str) -> int:
-        """As the client's, by an answer to a request that was made after this call."""
+        """As the client's, by an answer to a request that was made after this call, or by its
+        failure: one after the other they would fail for minutes.
+        """
         asked = self._asked.setdefault(broker, _Asked())
         before = asked.begun
         async with asked.turn:
             if asked.answered <= before:
                 asked.begun += 1
                 number = asked.begun
-                asked.start_ms = await self._client.broker_start_ms(broker)
+                try:
+                    asked.start_ms, asked.failure = await self._client.broker_start_ms(broker), None
+                except RemotingError as error:
+                    asked.failure = error
                 asked.answered = number
+            if asked.failure is not None:
+                raise asked.failure
             return asked.start_ms
 
     @asynccontextmanager

@@ -78,6 +78,15 @@ def test_a_large_share_is_taken_over_part_by_part() -> None:
     assert share.moves(owned=asked, taking=250).ask == {many[0].broker: set(many[256:262])}
 
 
+def test_queues_that_others_keep_hold_up_none_behind_them() -> None:
+    many = [queue(queue_id) for queue_id in range(600)]
+    share = a_share()
+    share.begin_look([ORDERS])
+    share.look_at(ORDERS, queues=many, members=["b"], owned=(), now_ns=SECOND)
+    asked = [share.moves(owned=set()).ask[many[0].broker] for _ in range(3)]
+    assert asked == [set(many[:256]), set(many[256:512]), {*many[512:], *many[:168]}]
+
+
 def test_in_a_large_group_nothing_is_asked_for_at_first() -> None:
     share, members = a_share(), [f"a{number}" for number in range(99)]
     many = [queue(queue_id) for queue_id in range(400)]

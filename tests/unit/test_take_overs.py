@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -74,12 +75,38 @@ async def test_an_answer_that_does_not_come_is_asked_for_by_the_next(
     assert await asking[1] == 2
 
 
+async def test_who_waited_for_an_answer_that_did_not_come_fails_with_the_others(
+    client: Client, take_overs: TakeOvers
+) -> None:
+    """One after the other hundreds would wait for a broker that hangs."""
+    asking = [spawn(take_overs.broker_start_ms("a"), name="test") for _ in range(100)]
+    await turns()
+    client.requests[0].set_exception(RequestTimeout("too late"))
+    await turns()
+    client.requests[1].set_exception(RequestTimeout("too late"))
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    assert all(isinstance(each, RequestTimeout) for each in outcomes)
+    assert len(client.requests) == 2
+    later = spawn(take_overs.broker_start_ms("a"), name="test")
+    await turns()
+    client.requests[2].set_result(3)
+    assert await later == 3
+
+
+async def test_a_broker_that_hangs_holds_up_no_queue_of_another(take_overs: TakeOvers) -> None:
+    async with AsyncExitStack() as busy:
+        for _ in range(32):
+            await busy.enter_async_context(take_overs.turn("a"))
+        async with take_overs.turn("b"):
+            pass
+
+
 async def test_a_few_are_taken_over_at_a_time(take_overs: TakeOvers) -> None:
     going_on, busy, most = asyncio.Event(), 0, 0
 
     async def take_over() -> None:
         nonlocal busy, most
-        async with take_overs.turn():
+        async with take_overs.turn("a"):
             busy += 1
             most = max(most, busy)
             await going_on.wait()
