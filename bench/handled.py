@@ -29,13 +29,16 @@ class Handled:
         self._counter = Counter(counter)
         self._last: dict[str | None, int] = {}
         self._busy: set[str | None] = set()
-        self._bars = [1, max(1, int(expected * FIRST)), int(expected * LAST), expected]
+        self._begun_ns = 0  # when the first handler began, as for all peers
+        self._bars = [max(1, int(expected * FIRST)), int(expected * LAST), expected]
         self._bar = 0
         self._times: list[tuple[int, int]] = []  # when a bar was reached, and with how many
 
     def begin(self, key: str | None, offset: int) -> None:
         """A message of *key*, which has one queue, goes to a handler."""
         last = self._last
+        if not last:
+            self._begun_ns = time.monotonic_ns()
         if last.get(key, -1) >= offset or key in self._busy:
             self.faults += 1
         last[key] = offset
@@ -51,8 +54,8 @@ class Handled:
     def end(self, messages: int = 1) -> None:
         """So many were handled."""
         self.count = count = self.count + messages
-        if self._bar < 4 and count >= self._bars[self._bar]:
-            while self._bar < 4 and count >= self._bars[self._bar]:
+        if self._bar < 3 and count >= self._bars[self._bar]:
+            while self._bar < 3 and count >= self._bars[self._bar]:
                 self._times.append((time.monotonic_ns(), count))
                 self._bar += 1
 
@@ -73,8 +76,8 @@ class Handled:
 
     def figures(self) -> dict[str, float]:
         """As an arm returns them; only once all were handled."""
-        (begun, _), (first, first_count), (last, last_count), (ended, _) = self._times
-        seconds = max(ended - begun, 1) / 1e9
+        (first, first_count), (last, last_count), (ended, _) = self._times
+        seconds = max(ended - self._begun_ns, 1) / 1e9
         return {
             "per_s": self._expected / seconds,
             "seconds": seconds,

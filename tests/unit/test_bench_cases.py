@@ -59,9 +59,12 @@ def test_what_comes_early_again_or_at_the_same_time_is_a_fault(tmp_path: Path) -
 
 def test_the_steady_stretch_is_without_begin_and_end(tmp_path: Path) -> None:
     handled = Handled(tmp_path / "count", 100)
+    handled.begin("a", 0)
+    time.sleep(0.01)
     for _ in range(20):
         handled.end(5)
     figures = handled.figures()
+    assert figures["seconds"] >= 0.01, "the first message counts from the begin of its handler"
     assert figures["per_s"] == pytest.approx(100 / figures["seconds"])
     assert figures["steady_per_s"] > 0
 
