@@ -30,8 +30,8 @@ class Run:
 
 
 class Checkpoint:
-    """Runs of the same code with the same options, which *of* names. Runs that failed, and all of
-    another *of*, are done again.
+    """Runs of the same code with the same options, which *of* names; all of another *of* are done
+    again. Those that failed are not: whoever wants a second try begins anew.
     """
 
     def __init__(self, path: Path, *, of: str, resume: bool) -> None:
@@ -56,7 +56,7 @@ class Checkpoint:
     def _read(self) -> None:
         for line in self._path.read_bytes().split(b"\n")[:-1]:  # the last one may be torn
             fields = orjson.loads(line)
-            if fields.pop("of") == self._of and "error" not in fields:
+            if fields.pop("of") == self._of:
                 run = Run(**fields)
                 self._runs[run.point, run.arm, run.round] = run
 

@@ -106,7 +106,7 @@ def failing_in_words(case: str) -> Iterator[None]:
 
 def measure_all(folder: Path, *, full: bool, resume: bool, rounds: int | None) -> None:
     """All cases; the results go to *folder*. With *full* also those that have their own options, as
-    far as their tools are there.
+    far as their tools are there. Raises OrderlaneError that lists what did not finish.
     """
     from bench.frame.runner import Plan
 
@@ -117,14 +117,17 @@ def measure_all(folder: Path, *, full: bool, resume: bool, rounds: int | None) -
         scale: Scale = "full" if full else "short"
         plan = Plan(scale, rounds=rounds, vs=tuple(case.shape(scale).peers), resume=resume)
         try:
-            _measure(case, plan, folder / f"{case.name}-embedded.json", _spelled(case, plan))
+            out = folder / f"{case.name}-embedded.json"
+            failed += [
+                f"{case.name}, {each}" for each in _measure(case, plan, out, _spelled(case, plan))
+            ]
         except (AssertionError, OrderlaneError) as error:
             failed.append(f"{case.name}: {error}")
         say(f"== {case.name} took {time.monotonic() - began:.0f} s")
     if full:
         failed += _measure_others(folder, resume=resume)
-    for sentence in failed:
-        say(f"DNF: {sentence}")
+    if failed:
+        raise OrderlaneError("these did not finish:\n" + "\n".join(failed))
 
 
 def _measure_others(folder: Path, *, resume: bool) -> list[str]:
@@ -184,7 +187,9 @@ def _command_of(case: Case) -> Any:
             resume=resume,
             sizes=dict(map(_size, size or ())),
         )
-        path = out or ROOT / "bench" / "results" / f"{case.name}-{broker}.json"
+        # The results that documents are made from are those of full runs.
+        folder = ROOT / ("bench/results" if full else "build/bench")
+        path = out or folder / f"{case.name}-{broker}.json"
         _measure(case, plan, path, command())
 
     return _single(case, run)
@@ -206,7 +211,8 @@ def _single(case: Case, run: Callable[..., None]) -> Any:
     return typer.main.get_command(app)
 
 
-def _measure(case: Case, plan: Plan, out: Path, said: str) -> None:
+def _measure(case: Case, plan: Plan, out: Path, said: str) -> list[str]:
+    """What did not finish."""
     from bench.frame.runner import measure
     from bench.frame.summary import failures, rows
 
@@ -215,8 +221,10 @@ def _measure(case: Case, plan: Plan, out: Path, said: str) -> None:
     found = rows(case, result["runs"])
     columns = list(found[0]) if found else []
     print_rows(found, columns=columns, output=OutputFormat.TABLE)
-    for sentence in failures(result["runs"], case.point):
+    failed = failures(result["runs"], case.point)
+    for sentence in failed:
         say(sentence)
+    return failed
 
 
 def _end(_signal: int, _frame: object) -> None:
