@@ -40,7 +40,10 @@ _Seed = Annotated[int, typer.Option(help="of the order of arms, and of keys")]
 _Resume = Annotated[
     bool, typer.Option("--resume", help="keep what an earlier call with this code finished")
 ]
-_Out = Annotated[Path | None, typer.Option(help="file of the result (default: in bench/results)")]
+_Out = Annotated[
+    Path | None,
+    typer.Option(help="file of the result (default: in build/bench; in bench/results with --full)"),
+]
 _Broker = Annotated[
     str, typer.Option(help="embedded, or a version of Apache RocketMQ: 5.3.3 or 4.9.7")
 ]
