@@ -51,10 +51,12 @@ class HandOuts(HandingOut):
             if lease is not None and lease.run is None:  # nearly all
                 ended.append(end(lease))
             else:
-                self._acked(ended, effects)
-                ended = []
+                if ended:
+                    self._acked(ended, effects)
+                    ended = []
                 self._judge(self._live(lease_id, effects), Plain.ACK, effects, now_ns=now_ns)
-        self._acked(ended, effects)
+        if ended:
+            self._acked(ended, effects)
         if nacked or released:
             self._settle_others(nacked, released, effects, expired=expired, now_ns=now_ns)
         return self._with_refills(effects)
