@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.frame.cpu import cpu_s
 from bench.preload import Backlog, Place
 from bench.report import ROOT, shown, spread, write_result
 from bench.site import EMBEDDED, ProxyProcess, running_brokers
@@ -193,12 +193,7 @@ def _look(proxy: ProxyProcess, group: str, pid: int) -> _Look:
     pattern = rf'^orderlane_acks_total{{[^}}]*group="{group}"[^}}]*}} ([0-9.e+]+)$'
     acked = sum(float(value) for value in re.findall(pattern, text, flags=re.M))
     usage = proxy.usage()
-    return _Look(time.monotonic(), int(acked), _cpu_s(pid), usage.cpu_s)
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return _Look(time.monotonic(), int(acked), cpu_s(pid), usage.cpu_s)
 
 
 def _is_built(language: Language) -> bool:

@@ -33,7 +33,7 @@ class Scope:
     batches: Sequence[int] = (1, 32, 256)
     messages: int = 200_000
     idle_s: float = 16.0
-    requests: int = 5000  # the system counts in hundredths of a second
+    requests: int = 5000
 
 
 SHORT = Scope(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +27,7 @@ from bench.frame.runner import Plan, measure
 from bench.frame.schedule import WARM_UP, Turn, schedule
 from bench.frame.summary import failures, rows
 from proxy.errors import OrderlaneError
+from tests.support.processes import wait_until
 from tests.support.tables import ROOT
 
 
@@ -191,12 +196,38 @@ def test_a_stretch_is_without_its_beginning_and_end(tmp_path: Path) -> None:
 
 
 def test_processor_time_counts_what_has_been_done() -> None:
-    import os
-
-    before = cpu_s(os.getpid())
-    while cpu_s(os.getpid()) - before < 0.02:
-        sum(range(1000))
+    """Far below the 10 ms in which the system's tables count."""
+    pid = os.getpid()
+    for _ in range(20):
+        before_s, own_s = cpu_s(pid), time.process_time()
+        sum(range(10_000))
+        took_s = time.process_time() - own_s
+        found_s = cpu_s(pid) - before_s
+        assert took_s <= found_s
+    assert found_s < 0.01, "it was nothing else"
     assert cpu_s(2**22 + 1) == 0.0  # no such process
+
+
+def test_processor_time_is_that_of_threads_and_children_that_ended_as_well() -> None:
+    """A child's is counted while it lives, and stays once it was waited for."""
+
+    def burn() -> None:
+        end_s = time.thread_time() + 0.03
+        while time.thread_time() < end_s:
+            sum(range(1000))
+
+    before_s = cpu_s(os.getpid())
+    thread = threading.Thread(target=burn)
+    thread.start()
+    thread.join()
+    assert cpu_s(os.getpid()) - before_s >= 0.03
+
+    before_s = cpu_s(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
+        wait_until(lambda: cpu_s(child.pid) > 0.05, within_s=10, what="a child at work")
+        assert cpu_s(os.getpid()) - before_s > 0.05
+        child.kill()
+    assert cpu_s(os.getpid()) - before_s > 0.03, "in steps of 10 ms by now"
 
 
 def test_a_chart_is_a_document_with_all_its_series(tmp_path: Path) -> None:
