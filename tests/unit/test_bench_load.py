@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.transport.TTransport import TMemoryBuffer
 
+from bench.load.client import observer_of
 from bench.load.delays import Delays
 from bench.load.requests import BrokerPulls, BrokerSends, ProxySends, opaque_of, sequence_of
 from bench.load.shape import Arrivals, Batches, Order, Shape, head_of, zipf_shares
+from bench.load.taken import Taken
 from broker_core.remoting.command import RemotingCommand, decode
 from broker_core.remoting.headers import PullMessageHeader, SendMessageHeader
 from broker_core.remoting.message import decode_properties
 from broker_core.remoting.message_batch import decode_batch
+from proxy.cli.serving import open_history
+from thin_client.options import overridden
 from thrift_idl import producer_service
 
 
@@ -81,6 +87,19 @@ def test_percentiles_are_ranks_and_the_warm_up_is_left_out() -> None:
 
     assert delays.figures() == {"p50_ms": 50, "p99_ms": 99, "p999_ms": 100, "max_ms": 100}
     assert Delays().figures() == {}
+
+
+def test_the_client_tells_of_handlings_only_where_a_history_is_written(tmp_path: Path) -> None:
+    """Calls are counted in any case."""
+    for path, hears in ((None, False), (tmp_path / "client.jsonl", True)):
+        taken = Taken(most=1, warm_ns=0, split=False, counter=None)
+        with closing(open_history(path, "client")) as history:
+            observer = observer_of(taken, history, group="g", consumer="c")
+            observer.on_pulled(3)
+            observer.on_settled(2, 0)
+
+        assert overridden(observer, "on_handle_start", "on_handle_end") is hears
+        assert taken.calls == {"pulls": 1, "settles": 1}
 
 
 def test_sends_to_brokers_are_what_brokers_read() -> None:
