@@ -65,6 +65,20 @@ class Sizing:
         return self.loads[1][0]
 
 
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What proxies ask for without any message, a second and over all brokers."""
+
+    heartbeats: float
+    lists: float
+    renewals: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.heartbeats + self.lists + self.renewals
+
+
 def sizing(costs: Coefficients, load: Load, machine: Machine | None = None) -> Sizing:
     """The least cluster that has *load* with what *machine* leaves in reserve."""
     given = machine or Machine()
@@ -82,20 +96,21 @@ def sizing(costs: Coefficients, load: Load, machine: Machine | None = None) -> S
         proxies, brokers = max(proxies, more_proxies), max(brokers, more_brokers)
     queues = queues_for(proxies, brokers)
     memory = proxy_memory(costs, load, proxies, queues)
+    asked = requests_s(load, proxies, brokers, queues)
     loads = {
         "processor of the proxies": proxy_use(costs, load, proxies, queues),
         "processor of the brokers": broker_use(costs, load, proxies, brokers, queues),
         "disks of the brokers": disk_use(load, brokers, given),
         "network of the brokers": link_use(load, brokers, given),
         "memory of a proxy": memory / given.proxy_bytes,
-        "lists of members at one broker": list_use(costs, load, proxies),
+        "lists of members at one broker": list_use(costs, asked, proxies),
     }
     return Sizing(
         proxies=proxies,
         brokers=brokers,
         queues=queues,
         proxy_bytes=memory,
-        requests_s=_requests_s(load, proxies, brokers),
+        requests_s=asked.total,
         loads=tuple(sorted(loads.items(), key=lambda each: -each[1])),
     )
 
@@ -119,18 +134,31 @@ def broker_use(costs: Coefficients, load: Load, proxies: int, brokers: int, queu
     sent_us = load.messages_s * costs["sent_broker_us"]
     read_us = load.messages_s * load.groups * costs[f"message_{load.batch}_broker_us"]
     kept_us = load.groups * queues * costs["active_broker_us_s"]
-    renewed_us = load.groups * (
-        queues * costs["locked_queue_us"] + min(proxies * brokers, queues) * costs["lock_us"]
-    ) / _RENEWAL_S  # fmt: skip
-    beats_us = proxies * brokers * costs["heartbeat_us"] / _HEARTBEAT_S
+    asked = requests_s(load, proxies, brokers, queues)
+    renewed_us = (
+        asked.renewals * costs["lock_us"]
+        + load.groups * queues * costs["locked_queue_us"] / _RENEWAL_S
+    )
+    beats_us = asked.heartbeats * costs["heartbeat_us"]
     spread = (sent_us + read_us + kept_us + renewed_us + beats_us) * _US / brokers
-    return spread + list_use(costs, load, proxies)
+    return spread + list_use(costs, asked, proxies)
 
 
-def list_use(costs: Coefficients, load: Load, proxies: int) -> float:
+def list_use(costs: Coefficients, asked: Requests, proxies: int) -> float:
     """Part of a processor that lists of members cost the broker that is asked by all."""
     one_us = costs["list_us"] + proxies * max(costs["listed_member_us"], 0.0)
-    return load.groups * proxies * one_us * _US / _LOOK_S
+    return asked.lists * one_us * _US
+
+
+def requests_s(load: Load, proxies: int, brokers: int, queues: int) -> Requests:
+    """A proxy renews all that it owns at a broker by one request for each group, so there are no
+    more of these than queues.
+    """
+    return Requests(
+        heartbeats=proxies * brokers / _HEARTBEAT_S,
+        lists=load.groups * proxies / _LOOK_S,
+        renewals=load.groups * min(proxies * brokers, queues) / _RENEWAL_S,
+    )
 
 
 def disk_use(load: Load, brokers: int, machine: Machine) -> float:
@@ -160,12 +188,6 @@ def proxy_memory(costs: Coefficients, load: Load, proxies: int, queues: int) -> 
 def _stored(load: Load) -> int:
     """A message with what a broker stores beside its body."""
     return load.body_bytes + 140
-
-
-def _requests_s(load: Load, proxies: int, brokers: int) -> float:
-    """Heartbeats, lists and renewals a second, over all brokers."""
-    beats = proxies * brokers / _HEARTBEAT_S
-    return beats + load.groups * proxies * (1 / _LOOK_S + 1 / _RENEWAL_S)
 
 
 def _needed(whole: float, use: float) -> int:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench import scale_document
-from bench.cost_model import Load, Machine, disk_use, proxy_use, sizing
+from bench.cost_model import Load, Machine, broker_use, disk_use, proxy_use, requests_s, sizing
 
 COSTS = {
     **dict.fromkeys(("message_256_proxy_us", "message_1_proxy_us"), 10.0),
@@ -54,6 +54,31 @@ def test_more_of_anything_never_needs_less(more: dict[str, float]) -> None:
     assert most.proxies >= least.proxies
     assert most.brokers >= least.brokers
     assert (most.proxies, most.brokers) != (least.proxies, least.brokers)
+
+
+def test_what_is_asked_costs_the_brokers_as_much_as_is_counted() -> None:
+    """Each kind for itself: a broker uses so much more as its request is dearer."""
+    load = replace(LOAD, groups=3)
+    for proxies, brokers, queues in ((4, 2, 32), (40, 20, 320), (3, 50, 50)):
+        asked = requests_s(load, proxies, brokers, queues)
+        counts = {
+            "heartbeat_us": asked.heartbeats / brokers,
+            "lock_us": asked.renewals / brokers,
+            "list_us": asked.lists,  # all at one broker
+        }
+        assert asked.total == asked.heartbeats + asked.renewals + asked.lists
+        base = broker_use(COSTS, load, proxies, brokers, queues)
+        for name, count in counts.items():
+            dearer = {**COSTS, name: COSTS[name] + 1e6}
+            more = broker_use(dearer, load, proxies, brokers, queues) - base
+            assert more == pytest.approx(count), name
+
+
+def test_a_proxy_renews_at_each_broker_where_it_owns_queues() -> None:
+    few = requests_s(LOAD, proxies=4, brokers=2, queues=32)
+    assert few.renewals == 4 * 2 / 2.0
+    assert requests_s(LOAD, proxies=3, brokers=50, queues=50).renewals == 50 / 2.0
+    assert sizing(COSTS, LOAD).requests_s > 0
 
 
 def test_each_copy_is_written_by_a_broker() -> None:
