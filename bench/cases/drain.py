@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bench.cases.consuming import CONNECTIONS, consume, lean, plain
-from bench.frame.case import Case, Column, Plot, Point, Shape
+from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.peer import Figures, Work
 
 _HANDLERS = 64
+#: What peers are set to take at a time: they stand beside our own only there.
+_PEER_BATCH = 256
 
 
 def _work(context: RunContext, batch: Point) -> Work:
@@ -25,7 +27,11 @@ def _work(context: RunContext, batch: Point) -> Work:
 
 
 def _peer_work(context: RunContext, batch: Point) -> Work:
-    """A peer has its threads whatever it takes at a time."""
+    """A peer has its threads whatever it takes at a time, and its own ways to take fewer: to set
+    all of them to a smaller batch would say more of the setting than of the peer.
+    """
+    if batch != _PEER_BATCH:
+        raise NotHere
     return replace(_work(context, batch), concurrency=_HANDLERS)
 
 
@@ -55,7 +61,8 @@ CASES = (
         " that broker and proxy have the processors; *python* is the Python client, one consumer,"
         " whose pulls take a batch in all. Counted is the stretch from 20 to 90 % of the messages;"
         " processor time is that of the operating system for each process, *chain* their sum; *of"
-        " the codec's*: how many messages of an answer could be encoded and decoded meanwhile.",
+        " the codec's*: how many messages of an answer could be encoded and decoded meanwhile."
+        f" Peers are here at {_PEER_BATCH} only, with settings for large batches.",
         point="batch",
         points=(1, 32, 256),
         arms={"lean": _lean, "python": _python},

@@ -11,7 +11,8 @@ import uvloop
 
 from bench.cases.registry import CASES
 from bench.exact_sleep import ExactSleep
-from bench.frame.case import Case
+from bench.frame.case import Case, NotHere
+from bench.frame.context import RunContext
 from bench.frame.peer import Work
 from bench.handled import Handled
 from bench.ideal import ideal
@@ -33,6 +34,18 @@ def test_a_case_names_what_is_there(case: Case) -> None:
     columns = [*case.columns, *(plot.column for plot in case.plots)]
     assert {column.to for column in columns} <= {"", *case.arms, *PEERS}
     assert {column.at for column in columns} <= {None, *case.points}
+
+
+def test_peers_drain_only_at_the_batch_that_they_are_set_to(tmp_path: Path) -> None:
+    drain = CASES["drain"]
+    assert drain.work is not None
+    context = RunContext(tmp_path, seed=1, round=0, scale="full", sizes=drain.full.sizes)
+    for point in drain.points:
+        if point == 256:
+            assert drain.work(context, point).batch == 256
+        else:
+            with pytest.raises(NotHere):
+                drain.work(context, point)
 
 
 def test_fewer_keys_than_queues_leave_queues_empty() -> None:
