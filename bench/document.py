@@ -74,13 +74,35 @@ def table(case: Case, result: Mapping[str, Any]) -> str:
     """A result of a case on the frame: its table, what did not finish, and what peers were."""
     found = rows(case, result["runs"])
     columns = list(found[0]) if found else [case.point, "arm"]
-    told = {each["arm"]: each["figures"].get("settings") for each in summaries(result["runs"])}
+    said = summaries(result["runs"])
     peers = [
-        f"*{name}*: {about}" + (f"; told here: {told[name]}" if told.get(name) else "")
+        f"*{name}*: {about}" + (f"; told here: {told}" if (told := _told(case, said, name)) else "")
         for name, about in result["options"]["peers"].items()
     ]
     notes = [f"- {each}" for each in (*failures(result["runs"], case.point), *peers)]
     return "\n".join([_table(result, columns, found), *(["", *notes] if notes else [])])
+
+
+def _told(case: Case, said: Sequence[Mapping[str, Any]], arm: str) -> str:
+    """The settings of a peer: those of all points, then what differs with the point."""
+    by_point = {
+        each["point"]: str(each["figures"]["settings"]).split(", ")
+        for each in said
+        if each["arm"] == arm and "settings" in each["figures"]
+    }
+    points = sorted(by_point, key=list(case.points).index)
+    every = [
+        setting
+        for setting in (by_point[points[0]] if points else ())
+        if all(setting in settings for settings in by_point.values())
+    ]
+    differing: dict[str, list[str]] = {}
+    for point in points:
+        own = ", ".join(each for each in by_point[point] if each not in every)
+        if own:
+            differing.setdefault(own, []).append(str(point))
+    parts = [f"at {case.point} {', '.join(at)}: {own}" for own, at in differing.items()]
+    return "; ".join([*([", ".join(every)] if every else []), *parts])
 
 
 def _chapter(case: Case) -> str:

@@ -106,6 +106,28 @@ def test_the_table_has_ratios_of_the_same_round_and_what_failed(tmp_path: Path) 
     assert "DNF, 4 of 4: batch 1, broken" in table(CASE, result)
 
 
+def test_settings_of_a_peer_that_change_with_the_point_say_so() -> None:
+    """What is the same everywhere stands there once."""
+
+    def run(point: int, settings: str) -> dict[str, Any]:
+        return {"point": point, "arm": "peer", "round": 0, "figures": {"settings": settings}}
+
+    def shown(*runs: dict[str, Any]) -> str:
+        options = {"peers": {"peer": "another one"}}
+        head = {"command": "c", "date": "d", "machine": "m"}
+        return table(CASE, {**head, "options": options, "runs": runs}).rpartition("\n- ")[2]
+
+    one, other = run(1, "threads 64, pull 32, wait 0"), run(32, "threads 64, pull 256, wait 0")
+    assert shown(other, one) == (
+        "*peer*: another one; told here: threads 64, wait 0; at batch 1: pull 32; at batch 32: pull"
+        " 256"
+    )
+    assert shown(one) == "*peer*: another one; told here: threads 64, pull 32, wait 0"
+    assert shown(run(1, "pull 1"), run(32, "pull 2")).endswith(
+        "told here: at batch 1: pull 1; at batch 32: pull 2"
+    )
+
+
 def test_columns_compare_with_another_point_and_by_difference(tmp_path: Path) -> None:
     def rising(context: RunContext, point: Point) -> Mapping[str, float]:
         return {"ms": float(point) + 10 * context.round}
