@@ -11,7 +11,7 @@ from bench.frame.context import RunContext
 from bench.frame.peer import Figures
 from bench.frame.progress import stretch
 from bench.load.delays import Delays
-from bench.load.stage import Loader, Stage, stage
+from bench.load.stage import Loader, Stage, check_order, lapses, stage
 from bench.site import ProxyProcess, Site, wait_for_queues
 from broker_core.clock import now_ns
 
@@ -49,6 +49,7 @@ def _drain(context: RunContext, arm: str, place: Stage, batch: int) -> dict[str,
         lambda: consumer.count, processes, messages, alive=lambda: consumer.child.running
     )
     calls = consumer.figures()
+    check_order(calls, lapsed=lapses(proxy))
     made = calls.get("pulls", 0) + calls.get("settles", 0)
     return {**found.figures(), "calls": made / messages}
 

@@ -10,7 +10,7 @@ from bench.frame.case import Arm, Case, Column, Plot, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.peer import Figures
 from bench.load.shape import zipf_shares
-from bench.load.stage import Loader, Stage, lapses, stage, timed
+from bench.load.stage import Loader, Stage, check_order, lapses, stage, timed
 from bench.site import ProxyProcess, wait_for_queues
 
 _QUEUES, _KEYS = 8, 1_000
@@ -18,9 +18,6 @@ _QUEUES, _KEYS = 8, 1_000
 _PULLERS, _LINKS = 16, 8
 #: The skew: handlers, and how long each works on a message.
 _HANDLERS, _WORK_MS, _LOAD = 16, 5.0, 0.7
-
-#: By seed and broker: the load of a round is the same for all arms, whoever comes first.
-_capacities: dict[tuple[int, str], float] = {}
 
 Consumer = Callable[[Stage, ProxyProcess | None], Loader]
 
@@ -43,23 +40,25 @@ def _client(place: Stage, proxy: ProxyProcess | None) -> Loader:
 
 def _latency(consumer: Consumer, *, through_proxy: bool = True) -> Arm:
     def run(context: RunContext, point: Point) -> Figures:
-        rate = _capacity(context) * int(point) / 100
+        capacity = _capacity(context)
+        rate = capacity * int(point) / 100
         with context.brokers(flush="async") as brokers, context.site(brokers) as site:
             place = stage(site)
             proxy = place.proxy({"groups": [place.group()]}) if through_proxy else None
             found = _flow(place, proxy, consumer, rate=rate, seconds=context.sizes["seconds"])
             if proxy is not None:
                 context.judge(site)
-            return {"rate": rate, **found}
+            return {"rate": rate, "capacity": capacity, **found}
 
     return run
 
 
 def _capacity(context: RunContext) -> float:
-    """Messages a second that come through a proxy while a sender sends as fast as it can."""
-    known = _capacities.get((context.seed, context.broker))
-    if known is not None:
-        return known
+    """Messages a second that come through a proxy while a sender sends as fast as it can. Whoever
+    comes first in a round measures it, so the load is the same for all arms.
+    """
+    if context.earlier:
+        return float(context.earlier[0]["capacity"])
     with context.brokers(flush="async") as brokers, context.site(brokers, "capacity") as site:
         place = stage(site)
         proxy = place.proxy({"groups": [place.group()]})
@@ -68,8 +67,7 @@ def _capacity(context: RunContext) -> float:
         place.sender(keys=_KEYS, connections=_LINKS)
         puller.wait_for(1)
         time.sleep(1)
-        found = timed(lambda: puller.count, {}, seconds=2).figures()["per_s"]
-    return _capacities.setdefault((context.seed, context.broker), found)
+        return timed(lambda: puller.count, {}, seconds=2).figures()["per_s"]
 
 
 def _flow(
@@ -79,9 +77,13 @@ def _flow(
     *,
     rate: float,
     seconds: float,
+    ordered: bool = True,
     **sender: Any,
 ) -> dict[str, float]:
-    """The figures of the consumer under a load of *rate* messages a second."""
+    """The figures of the consumer under a load of *rate* messages a second.
+
+    Raises OrderViolated where messages are *ordered* by key or queue, and were not.
+    """
     loader = consumer(place, proxy)
     if proxy is not None:
         wait_for_queues([proxy], [_QUEUES])
@@ -95,9 +97,13 @@ def _flow(
     behind_s = time.monotonic() - ended_s
     found = loader.end()
     counted = {name: value for name, value in found.items() if name.endswith("_ms")}
+    lapsed: dict[str, float] = {}
     if proxy is not None:
         proxy.child.terminate(within_s=60)
-        counted |= lapses(proxy)
+        lapsed = lapses(proxy)
+    if ordered:
+        check_order(found, lapsed=lapsed)
+    counted |= lapsed
     return {**counted, "behind_s": behind_s, "faults": found["faults"] + found["repeated"]}
 
 
@@ -121,7 +127,13 @@ def _skewed(order_key: str | None) -> Arm:
             place = stage(site)
             proxy = place.proxy({"groups": [place.group(order_key=order_key)]})
             seconds = context.sizes["seconds"]
-            found = _flow(*(place, proxy, handlers), rate=rate, seconds=seconds, exponent=exponent)
+            found = _flow(
+                *(place, proxy, handlers),
+                rate=rate,
+                seconds=seconds,
+                ordered=order_key is not None,
+                exponent=exponent,
+            )
             if order_key is None:
                 del found["faults"]  # nothing was promised
             context.judge(site)

@@ -11,7 +11,7 @@ from bench.frame.case import Case, Column, Plot, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.cpu import CpuMeter, microseconds_each
 from bench.frame.peer import Figures
-from bench.load.stage import Loader, Stage, lapses, stage, wait_until_read
+from bench.load.stage import Loader, Stage, check_order, lapses, stage, wait_until_read
 from bench.site import ProxyProcess, wait_for_queues
 from proxy.errors import OrderlaneError
 
@@ -51,13 +51,18 @@ def _settings(groups: list[dict[str, object]]) -> dict[str, object]:
 
 
 def _ended(
-    context: RunContext, place: Stage, proxy: ProxyProcess, puller: Loader
+    context: RunContext, place: Stage, proxy: ProxyProcess, puller: Loader, *, groups: int = 1
 ) -> dict[str, float]:
-    """Everybody stops; what was written is judged."""
-    puller.figures()
+    """Everybody stops; what was written is judged. What a puller of several groups says of order
+    is not: it does not tell their messages apart.
+    """
+    said = puller.figures()
     proxy.child.terminate(within_s=120)
+    lapsed = lapses(proxy)
+    if groups == 1:
+        check_order(said, lapsed=lapsed)
     context.judge(place.site)
-    return lapses(proxy)
+    return lapsed
 
 
 def _keys(context: RunContext, point: Point) -> Figures:
@@ -111,7 +116,7 @@ def _flow(context: RunContext, place: Stage, groups: list[str], *, keys: int) ->
     place.preload(sent, keys=keys)
     puller.wait_for(total, within_s=300)
     found = cost.of(total)
-    return {**found, **spent, **_ended(context, place, proxy, puller)}
+    return {**found, **spent, **_ended(context, place, proxy, puller, groups=len(groups))}
 
 
 def _bodies(context: RunContext, point: Point) -> Figures:

@@ -6,7 +6,7 @@ from bench.frame.case import Arm, Case, Column, Plot, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.peer import Figures
 from bench.frame.progress import stretch
-from bench.load.stage import stage
+from bench.load.stage import check_order, lapses, stage
 
 _KEYS, _CONNECTIONS, _CLIENTS = 10_000, 16, 2
 
@@ -34,9 +34,10 @@ def _arm(batch: int) -> Arm:
                 first=0.3,
                 alive=lambda: all(each.child.running for each in pullers),
             )
-            for each in pullers:
-                each.end()
+            said = [each.end() for each in pullers]
             proxy.child.terminate(within_s=60)
+            for each in said:
+                check_order(each, shared=True, lapsed=lapses(proxy))
             context.judge(site)
             figures = found.figures()
             clients = sum(figures.pop(f"client{number}_us") for number in range(_CLIENTS))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.frame.peer import Figures
 from bench.site import EMBEDDED, Brokers, Site, open_site, running_brokers
 
 
@@ -17,7 +18,8 @@ class OrderViolated(Exception):
 @dataclass(slots=True)
 class RunContext:
     """One run of one arm. *folder* is its own and is deleted behind it; *seed* is the round's, the
-    same for all arms. *histories*: whether processes write what they do, for ``judge``.
+    same for all arms. *histories*: whether processes write what they do, for ``judge``. *earlier*:
+    the figures of those runs of the round that are done, whichever call of the case did them.
     """
 
     folder: Path
@@ -27,6 +29,7 @@ class RunContext:
     broker: str = EMBEDDED
     sizes: Mapping[str, float] = field(default_factory=dict)
     histories: bool = True
+    earlier: Sequence[Figures] = ()
     #: What the judge said, for the record: events read, of all sites of the run.
     judged_events: int = 0
 

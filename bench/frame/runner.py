@@ -73,11 +73,13 @@ def measure(
         out.with_suffix(".runs.jsonl"), of=_identity(case, options), resume=plan.resume
     )
     turns = schedule(case, points=points, arms=list(arms), rounds=rounds, seed=plan.seed)
-    runs = []
+    runs: list[Run] = []
     for number, turn in enumerate(turns, start=1):
         run = checkpoint.find(turn)
         if run is None:
-            run = _run(case, plan, turn, arms[turn.arm])
+            same = [each for each in runs if each.round == turn.round]
+            earlier = [each.figures for each in same if each.figures is not None]
+            run = _run(case, plan, turn, arms[turn.arm], earlier)
             if run is None:
                 continue
             checkpoint.add(run)
@@ -122,7 +124,7 @@ def _run_peer(case: Case, peer: Peer, context: RunContext, point: Point) -> Figu
     return peer.run(context, case.work(context, point))
 
 
-def _run(case: Case, plan: Plan, turn: Turn, arm: Arm) -> Run | None:
+def _run(case: Case, plan: Plan, turn: Turn, arm: Arm, earlier: Sequence[Figures]) -> Run | None:
     """None where the arm has nothing to run."""
     shape = case.shape(plan.scale)
     apart = turn.judged and case.histories == "apart"
@@ -138,6 +140,7 @@ def _run(case: Case, plan: Plan, turn: Turn, arm: Arm) -> Run | None:
             broker=plan.broker,
             sizes={**shape.sizes, **(shape.judged if apart else {}), **plan.sizes},
             histories=turn.judged,
+            earlier=earlier,
         )
         try:
             with _time_limit(shape.limit_s):

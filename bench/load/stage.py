@@ -151,6 +151,21 @@ def stage(site: Site) -> Stage:
     return Stage(site, asyncio.run(_broker_address(site.brokers)))
 
 
+def check_order(
+    said: Mapping[str, Any], *, shared: bool = False, lapsed: Mapping[str, float] | None = None
+) -> None:
+    """Raise OrderViolated if the figures of a consumer say that keys were out of order. It has to
+    be the consumer of one group, of what one sender sent: all else numbers begin anew.
+
+    *shared*: others take messages of the same keys, so those that it misses did not come early.
+    *lapsed*: what ``lapses`` says; after a lapse messages may come again.
+    """
+    early = 0 if shared else said["faults"]
+    again = 0 if lapsed else said["repeated"]
+    if early or again:
+        raise OrderViolated(f"{early} messages came early, {again} again")
+
+
 def lapses(proxy: ProxyProcess) -> dict[str, float]:
     """A figure where locks lapsed: queues stood still because the machine kept the proxy, or the
     broker that it asked, from its turn; nothing where none did.

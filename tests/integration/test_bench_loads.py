@@ -18,3 +18,16 @@ def test_keys_that_are_all_alive_are_handled_in_runs(tmp_path: Path) -> None:
 
     assert context.judged_events > 300 * 5
     assert float(figures["per_s"]) > 0
+
+
+@pytest.mark.slow
+def test_the_load_of_a_round_is_what_was_measured_before(tmp_path: Path) -> None:
+    """Half of what came through the proxy, whoever measured that."""
+    earlier = [{"capacity": 400.0}]
+    context = RunContext(
+        tmp_path, seed=7, round=0, scale="short", sizes={"seconds": 2}, earlier=earlier
+    )
+    figures = CASES["latency"].arms["direct"](context, 50)
+
+    assert (figures["rate"], figures["capacity"], figures["faults"]) == (200.0, 400.0, 0)
+    assert float(figures["p50_ms"]) > 0

@@ -174,6 +174,34 @@ def test_a_case_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert len(done) == 5
 
 
+def test_a_run_is_told_what_its_round_has_found_also_before_a_stop(tmp_path: Path) -> None:
+    """So what the first of a round measures for all of it outlives the process."""
+    measured_in: list[int] = []
+
+    def shared(context: RunContext, _point: Point) -> Mapping[str, float]:
+        if context.earlier:
+            return {"load": float(context.earlier[0]["load"])}
+        measured_in.append(context.round)
+        return {"load": 100.0 * len(measured_in)}
+
+    def stopped(_context: RunContext, point: Point) -> Mapping[str, float]:
+        if not resumed and point == 32:
+            raise KeyboardInterrupt
+        raise ValueError("nothing found")
+
+    resumed = False
+    case = Case(**{**_fields(CASE), "arms": {"a": shared, "b": stopped, "c": shared}})
+    with pytest.raises(KeyboardInterrupt):
+        measured(tmp_path, Plan(rounds=2, seed=1), case)
+    before, resumed = list(measured_in), True
+    result = measured(tmp_path, Plan(rounds=2, seed=1, resume=True), case)
+
+    assert 0 < len(before) < 3
+    assert measured_in == [WARM_UP, 0, 1], "once in each round, with those before the stop"
+    loads = {(run["round"], run["figures"]["load"]) for run in result["runs"] if "figures" in run}
+    assert loads == {(WARM_UP, 100.0), (0, 200.0), (1, 300.0)}
+
+
 def test_a_torn_line_is_a_run_that_did_not_end(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     kept = Checkpoint(path, of="a", resume=False)

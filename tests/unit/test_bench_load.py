@@ -10,10 +10,12 @@ import pytest
 from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.transport.TTransport import TMemoryBuffer
 
+from bench.frame.context import OrderViolated
 from bench.load.client import observer_of
 from bench.load.delays import Delays
 from bench.load.requests import BrokerPulls, BrokerSends, ProxySends, opaque_of, sequence_of
 from bench.load.shape import Arrivals, Batches, Order, Shape, head_of, zipf_shares
+from bench.load.stage import check_order
 from bench.load.taken import Taken
 from broker_core.remoting.command import RemotingCommand, decode
 from broker_core.remoting.headers import PullMessageHeader, SendMessageHeader
@@ -76,6 +78,19 @@ def test_order_tells_what_came_early_from_what_came_again() -> None:
         order.judge(7, number)
 
     assert (order.repeated, order.faults) == (1, 1)
+
+
+def test_a_consumer_that_saw_keys_out_of_order_did_not_finish() -> None:
+    """But what others may have taken did not come early, and what lapsed may come again."""
+    check_order({"faults": 0, "repeated": 0})
+    check_order({"faults": 9, "repeated": 0}, shared=True)
+    check_order({"faults": 0, "repeated": 9}, lapsed={"lapses": 1})
+    for figures, known in (
+        ({"faults": 1, "repeated": 0}, {"lapsed": {"lapses": 1}}),
+        ({"faults": 0, "repeated": 1}, {"shared": True, "lapsed": {}}),
+    ):
+        with pytest.raises(OrderViolated):
+            check_order(figures, **known)  # type: ignore[arg-type]
 
 
 def test_percentiles_are_ranks_and_the_warm_up_is_left_out() -> None:
