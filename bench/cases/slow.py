@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from bench.cases.consuming import consume, plain
@@ -11,9 +13,12 @@ from bench.frame.peer import Figures, Work
 from bench.ideal import ideal
 
 _HANDLERS, _KEYS, _QUEUES = 64, 1_000, 8
+_QUICK_MS = 5.0
 #: The published scenario: one consumer thread for each of ten partitions, 50 ms a message.
 _GPS_QUEUES, _GPS_MS, _GPS_KEYS = 10, 50.0, 100_000
 _VANILLA_PER_S = _GPS_QUEUES * 1000 / _GPS_MS
+
+WorkOf = Callable[[RunContext, Point], Work]
 
 
 def _work(context: RunContext, work_ms: Point) -> Work:
@@ -26,6 +31,12 @@ def _work(context: RunContext, work_ms: Point) -> Work:
         batch=2 * _HANDLERS,
         seed=context.seed,
     )
+
+
+def _sweep_work(context: RunContext, work_ms: Point) -> Work:
+    """Short work is done soon: it takes more messages to see a pace."""
+    size = "quick_messages" if float(work_ms) <= _QUICK_MS else "messages"
+    return replace(_work(context, work_ms), messages=context.size(size))
 
 
 def _gps_work(context: RunContext, workers: Point) -> Work:
@@ -41,30 +52,37 @@ def _gps_work(context: RunContext, workers: Point) -> Work:
     )
 
 
-def _python(context: RunContext, point: Point, *, gps: bool = False) -> Figures:
-    work = (_gps_work if gps else _work)(context, point)
+def _python(context: RunContext, point: Point, *, work_of: WorkOf = _work) -> Figures:
+    work = work_of(context, point)
     return consume(context, work, plain(work))
 
 
-def _ideal(context: RunContext, point: Point, *, gps: bool = False) -> Figures:
-    work = (_gps_work if gps else _work)(context, point)
+def _ideal(context: RunContext, point: Point, *, work_of: WorkOf = _work) -> Figures:
+    work = work_of(context, point)
     if not work.work_ms:
         raise NotHere
     return ideal(work)
 
 
 def _of_ceiling(
-    context: RunContext, point: Point, figures: Figures, *, gps: bool = False
+    context: RunContext, point: Point, figures: Figures, *, work_of: WorkOf = _work
 ) -> Figures:
     """Beside what the handlers could do if no message ever waited for anything."""
-    work = (_gps_work if gps else _work)(context, point)
-    per_s = float(figures["per_s"])
-    found = {**figures, "of_vanilla": per_s / _VANILLA_PER_S} if gps else dict(figures)
+    work = work_of(context, point)
     if not work.work_ms:
-        return found
+        return figures
     ceiling = min(work.concurrency, work.keys) * 1000 / work.work_ms
-    steady = {"steady_of_ceiling": float(figures["steady_per_s"]) / ceiling}
-    return {**found, "of_ceiling": per_s / ceiling, **steady}
+    return {
+        **figures,
+        "of_ceiling": float(figures["per_s"]) / ceiling,
+        "steady_of_ceiling": float(figures["steady_per_s"]) / ceiling,
+    }
+
+
+def _of_vanilla(context: RunContext, point: Point, figures: Figures) -> Figures:
+    """Beside consumers with a thread a queue, too."""
+    found = _of_ceiling(context, point, figures, work_of=_gps_work)
+    return {**found, "of_vanilla": float(figures["per_s"]) / _VANILLA_PER_S}
 
 
 _COLUMNS = (
@@ -114,18 +132,28 @@ CASES = (
         question="How much of what handlers can do is left, from no work to 100 ms?",
         about=_ABOUT,
         point="work ms",
-        points=(0, 0.1, 1, 10, 35, 50, 100),
-        arms={"ideal": _ideal, "python": _python},
+        points=(0, 0.1, 1, 2, 5, 10, 35, 50, 100),
+        arms={
+            "ideal": partial(_ideal, work_of=_sweep_work),
+            "python": partial(_python, work_of=_sweep_work),
+        },
         columns=(*_COLUMNS, *_PEERS, *_COST),
-        short=Shape(rounds=3, sizes={"messages": 4_000}, points=(0, 1, 10)),
+        short=Shape(
+            rounds=3,
+            sizes={"messages": 4_000, "quick_messages": 20_000},
+            points=(0, 1, 10),
+            judged={"messages": 1_000, "quick_messages": 1_000},
+        ),
         full=Shape(
             rounds=5,
-            sizes={"messages": 25_000},
+            sizes={"messages": 25_000, "quick_messages": 100_000},
+            judged={"messages": 4_000, "quick_messages": 4_000},
             peers=("parallel-consumer", "orderlane-java"),
             limit_s=400,
         ),
-        work=_work,
-        derived=_of_ceiling,
+        work=_sweep_work,
+        derived=partial(_of_ceiling, work_of=_sweep_work),
+        histories="apart",
         plots=(
             Plot(Column("per_s", "messages/s"), log_y=True, bars=True),
             Plot(Column("of_ceiling", "of ceiling"), bars=True),
@@ -139,12 +167,15 @@ CASES = (
         " quarter of the messages, 100,000 at most. *Ceiling* and *ideal* as above.",
         point="handlers",
         points=(10, 100, 1_000),
-        arms={"ideal": partial(_ideal, gps=True), "python": partial(_python, gps=True)},
+        arms={
+            "ideal": partial(_ideal, work_of=_gps_work),
+            "python": partial(_python, work_of=_gps_work),
+        },
         columns=(*_COLUMNS, Column("of_vanilla", "x vanilla", 1), *_PEERS, *_COST),
         short=Shape(rounds=3, sizes={"seconds": 4}, points=(100, 1_000)),
         full=Shape(rounds=5, sizes={"seconds": 20}, peers=("parallel-consumer", "orderlane-java")),
         work=_gps_work,
-        derived=partial(_of_ceiling, gps=True),
+        derived=_of_vanilla,
         plots=(Plot(Column("per_s", "messages/s"), log_x=True, log_y=True),),
     ),
 )

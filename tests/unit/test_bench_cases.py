@@ -48,6 +48,19 @@ def test_peers_drain_only_at_the_batch_that_they_are_set_to(tmp_path: Path) -> N
                 drain.work(context, point)
 
 
+def test_a_sweep_has_enough_messages_where_they_take_no_time(tmp_path: Path) -> None:
+    """100,000, or 20,000 in short, or what handlers could do in 0.6 s, whichever is least."""
+    sweep = CASES["sweep"]
+    assert sweep.work is not None
+    for shape, enough in ((sweep.short, 20_000), (sweep.full, 100_000)):
+        context = RunContext(tmp_path, seed=1, round=0, scale="", sizes=shape.sizes)
+        for point in sweep.points:
+            work = sweep.work(context, point)
+            ceiling = 64 * 1000 / work.work_ms if work.work_ms else 1e9
+            assert work.messages >= min(enough, ceiling * 0.6), point
+    assert {1, 2, 5} <= set(sweep.points)
+
+
 def test_fewer_keys_than_queues_leave_queues_empty() -> None:
     backlog = Backlog(stuck=0, mixed=100, share=0.0, keys=3, seed=1)
     counts = [len(list(backlog.bodies(queue_id, 8))) for queue_id in range(8)]
