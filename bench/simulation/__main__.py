@@ -8,12 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import orjson
 import typer
 
 from bench.report import ROOT, write_result
-from bench.simulation.model import Model
+from bench.simulation.model import Model, measured_costs
 from bench.simulation.scenarios import run_all
 from bench.simulation.world import World
+
+RESULTS = ROOT / "bench" / "results"
 
 
 def main(
@@ -21,14 +24,19 @@ def main(
     queues: Annotated[int, typer.Option()] = 100_000,
     brokers: Annotated[int, typer.Option()] = 100,
     seed: Annotated[int, typer.Option()] = 7,
+    coefficients: Annotated[
+        Path, typer.Option(help="result of bench.coefficients: what things cost")
+    ] = RESULTS / "coefficients.json",
     out: Annotated[Path | None, typer.Option(help="where the result goes")] = None,
 ) -> None:
     """Run all scenarios in virtual time; minutes at the size of the defaults. The result is written
     after each of them.
     """
     size = f"{proxies}x{queues}"
-    path = out or ROOT / "bench" / "results" / f"simulation-{size}.json"
-    model = Model(proxies=proxies, queues=queues, brokers=brokers, seed=seed)
+    path = out or RESULTS / f"simulation-{size}.json"
+    found = orjson.loads(coefficients.read_bytes())["summary"][0]
+    costs = measured_costs(found)
+    model = Model(costs=costs, proxies=proxies, queues=queues, brokers=brokers, seed=seed)
     # Nearly all of it lives to the end, and to look through millions of objects takes long.
     gc.set_threshold(1_000_000, 50, 1000)
     world = World(model)

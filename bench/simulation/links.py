@@ -63,7 +63,12 @@ class Links:
         )
 
     def _beat_at(self, broker: Broker) -> Process:
-        answer = yield self.ask(broker, "heartbeat", partial(broker.heartbeat, self.name))
+        answer = yield self.ask(
+            broker,
+            "heartbeat",
+            partial(broker.heartbeat, self.name),
+            cost_ns=self._around.model.costs.heartbeat_ns,
+        )
         if answer is NO_ANSWER:
             self.heard.discard(broker.name)
         else:
@@ -78,7 +83,7 @@ class Links:
             broker,
             "lock",
             partial(broker.lock, self.name, list(queues)),
-            cost_ns=costs.request_ns + costs.locked_queue_ns * len(queues),
+            cost_ns=costs.lock_ns + costs.locked_queue_ns * (len(queues) - 1),
             timeout_ns=int(self._around.model.lock.request_timeout_s * SECOND),
         )
 

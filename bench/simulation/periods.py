@@ -77,7 +77,6 @@ class Periods:
             "take over",
             partial(broker.last, asked),
             times=_TAKE_OVER_ASKS * len(asked),
-            cost_ns=costs.request_ns,
         )
         yield self._links.work(costs.take_over_ns * len(taken))
         taken = [held for held in taken if held.state is State.ACQUIRING]
@@ -92,7 +91,7 @@ class Periods:
             wait = wait_ns(own, last, end=end, broker_lock_expiry_s=expiry_s)
             held.hold_until_ns = now_ns + wait
         epochs = yield self._links.ask(
-            broker, "own", partial(broker.own, owns), times=len(owns), cost_ns=costs.request_ns
+            broker, "own", partial(broker.own, owns), times=len(owns), cost_ns=costs.record_ns
         )
         taken = [held for held in taken if held.state is State.ACQUIRING]
         if epochs is NO_ANSWER or self._links.dead:
@@ -144,7 +143,9 @@ class Periods:
         if held.state is not State.HANDING_OVER or self._links.dead:
             return
         end = partial(broker.end, held.queue, held.epoch)
-        yield self._links.ask(broker, "end", end, times=3)  # a commit and two records
+        record_ns = self._around.model.costs.record_ns
+        # A commit and two records.
+        yield self._links.ask(broker, "end", end, times=3, cost_ns=record_ns)
         if held.state is State.HANDING_OVER:
             yield from self._give_back(broker, [held])
 

@@ -155,9 +155,9 @@ class Proxy:
         costs = self._around.model.costs
         for broker in self._around.brokers.values():
             known = broker.groups.find(GROUP)
-            listed_ns = costs.listed_member_ns * (len(known.members) if known else 0)
+            listed_ns = costs.listed_member_ns * (len(known.members) - 1 if known else 0)
             answer = yield self.links.ask(
-                broker, "members", broker.members, cost_ns=costs.request_ns + listed_ns
+                broker, "members", broker.members, cost_ns=costs.list_ns + listed_ns
             )
             if answer is not NO_ANSWER:
                 return answer

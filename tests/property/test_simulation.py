@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
+from bench.report import ROOT
 from bench.simulation.events import SECOND
 from bench.simulation.links import Surroundings
-from bench.simulation.model import Model
+from bench.simulation.model import Model, measured_costs
 from bench.simulation.periods import Periods
 from bench.simulation.proxies import Proxy
 from bench.simulation.scenarios import run_all
@@ -21,10 +24,29 @@ from broker_core.broker.queue_locks import QueueLocks
 from proxy.core.group_share import GroupShare
 from proxy.core.trust import Trust
 
+#: What a machine may show; results come and go, and seeds here say always the same.
+COEFFICIENTS = {
+    "heartbeat_us": 60.0,
+    "list_us": 60.0,
+    "listed_member_us": 0.1,
+    "lock_us": 60.0,
+    "locked_queue_us": 3.0,
+    "record_us": 60.0,
+    "look_us": 60.0,
+    "take_over_proxy_us": 1500.0,
+}
+
 
 def small(seed: int, **others: Any) -> Model:
     return Model(
-        proxies=12, queues=120, brokers=4, seed=seed, cold_start_s=3.0, rest_s=3.0, **others
+        costs=measured_costs(COEFFICIENTS),
+        proxies=12,
+        queues=120,
+        brokers=4,
+        seed=seed,
+        cold_start_s=3.0,
+        rest_s=3.0,
+        **others,
     )
 
 
@@ -38,6 +60,24 @@ def test_all_queues_are_served_again_and_none_by_two() -> None:
         assert outcome.moves >= 0
     killed = [each for each in outcomes if "killed" in each.scenario]
     assert all(each.settled_s < 15 for each in killed), "a lock runs out after 10 s"
+
+
+def test_costs_are_those_that_were_measured() -> None:
+    """In ns; a slope below nothing costs nothing, and what was not measured is missed."""
+    found = measured_costs({**COEFFICIENTS, "lock_us": 123.4, "listed_member_us": -0.1})
+    assert (found.lock_ns, found.listed_member_ns) == (123_400, 0)
+    result = orjson.loads((ROOT / "bench/results/coefficients.json").read_bytes())
+    assert measured_costs(result["summary"][0]).take_over_ns > 0
+    with pytest.raises(KeyError):
+        measured_costs({})
+
+
+def test_a_dearer_broker_is_busier() -> None:
+    """What stands in the costs is what a simulation goes by."""
+    cheap, dear = small(2), small(2)
+    dear = replace(dear, costs=replace(dear.costs, record_ns=50_000_000))
+    settled = [next(run_all(World(each))).settled_s for each in (cheap, dear)]
+    assert settled[1] > settled[0] + 0.1
 
 
 def cut_off(world: World) -> list[str]:
