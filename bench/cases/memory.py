@@ -80,7 +80,7 @@ CASES = (
             Column("beyond_body", "beyond the body", digits=1),
             Column("resident_mb", "resident MB"),
         ),
-        # With twice as many that are spilled a run takes a minute, and the bytes are the same.
+        # Twice as many spilled take a minute a run, and have 25 bytes each for 20 to 24.
         short=Shape(rounds=3, sizes={"unfinished": 100_000, "spilled": 400_000}),
         full=Shape(rounds=5, sizes={"unfinished": 400_000, "spilled": 2_000_000}, limit_s=900),
         histories="none",
