@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -77,10 +77,13 @@ class ChangingJobs(QueueJobs):
         if self.change is not None:
             self._finished(job.offset)
 
-    @property
-    def goes_together(self) -> bool:
-        """As elsewhere; not while they are counted one by one."""
-        return self.change is None and super().goes_together
+    def finish_all(self, jobs: Sequence[Job]) -> None:
+        """As elsewhere."""
+        if self.change is None:
+            super().finish_all(jobs)
+        else:
+            for job in jobs:
+                self.finish(job)
 
     def refilled(self, refill: Refill, jobs: Iterable[Job]) -> bool:
         """As elsewhere; those that are gone have finished."""

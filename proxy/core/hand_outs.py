@@ -48,8 +48,8 @@ class HandOuts(HandingOut):
         live, end, ended = self._buffer.live, self._buffer.end_one, []
         for lease_id in acked:
             lease = live(lease_id)
-            if lease is not None and lease.run is None:  # nearly all
-                ended.append(end(lease))
+            if lease is not None and (lease.run is None or _leads_alone(lease.run, lease)):
+                ended.append(end(lease))  # nearly all
             else:
                 if ended:
                     self._acked(ended, effects)
@@ -257,6 +257,11 @@ class HandOuts(HandingOut):
         self._buffer.withdraw(job)
         if job.key is not None and self._set_aside.get(job.key) is job:
             del self._set_aside[job.key]
+
+
+def _leads_alone(run: Sequence[Lease], lease: Lease) -> bool:
+    """True if a verdict on *lease* decides nothing of the others in its *run*."""
+    return run[0] is lease and (len(run) == 1 or run[1].verdict is None)
 
 
 def _at_expiry(behind: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:

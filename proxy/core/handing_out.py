@@ -232,7 +232,7 @@ class HandingOut:
         """The jobs of *leases*, which have ended, were handled."""
         effects.acked += leases
         jobs = [lease.job for lease in leases]
-        if self.jobs.goes_together and not (self._noted_keys or self._failures.attempts):
+        if not (self._noted_keys or self._failures.attempts):
             self.jobs.finish_all(jobs)
             for job in jobs:
                 job.message = None  # whoever still holds the job must not hold the body

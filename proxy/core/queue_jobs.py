@@ -12,10 +12,12 @@ from proxy.core.job_chains import CHAINED, RUNNING, Job, JobChains
 from proxy.core.jobs_by_key import JobsByKey
 from proxy.core.offset_tracker import OffsetTracker
 from proxy.core.ownership_record import Snapshot
-from proxy.core.spilled_chains import SpilledChains
+from proxy.core.spilled_chains import OFFSET_BYTES, SpilledChains
 
-#: Jobs of a spilled chain that are read again at once.
-_REFILL = 32
+#: A long chain may have so many jobs in memory, whatever its settings say, while all such chains
+#: take no more than one part in so many of the window, and of the memory that is left. They go out
+#: in long runs, and are read again many at a time.
+_MOST_OF_A_KEY, _PARTS = 512, 4
 #: Jobs of a longer order key (in bytes) stay in memory and are not parked: an ownership record
 #: would be too long.
 LONGEST_KEY = 65_536
@@ -149,7 +151,12 @@ class QueueJobs(JobsByKey):
         chain = self._spilled.of(key) if self._spilled.keys else None
         if chain is not None and chain.waiting:
             return offset > chain.offsets[chain.head]  # else an earlier owner had it in memory
-        return self.window.pressed and self._chains.jobs_of(key) >= self._max_jobs_per_key
+        if not self.window.pressed:
+            return False
+        in_memory = self._chains.jobs_of(key)
+        return in_memory >= self._max_jobs_per_key and in_memory >= self._most_of_a_key(
+            len(self._chains.keys)
+        )
 
     # ---- running --------------------------------------------------------------------------------
 
@@ -179,20 +186,22 @@ class QueueJobs(JobsByKey):
         if key is not None and self._spilled.keys:
             self.refill(key)
 
-    @property
-    def goes_together(self) -> bool:
-        """True if jobs that finish lead to nothing but the next of their keys in memory."""
-        return not self._spilled.keys
-
     def finish_all(self, jobs: Sequence[Job]) -> None:
-        """End running jobs, in that order, while it ``goes_together``."""
+        """End running jobs, in that order: at once what ``finish`` does for each."""
         body_bytes = 0
         finish, unfinished = self._chains.finish, self._tracker.finish
         for job in jobs:
             finish(job)
-            unfinished(job.offset)
             body_bytes += job.body_bytes
+            if not job.refilled:
+                unfinished(job.offset)
+            elif job.key is not None:
+                self._spilled.finish(job.key)
         self.window.leave(body_bytes, jobs=len(jobs))
+        if self._spilled.keys:
+            for key in dict.fromkeys(job.key for job in jobs):
+                if key is not None:
+                    self.refill(key)
 
     def take_ready(self, job: Job) -> None:
         """Let *job* run, out of its turn, if it is ready."""
@@ -257,23 +266,30 @@ class QueueJobs(JobsByKey):
             return
         if not chain.waiting or self._resume is not None:
             return  # of what an earlier owner had in memory, some may stand ahead of it
-        in_memory = self._chains.jobs_of(key)
-        if in_memory * 2 > self._max_jobs_per_key:
+        in_memory, most = self._chains.jobs_of(key), self._most_of_a_key(len(self._spilled.keys))
+        if in_memory * 2 > most:
             return
-        jobs = min(_REFILL, self._max_jobs_per_key - in_memory)
-        if offsets := self._spilled.want(key, max(1, jobs)):
+        if offsets := self._spilled.want(key, max(1, most // 2)):
             self._refills.append(Refill(key, tuple(offsets)))
+
+    def _most_of_a_key(self, chains: int) -> int:
+        """How many jobs each of so many *chains* may have in memory, once the window is pressed."""
+        window = self.window
+        body_bytes = (window.used_bytes - OFFSET_BYTES * window.spilled) // max(1, window.jobs)
+        roomy = min(window.max_jobs, window.memory.left // max(1, body_bytes))
+        return max(self._max_jobs_per_key, min(_MOST_OF_A_KEY, roomy // _PARTS // max(1, chains)))
 
     # ---- spilling -------------------------------------------------------------------------------
 
     def _shorten(self, key: bytes) -> None:
         """Spill what the chain of *key* has in memory beyond its limit."""
-        if self._chains.jobs_of(key) <= self._max_jobs_per_key or len(key) > LONGEST_KEY:
+        most = self._most_of_a_key(len(self._chains.keys))
+        if self._chains.jobs_of(key) <= most or len(key) > LONGEST_KEY:
             return
         chain = self._spilled.of(key)
         if chain is not None and chain.wanted > chain.loaded:
             return  # what is being read now follows the tail
-        cut = self._chains.cut(key, keep=self._max_jobs_per_key)
+        cut = self._chains.cut(key, keep=most)
         if not cut:
             return  # all of it runs
         for job in cut:

@@ -77,7 +77,7 @@ class SpilledChains:
     _chains: dict[bytes, SpilledChain] = field(default_factory=dict)
     keys: Collection[bytes] = field(init=False)
     """Order keys with a spilled chain, as they are at any time."""
-    # First unfinished offset of each chain; stale entries are left in.
+    # First unfinished offset of each chain, or a lower one: ``lowest`` looks.
     _firsts: list[tuple[int, bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -96,9 +96,12 @@ class SpilledChains:
         while self._firsts:
             offset, key = self._firsts[0]
             chain = self._chains.get(key)
-            if chain is not None and chain.offsets[chain.head] == offset:
+            if chain is None:
+                heapq.heappop(self._firsts)
+            elif chain.offsets[chain.head] == offset:
                 return offset
-            heapq.heappop(self._firsts)
+            else:
+                heapq.heapreplace(self._firsts, (chain.offsets[chain.head], key))
         return None
 
     def append(self, key: bytes, offsets: Iterable[int]) -> None:
@@ -179,8 +182,6 @@ class SpilledChains:
     def _moved(self, key: bytes, chain: SpilledChain) -> None:
         if chain.head == len(chain.offsets):
             del self._chains[key]
-        else:
-            self._watch(key, chain)
 
     def _watch(self, key: bytes, chain: SpilledChain) -> None:
         heapq.heappush(self._firsts, (chain.offsets[chain.head], key))
