@@ -101,7 +101,9 @@ class TopicSettings(SettingsGroup):
     that a queue is read on only while clients wait for something that they can have."""
     max_jobs_per_key_in_memory: Count = 64
     """Unfinished messages held of one key once a queue is read past half of its limit. Of the rest
-    of a chain only the places are kept, and the messages are read again when their turn comes."""
+    of a chain only the places are kept, and the messages are read again when their turn comes.
+    While few keys have so long chains it is up to 512, a quarter of max_jobs_in_memory and of the
+    memory that is left for all of them together."""
     retention_margin_s: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 21_600.0
     """Seconds: a key that fails, and whose first message is so near to the oldest one that the
     broker keeps, is parked before retention deletes it; under on_exhausted: block the log and

@@ -14,15 +14,20 @@ from collections.abc import Iterator
 
 import orjson
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.brokers import EMBEDDED, Brokers, brokers_of
 from tests.support.java import require_java
 from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
 
-# A change is judged by what it changes: in CI hypothesis draws the same examples each time.
-settings.register_profile("ci", derandomize=True)
+# A slow machine is no failure. A change is judged by what it changes: in CI hypothesis draws the
+# same examples each time.
+settings.register_profile(
+    "anywhere", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("anywhere")
+settings.register_profile("ci", settings(derandomize=True))
 if os.environ.get("ORDERLANE_REQUIRE_ALL") == "1":
     settings.load_profile("ci")
 

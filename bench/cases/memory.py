@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
 from bench.frame.peer import Figures
@@ -9,6 +11,8 @@ from bench.load.stage import Stage, stage, wait_until_read
 from bench.site import ProxyProcess
 
 _BODY_BYTES = 256
+#: A proxy gives freed memory back every ten seconds.
+_SETTLED_S = 12
 #: Longer than any run: what a handler holds is not given to another one.
 _HELD_S = 3_600
 
@@ -53,6 +57,8 @@ def _grown(
 
 
 def _resident(proxy: ProxyProcess) -> int:
+    """Once what was freed on the way went back to the system."""
+    time.sleep(_SETTLED_S)
     return proxy.usage().resident_bytes
 
 
@@ -80,7 +86,6 @@ CASES = (
             Column("beyond_body", "beyond the body", digits=1),
             Column("resident_mb", "resident MB"),
         ),
-        # Twice as many spilled take a minute a run, and have 25 bytes each for 20 to 24.
         short=Shape(rounds=3, sizes={"unfinished": 100_000, "spilled": 400_000}),
         full=Shape(rounds=5, sizes={"unfinished": 400_000, "spilled": 2_000_000}, limit_s=900),
         histories="none",

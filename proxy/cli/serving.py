@@ -13,7 +13,7 @@ from typing import Any
 import uvloop
 
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.cli.allocator import keep_freed_memory
+from proxy.cli.allocator import give_back_now_and_then, keep_freed_memory
 from proxy.cli.garbage import look_at_young_objects_only, look_now_and_then
 from proxy.cli.output import print_json
 from proxy.history.record import History, HistoryWriter, NullHistory
@@ -57,9 +57,10 @@ async def _serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
         looking = spawn(look_now_and_then(), name="look for garbage")
+        giving = spawn(give_back_now_and_then(), name="give memory back")
         announce(addresses)
         await stop.wait()
-        await cancel_and_wait(looking)
+        await cancel_and_wait(looking, giving)
 
 
 def open_history(directory: Path | None, kind: str, *, parts: tuple[str, ...] = ()) -> History:

@@ -9,8 +9,10 @@ from typing import Any
 import structlog
 
 from broker_core.client import PullResult, PullStatus
+from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.starvation import PATIENCE_NS, Patience
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog, queue_log
 from proxy.upstream.context import UpstreamContext
@@ -35,9 +37,10 @@ async def read_queue(
     """
     log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
+    patience = Patience()
 
     while True:
-        room = await _room(context, lane, pipeline)
+        room = await _room(context, lane, pipeline, patience)
         asked_by = pipeline.rules.tags
         try:
             result = await context.client.pull(
@@ -72,14 +75,25 @@ async def read_queue(
         lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
 
 
-async def _room(context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline) -> int:
+async def _room(
+    context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline, patience: Patience
+) -> int:
     """How many messages may be read, once there are some."""
 
     def look() -> int:
-        return pipeline.room(demand=lane.starves(pipeline))
+        starves, room = lane.starves(pipeline), pipeline.room()
+        read_past = patience.over(
+            in_vain=starves and not room,
+            oldest=pipeline.committable,
+            position=pipeline.position,
+            now_ns=now_ns(),
+        )
+        return pipeline.room(demand=True) if read_past else room
 
+    look_again_s = PATIENCE_NS / 1e9
     while not (room := look()):
-        await context.settled.wait(_LOOK_AGAIN_S, until=lambda: look() > 0)
+        await context.settled.wait(look_again_s, until=lambda: look() > 0)
+        look_again_s = _LOOK_AGAIN_S
     return room
 
 

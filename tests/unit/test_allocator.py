@@ -46,3 +46,35 @@ def test_answers_reuse_freed_memory() -> None:
     trimmed, more = faults(MALLOC_TRIM_THRESHOLD_="131072")
     assert trimmed == "False"
     assert more > 10_000
+
+
+_GIVEN_BACK = """
+import asyncio, resource
+from proxy.cli.allocator import give_back_now_and_then, keep_freed_memory
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+async def main():
+    keep_freed_memory()
+    pieces = [bytes([1]) * 100_000 for _ in range(280)]
+    last = bytes([1]) * 100_000  # what is in use above keeps the heap from shrinking
+    full = resident()
+    del pieces
+    kept = resident()
+    giving = asyncio.create_task(give_back_now_and_then(rest_s=0.01))
+    while resident() > full - 20_000_000 and not giving.done():
+        await asyncio.sleep(0.01)
+    print(full - kept < 1_000_000, giving.done())
+
+asyncio.run(asyncio.wait_for(main(), 50))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: others do not trim so")
+def test_what_is_free_goes_back_now_and_then() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _GIVEN_BACK], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["True", "False"]
