@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from bench import bench_clients, blackout, bulk, spark, takeover
+from bench import aims, bench_clients, blackout, bulk, spark, takeover
 from bench.cases.registry import CASES
 from bench.frame.case import Case, Plot
 from bench.frame.plot import Chart, svg
@@ -32,7 +32,8 @@ def tables() -> dict[str, str]:
     each case on the frame that has results.
     """
     own = {case: _section(case, sorted(RESULTS.glob(f"{case}-*.json"))) for case in _OWN_TABLES}
-    return {**own, "cases": "\n\n".join(_chapter(case) for case in CASES.values() if _paths(case))}
+    chapters = "\n\n".join(_chapter(case) for case in CASES.values() if _paths(case))
+    return {**own, "aims": _aims(), "cases": chapters}
 
 
 def plots() -> dict[Path, str]:
@@ -105,6 +106,11 @@ def _told(case: Case, said: Sequence[Mapping[str, Any]], arm: str) -> str:
     return "; ".join([*([", ".join(every)] if every else []), *parts])
 
 
+def _aims() -> str:
+    found = aims.rows(lambda name: [_read(path) for path in _paths(CASES[name])])
+    return "\n".join(_lines(list(found[0]), found))
+
+
 def _chapter(case: Case) -> str:
     parts = [f"## {case.title}", f"{case.question} {case.about}"]
     for path in _paths(case):
@@ -152,11 +158,17 @@ def _table(
     lines = [
         f"`{result['command']}`, {result['date']}, {result['machine']}{pace}:",
         "",
+        *_lines(columns, found),
+    ]
+    return "\n".join(lines)
+
+
+def _lines(columns: Sequence[str], found: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [
         f"| {' | '.join(columns)} |",
         f"| {' | '.join('---' if not index else '--:' for index in range(len(columns)))} |",
         *(f"| {' | '.join(str(row[column]) for column in columns)} |" for row in found),
     ]
-    return "\n".join(lines)
 
 
 def _figures(run: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,0 +1,199 @@
+"""What the speed of orderlane is held against, beside what the results say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.frame.case import Column, Point
+from bench.frame.summary import cell, ratios, summaries
+
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """That what *column* shows of *arm* in *case* is *at_least*, or *at_most*, so much: at *point*,
+    or (None) at every point that was measured, *since* the first of them that counts.
+    """
+
+    says: str
+    case: str
+    arm: str
+    column: Column
+    point: Point | None = None
+    since: float = 0.0
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def bound(self) -> str:
+        """In words."""
+        if self.at_least is not None:
+            return f"at least {self.at_least:g}"
+        return f"at most {self.at_most:g}"
+
+    def reached(self, median: float) -> bool:
+        """Whether *median* is within the bound."""
+        if self.at_least is not None:
+            return median >= self.at_least
+        return self.at_most is None or median <= self.at_most
+
+
+def _flat(case: str, first: Point, what: str) -> Aim:
+    column = Column("proxy_us", "", digits=2, at=first)
+    return Aim(f"cost of a message over {what}, of the first", case, "proxy", column, at_most=1.25)
+
+
+AIMS = (
+    Aim(
+        "20 ms handlers: of the ceiling, from first to last",
+        *("keyed", "python", Column("of_ceiling", "", digits=3)),
+        point=20,
+        at_least=0.95,
+    ),
+    Aim(
+        "20 ms handlers: of the ceiling, steady",
+        *("keyed", "python", Column("steady_of_ceiling", "", digits=3)),
+        point=20,
+        at_least=0.95,
+    ),
+    Aim(
+        "20 ms handlers: times RocketMQ's orderly consumer",
+        *("keyed", "python", Column("per_s", "", digits=2, to="rocketmq-orderly")),
+        point=20,
+        at_least=7,
+    ),
+    Aim(
+        "from 1 ms on: times Parallel Consumer, our client in Java, steady",
+        *("sweep", "orderlane-java"),
+        Column("steady_per_s", "", digits=2, to="parallel-consumer"),
+        since=1,
+        at_least=1,
+    ),
+    Aim(
+        "proxy CPU µs a message, batches of 256",
+        *("drain", "lean", Column("proxy_us", "", digits=1)),
+        point=256,
+        at_most=10,
+    ),
+    Aim(
+        "the same in steps of the codec",
+        *("drain", "lean", Column("proxy_codecs", "", digits=1)),
+        point=256,
+        at_most=9.9,
+    ),
+    Aim(
+        "proxy CPU µs a message, batches of 1",
+        *("drain", "lean", Column("proxy_us", "", digits=1)),
+        point=1,
+        at_most=45,
+    ),
+    Aim(
+        "the same in steps of the codec",
+        *("drain", "lean", Column("proxy_codecs", "", digits=1)),
+        point=1,
+        at_most=44.6,
+    ),
+    Aim(
+        "broker, proxy and Python client, CPU µs a message, batches of 256",
+        *("drain", "python", Column("chain_us", "", digits=1)),
+        point=256,
+        at_most=16,
+    ),
+    Aim(
+        "backlog: times RocketMQ's orderly consumer",
+        *("drain", "lean", Column("steady_per_s", "", digits=2, to="rocketmq-orderly")),
+        point=256,
+        at_least=0.7,
+    ),
+    Aim(
+        "backlog: times Parallel Consumer",
+        *("drain", "lean", Column("steady_per_s", "", digits=2, to="parallel-consumer")),
+        point=256,
+        at_least=1,
+    ),
+    Aim(
+        "ms that the proxy adds at half load, p50",
+        *("latency", "proxy", Column("p50_ms", "", digits=2, to="direct", minus=True)),
+        point=50,
+        at_most=1,
+    ),
+    Aim(
+        "ms that the proxy adds at half load, p99",
+        *("latency", "proxy", Column("p99_ms", "", digits=2, to="direct", minus=True)),
+        point=50,
+        at_most=5,
+    ),
+    Aim(
+        "64 senders, sync flush: times RocketMQ's broker",
+        *("produce", "broker", Column("per_s", "", digits=2, to="rocketmq")),
+        point="sync, 64 x 1",
+        at_least=0.8,
+    ),
+    Aim(
+        "a hot key: runs, times one message at a time",
+        *("hotkey", "python-runs", Column("steady_per_s", "", digits=1, to="python-alone")),
+        point=1,
+        at_least=20,
+    ),
+    _flat("keys", 1_000, "keys"),
+    _flat("queues", 8, "queues"),
+    _flat("groups", 1, "groups"),
+    _flat("log", 0, "the length of the log"),
+    Aim(
+        "bytes of an unfinished message beyond its body",
+        *("memory", "proxy", Column("beyond_body", "", digits=0)),
+        point="unfinished",
+        at_most=1024,
+    ),
+    Aim(
+        "bytes of a spilled message",
+        *("memory", "proxy", Column("beyond_body", "", digits=1)),
+        point="spilled",
+        at_most=16,
+    ),
+)
+
+
+def rows(of: Callable[[str], Sequence[Result]], aims: Iterable[Aim] = AIMS) -> list[dict[str, str]]:
+    """The table: a row for each aim; *of* gives the results of a case, the one that counts last.
+    What was not measured says so.
+    """
+    return [_row(aim, of(aim.case)) for aim in aims]
+
+
+def _row(aim: Aim, results: Sequence[Result]) -> dict[str, str]:
+    row = {"aim": aim.says, "bound": aim.bound, "measured": "not measured", "reached": ""}
+    found = _found(aim, results[-1]["runs"]) if results else {}
+    if not found:
+        return row
+    point, figures = sorted(
+        found.items(), key=lambda each: each[1]["median"], reverse=aim.at_least is None
+    )[0]  # the worst
+    where = f" at {point}" if aim.point is None and len(found) > 1 else ""
+    row["measured"] = cell(figures, aim.column) + where
+    row["reached"] = "yes" if aim.reached(figures["median"]) else "no"
+    return row
+
+
+def _found(aim: Aim, runs: Sequence[Mapping[str, Any]]) -> dict[Point, dict[str, float]]:
+    """Spreads by point: those that count."""
+    if aim.column.compares:
+        by_place = ratios(runs, aim.column)
+    else:
+        figure = aim.column.figure
+        by_place = {
+            (each["point"], each["arm"]): each["figures"][figure]
+            for each in summaries(runs)
+            if figure in each["figures"]
+        }
+    return {
+        point: figures
+        for (point, arm), figures in by_place.items()
+        if arm == aim.arm
+        and aim.point in (None, point)
+        and not (aim.column.compares and (point, arm) == aim.column.base(point, arm))
+        and not (aim.since and float(point) < aim.since)
+    }
