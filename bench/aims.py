@@ -109,6 +109,13 @@ AIMS = (
         at_least=0.7,
     ),
     Aim(
+        "the same with two workers, on two processors",
+        *("drain", "lean-2-workers"),
+        Column("steady_per_s", "", digits=2, to="rocketmq-orderly"),
+        point=256,
+        at_least=0.7,
+    ),
+    Aim(
         "backlog: times Parallel Consumer",
         *("drain", "lean", Column("steady_per_s", "", digits=2, to="parallel-consumer")),
         point=256,

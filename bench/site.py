@@ -174,8 +174,8 @@ class Site:
     histories: bool = True
     order_key: str | None = "KEY"
 
-    def start_proxy(self) -> ProxyProcess:
-        """A proxy that serves the group; its ports are free ones."""
+    def start_proxy(self, *, workers: int = 1) -> ProxyProcess:
+        """A proxy of so many *workers* that serves the group; its ports are free ones."""
         settings = self.children.folder / "settings.yaml"
         settings.write_text(
             _SETTINGS.format(
@@ -189,6 +189,7 @@ class Site:
         child = self.children.start(
             *("proxy", "--settings", settings, "--nameserver", self.brokers.nameserver),
             *("--thrift-port", 0, "--http-port", 0, *self.history_options()),
+            *(("--workers", workers) if workers > 1 else ()),
         )
         ready = child.ready()
         return ProxyProcess(child, ready["thrift"], ready["http"])

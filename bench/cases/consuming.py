@@ -64,9 +64,15 @@ def plain(work: Work, *, max_run: int = 1, prefetch: int | None = None) -> Clien
 
 
 def consume(
-    context: RunContext, work: Work, client: Client, *, order_key: str | None = "KEY"
+    context: RunContext,
+    work: Work,
+    client: Client,
+    *,
+    order_key: str | None = "KEY",
+    workers: int = 1,
 ) -> Figures:
-    """One run from the backlog to the verdict.
+    """One run from the backlog to the verdict. Several *workers* share the queues once clients are
+    there; one has them before.
 
     Raises OrderViolated where the order is by key or by queue, and was not kept.
     """
@@ -75,8 +81,9 @@ def consume(
         context.site(brokers, work.topic, queues=work.queues, order_key=order_key) as site,
     ):
         site.preload(backlog_of(work))
-        proxy = site.start_proxy()
-        site.wake(proxy)
+        proxy = site.start_proxy(workers=workers)
+        if workers == 1:
+            site.wake(proxy)
         with Counter(site.children.folder / "count") as counter:
             child = client.start(site, proxy, work)
             pids = {

@@ -39,6 +39,13 @@ def _lean(context: RunContext, batch: Point) -> Figures:
     return consume(context, _work(context, batch), lean(batch=int(batch)))
 
 
+def _two_workers(context: RunContext, batch: Point) -> Figures:
+    """For those of the peers, whose threads use all processors."""
+    if batch != _PEER_BATCH:
+        raise NotHere
+    return consume(context, _work(context, batch), lean(batch=int(batch)), workers=2)
+
+
 def _python(context: RunContext, batch: Point) -> Figures:
     work = _work(context, batch)
     return consume(context, work, plain(work))
@@ -58,14 +65,15 @@ CASES = (
         question="How fast is a backlog taken, and what does a message cost?",
         about="100,000 keys in 8 queues, bodies of 256 bytes, handlers that do nothing. *lean* is"
         f" one process with {CONNECTIONS} connections that pull and ack and do nothing else, so"
-        " that broker and proxy have the processors; *python* is the Python client, one consumer,"
+        " that broker and proxy have the processors; *lean-2-workers*: the same at a proxy of two"
+        " worker processes; *python* is the Python client, one consumer,"
         " whose pulls take a batch in all. Counted is the stretch from 20 to 90 % of the messages;"
         " processor time is that of the operating system for each process, *chain* their sum; *of"
         " the codec's*: how many messages of an answer could be encoded and decoded meanwhile."
         f" Peers are here at {_PEER_BATCH} only, with settings for large batches.",
         point="batch",
         points=(1, 32, 256),
-        arms={"lean": _lean, "python": _python},
+        arms={"lean": _lean, "lean-2-workers": _two_workers, "python": _python},
         derived=_in_codecs,
         columns=(
             Column("steady_per_s", "messages/s"),
