@@ -30,7 +30,7 @@ class Starvation:
 #: A queue's oldest messages are watched for so long.
 PATIENCE_NS = 200_000_000
 #: What is read past a full window costs two reads: nothing is, if all in it ends in so long anyway.
-_SOON_NS = 2_000_000_000
+_SOON_NS = 5_000_000_000
 
 
 @dataclass(slots=True)

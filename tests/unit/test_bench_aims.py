@@ -36,6 +36,15 @@ def test_a_figure_is_the_median_of_its_arm_at_its_point() -> None:
     assert row(aim, *others, *three[1:])["reached"] == "no"
 
 
+def test_processor_time_is_also_one_in_steps_of_the_codec() -> None:
+    aim = Aim("cost", "drain", "lean", PROXY_US, point=256, at_most=9.9, codecs=True)
+    runs = [
+        run(256, "lean", number, proxy_us=us, codec_us=step)
+        for number, (us, step) in enumerate(((9.0, 1.0), (40.0, 4.0), (16.0, 2.0)))
+    ]
+    assert row(aim, *runs)["measured"] == "9.0 (8.0 to 10.0)"
+
+
 def test_over_several_points_the_worst_counts() -> None:
     aim = Aim("ahead", "sweep", "ours", Column("per_s", "", 2, to="peer"), since=1, at_least=1)
     runs = [
