@@ -12,7 +12,7 @@
 #   make mutants              a bug for each invariant, found by the history checker; seconds
 #   make chaos                whole processes under seeded attack; about 3 minutes
 #   make torture              logs torn at every byte, brokers killed 1,000 times; about 10 minutes
-#   make bench                every case of orderlane bench in its short shape; 20 minutes at most
+#   make bench                every case of orderlane bench in its short shape
 #   make bench-full           all of them in full, with 5 rounds or more; hours, goes on where it was
 # PYTHON chooses the interpreter (3.11 or newer); ARGS passes options on (make test ARGS=-x).
 

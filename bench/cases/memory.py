@@ -72,9 +72,9 @@ CASES = (
         about="The growth of the proxy's resident memory for so many messages more, after a quarter"
         " as many. *unfinished*: messages of 256 bytes and of many keys that nobody takes, all in"
         " memory, eight queues; *spilled*: messages of one key behind its first one, which a"
-        " handler holds. *Beyond the body*: without the 256 bytes of a body that is held. Resident"
-        " is also what the C library keeps of large blocks that were freed, which is most of"
-        " *spilled*; with `MALLOC_MMAP_THRESHOLD_=131072` in the environment it keeps none.",
+        " handler holds. *Beyond the body*: without the 256 bytes of a body that is held. It is"
+        f" looked at {_SETTLED_S} s after the last read, since a proxy gives freed memory back"
+        " every ten.",
         point="message",
         points=("unfinished", "spilled"),
         arms={

@@ -11,7 +11,7 @@ from bench.frame.context import RunContext
 
 
 @pytest.mark.slow
-def test_keys_that_are_all_alive_are_handled_in_runs(tmp_path: Path) -> None:
+def test_keys_are_handled_in_runs(tmp_path: Path) -> None:
     """One key: its messages come in runs, and the histories show nothing that must not be."""
     context = RunContext(tmp_path, seed=7, round=0, scale="short", sizes={"messages": 300})
     figures = CASES["keys"].arms["proxy"](context, 1)

@@ -82,3 +82,29 @@ def test_what_lies_below_a_reset_is_not_resumed() -> None:
     before = Snapshot(Epoch(1), 1, 9, spilled={b"a": packed((3, 7)), b"b": packed((2,))})
     jobs = QueueJobs(5, window=FlowWindow(8, Budget(99)), max_jobs_per_key=2, resume=before)
     assert (jobs.spilled, jobs.keys, jobs.committable) == (1, 1, 7)
+
+
+def hot(memory: int) -> QueueJobs:
+    """2,000 jobs of one key, half of the window, of which the settings let two stay in memory."""
+    jobs = QueueJobs(0, window=FlowWindow(4_000, Budget(memory)), max_jobs_per_key=2)
+    for offset in range(2_000):
+        jobs.admit(Job(offset, b"a", body_bytes=100))
+    return jobs
+
+
+def test_the_only_long_chain_keeps_more_and_is_read_again_many_at_a_time() -> None:
+    jobs = hot(1 << 40)
+    assert jobs.room(demand=True) == 4_000 - 512
+    assert jobs.spilled == 2_000 - 512
+    for _ in range(256):
+        assert not jobs.take_refills()
+        job = jobs.poll()
+        assert job is not None
+        jobs.finish_all([job])
+    assert jobs.take_refills() == [Refill(b"a", tuple(range(512, 768)))]
+
+
+def test_with_little_memory_left_it_keeps_what_the_settings_say() -> None:
+    jobs = hot(200_400)
+    jobs.room(demand=True)
+    assert jobs.spilled == 2_000 - 2
