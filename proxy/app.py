@@ -21,8 +21,8 @@ from proxy.broadcast import follow_group, give_up_clients, leave_clients
 from proxy.core.flow_window import Budget
 from proxy.core.forgetting import records_of
 from proxy.core.job_chains import Job
-from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.refill_round import Refill
 from proxy.downstream.bulk_service import BulkService
 from proxy.downstream.consumer_service import ConsumerService
 from proxy.downstream.deliverers import make_deliverer, undeliverable

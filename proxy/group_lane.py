@@ -19,8 +19,8 @@ from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
-from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.refill_round import Refill
 from proxy.core.starvation import READ_AHEAD
 from proxy.earliest_timer import EarliestTimer
 from proxy.group_settings import GroupSettings

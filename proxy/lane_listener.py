@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from proxy.core.effects import Nack
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
-from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.refill_round import Refill
 
 if TYPE_CHECKING:
     from proxy.group_lane import GroupLane

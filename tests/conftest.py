@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import orjson
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.support.brokers import EMBEDDED, Brokers, brokers_of
@@ -30,6 +31,17 @@ settings.load_profile("anywhere")
 settings.register_profile("ci", settings(derandomize=True))
 if os.environ.get("ORDERLANE_REQUIRE_ALL") == "1":
     settings.load_profile("ci")
+
+# The default draws a frame around each traceback and shows every variable in it: half a second
+# for each failure that a test provokes.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]
+)
 
 _INTEGRATION = ROOT / "tests/integration"
 _outcomes: dict[tuple[str, str], list[str]] = {}

@@ -10,7 +10,8 @@ from typing import Any
 from proxy.core.job_chains import Job
 from proxy.core.key_change import KeyChange
 from proxy.core.key_rules import KeyRecord
-from proxy.core.queue_jobs import QueueJobs, Refill
+from proxy.core.queue_jobs import QueueJobs
+from proxy.core.refill_round import Refill
 
 
 class ChangingJobs(QueueJobs):

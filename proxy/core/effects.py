@@ -12,7 +12,7 @@ from broker_core.names import QueueName
 from proxy.core.ids import Epoch, LeaseId
 from proxy.core.job_chains import Job
 from proxy.core.pull_buffer import Lease
-from proxy.core.queue_jobs import Refill
+from proxy.core.refill_round import Refill
 
 
 class Outcome(Enum):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from proxy.core.flow_window import FlowWindow
 from proxy.core.ids import Epoch
@@ -12,6 +11,7 @@ from proxy.core.job_chains import CHAINED, RUNNING, Job, JobChains
 from proxy.core.jobs_by_key import JobsByKey
 from proxy.core.offset_tracker import OffsetTracker
 from proxy.core.ownership_record import Snapshot
+from proxy.core.refill_round import Refill
 from proxy.core.spilled_chains import OFFSET_BYTES, SpilledChains
 
 #: A long chain may have so many jobs in memory, whatever its settings say, while all such chains
@@ -21,14 +21,6 @@ _MOST_OF_A_KEY, _PARTS = 512, 4
 #: Jobs of a longer order key (in bytes) stay in memory and are not parked: an ownership record
 #: would be too long.
 LONGEST_KEY = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class Refill:
-    """Spilled jobs whose turn comes: read the messages at these rising *offsets* again."""
-
-    key: bytes
-    offsets: tuple[int, ...]
 
 
 class QueueJobs(JobsByKey):

@@ -23,7 +23,7 @@ from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.order_keyed import OrderKeyed
 from proxy.core.ownership_record import Snapshot
 from proxy.core.paused_key import EVERYTHING, PausedKey
-from proxy.core.queue_jobs import Refill
+from proxy.core.refill_round import Refill
 from proxy.core.retry_policy import MS
 from proxy.core.rules import SHADOW_MARK, TopicRules
 

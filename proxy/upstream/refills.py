@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import AsyncIterator
 
 from broker_core.client import PullStatus
 from broker_core.errors import RemotingError
+from broker_core.names import Group
 from broker_core.remoting.message import StoredMessage
 from broker_core.tasks import spawn
-from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.refill_round import Refill, RefillRound, how_many
 from proxy.group_lane import GroupLane
 from proxy.logs import queue_log
 from proxy.upstream.context import UpstreamContext
 
-#: Refills that one round of reads serves: chains that interleave are read in one pass.
-_AT_ONCE = 16
-#: One read takes offsets in that lie no further apart: passing over some costs less than asking.
-_GAP = 8
-_MAX_MESSAGES = 256
+#: How long a record is taken to be until the first was read.
+_RECORD_BYTES = 1024
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 
 
@@ -48,63 +45,73 @@ class Refills:
 
     async def _serve(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
         wanted = self._wanted[pipeline]
+        reader = _Reader(self._context, lane.name, pipeline)
         try:
             while wanted and not pipeline.closed:
-                now, wanted[:_AT_ONCE] = wanted[:_AT_ONCE], []
-                offsets = sorted(offset for refill in now for offset in refill.offsets)
-                found = await self.fetch(lane, pipeline, offsets)
-                for refill in now:
-                    lane.refilled(
-                        pipeline, refill, [found[o] for o in refill.offsets if o in found]
-                    )
+                taken = how_many(wanted, reader.record_bytes)
+                now, wanted[:taken] = wanted[:taken], []
+                async for refill, messages in reader.read(now):
+                    lane.refilled(pipeline, refill, messages)
         finally:
             del self._wanted[pipeline]
 
     async def fetch(
         self, lane: GroupLane, pipeline: QueuePipeline, offsets: list[int]
     ) -> dict[int, StoredMessage]:
-        """The messages at rising *offsets* that are still there; ends early with the pipeline."""
-        log = queue_log("refill", group=lane.name, queue=pipeline.queue)
+        """The messages at rising *offsets*, not empty, that are still there; none if the ownership
+        of *pipeline* ends meanwhile.
+        """
+        reader = _Reader(self._context, lane.name, pipeline)
         found: dict[int, StoredMessage] = {}
+        async for _, messages in reader.read([Refill(b"", tuple(offsets))]):
+            found |= {message.queue_offset: message for message in messages}
+        return found
+
+
+class _Reader:
+    """Reads what refills of one queue want, and keeps how long its records are."""
+
+    def __init__(self, context: UpstreamContext, group: Group, pipeline: QueuePipeline) -> None:
+        self._client = context.client
+        self._group = group
+        self._pipeline = pipeline
+        self._log = queue_log("refill", group=group, queue=pipeline.queue)
+        self.record_bytes = _RECORD_BYTES
+
+    async def read(
+        self, refills: list[Refill]
+    ) -> AsyncIterator[tuple[Refill, list[StoredMessage]]]:
+        """Each of *refills* with the messages that are still there, as soon as all of them were
+        read; ends early with the pipeline.
+        """
+        under_way = RefillRound(refills)
         back_off_s = _FIRST_BACK_OFF_S
-        at = 0
-        while at < len(offsets) and not pipeline.closed:
-            first = offsets[at]
+        while (due := under_way.next_read(self.record_bytes)) and not self._pipeline.closed:
+            offset, how_many_messages = due
             try:
-                result = await self._context.client.pull(
-                    pipeline.queue,
-                    group=lane.name,
-                    offset=first,
-                    max_messages=_together(offsets[at : at + _MAX_MESSAGES]),
+                result = await self._client.pull(
+                    self._pipeline.queue,
+                    group=self._group,
+                    offset=offset,
+                    max_messages=how_many_messages,
                     suspend_ms=0,
                 )
             except Exception as error:  # whatever it is: no key may stand still in silence
                 bug = None if isinstance(error, RemotingError) else error
-                log.warning(
+                self._log.warning(
                     "spilled messages not read; trying again", reason=str(error), exc_info=bug
                 )
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
                 continue
             back_off_s = _FIRST_BACK_OFF_S
-            found |= {message.queue_offset: message for message in result.messages}
-            at = bisect_left(offsets, max(first + 1, result.next_offset), at)
+            if result.messages:
+                self.record_bytes = sum(m.size for m in result.messages) // len(result.messages)
             if result.status is PullStatus.OFFSET_ILLEGAL:
-                log.error(
+                self._log.error(
                     "spilled messages were deleted before their turn came",
-                    first_offset=first,
+                    first_offset=offset,
                     next_offset=result.next_offset,
                 )
-        return found
-
-
-def _together(offsets: Iterable[int]) -> int:
-    """How many messages one read should bring: from the first offset to the last near ones."""
-    first = last = -1
-    for offset in offsets:
-        if first < 0:
-            first = last = offset
-        if offset - last > _GAP or offset - first >= _MAX_MESSAGES:
-            break
-        last = offset
-    return last - first + 1
+            for complete in under_way.was_read(result.messages, result.next_offset):
+                yield complete

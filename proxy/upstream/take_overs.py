@@ -77,7 +77,8 @@ class TakeOvers:
                     asked.failure = error
                 asked.answered = number
             if asked.failure is not None:
-                raise asked.failure
+                # Anew: each who raises it would lengthen the traceback of all.
+                raise asked.failure.with_traceback(None)
             return asked.start_ms
 
     @asynccontextmanager

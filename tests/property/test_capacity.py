@@ -18,8 +18,8 @@ from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import GroupBuffer, PullWish
 from proxy.core.ownership_record import Snapshot
 from proxy.core.pull_buffer import Holder, Lease
-from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.refill_round import Refill
 from proxy.core.retry_policy import MS, OnExhausted, RetryPolicy
 from proxy.core.rules import TopicRules
 from proxy.core.spilled_chains import OFFSET_BYTES

@@ -16,9 +16,9 @@ from proxy.core.ownership_codec import encode
 from proxy.core.ownership_record import Clean, Own, Record
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.pull_buffer import Lease
-from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
+from proxy.core.refill_round import Refill
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from tests.support.cluster_judge import (
     DRAIN_NS,

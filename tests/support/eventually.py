@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def eventually(holds: Callable[[], bool], *, within_s: float = 5.0) -> None:
+async def eventually(holds: Callable[[], bool], *, within_s: float = 20.0) -> None:
     """Return once ``holds()``; TimeoutError fails the test otherwise."""
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110  # nothing there to be notified by

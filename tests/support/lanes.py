@@ -8,8 +8,8 @@ from typing import Any
 
 from proxy.core.flow_window import Budget
 from proxy.core.job_chains import Job
-from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.refill_round import Refill
 from proxy.group_lane import GroupLane
 from proxy.group_settings import GroupSettings
 from proxy.history.record import History, NullHistory

@@ -11,9 +11,9 @@ from proxy.core.ownership_codec import decode, encode
 from proxy.core.ownership_record import Own, Snapshot
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.pull_buffer import Holder, Lease
-from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
+from proxy.core.refill_round import Refill
 from proxy.core.rules import TopicRules
 from tests.support.naive_facts import MS, Facts
 from tests.support.naive_job import NaiveJob

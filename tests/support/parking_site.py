@@ -19,9 +19,9 @@ from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.parked_recovery import FoundParked
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.pull_buffer import Lease
-from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
+from proxy.core.refill_round import Refill
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.rules import TopicRules
 from proxy.core.twin_pipeline import TwinPipeline

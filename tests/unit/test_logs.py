@@ -16,8 +16,9 @@ from proxy.logs import NoisyLog, configure_logs, queue_log
 def _restore() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    before = structlog.get_config()
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
     root.handlers[:] = handlers
     root.setLevel(level)
 

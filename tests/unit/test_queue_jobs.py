@@ -6,7 +6,8 @@ from proxy.core.flow_window import Budget, FlowWindow
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
 from proxy.core.ownership_record import Snapshot
-from proxy.core.queue_jobs import QueueJobs, Refill
+from proxy.core.queue_jobs import QueueJobs
+from proxy.core.refill_round import Refill
 from proxy.core.spilled_chains import packed
 
 

@@ -11,8 +11,8 @@ import pytest
 from broker_core.client import PullResult, PullStatus
 from broker_core.errors import RemotingError
 from broker_core.remoting.message import StoredMessage
-from proxy.core.queue_jobs import Refill
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.refill_round import Refill
 from proxy.upstream import refills
 from proxy.upstream.refills import Refills
 from tests.support.eventually import eventually
