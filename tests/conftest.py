@@ -10,6 +10,8 @@ the parameter ``version``; ``make conformance-rocketmq`` prints the table of wha
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Iterator
 
 import orjson
@@ -18,6 +20,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.support.brokers import EMBEDDED, Brokers, brokers_of
+from tests.support.core_tests import is_core_test
 from tests.support.java import require_java
 from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
@@ -68,6 +71,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         without = [item for item in without if "brokers" not in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if item not in without]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    if isinstance(item, pytest.Function) and is_core_test(item.path, item.module.__name__):
+        return (yield)
+    # Not pytest-cov's marker: in a worker of pytest-xdist two of its tracers are one inside the
+    # other, and it takes away the inner one.
+    tracer, in_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]  # as Python says that it may be
+    try:
+        return (yield)
+    finally:
+        sys.settrace(tracer)
+        threading.settrace(in_threads)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="session")

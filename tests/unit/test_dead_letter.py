@@ -8,7 +8,7 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.compression import SYS_COMPRESSED, deflate
 from broker_core.remoting.key_hash import queue_index
 from broker_core.remoting.message import KEYS, TAGS, UNIQ_KEY, StoredMessage
-from proxy.core.dead_letter import NotSendable, dead_letter, queue_for, sent_back
+from proxy.core.dead_letter import NotSendable, content_of, dead_letter, queue_for, sent_back
 from proxy.core.job_chains import Job
 from proxy.upstream.dead_letters import copy_of, dead_letter_topic
 from tests.support.messages import message
@@ -132,3 +132,11 @@ def test_a_dead_letter_says_where_it_came_from_and_why_it_is_here() -> None:
     assert (letter.topic, letter.origin, letter.key) == ("orders", None, "a")
     assert (letter.attempts, letter.reason, letter.redrives) == (16, None, 2)
     assert dead_letter(message(5, **{KEYS: "a"}), QUEUE).attempts is None
+
+
+def test_a_body_that_is_no_text_is_shown_as_base64() -> None:
+    plain, bytes_ = message(1, body="é".encode(), tag="red"), message(2, body=b"\xff\x00")
+    assert content_of(plain)["body"] == "é"
+    assert content_of(plain)["tag"] == "red"
+    assert content_of(bytes_)["body_base64"] == "/wA="
+    assert "body" not in content_of(bytes_)

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.core import order_key as compiled
 from proxy.core.order_key import QUEUE_CHAIN, canonical, compile_order_key, key_text
 from tests.support.messages import json_message, keyed, message
 from tests.support.pipelines import lease, pipeline
@@ -158,6 +159,13 @@ def test_people_read_a_key_as_text_or_as_hex() -> None:
     assert key_text(QUEUE_CHAIN) == "0xff"
     assert key_text(b"") == ""
     assert key_text(None) is None
+
+
+@pytest.mark.parametrize("key", [b"a", "é".encode(), b"", QUEUE_CHAIN, b"0x", b"0xyz", b"0x61"])
+def test_what_people_write_is_the_key_that_was_shown(key: bytes) -> None:
+    text = key_text(key)
+    assert text is not None
+    assert compiled.key_of(text) == key
 
 
 def test_claim_1_keys_are_compared_whole_whatever_the_rule() -> None:

@@ -1,0 +1,38 @@
+"""Which tests the branch coverage of the ordering core is measured by.
+
+Those of ``tests/unit`` and ``tests/property`` that use the core, themselves or by what they take
+from ``tests/support``. Tracing makes a test two to three times slower, so the others do without.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.support.processes import ROOT
+
+_FOLDERS = (ROOT / "tests/unit", ROOT / "tests/property")
+_CORE, _SUPPORT = "proxy.core.", "tests.support."
+
+
+def is_core_test(path: Path, module: str) -> bool:
+    """True if the tests of *module*, which is imported and stands in *path*, use the core."""
+    return path.parent in _FOLDERS and _uses_core(module)
+
+
+@cache
+def _uses_core(module: str) -> bool:
+    return any(
+        name.startswith(_CORE) or (name.startswith(_SUPPORT) and _uses_core(name))
+        for name in _names_of(module)
+    )
+
+
+def _names_of(module: str) -> Iterator[str]:
+    """Modules that what stands in *module* comes from, but for itself."""
+    for value in vars(sys.modules[module]).values():
+        name = getattr(value, "__module__", None) or getattr(value, "__name__", None)
+        if isinstance(name, str) and name != module:
+            yield name

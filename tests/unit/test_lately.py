@@ -1,0 +1,43 @@
+"""What is kept of the keys of late: no more than a bound, and what matters most is in it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.core.lately import HotKeys, KeyEvent, KeyEvents
+
+MINUTE_NS = 60 * 1_000_000_000
+
+
+@given(st.lists(st.integers(0, 2000).map(lambda n: b"%d" % (n if n % 3 else 0)), max_size=2000))
+def test_no_count_is_too_high_and_none_too_low_by_more_than_a_256th_of_all(
+    keys: list[bytes],
+) -> None:
+    hot = HotKeys()
+    hot.note(keys, now_ns=1)
+    counts, total = hot.counts(now_ns=2)
+    assert total == len(keys)
+    assert len(counts) <= 256
+    for key in set(keys):
+        assert 0 <= keys.count(key) - counts.get(key, 0) <= total / 256
+
+
+def test_what_is_older_than_two_minutes_is_forgotten() -> None:
+    hot = HotKeys()
+    hot.note([b"a", None], now_ns=0)
+    hot.note([b"a", b"b"], now_ns=MINUTE_NS)
+    assert hot.counts(now_ns=MINUTE_NS + 1) == ({b"a": 2, b"b": 1}, 3)
+    assert hot.counts(now_ns=2 * MINUTE_NS + 1) == ({b"a": 1, b"b": 1}, 2)
+    assert hot.counts(now_ns=9 * MINUTE_NS) == ({}, 0)
+
+
+def test_of_the_keys_of_late_the_last_events_are_kept() -> None:
+    events = KeyEvents()
+    for at in range(600):
+        events.note(b"%d" % at, KeyEvent(at, "failed", offset=at))
+        events.note(b"always", KeyEvent(at, "failed"))
+    assert len(events.keys) == 512
+    assert [event.at_ns for event in events.of(b"always")] == list(range(568, 600))
+    assert [event.offset for event in events.of(b"599")] == [599]
+    assert events.of(b"0") == []
