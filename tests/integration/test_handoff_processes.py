@@ -17,6 +17,7 @@ from tests.support.process_site import (
     children_in,
     events,
     finish_pair,
+    kill,
     start_pair,
 )
 from tests.support.processes import Children, wait_until
@@ -63,7 +64,7 @@ def test_a_queue_is_taken_back_when_the_proxy_that_was_named_is_killed(site: Sit
             what="the owner waits for its clients",
         )
         assert periods(children, queue)[-1]["e"] == "own+", "it should not be over by now"
-        pair.proxies[1].kill()
+        kill(children, pair.proxies[1])
         for consumer in pair.consumers:
             consumer.resume()
         assert handing_over.result(60)["to"] == to

@@ -25,6 +25,7 @@ from tests.support.process_site import (
     children_in,
     events,
     finish_pair,
+    kill,
     look,
     start_pair,
     start_up,
@@ -110,7 +111,7 @@ def test_the_queues_of_a_proxy_that_ends_go_to_the_other(site: Site, clean: bool
     if clean:
         assert pair.proxies[0].terminate() == 0
     else:
-        pair.proxies[0].kill()
+        kill(site.children, pair.proxies[0])
     assert pair.producer.running, "the end has to come in the middle"
     wait_until(lambda: len(pair.gateway.owned(1)) == QUEUES, within_s=30, what="all queues at one")
     report = finish_pair(site, pair)
@@ -133,7 +134,7 @@ def test_a_key_stays_paused_when_the_proxy_that_owns_its_queue_is_killed(
     owned = pair.gateway.owned(0)
     key = next(each["order"] for each in events(children, "deliver") if each["queue"] in owned)
     ask(killed, f"{keys}/pause", key=key)
-    pair.proxies[0].kill()
+    kill(site.children, pair.proxies[0])
     assert pair.producer.wait() == 0, pair.producer.err
 
     def only_that_key_waits() -> bool:
@@ -184,7 +185,7 @@ def test_a_proxy_is_killed_in_the_middle_of_a_change_of_the_order_key(site: Site
         return {each["queue"] for each in told if not each["through"]} & pair.gateway.owned(0)
 
     wait_until(begun, within_s=30, what="a change under way")
-    pair.proxies[0].kill()
+    kill(site.children, pair.proxies[0])
     for consumer in pair.consumers:
         consumer.resume()
     wait_until(lambda: len(pair.gateway.owned(1)) == QUEUES, within_s=30, what="all queues at one")

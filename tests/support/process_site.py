@@ -94,6 +94,18 @@ def start_up(children: Children, at: dict[str, str] | None = None) -> tuple[Chil
     return up, up.ready()
 
 
+def kill(children: Children, child: Child) -> None:
+    """``kill -9``, and a word of it in the history: what was being sent through a proxy may be
+    stored though nobody was told, and is sent once more.
+    """
+    about = {"what": "kill", "target": str(child.process.pid)}
+    history = HistoryWriter(children.folder / "history", f"test-{os.urandom(4).hex()}")
+    history.write("nemesis", **about, phase="begin")
+    child.kill()
+    history.write("nemesis", **about, phase="end")
+    history.close()
+
+
 def verdict(children: Children) -> dict[str, Any]:
     """What the checker says of all histories; they have to be clean."""
     judged = children.run("verify-history", "history", "-o", "json")
