@@ -30,7 +30,9 @@ def configure_logs(*, level: str = "info", json_lines: bool | None = None) -> No
     *json_lines* None: JSON unless stderr is a terminal. Caller: the command line, once.
     """
     as_json = not sys.stderr.isatty() if json_lines is None else json_lines
-    last = _json_renderer() if as_json else [structlog.dev.ConsoleRenderer()]
+    # Plain, for a frame with all variables around each traceback takes half a second to draw.
+    colours = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    last = _json_renderer() if as_json else [colours]
     structlog.configure(
         processors=[*_SHARED, *last],
         wrapper_class=structlog.make_filtering_bound_logger(level),

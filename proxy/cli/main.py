@@ -1,92 +1,100 @@
-"""The command ``orderlane``: registers the verbs, and turns errors into one sentence."""
+"""The command ``orderlane``: finds the verb, and turns errors into one sentence."""
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
 
 from broker_core.errors import RemotingError, StoreError
-from proxy.cli import (
-    audit,
-    bench,
-    consume,
-    dead_letters,
-    doctor,
-    groups,
-    key,
-    keys,
-    lag,
-    leases,
-    offsets,
-    owners,
-    processes,
-    produce,
-    spark_judging,
-    token,
-    topics,
-    verify_history,
-)
-from proxy.cli.demo import command as demo
 from proxy.cli.output import say
 from proxy.errors import OrderlaneError
 from proxy.logs import configure_logs
-from thin_client import ClientError
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="A consumer proxy gateway for ordered messages: every order key gets its own lane.",
-)
+#: Where a verb's function stands below ``proxy.cli``; ``app``: it has verbs of its own. What is not
+#: asked for is not imported: all of it takes over a second, longer than most verbs.
+_VERBS = {
+    "up": "processes:up",
+    "nameserver": "processes:nameserver",
+    "broker": "processes:broker",
+    "proxy": "processes:proxy",
+    "produce": "produce:produce",
+    "consume": "consume:consume",
+    "topics": "topics:topics",
+    "lag": "lag:lag",
+    "demo": "demo.command:demo",
+    "doctor": "doctor:doctor",
+    "token": "token:token",
+    "verify-history": "verify_history:verify_history",
+    "bench": "bench:app",
+    "groups": "groups:app",
+    "audit": "audit:app",
+    "key": "key:app",
+    "keys": "keys:app",
+    "dead-letters": "dead_letters:app",
+    "leases": "leases:app",
+    "offsets": "offsets:app",
+    "owners": "owners:app",
+    "spark": "spark_judging:app",
+}
 
 
-@app.callback()
-def options(
+def app_of(verbs: Iterable[str] = _VERBS) -> typer.Typer:
+    """The command line with these of its *verbs*."""
+    app = typer.Typer(
+        callback=_options,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help="A consumer proxy gateway for ordered messages: every order key gets its own lane.",
+    )
+    for verb in verbs:
+        module, _, name = _VERBS[verb].partition(":")
+        found = getattr(importlib.import_module(f"proxy.cli.{module}"), name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=verb)
+        else:
+            app.command(verb)(found)
+    return app
+
+
+def _options(
     log_level: Annotated[
         str, typer.Option(help="debug, info, warning or error", envvar="ORDERLANE_LOG_LEVEL")
     ] = "info",
 ) -> None:
-    """Options of every verb."""
     if log_level not in ("debug", "info", "warning", "error"):
         raise OrderlaneError(f"--log-level {log_level!r} is none of debug, info, warning, error")
     configure_logs(level=log_level)
-
-
-for verb in (
-    *(processes.up, processes.nameserver, processes.broker, processes.proxy),
-    *(produce.produce, consume.consume, topics.topics, lag.lag),
-    *(demo.demo, doctor.doctor, token.token),
-):
-    app.command()(verb)
-app.command("verify-history")(verify_history.verify_history)
-app.add_typer(bench.app, name="bench")
-app.add_typer(groups.app, name="groups")
-app.add_typer(audit.app, name="audit")
-app.add_typer(key.app, name="key")
-app.add_typer(keys.app, name="keys")
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(leases.app, name="leases")
-app.add_typer(offsets.app, name="offsets")
-app.add_typer(owners.app, name="owners")
-app.add_typer(spark_judging.app, name="spark")
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (None: the process's own); exit code 2 and one sentence for what a
     person can mend.
     """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    verb = next((word for word in words if not word.startswith("-")), None)
     try:
-        sys.exit(app(args=arguments, prog_name="orderlane", standalone_mode=False))
+        app = app_of((verb,) if verb in _VERBS else _VERBS)  # who errs is told what there is
+        sys.exit(app(args=words, prog_name="orderlane", standalone_mode=False))
     except typer.TyperException as error:
         _say_usage(error)
         sys.exit(2)
-    except (OrderlaneError, StoreError, RemotingError, ClientError) as error:
-        say(f"orderlane: {error}")
-        sys.exit(2)
     except BrokenPipeError:
         sys.exit(1)  # whoever read our output has left
+    except Exception as error:
+        if not _is_for_a_person(error):
+            raise
+        say(f"orderlane: {error}")
+        sys.exit(2)
+
+
+def _is_for_a_person(error: Exception) -> bool:
+    from thin_client import ClientError  # most verbs need none of it
+
+    return isinstance(error, OrderlaneError | StoreError | RemotingError | ClientError)
 
 
 def _say_usage(error: typer.TyperException) -> None:

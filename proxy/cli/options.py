@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thin_client import Tls
+if TYPE_CHECKING:
+    from thin_client import Tls
 
 ProxyOption = Annotated[
     str, typer.Option("--proxy", help="host:port of the proxy's Thrift port; several by commas")
@@ -48,6 +49,8 @@ def client_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> T
     """How a client connects by those options; None: without TLS."""
     if ca is None and certificate is None and key is None:
         return None
+    from thin_client import Tls  # verbs without clients need none of it
+
     ca_text, certificate_text, key_text = (
         None if path is None else str(path) for path in (ca, certificate, key)
     )

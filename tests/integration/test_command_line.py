@@ -380,9 +380,9 @@ def test_a_line_without_tab_is_named_and_those_before_are_sent(live: Live) -> No
 def test_every_verb_and_option_has_a_help_text(orderlane: CommandLine) -> None:
     from typer.main import get_command
 
-    from proxy.cli.main import app
+    from proxy.cli.main import app_of
 
-    command = get_command(app)
+    command = get_command(app_of())
     for name, verb in command.commands.items():  # type: ignore[attr-defined]
         assert verb.help, name
         for parameter in verb.params:

@@ -124,7 +124,7 @@ def test_errors_that_a_person_can_mend_are_one_sentence(
     def fail(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr(main, "app", fail)
+    monkeypatch.setattr(main, "app_of", lambda _verbs: fail)
     assert orderlane() == 2
     assert capsys.readouterr().err == f"orderlane: {sentence}\n"
 
@@ -133,9 +133,19 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(**_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(main, "app", fail)
+    monkeypatch.setattr(main, "app_of", lambda _verbs: fail)
     with pytest.raises(ZeroDivisionError):
         main.run()
+
+
+def test_a_verb_waits_for_no_other_ones_imports() -> None:
+    """A broker or a judge starts in half the time that all verbs take."""
+    look = (
+        "import sys; from proxy.cli import main; main.app_of(['verify-history'])\n"
+        "print(*(each for each in ('thin_client', 'proxy.settings') if each in sys.modules))"
+    )
+    seen = subprocess.run([sys.executable, "-c", look], capture_output=True, check=True, text=True)
+    assert seen.stdout.split() == []
 
 
 def test_a_reader_that_has_enough_makes_no_noise(tmp_path: Path) -> None:
