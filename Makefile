@@ -28,13 +28,15 @@ WITH_API := $(VENV)/.installed-api
 WITH_HELM := $(VENV)/.installed-helm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-spark conformance conformance-rocketmq check bench bench-full chaos
+.PHONY: help setup setup-all demo up test test-spark conformance conformance-rocketmq check bench bench-full chaos
 .PHONY: mutants torture test-api test-helm test-redis
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
 setup: $(INSTALLED)
+
+setup-all: $(INSTALLED) $(WITH_SPARK) $(WITH_API) $(WITH_HELM)
 
 # The stamp is newer than what it was made from, so a second setup costs nothing.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -14,6 +14,8 @@ from bench.ideal import ideal
 
 _HANDLERS, _KEYS, _QUEUES = 64, 1_000, 8
 _QUICK_MS = 5.0
+#: Messages that wait in a client: what its handlers do in so long, up to so many.
+_AHEAD_MS, _AHEAD = 10.0, 448
 #: The published scenario: one consumer thread for each of ten partitions, 50 ms a message.
 _GPS_QUEUES, _GPS_MS, _GPS_KEYS = 10, 50.0, 100_000
 _VANILLA_PER_S = _GPS_QUEUES * 1000 / _GPS_MS
@@ -34,9 +36,17 @@ def _work(context: RunContext, work_ms: Point) -> Work:
 
 
 def _sweep_work(context: RunContext, work_ms: Point) -> Work:
-    """Short work is done soon: it takes more messages to see a pace."""
-    size = "quick_messages" if float(work_ms) <= _QUICK_MS else "messages"
-    return replace(_work(context, work_ms), messages=context.size(size))
+    """Short work is done soon: it takes more messages to see a pace, and more that wait for it,
+    lest a client asks for few at a time.
+    """
+    quick = float(work_ms) <= _QUICK_MS
+    work = _work(context, work_ms)
+    ahead = min(_AHEAD, int(_HANDLERS * _AHEAD_MS / float(work_ms))) if float(work_ms) else _AHEAD
+    return replace(
+        work,
+        messages=context.size("quick_messages" if quick else "messages"),
+        batch=_HANDLERS + max(_HANDLERS, ahead),
+    )
 
 
 def _gps_work(context: RunContext, workers: Point) -> Work:

@@ -1,7 +1,8 @@
 """The consumers and tools in Java beneath ``java/``: how they are built, started and read.
 
 They run as they would in production: a heap for work, and Java's own choice of everything else.
-Built is what is missing or changed, under ``build/peers``; Maven fetches the libraries.
+Built is what is missing or changed, once in a process, under ``build/peers``; Maven fetches the
+libraries.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +38,14 @@ class PeerFailed(OrderlaneError):
     """A peer did not do its work; the text says what it left behind."""
 
 
+@cache
 def rocketmq_path(version: str) -> str:
     """The class path of what uses Apache RocketMQ's client."""
     _require_tools()
     return _compiled("rocketmq", f"{rocketmq_jars(version)}/*", version)
 
 
+@cache
 def parallel_consumer_path() -> str:
     """The class path of what uses Confluent's Parallel Consumer, and Kafka's client with it."""
     _require_tools()
@@ -49,6 +53,7 @@ def parallel_consumer_path() -> str:
     return _compiled(name, f"{jars(_SOURCES / name / 'pom.xml', _BUILD / name / 'lib')}/*")
 
 
+@cache
 def kafka_path() -> str:
     """The class path of Apache Kafka itself."""
     _require_tools()
@@ -66,6 +71,7 @@ def version_in(name: str) -> str:
     return found[1]
 
 
+@cache
 def orderlane_path() -> str:
     """The class path of what uses our own Java client, which is built as well."""
     _require_tools()

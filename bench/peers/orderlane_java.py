@@ -21,14 +21,14 @@ class OrderlaneJavaPeer:
     def about(self) -> str:
         """One sentence."""
         return (
-            "orderlane's client in Java; as many messages as handlers wait in it, which is its"
-            " default, or as many as make up the batch for handlers without work"
+            "orderlane's client in Java, on virtual threads from Java 21 on; as many messages as"
+            " make up the batch wait in it, as many as handlers at least, which is its default"
         )
 
     def run(self, context: RunContext, work: Work) -> Figures:
         """Raises PeerFailed, or what ``RunContext.judge`` does."""
         class_path = orderlane_path()
-        waiting = 0 if work.work_ms else work.batch - work.concurrency
+        waiting = work.batch - work.concurrency
         with (
             context.brokers(self.broker) as brokers,
             context.site(brokers, work.topic, queues=work.queues) as site,

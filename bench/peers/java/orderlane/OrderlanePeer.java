@@ -1,5 +1,7 @@
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicInteger;
 import orderlane.client.Message;
 import orderlane.client.Observer;
@@ -17,16 +19,21 @@ public final class OrderlanePeer {
         for (String name : new String[] {"concurrency", "prefetch", "max-run"}) {
             settings.put(name, options.number(name));
         }
+        Executor virtual = virtualThreads();
+        settings.put("threads", virtual == null ? "platform" : "virtual");
         Requests requests = new Requests();
-        try (OrderlaneConsumer consumer =
+        OrderlaneConsumer.Builder builder =
                 OrderlaneConsumer.builder(options.text("servers"))
                         .group(options.text("group"))
                         .topic(options.text("topic"))
                         .concurrency(options.number("concurrency"))
                         .prefetch(options.number("prefetch"))
                         .maxRun(options.number("max-run"))
-                        .observer(requests)
-                        .build()) {
+                        .observer(requests);
+        if (virtual != null) {
+            builder.executor(virtual);
+        }
+        try (OrderlaneConsumer consumer = builder.build()) {
             if (options.number("max-run") > 1) {
                 consumer.startBatches(
                         batch -> {
@@ -48,6 +55,16 @@ public final class OrderlanePeer {
                 Map.of("pulls", requests.pulls.get(), "settles", requests.settles.get());
         job.report(settings, Map.of("java", Runtime.version().toString()), figures);
         System.exit(0);
+    }
+
+    /** A virtual thread for each handler at work; null before Java 21. */
+    private static Executor virtualThreads() throws ReflectiveOperationException {
+        try {
+            return (Executor)
+                    Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
+        } catch (NoSuchMethodException older) {
+            return null;
+        }
     }
 
     /** Counts the calls to the proxy, beside those that extend leases. */
