@@ -71,6 +71,10 @@ class StoreError(Exception):
     """The data folder cannot be used as it is; the text says what was found, what is right."""
 
 
+class TlsError(Exception):
+    """A certificate, a key or an authority cannot be used; the text says which, and why."""
+
+
 def reason_of(error: OSError) -> str:
     """Why the system refused, as "Connection refused": an event loop adds numbers and addresses."""
     code = error.errno or 0

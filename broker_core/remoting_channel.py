@@ -27,6 +27,7 @@ from broker_core.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
+from broker_core.late_answer import LateAnswer
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import ResponseCode, request_name
 from broker_core.remoting.command import RemotingCommand
@@ -52,39 +53,6 @@ _DEAD_PEER_MS = 10_000  # sent bytes unacknowledged so long: the peer is gone
 _log = structlog.get_logger("remoting")
 
 
-class LateAnswer:
-    """An answer that is given later by whoever has it: what many requests wait for needs no task
-    and no future of each.
-    """
-
-    __slots__ = ("_given", "_then")
-
-    def __init__(self) -> None:
-        self._given: Answer | Exception | LateAnswer = self  # itself: not yet
-        self._then: Callable[[Answer | Exception], None] | None = None
-
-    def give(self, answer: Answer | Exception) -> None:
-        """Answer, once: as a handler that returns *answer*, or raises it."""
-        self._given = answer
-        if self._then is not None:
-            self._then(answer)
-
-    async def given(self) -> Answer:
-        """Return the answer once it is given, or raise it."""
-        given: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        self.wait(lambda answer: None if given.done() else given.set_result(answer))
-        if isinstance(answer := await given, Exception):
-            raise answer
-        return answer
-
-    def wait(self, then: Callable[[Answer | Exception], None]) -> None:
-        """Have *then* called with the answer; at once if it is there already."""
-        if isinstance(self._given, LateAnswer):
-            self._then = then
-        else:
-            then(self._given)
-
-
 class RemotingChannel(asyncio.Protocol):
     """See the module. Made by ``RemotingServer`` and ``ConnectionPool``."""
 
@@ -93,17 +61,20 @@ class RemotingChannel(asyncio.Protocol):
         role: Role,
         *,
         handlers: Mapping[int, Handler],
+        on_opened: Callable[[RemotingChannel], None] | None = None,
         on_closed: Callable[[RemotingChannel], None] | None = None,
         warnings: RareWarnings | None = None,
     ) -> None:
         """*handlers* by request code; any other code is answered with 3.
 
-        *warnings* of what peers do wrong may be shared by many channels.
+        *on_opened* is called once requests can come: with TLS, after the handshake. *warnings*
+        of what peers do wrong may be shared by many channels.
         """
         self.peer = "?"  # host:port of the other end
         self.last_activity_ns = now_ns()
         self._role = role
         self._handlers = handlers
+        self._on_opened = on_opened
         self._on_closed = on_closed
         self._warnings = warnings or RareWarnings("remoting")
         self._connection = RemotingConnection(role)
@@ -115,6 +86,8 @@ class RemotingChannel(asyncio.Protocol):
         self._all_given: asyncio.Future[None] | None = None
         self._handling_bytes = 0
         self._reading = True
+        self._unread_ns = 0  # since when answers pile up here; 0: they do not
+        self._begun_ns = 0  # since when a command is not whole
         self._closing = False
         self._writable = asyncio.Event()
         self._writable.set()
@@ -136,6 +109,19 @@ class RemotingChannel(asyncio.Protocol):
     def is_ready(self) -> bool:
         """True if the peer reads what it is sent."""
         return not self.is_closed and self._writable.is_set()
+
+    def stuck_since(self, before_ns: int) -> str | None:
+        """What the peer began before that and has not ended; None: nothing."""
+        if 0 < self._unread_ns < before_ns:
+            return "it does not read its answers"
+        if self._reading and 0 < self._begun_ns < before_ns:
+            return "its request was not whole in time"
+        return None
+
+    def abort(self) -> None:
+        """Disconnect now."""
+        if self._transport is not None:
+            self._transport.abort()
 
     # -- requests out --------------------------------------------------------------------------
 
@@ -239,6 +225,8 @@ class RemotingChannel(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_MS)
+        if self._on_opened is not None:
+            self._on_opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Handle all whole commands that have arrived."""
@@ -261,11 +249,13 @@ class RemotingChannel(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop taking requests while the peer does not read."""
         self._writable.clear()
+        self._unread_ns = now_ns()
         self._regulate_reading()
 
     def resume_writing(self) -> None:
         """Take requests again."""
         self._writable.set()
+        self._unread_ns = 0
         self._regulate_reading()
 
     # -- requests in ---------------------------------------------------------------------------
@@ -273,9 +263,15 @@ class RemotingChannel(asyncio.Protocol):
     def _handle_events(self) -> None:
         try:
             next_command = self._connection.next_command
+            taken = False
             while self._reading and not (self._closing or self.is_closed):
                 if (command := next_command()) is None:
+                    if not self._connection.buffered_bytes:
+                        self._begun_ns = 0
+                    elif taken or not self._begun_ns:
+                        self._begun_ns = now_ns()
                     return
+                taken = True
                 if command.is_response:
                     self._deliver(command)
                 else:
@@ -365,6 +361,7 @@ class RemotingChannel(asyncio.Protocol):
         transport = cast(asyncio.Transport, self._transport)
         self._reading = reading
         if reading:
+            self._begun_ns = 0  # whatever has begun had to wait here
             transport.resume_reading()
             self._handle_events()  # what was read before the pause
         else:

@@ -8,9 +8,13 @@ from collections.abc import Callable, Mapping
 from broker_core.clock import now_ns
 from broker_core.errors import reason_of
 from broker_core.rare_warnings import RareWarnings
+from broker_core.refused_connection import RefusedConnection
 from broker_core.remoting.connection import Role
 from broker_core.remoting_channel import Handler, RemotingChannel, address_text
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import LiveContext, follow
+from broker_core.tls_listener import TlsListener
+from broker_core.tls_settings import ServerTls
 
 
 class RemotingServer:
@@ -30,18 +34,32 @@ class RemotingServer:
         *,
         on_closed: Callable[[RemotingChannel], None] | None = None,
         idle_s: float = 120.0,
+        stuck_s: float = 60.0,
+        max_connections: int = 10_000,
+        tls: ServerTls | None = None,
     ) -> None:
         """*on_closed* is called once a connection has ended, whoever ended it.
 
-        Connections on which nothing arrives for *idle_s* (RocketMQ's default) are closed.
+        Connections on which nothing arrives for *idle_s* (RocketMQ's default) are closed, and those
+        on which a request is not whole, or answers stay unread, for *stuck_s*, or up to a quarter
+        more. One above *max_connections* is closed at once. *tls* None: connections are plain.
+        Raises TlsError if its files cannot be used.
         """
         self._handlers = handlers
         self._on_closed = on_closed
         self._idle_s = idle_s
+        self._stuck_s = stuck_s
+        self._max_connections = max_connections
+        if tls is None or tls.mode == "disabled":
+            self._tls: LiveContext | None = None
+        else:
+            self._tls = LiveContext(tls, "tls")
+            self._plain_too = tls.mode == "permissive"
         self._listeners: list[asyncio.Server] = []
+        self._tls_listeners: list[TlsListener] = []
         self._channels: set[RemotingChannel] = set()
         self._warnings = RareWarnings("remoting")
-        self._sweeper: asyncio.Task[None] | None = None
+        self._regular: list[asyncio.Task[None]] = []
 
     @property
     def channels(self) -> frozenset[RemotingChannel]:
@@ -53,35 +71,67 @@ class RemotingServer:
 
         Raises OSError with a sentence that names the address if it cannot be had.
         """
-        loop = asyncio.get_running_loop()
         try:
-            listener = await loop.create_server(self._accept, host, port, backlog=1024)
+            address = await self._listen(host, port)
         except OSError as error:
             reason = reason_of(error)
             raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
-        self._listeners.append(listener)
-        if self._sweeper is None:
-            self._sweeper = spawn(self._sweep_idle(), name="close idle connections")
-        return address_text(listener.sockets[0].getsockname())
+        if not self._regular:
+            self._regular.append(spawn(self._sweep_idle(), name="close idle connections"))
+            if self._tls is not None:
+                self._regular.append(spawn(follow([self._tls]), name="certificates"))
+        return address
+
+    async def _listen(self, host: str, port: int) -> str:
+        if self._tls is None:
+            loop = asyncio.get_running_loop()
+            plain = await loop.create_server(self._accept, host, port, backlog=1024)
+            self._listeners.append(plain)
+            return address_text(plain.sockets[0].getsockname())
+        listener = TlsListener(
+            self._tls,
+            self._channel,
+            self._warnings,
+            plain_too=self._plain_too,
+            silent_s=min(self._idle_s, self._stuck_s),
+            is_full=self._is_full,
+        )
+        self._tls_listeners.append(listener)
+        return listener.listen(host, port)
 
     async def close(self, *, grace_s: float = 1.0) -> None:
         """Accept no more, give requests being handled *grace_s* to be answered, disconnect all."""
-        for listener in self._listeners:
-            listener.close()
-        await cancel_and_wait(self._sweeper)
+        for plain in self._listeners:
+            plain.close()
+        for listener in self._tls_listeners:
+            await listener.close()
+        await cancel_and_wait(*self._regular)
         await asyncio.gather(*(channel.close(grace_s=grace_s) for channel in self._channels))
-        for listener in self._listeners:
-            await listener.wait_closed()
+        for plain in self._listeners:
+            await plain.wait_closed()
 
-    def _accept(self) -> RemotingChannel:
-        channel = RemotingChannel(
+    def _accept(self) -> asyncio.BaseProtocol:
+        if self._is_full():
+            return RefusedConnection()
+        # Known before it is open, or a close between the two would pass it over.
+        channel = self._channel()
+        self._channels.add(channel)
+        return channel
+
+    def _is_full(self, more: int = 0) -> bool:
+        full = len(self._channels) + more >= self._max_connections
+        if full:
+            self._warnings.warn("connection refused: there are too many", peer="any")
+        return full
+
+    def _channel(self) -> RemotingChannel:
+        return RemotingChannel(
             Role.SERVER,
             handlers=self._handlers,
+            on_opened=self._channels.add,
             on_closed=self._connection_ended,
             warnings=self._warnings,
         )
-        self._channels.add(channel)
-        return channel
 
     def _connection_ended(self, channel: RemotingChannel) -> None:
         self._channels.discard(channel)
@@ -90,8 +140,14 @@ class RemotingServer:
 
     async def _sweep_idle(self) -> None:
         while True:
-            await asyncio.sleep(self._idle_s / 4)
+            await asyncio.sleep(min(self._idle_s, self._stuck_s) / 4)
             oldest_ns = now_ns() - int(self._idle_s * 1e9)
+            stuck_ns = now_ns() - int(self._stuck_s * 1e9)
             for channel in self.channels:
-                if channel.last_activity_ns < oldest_ns:
+                if (reason := channel.stuck_since(stuck_ns)) is not None:
+                    self._warnings.warn(
+                        "peer is stuck, disconnected", peer=channel.peer, why=reason
+                    )
+                    channel.abort()
+                elif channel.last_activity_ns < oldest_ns:
                     spawn(channel.close(), name=f"close idle {channel.peer}")

@@ -22,6 +22,7 @@ from broker_core.remoting.nameserver_headers import (
 )
 from broker_core.remoting.route_bodies import MASTER_ID, BrokerRegistration
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import ClientContext
 
 _EVERY_S = 30.0
 _AGAIN_S = 2.0  # after a nameserver could not be reached
@@ -42,6 +43,7 @@ class Registration:
         address: str,
         content: Callable[[], BrokerRegistration],
         broker_id: int = MASTER_ID,
+        tls: ClientContext | None = None,
     ) -> None:
         #: Where the master of this slave is, as a nameserver said last; None if none ever did.
         self.master_address: str | None = None
@@ -51,7 +53,7 @@ class Registration:
         self._cluster_name = cluster_name
         self._address = address
         self._content = content
-        self._pool = ConnectionPool()
+        self._pool = ConnectionPool(tls=tls)
         self._unreachable: set[str] = set()
         self._keeper: asyncio.Task[None] | None = None
 

@@ -32,6 +32,7 @@ from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import ArrivalListener
 from broker_core.store.replicated_store import ReplicatedStore
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import ClientContext
 
 _ASK_NAMESERVER_S = 1.0
 
@@ -50,14 +51,22 @@ class Replica:
     """
 
     def __init__(
-        self, settings: BrokerSettings, store: MessageStore, *, credentials: Credentials | None
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        *,
+        credentials: Credentials | None,
+        tls: ClientContext | None = None,
     ) -> None:
-        """*credentials*: what replicas sign with that ask each other, where that is asked for."""
+        """*credentials*: what replicas sign with that ask each other, where that is asked for.
+        *tls*: how they connect, None: without it.
+        """
         self._credentials = credentials
+        self._tls = tls
         self._settings = settings
         self._store = store
         self._table = store.table("replication")
-        self._pool = ConnectionPool(credentials=credentials)
+        self._pool = ConnectionPool(credentials=credentials, tls=tls)
         self._master: Replication | None = None
         self._follower: MasterFollower | None = None
         self._grace: asyncio.Task[None] | None = None
@@ -152,6 +161,7 @@ class Replica:
                 broker_id=self._settings.broker_id,
                 address=address,
                 credentials=self._credentials,
+                tls=self._tls,
                 find_master=find_master,
                 adopters=adopters,
                 reopen=reopen,

@@ -17,6 +17,7 @@ from broker_core.broker.settings import BrokerSettings
 from broker_core.remoting.route_bodies import BrokerRegistration
 from broker_core.remoting_server import RemotingServer
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import ClientContext
 
 _SAVE_EVERY_S = 5.0  # committed offsets: what a crash may take back
 _SWEEP_EVERY_S = 0.5  # a member that hangs holds up its group until it is dropped
@@ -44,7 +45,8 @@ class Broker:
     async def start(self) -> None:
         """Recover what is on disk, listen, register.
 
-        Raises StoreError if the data folder cannot be used, OSError if the address cannot be had.
+        Raises StoreError if the data folder cannot be used, OSError if the address cannot be had,
+        TlsError if a certificate or key cannot be used.
         """
         async with self._turn:
             await self._open()
@@ -53,16 +55,25 @@ class Broker:
         settings = self._settings
         self._housekeeping: list[asyncio.Task[None]] = []
         self._registration: Registration | None = None
+        files = settings.client_tls
+        self._client_tls = None if files is None else ClientContext(files, "client_tls")
         store = await asyncio.to_thread(open_store, settings)
         try:
             self._access = AccessFile(settings.acl)
-            replica = Replica(settings, store, credentials=self._access.own_credentials())
+            replica = Replica(
+                settings,
+                store,
+                credentials=self._access.own_credentials(),
+                tls=self._client_tls,
+            )
             self._parts = await asyncio.to_thread(
                 Parts, settings, store, replica, announce=self._announce
             )
             replica.start_store(self._parts.arrived)
             self._server = RemotingServer(
-                self._access.guarded(served(self._parts)), on_closed=self._parts.connection_closed
+                self._access.guarded(served(self._parts)),
+                on_closed=self._parts.connection_closed,
+                tls=settings.tls,
             )
             host, _, port = settings.listen.rpartition(":")
             self._parts.adopt_address(await self._server.listen(host.strip("[]"), int(port)))
@@ -154,6 +165,7 @@ class Broker:
                 topics={config.topic: config for config in topics}, version=topics.version
             ),
             broker_id=self._settings.broker_id,
+            tls=self._client_tls,
         )
         await self._registration.start()
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from broker_core.broker.delay_rules import DEFAULT_LEVELS, DelayRules, parse_levels
 from broker_core.broker.transaction_table import CheckRules
 from broker_core.names import check_name
+from broker_core.tls_settings import ClientTls, ServerTls
 
 #: A segment must take the largest message with its properties, however small it is set.
 _SEGMENT_SPARE_BYTES = 64 * 1024
@@ -43,65 +44,81 @@ DelayLevels = Annotated[str, AfterValidator(_levels)]
 class BrokerSettings(BaseModel):
     """One broker. Sizes in bytes, times in the unit their name ends with."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    #: Folder of messages and tables; made if missing. One broker at a time.
     data: Path
-    #: host:port; port 0 takes any free one. Beyond this machine is a decision, not a default.
+    """Folder of messages and tables, made if missing. One broker at a time."""
     listen: Address = "127.0.0.1:10911"
-    #: What clients are told to connect to; by default the address listened on.
+    """host:port; port 0 takes any free one. Beyond this machine is a decision, not a default."""
     advertise_host: str | None = None
-    #: host:port of each, comma separated or a list; the broker registers at all, every 30 s.
+    """What clients are told to connect to; null: the address listened on."""
     nameserver: Annotated[tuple[Address, ...], BeforeValidator(_comma_separated)] = ()
+    """host:port of each nameserver, comma separated or a list; the broker registers at all of them,
+    every 30 s."""
     broker_name: Name = "broker-a"
+    """Name of the broker; part of every queue's name."""
     cluster_name: Name = "orderlane"
-    #: sync: a send is answered when it is on disk; async: within half a second after.
+    """Name of the cluster."""
     flush: Literal["sync", "async"] = "sync"
-    #: Length of a file of the log; retention deletes whole ones.
+    """sync: a send is answered when it is on disk; async: within half a second after."""
     segment_bytes: int = Field(default=256 * 1024 * 1024, ge=128 * 1024, le=2 * 1024**3)
-    #: Messages older than this are deleted; None keeps them.
-    retention_hours: float | None = Field(default=72, gt=0)
-    #: Log beyond this is deleted; None: no limit.
+    """Length of a file of the log, allocated as a whole; retention deletes whole ones."""
+    retention_hours: float | None = Field(default=72.0, gt=0)
+    """Older messages are deleted; null keeps them."""
     retention_bytes: int | None = Field(default=None, gt=0)
-    #: Whether a send to an unknown topic creates it; a typing error is a topic then.
+    """Log beyond the newest so many bytes is deleted, in whole files; null: no limit."""
     auto_create_topics: bool = False
-    #: Queues of a topic that is created so.
+    """Whether a send to an unknown topic creates it, so that a typing error is a topic; true in
+    `orderlane up`."""
     default_queues: int = Field(default=8, ge=1, le=1024)
-    #: Whether groups need no configuration before they consume; mqadmin updateSubGroup makes one.
+    """Queues of a topic that is created so."""
     auto_create_groups: bool = True
-    #: File of accounts, in the form of RocketMQ's plain_acl.yml; None: whoever connects may ask.
+    """Whether groups need no configuration before they consume; `mqadmin updateSubGroup` makes
+    one."""
     acl: Path | None = None
-    #: An orderly lock not renewed for so long is free; proxies count on at least this.
+    """File of accounts, in the form of RocketMQ's `plain_acl.yml`, read again when it changes;
+    null: whoever connects may ask."""
+    tls: ServerTls | None = None
+    """TLS on listen; null: none. The files are looked at every 5 s: new connections are shown what
+    stands there then."""
+    client_tls: ClientTls | None = None
+    """TLS to nameservers and to other replicas, to all of them; null: none."""
     lock_expiry_s: float = Field(default=10.0, gt=0)
-    #: Age of an undecided transaction before its producer is asked about it.
+    """Seconds: an orderly lock not renewed for so long is free; proxies count on at least this."""
     transaction_timeout_s: float = Field(default=6.0, ge=0)
-    #: Time between two rounds of asking.
+    """Age in seconds of an undecided transaction before its producer is asked about it; RocketMQ's
+    `transactionTimeOut`."""
     transaction_check_interval_s: float = Field(default=30.0, gt=0)
-    #: After so many rounds a transaction is given up: moved to TRANS_CHECK_MAX_TIME_TOPIC.
+    """Seconds between two rounds of asking; RocketMQ's `transactionCheckInterval`."""
     transaction_check_max: int = Field(default=15, ge=1)
-    #: A slave copies the log of the master of the same broker_name, which nameservers tell it.
+    """After so many rounds a transaction is given up: moved to `TRANS_CHECK_MAX_TIME_TOPIC`."""
     role: Literal["master", "slave"] = "master"
-    #: 0 of a master; each slave of a broker has another one.
+    """slave: copies the log of the master of the same broker_name, which nameservers tell it; see
+    [replicas](replicas.md)."""
     broker_id: int = Field(default=0, ge=0, le=1_000_000)
-    #: sync: a send is answered, and a message visible, once in_sync_replicas have it.
+    """0 of a master; each slave of a broker has another one, from 1 on."""
     replication: Literal["async", "sync"] = "async"
-    #: With replication sync: how many replicas, the master counted.
+    """sync: a send is answered, and its message visible, once in_sync_replicas have it."""
     in_sync_replicas: int = Field(default=2, ge=2, le=100)
-    #: With replication sync: a send not confirmed in time is answered with FLUSH_SLAVE_TIMEOUT.
+    """With replication sync: how many, the master counted."""
     slave_timeout_s: float = Field(default=3.0, gt=0)
-    #: How many replicas there are to be, the master counted: what a quorum is a majority of.
+    """With replication sync: a send not confirmed in so many seconds is answered with
+    FLUSH_SLAVE_TIMEOUT (12)."""
     total_replicas: int = Field(default=1, ge=1, le=100)
-    #: Whether an orderly lock needs the votes of a majority of total_replicas.
+    """How many replicas there are to be, the master counted: what a majority is of."""
     lock_in_strict_mode: bool = False
-    #: Whether messages can be asked for by key: an index of them is kept beside the log.
+    """Whether an orderly lock needs the votes of a majority of total_replicas."""
     key_index: bool = True
-    #: Largest body of a send, a batch counted whole.
+    """Whether messages can be asked for by key (request 12); an index of about 8 bytes a key is
+    kept beside the log, false deletes it."""
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=16 * 1024 * 1024)
-
-    #: How long each delay level is, as RocketMQ writes it: up to 18 numbers with s, m, h or d.
+    """Largest body of a send, a batch counted whole."""
     message_delay_level: DelayLevels = DEFAULT_LEVELS
-    #: The longest delay of a message that names a time instead of a level.
+    """How long each delay level is: up to 18 numbers with s, m, h or d; RocketMQ's
+    `messageDelayLevel`."""
     timer_max_delay_s: int = Field(default=259_200, ge=1, le=315_360_000)
+    """The longest delay in seconds of a message that names a time instead of a level; RocketMQ's
+    `timerMaxDelaySec`."""
 
     def check_rules(self) -> CheckRules:
         """When producers are asked about undecided transactions."""

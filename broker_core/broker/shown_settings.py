@@ -32,7 +32,7 @@ def shown_settings(settings: BrokerSettings, *, address: str) -> dict[str, str]:
         "storePathRootDir": str(settings.data),
         "traceOn": "true",
         "traceTopicEnable": "false",
-        "useTLS": "false",
+        "useTLS": _text(settings.client_tls is not None),
     }
     if settings.retention_hours is not None:
         shown["fileReservedTime"] = f"{settings.retention_hours:g}"

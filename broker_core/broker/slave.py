@@ -40,6 +40,7 @@ from broker_core.store.rejoin import QueueStarts, Rejoin
 from broker_core.store.replicated_store import ReplicatedStore
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import ClientContext
 
 _AGAIN_S = 1.0
 _TIMEOUT_S = 3.0
@@ -68,6 +69,7 @@ class MasterFollower:
         broker_id: int,
         address: str,
         credentials: Credentials | None,
+        tls: ClientContext | None,
         find_master: Callable[[], Awaitable[str | None]],
         adopters: Mapping[str, Adopter],
         reopen: Callable[[], object],
@@ -85,7 +87,7 @@ class MasterFollower:
         self._find_master = find_master
         self._adopters = adopters
         self._reopen = reopen
-        self._pool = ConnectionPool(credentials=credentials)
+        self._pool = ConnectionPool(credentials=credentials, tls=tls)
         self._known_tables: dict[str, str] = {}
         self._took_tables_ns = 0
         self._said = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import structlog
 
@@ -12,6 +13,7 @@ from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.delays import Delays
 from broker_core.client.deletions import Deletions
 from broker_core.client.key_values import KeyValues
+from broker_core.client.queries import Queries
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.resets import reset_refused
 from broker_core.client.results import LockAnswer, PulledRecords, PullResult, SendReceipt
@@ -27,6 +29,8 @@ from broker_core.remoting.route_bodies import MASTER_ID, Perm
 from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import ClientContext
+from broker_core.turns import Turns
 
 #: The group that producers name where it does not matter.
 DEFAULT_PRODUCER = Group("orderlane")
@@ -50,14 +54,17 @@ class BrokerClient:
         on_consumers_changed: Callable[[Group], None] | None = None,
         on_broker_lost: Callable[[str], None] | None = None,
         credentials: Credentials | None = None,
+        tls: ClientContext | None = None,
     ) -> None:
         """*client_id* names this process to brokers (holder of locks, member of groups).
 
-        *credentials*: the account that signs all requests, where brokers ask for one.
+        *credentials*: the account that signs all requests, where brokers ask for one. *tls*: how
+        nameservers and brokers are connected to, all of them; None: without TLS.
         *on_consumers_changed* is called when a broker says that members of a group have changed,
         *on_broker_lost* with a broker's name when a connection to it ended: it may have restarted.
         """
         self.client_id = client_id
+        self._nameservers, self._credentials, self._tls = nameservers, credentials, tls
         self._on_consumers_changed = on_consumers_changed
         self._on_broker_lost = on_broker_lost
         self._on_connected: list[Callable[[], None]] = []
@@ -70,6 +77,7 @@ class BrokerClient:
             on_connected=self._connected,
             on_lost=self._lost,
             credentials=credentials,
+            tls=tls,
         )
         self._routes = RouteCache(nameservers, self._pool, timeout_s=request_timeout_s)
         #: What the nameservers keep for whoever wants it kept.
@@ -79,6 +87,9 @@ class BrokerClient:
         #: For what has no method here.
         self.requests = self._requests
         self.delays = Delays(self._requests)
+        self.queries = Queries(self._requests)
+        # Answers of hundreds of queues come together; those who asked take them one after another.
+        self._decoding = Turns()
         self._refresher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -89,6 +100,15 @@ class BrokerClient:
         """Disconnect from everywhere."""
         await cancel_and_wait(self._refresher)
         await self._pool.close()
+
+    def another(self, client_id: str) -> BrokerClient:
+        """One more of the same brokers with the same access, on connections of its own."""
+        return BrokerClient(
+            nameservers=self._nameservers,
+            client_id=client_id,
+            credentials=self._credentials,
+            tls=self._tls,
+        )
 
     def call_on_connect(self, callback: Callable[[], None]) -> None:
         """Call *callback* after each new connection: a broker may have forgotten this client."""
@@ -128,11 +148,17 @@ class BrokerClient:
 
     async def _queues(self, topic: Topic, perm: int, *, fresh: bool) -> list[QueueName]:
         route = await self._routes.route(topic, fresh=fresh)
-        masters = {data.broker for data in route.brokers if MASTER_ID in data.addresses}
+        # Who consumes keeps its queues while no master is listed: it may be there nevertheless, and
+        # other members of its group count them too.
+        brokers = {
+            data.broker
+            for data in route.brokers
+            if perm == Perm.READ or MASTER_ID in data.addresses
+        }
         return sorted(
             QueueName(topic, data.broker, queue_id)
             for data in route.queues
-            if data.perm & perm and data.broker in masters
+            if data.perm & perm and data.broker in brokers
             for queue_id in range(data.read_queues if perm == Perm.READ else data.write_queues)
         )
 
@@ -164,7 +190,7 @@ class BrokerClient:
             tags=tags,
             timeout_s=timeout_s,
         )
-        return pulling.decoded(pulled)
+        return await self._decoding.result(partial(pulling.decoded, pulled))
 
     async def pull_records(
         self,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from broker_core.errors import ConnectionLost, RequestTimeout, reason_of
 from broker_core.remoting.codes import request_name
@@ -12,6 +14,7 @@ from broker_core.remoting.connection import Role
 from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import SHUTDOWN_S, ClientContext, why_broken
 
 
 class ConnectionPool:
@@ -25,11 +28,14 @@ class ConnectionPool:
         on_lost: Callable[[str], None] | None = None,
         connect_timeout_s: float = 3.0,
         credentials: Credentials | None = None,
+        tls: ClientContext | None = None,
     ) -> None:
         """*handlers* serve what brokers ask; *on_connected* is called after each new connection,
         *on_lost* with the address of each that ended. Requests are signed with *credentials*.
+        *tls* None: connections are plain.
         """
         self._credentials = credentials
+        self._tls = tls
         self._on_connected = on_connected
         self._on_lost = on_lost
         self._handlers = handlers or {}
@@ -101,9 +107,12 @@ class ConnectionPool:
                     ),
                     host.strip("[]"),
                     int(port),
+                    **self._tls_options(),
                 )
         except TimeoutError:
             return ConnectionLost(f"cannot connect to {address}: no answer")
+        except ssl.SSLError as error:
+            return ConnectionLost(f"cannot connect to {address} by TLS: {why_broken(error)}")
         except OSError as error:
             return ConnectionLost(f"cannot connect to {address}: {reason_of(error)}")
         except (ValueError, OverflowError) as error:
@@ -114,6 +123,11 @@ class ConnectionPool:
         if self._on_connected is not None:
             self._on_connected()
         return channel
+
+    def _tls_options(self) -> dict[str, Any]:
+        if self._tls is None:
+            return {}
+        return {"ssl": self._tls.newest(), "ssl_shutdown_timeout": SHUTDOWN_S}
 
     def _lost(self, address: str) -> None:
         if self._on_lost is not None and not self._closed:

@@ -30,6 +30,7 @@ from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls_settings import ServerTls
 
 _SWEEP_S = 5.0
 _MAX_NAME_CHARS = 255
@@ -51,8 +52,17 @@ class NameServer:
         await nameserver.close()
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, data: Path | None = None) -> None:
-        """Port 0 takes any free one, see ``address``. *data*: folder for ``kvConfig.json``."""
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        data: Path | None = None,
+        tls: ServerTls | None = None,
+    ) -> None:
+        """Port 0 takes any free one, see ``address``. *data*: folder for ``kvConfig.json``.
+        Raises TlsError if a certificate or key of *tls* cannot be used.
+        """
         self.address = f"{host}:{port}"
         self._host, self._port = host, port
         self._routes = Routes()
@@ -73,6 +83,7 @@ class NameServer:
                 **NameserverAdministration(self._routes).handlers(),
             },
             on_closed=self._connection_closed,
+            tls=tls,
         )
         self._sweeper: asyncio.Task[None] | None = None
 

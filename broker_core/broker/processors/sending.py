@@ -14,6 +14,7 @@ from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import RESERVED_TOPICS, named_topic
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, InvalidCommand, LocalProtocolError, RemoteProtocolError
+from broker_core.late_answer import LateAnswer
 from broker_core.names import RETRY_PREFIX, DelayedPlace, Topic
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import RequestCode, ResponseCode
@@ -32,7 +33,7 @@ from broker_core.remoting.message_batch import decode_batch
 from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.remoting.route_bodies import TopicConfig
-from broker_core.remoting_channel import Answer, Handler, LateAnswer, RemotingChannel, Result
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel, Result
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Kept, Stored
 

@@ -1,0 +1,44 @@
+"""An answer to a remoting request that is given later, by whoever has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+from broker_core.remoting.command import RemotingCommand
+
+_Given: TypeAlias = "RemotingCommand | Exception | None"
+
+
+class LateAnswer:
+    """An answer that is given later by whoever has it: what many requests wait for needs no task
+    and no future of each.
+    """
+
+    __slots__ = ("_given", "_then")
+
+    def __init__(self) -> None:
+        self._given: RemotingCommand | Exception | LateAnswer | None = self  # itself: not yet
+        self._then: Callable[[_Given], None] | None = None
+
+    def give(self, answer: _Given) -> None:
+        """Answer, once: as a handler that returns *answer*, or raises it."""
+        self._given = answer
+        if self._then is not None:
+            self._then(answer)
+
+    async def given(self) -> RemotingCommand | None:
+        """Return the answer once it is given, or raise it."""
+        given: asyncio.Future[_Given] = asyncio.get_running_loop().create_future()
+        self.wait(lambda answer: None if given.done() else given.set_result(answer))
+        if isinstance(answer := await given, Exception):
+            raise answer
+        return answer
+
+    def wait(self, then: Callable[[_Given], None]) -> None:
+        """Have *then* called with the answer; at once if it is there already."""
+        if isinstance(self._given, LateAnswer):
+            self._then = then
+        else:
+            then(self._given)

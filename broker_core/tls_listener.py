@@ -1,0 +1,126 @@
+"""A port that speaks TLS, and on demand plain connections beside it, as RocketMQ's do.
+
+Which of them a client wants is in its first byte, which is looked at and left where it is: from
+then on a plain connection is like any other, and costs nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from broker_core.acceptor import Acceptor
+from broker_core.rare_warnings import RareWarnings
+from broker_core.remoting_channel import address_text
+from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import HANDSHAKE_S, SHUTDOWN_S, LiveContext, why_broken
+
+#: How a TLS handshake begins. No frame does: it would be of 369 MB.
+_HANDSHAKE = b"\x16"
+
+
+class TlsListener:
+    """Listens at one address. All methods need the running loop."""
+
+    def __init__(
+        self,
+        tls: LiveContext,
+        make_protocol: Callable[[], asyncio.Protocol],
+        warnings: RareWarnings,
+        *,
+        plain_too: bool,
+        silent_s: float,
+        is_full: Callable[[int], bool],
+    ) -> None:
+        """*plain_too*: who does not begin with TLS is served, otherwise refused. Who says nothing
+        for *silent_s* is disconnected; so is who comes when *is_full* says so of the number of
+        those that have not said enough to be served.
+        """
+        self._tls = tls
+        self._make_protocol = make_protocol
+        self._warnings = warnings
+        self._plain_too = plain_too
+        self._silent_s = silent_s
+        self._is_full = is_full
+        self._acceptor: Acceptor | None = None
+        self._greetings: set[asyncio.Task[None]] = set()
+
+    def listen(self, host: str, port: int) -> str:
+        """Listen there (port 0: any free one), and return ``host:port``. Raises OSError."""
+        self._acceptor = Acceptor(host, port, self._take, self._no_more)
+        self._acceptor.open()
+        return address_text(self._acceptor.address)
+
+    async def close(self) -> None:
+        """Listen no more; who has not said enough to be served is disconnected."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        await cancel_and_wait(*self._greetings)
+
+    def _no_more(self, error: OSError) -> None:
+        self._warnings.warn("no connection can be taken", peer="", reason=error.strerror)
+
+    def _take(self, connection: socket.socket, address: Any) -> None:
+        if self._is_full(len(self._greetings)):
+            connection.close()
+            return
+        connection.setblocking(False)
+        peer = address_text(address)
+        task = spawn(self._greet(connection, peer), name=f"greet {peer}")
+        self._greetings.add(task)
+        task.add_done_callback(self._greetings.discard)
+
+    async def _greet(self, connection: socket.socket, peer: str) -> None:
+        try:
+            async with asyncio.timeout(self._silent_s):
+                first = await _first_byte(connection)
+        except (OSError, TimeoutError):
+            first = b""
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        if first == _HANDSHAKE:
+            await self._serve(
+                connection,
+                peer,
+                ssl=self._tls.newest,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
+        elif first and self._plain_too:
+            await self._serve(connection, peer)
+        else:
+            connection.close()
+            if first:
+                self._warnings.warn("connection without TLS, refused", peer=peer)
+
+    async def _serve(self, connection: socket.socket, peer: str, **tls: Any) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(self._make_protocol, connection, **tls)
+        except OSError as error:  # the connection is closed then
+            why, what = why_broken(error), "TLS handshake failed" if tls else "connection failed"
+            self._warnings.warn(f"{what}, disconnected", peer=peer, reason=why)
+
+
+async def _first_byte(connection: socket.socket) -> bytes:
+    """What comes first, still to be read; empty if the peer left without a word."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return connection.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            pass
+        readable = loop.create_future()
+        loop.add_reader(connection, _wake, readable)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(connection)
+
+
+def _wake(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)
