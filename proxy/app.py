@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from broker_core.client import BrokerClient, Membership
-from broker_core.errors import RemotingError, reason_of
+from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName
 from broker_core.tasks import cancel_and_wait, spawn
+from proxy.admin.clients import ClientSurface
 from proxy.admin.desks import desk_operations
+from proxy.admin.guard import Guard, is_loopback
 from proxy.admin.http import AdminHttp
+from proxy.admin.http_connections import HttpConnections
 from proxy.admin.snapshots import groups_view
 from proxy.broadcast import follow_group, give_up_clients, leave_clients
+from proxy.clock_watch import watch_clocks
+from proxy.console.surface import Console
 from proxy.core.flow_window import Budget
 from proxy.core.forgetting import records_of
 from proxy.core.job_chains import Job
@@ -25,25 +29,27 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.refill_round import Refill
 from proxy.downstream.bulk_service import BulkService
 from proxy.downstream.consumer_service import ConsumerService
-from proxy.downstream.deliverers import make_deliverer, undeliverable
+from proxy.downstream.deliverers import make_deliverer, secrets_of, undeliverable
 from proxy.downstream.gate import Gate
+from proxy.downstream.load import Load
 from proxy.downstream.producer_service import ProducerService
 from proxy.downstream.self_delivery import OpenConnections, SelfDelivery
 from proxy.downstream.thrift_server import ThriftServer
-from proxy.errors import OrderlaneError, SettingsError
 from proxy.group_lane import GroupLane
 from proxy.group_settings import GroupSettings
 from proxy.history.record import History, NullHistory
+from proxy.lane_tracing import Spans, spans_of, tracing_of
 from proxy.lanes import Lanes
+from proxy.listening import Addresses, Listening
 from proxy.live.configuration import Configuration
 from proxy.live.group_store import GroupStore
 from proxy.live.settings_file import SettingsFile
-from proxy.metrics import ProxyCollector
+from proxy.metrics_collector import ProxyCollector, registry_of
+from proxy.principals import Principals
 from proxy.process_name import client_id, reachable
-from proxy.secrets import credentials_of, read_secrets
-from proxy.setting_types import at_port, host_port
+from proxy.secrets import credentials_of
 from proxy.settings import Settings
-from proxy.tls import server_context
+from proxy.tls import broker_context
 from proxy.upstream.client_sweep import ClientSweep
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
@@ -62,17 +68,6 @@ _log = structlog.get_logger("proxy")
 
 #: Who waits for room or for the end of leases is told no more often.
 _SETTLED_WITHIN_S = 0.005
-#: Listens on host and port, returns the port.
-_Listen = Callable[[str, int], Awaitable[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where a running proxy listens, as host:port."""
-
-    thrift: str
-    http: str
-    producer: str | None = None
 
 
 class Proxy:
@@ -84,20 +79,16 @@ class Proxy:
         *,
         history: History | None = None,
         file: SettingsFile | None = None,
+        spans: Spans | None = None,
     ) -> None:
-        """*file* is where *settings* came from: its groups are read again when it changes."""
+        """*file* is where *settings* came from: its groups are read again when it changes. *spans*:
+        where they go, if not where the settings say.
+        """
         self.settings = settings
-        self._secrets = read_secrets(settings.secrets)
-        if problems := list(undeliverable(settings.groups, secrets=self._secrets)):
-            raise SettingsError("\n".join(problems))
+        self._secrets = secrets_of(settings)
         self._history = history or NullHistory()
-        self._client = BrokerClient(
-            nameservers=settings.nameserver,
-            client_id=client_id(),
-            on_consumers_changed=self._on_consumers_changed,
-            on_broker_lost=self._on_broker_lost,
-            credentials=credentials_of(settings.broker_account, self._secrets),
-        )
+        self._client = self._make_client()
+        self._spans = spans or spans_of(settings.tracing, instance=self._client.client_id)
         self._context = self._make_context()
         self._committer = Committer(self._context)
         self._dead_letters = DeadLetters(self._context)
@@ -106,11 +97,10 @@ class Proxy:
         self._key_changes = KeyChanges(self._context, self._refills)
         self._ownerships: dict[Group, GroupOwnership] = {}
         self._lanes = Lanes(self._make_lane, auto_create=settings.auto_create_groups)
-        self._consumers = ConsumerService(self._lanes, settings.limits)
+        self._load = Load(settings.limits.max_inflight_bytes)
+        self._consumers = ConsumerService(self._lanes, settings.limits, self._load)
         self._configuration = self._make_configuration(file)
-        self._bulk = BulkService(
-            self._client, self._lanes, settings.limits, served_ns=self._consumers.last_served_ns
-        )
+        self._bulk = self._make_bulk()
         self._deliveries = SelfDelivery(
             partial(make_deliverer, secrets=self._secrets),
             self._client.client_id,
@@ -119,12 +109,15 @@ class Proxy:
         self._producers = ProducerService(
             self._client, self._history, max_body_bytes=settings.limits.max_answer_bytes
         )
-        self._gate = Gate(settings.tokens)
+        principals = Principals(settings)
+        self._gate = Gate(principals, topics_of=self._topics_of, asked_as=self._lanes.asked_as)
+        self._guard = Guard(principals, loopback=is_loopback(settings.listen.http))
         methods = self._consumers.entries() | self._bulk.entries() | self._producers.entries()
-        self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits)
+        self._thrift = ThriftServer(self._gate.guarded(methods), settings.limits, self._load)
+        self._listening = Listening(settings.listen, self._thrift)
+        self.console = Console(self._lanes, self._groups_view, self._about, self._load)
         self._http = self._make_http()
         self._regular: list[asyncio.Task[None]] = []
-        self._doors: dict[str, str] = {}  # where clients come, by setting
         self._served = self._draining = self._reached_nameserver = False
 
     @property
@@ -157,7 +150,6 @@ class Proxy:
 
     async def start(self) -> Addresses:
         """Listen and serve. Raises OrderlaneError if a port or a certificate cannot be had."""
-        listen = self.settings.listen
         await self._client.start()
         self._configuration.start(self.settings.groups)
         recording = self._context.recorder.run(
@@ -170,19 +162,17 @@ class Proxy:
             spawn(recording, name="recorder"),
             spawn(self._key_changes.run(self._lanes), name="order keys"),
             spawn(watch_retention(self._context, self._parkings), name="retention"),
+            spawn(watch_clocks(self._context.clock_jumps), name="clocks"),
             spawn(leaving, name="leave clients"),
             spawn(ClientSweep(self._context, self._lanes).run(), name="forget clients"),
         ]
-        self._doors = {"listen.thrift": listen.thrift}
-        if listen.producer is not None:
-            self._doors["listen.producer"] = listen.producer
-        await self._open_doors()
-        thrift, producer = self._doors["listen.thrift"], self._doors.get("listen.producer")
-        http = await self._listen("listen.http", listen.http, self._http.listen)
-        self._context.http = reachable(http, self.client_id)
+        at = await self._listening.open(self._http)
+        self._regular.append(spawn(self._listening.follow_certificates(), name="certificates"))
+        self._context.http = reachable(at.http, self.client_id)
+        self.console.start()
         self._served = True
-        _log.info("proxy ready", thrift=thrift, http=http, client_id=self.client_id)
-        return Addresses(thrift, http, producer)
+        _log.info("proxy ready", thrift=at.thrift, http=at.http, client_id=self.client_id)
+        return at
 
     async def close(self) -> None:
         """Drain: hand every queue over, answer what waits, then end."""
@@ -208,9 +198,12 @@ class Proxy:
         for lane in self._lanes:
             lane.close()
         await self._thrift.close()
+        await self.console.close()
         await self._http.close()
         await self._context.membership.close()
         await self._client.close()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
         self._history.close()
         if self._served:
             _log.info("proxy stopped")
@@ -244,6 +237,10 @@ class Proxy:
         """Memory was freed, or a lease ended: with each ack, so not each is worth a word."""
         self._context.settled.fire_soon(_SETTLED_WITHIN_S)
 
+    def _topics_of(self, group: str) -> list[str]:
+        lane = self._lanes.find(group)
+        return [] if lane is None else [topic.name for topic in lane.settings.topics]
+
     def _on_consumers_changed(self, group: Group) -> None:
         if (ownership := self._ownerships.get(group)) is not None:
             ownership.wake()
@@ -251,6 +248,17 @@ class Proxy:
     def _on_broker_lost(self, broker: str) -> None:
         for ownership in self._ownerships.values():
             ownership.broker_lost(broker)
+
+    def _make_client(self) -> BrokerClient:
+        settings = self.settings
+        return BrokerClient(
+            nameservers=settings.nameserver,
+            client_id=client_id(),
+            on_consumers_changed=self._on_consumers_changed,
+            on_broker_lost=self._on_broker_lost,
+            credentials=credentials_of(settings.broker_account, self._secrets),
+            tls=broker_context(settings.broker_tls),
+        )
 
     def _make_context(self) -> UpstreamContext:
         settings, log = self.settings, OwnershipLog(self._client)
@@ -272,10 +280,20 @@ class Proxy:
             history=self._history,
             listener=self,
             open_connections=OpenConnections(self._thrift.open),
+            tracing=tracing_of(self._spans, Group(settings.name)),
         )
         self._ownerships[lane.name] = GroupOwnership(self._context, self._committer, lane)
         self._deliveries.apply(lane)
         return lane
+
+    def _make_bulk(self) -> BulkService:
+        return BulkService(
+            self._client,
+            self._lanes,
+            self.settings.limits,
+            served_ns=self._consumers.last_served_ns,
+            load=self._load,
+        )
 
     def _make_configuration(self, file: SettingsFile | None) -> Configuration:
         stored = self.settings.group_store == "nameserver"
@@ -314,51 +332,55 @@ class Proxy:
         self._context.take_overs.forget(lane.name)
 
     def _make_http(self) -> AdminHttp:
-        registry = CollectorRegistry()
-        registry.register(
-            ProxyCollector(
-                self._lanes,
-                self._context.memory,
-                self._figures,
-                redriven=self._dead_letter_desk.counts,
-                bulk=self._bulk_figures,
-                configuration=self._configuration.figures,
-                deliveries=self._deliveries.figures,
-            )
+        collector = ProxyCollector(
+            self._lanes,
+            self._context.memory,
+            self._figures,
+            redriven=self._dead_letter_desk.counts,
+            bulk=self._bulk.figures,
+            configuration=self._configuration.figures,
+            deliveries=self._deliveries.figures,
+            limits=self._load.figures,
         )
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-        doors = Doors(self._thrift.stop_listening, self._thrift.close, self._open_doors)
+        doors = Doors(self._thrift.stop_listening, self._thrift.close, self._listening.open_doors)
+        self._connections = HttpConnections(self.settings.limits, self._load)
         return AdminHttp(
-            registry=registry,
+            connections=self._connections,
+            registry=registry_of(collector),
             not_ready=self._not_ready,
-            groups=lambda: groups_view(self._lanes, self._bulk.reading(), self._deliveries.view),
-            operations=desk_operations(
-                self._context,
-                self._lanes,
-                self._ownerships,
-                self._configuration,
-                self._dead_letter_desk,
-                doors,
-            ),
+            groups=self._groups_view,
+            guard=self._guard,
+            operations=[
+                *desk_operations(
+                    self._context,
+                    self._lanes,
+                    self._ownerships,
+                    self._configuration,
+                    self._dead_letter_desk,
+                    doors,
+                ),
+                *ClientSurface(self._thrift.open, self._lanes).operations(),
+                *self.console.operations(),
+            ],
         )
+
+    def _groups_view(self) -> dict[str, Any]:
+        return groups_view(self._lanes, self._bulk.reading(), self._deliveries.view)
+
+    def _about(self) -> dict[str, str]:
+        return {"proxy": self.client_id, "http": self._context.http, "drained": self._context.away}
 
     def _figures(self) -> dict[str, float]:
         return {
+            "inflight_bytes": self._load.used,
             "connections": len(self._thrift.open),
             "bad_frames": self._thrift.bad_frames,
-            "refused": self._thrift.refused_connections,
-            "refused_calls": self._gate.refused,
+            "refused": self._thrift.refused_connections + self._connections.refused,
+            "refused_calls": self._gate.refused + self._guard.refused,
             "replayed": self._consumers.replayed,
             "skipped_acks": self._consumers.skipped_acks,
             "refused_acks": self._bulk.refused_acks,
             "unknown_names": self._consumers.unknown_names,
-        }
-
-    def _bulk_figures(self) -> dict[str, dict[str, float]]:
-        return {
-            group: {"bulk_bytes": each.read_bytes, "bulk_held_back": each.held_back_ns / 1e9}
-            for group, each in self._bulk.counts.items()
         }
 
     async def _not_ready(self) -> str | None:
@@ -376,21 +398,3 @@ class Proxy:
                 return str(error)
             self._reached_nameserver = True
         return None
-
-    async def _open_doors(self) -> None:
-        """Listen for clients; at the same ports again, if it did before."""
-        tls = self.settings.listen.tls
-        on_thrift = partial(self._thrift.listen, tls=None if tls is None else server_context(tls))
-        for setting, address in self._doors.items():
-            self._doors[setting] = await self._listen(setting, address, on_thrift)
-
-    async def _listen(self, setting: str, address: str, listen: _Listen) -> str:
-        host, port = host_port(address)
-        try:
-            port = await listen(host, port)
-        except OSError as error:
-            raise OrderlaneError(
-                f"{setting}: cannot listen on {address}: {reason_of(error)};"
-                " choose another port, or 0 for any free one"
-            ) from None
-        return at_port(address, port)

@@ -27,12 +27,24 @@ class NotAllowed(OrderlaneError):
     """A request of someone who has not shown a valid token."""
 
 
+class Forbidden(NotAllowed):
+    """A request of someone who is known, and may not do that."""
+
+
 class WrongState(OrderlaneError):
     """What is asked cannot be done as things are now; the message says how they are."""
 
 
 class Unavailable(OrderlaneError):
     """What it takes does not answer now, so nothing was changed; the same may be asked again."""
+
+
+class Overloaded(OrderlaneError):
+    """More is asked than *limit*, a setting, lets; the same may be asked again after a while."""
+
+    def __init__(self, limit: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.limit = limit
 
 
 class OwnedElsewhere(OrderlaneError):

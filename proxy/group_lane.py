@@ -8,6 +8,7 @@ opens no socket.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
+from proxy.core.measures import Histogram
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.refill_round import Refill
 from proxy.core.starvation import READ_AHEAD
@@ -29,6 +31,7 @@ from proxy.lane_counts import TopicCounts
 from proxy.lane_history import LaneHistory
 from proxy.lane_listener import LaneListener, Verdicts
 from proxy.lane_rates import LaneRates
+from proxy.lane_tracing import LaneTracing
 from proxy.presence import Presence
 from proxy.topic_rules import rules_of
 
@@ -42,11 +45,14 @@ class GroupLane:
     history: History
     listener: LaneListener
     open_connections: Container[int]
-    counts: dict[Topic, TopicCounts] = field(default_factory=dict)
+    counts: dict[Topic, TopicCounts] = field(default_factory=lambda: defaultdict(TopicCounts))
+    take_overs: Histogram = field(default_factory=Histogram)  # from locks to their hand-outs
     auto_created: bool = False  # made on the fly: further topics may join it
+    tracing: LaneTracing | None = None
     refused: dict[QueueName, tuple[str, int]] = field(default_factory=dict)  # why; kept by upstream
+    denied: dict[QueueName, int] = field(default_factory=dict)  # since when; kept by upstream
     presence: Presence = field(init=False)
-    _leases: Budget = field(init=False)
+    leases_of_group: Budget = field(init=False)  # live ones over all topics, and how many may be
     rates: LaneRates = field(init=False)
     buffer: GroupBuffer = field(init=False)
     _notes: LaneHistory = field(init=False)
@@ -55,23 +61,18 @@ class GroupLane:
     _timer: EarliestTimer = field(init=False)
 
     def __post_init__(self) -> None:
-        self._leases = Budget(self.settings.max_leased_jobs)
-        self.presence = Presence(self._leases)
+        self.leases_of_group = Budget(self.settings.max_leased_jobs)
+        self.presence = Presence(self.leases_of_group)
         self._timer = EarliestTimer(self._ring)
         self.rates = LaneRates(self.name, self.history, wake=self._wake)
         self.rates.follow(self.settings)
-        self.buffer = GroupBuffer(self._leases, self.rates.gate)
+        self.buffer = GroupBuffer(self.leases_of_group, self.rates.gate)
         self._notes = LaneHistory(self.history, self.name)
 
     @property
     def name(self) -> Group:
         """The group."""
         return Group(self.settings.name)
-
-    @property
-    def leases_of_group(self) -> Budget:
-        """Live leases over all topics, and how many may be."""
-        return self._leases
 
     # ---- is anybody there? ----------------------------------------------------------------------
 
@@ -94,12 +95,15 @@ class GroupLane:
         self.buffer.add(pipeline)
         self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
+        pipeline.measured_by(self.counts[pipeline.topic].measures)
         self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
 
     def remove(self, pipeline: QueuePipeline) -> None:
         """A queue was lost or handed over."""
         if pipeline.twin is not None:
             self.remove(pipeline.twin)
+        if self.tracing is not None:
+            self.tracing.lost(pipeline, pipeline.leases())
         self.buffer.remove(pipeline)
         self.rates.gate.remove(pipeline, now_ns=now_ns())
         place = (pipeline.topic, pipeline.qid)
@@ -132,8 +136,9 @@ class GroupLane:
         self, pipeline: QueuePipeline, messages: Iterable[StoredMessage], *, next_offset: int
     ) -> None:
         """Messages of an owned queue were read."""
+        pipeline.at(now := now_ns())
         effects = pipeline.on_messages(messages, next_offset=next_offset)
-        self._notes.read(pipeline, now_ns=now_ns())
+        self._notes.read(pipeline, now_ns=now)
         self._apply(pipeline, effects)
 
     def refilled(
@@ -141,16 +146,25 @@ class GroupLane:
     ) -> None:
         """Spilled messages of an owned queue were read again; nothing happens if it was lost."""
         if not pipeline.closed:
-            self._apply(pipeline, pipeline.refilled(refill, messages))
+            pipeline.at(now := now_ns())
+            effects = pipeline.refilled(refill, messages)
+            self._notes.read(pipeline, now_ns=now)
+            self._apply(pipeline, effects)
+
+    def passed_over(self, pipeline: QueuePipeline, messages: int) -> None:
+        """The broker left out so many, whose tags are not wanted."""
+        self.counts[pipeline.topic].passed(over=messages)
 
     def deleted_unread(self, pipeline: QueuePipeline, messages: int) -> None:
         """Retention deleted *messages* of an owned queue before they were read."""
-        self._count(pipeline).deleted_unread += messages
+        self.counts[pipeline.topic].deleted_unread += messages
 
     def dead_lettered(self, pipeline: QueuePipeline, job: Job) -> None:
         """The copy of *job* is stored; nothing happens if the queue was lost meanwhile."""
         if not pipeline.closed:
-            self._apply(pipeline, pipeline.dead_lettered(job), at_ns=now_ns())
+            self.counts[pipeline.topic].dead_letter(job, pipeline.rules.retry)
+            pipeline.at(now := now_ns())
+            self._apply(pipeline, pipeline.dead_lettered(job), at_ns=now)
 
     def apply(self, settings: GroupSettings) -> None:
         """Go on by other settings of the same group, without a lease, a chain or a lock being lost.
@@ -158,8 +172,8 @@ class GroupLane:
         """
         self.settings = settings
         self.rates.follow(settings)
-        other_limit = self._leases.limit != settings.max_leased_jobs
-        self._leases.limit = settings.max_leased_jobs
+        other_limit = self.leases_of_group.limit != settings.max_leased_jobs
+        self.leases_of_group.limit = settings.max_leased_jobs
         for pipeline in list(self.buffer):
             if not self.apply_to(pipeline) and other_limit:
                 self.rules_hold(pipeline)
@@ -181,7 +195,7 @@ class GroupLane:
 
     def rules_hold(self, pipeline: QueuePipeline) -> None:
         """What *pipeline* goes by changed: write it down."""
-        self._notes.rules(pipeline, max_leased=self._leases.limit)
+        self._notes.rules(pipeline, max_leased=self.leases_of_group.limit)
 
     def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
         """Its ownership record is stored at that place; it says what had finished at *made_ns*."""
@@ -190,11 +204,11 @@ class GroupLane:
     def records_damaged(self, pipeline: QueuePipeline) -> None:
         """The ownership records of *pipeline*'s queue left out what a new owner must know."""
         pipeline.records_damaged = True
-        self._count(pipeline).damaged_records += 1
+        self.counts[pipeline.topic].damaged_records += 1
 
     def near_retention(self, pipeline: QueuePipeline) -> None:
         """A key of *pipeline* that fails, or is parked, was found near the end of retention."""
-        self._count(pipeline).near_retention += 1
+        self.counts[pipeline.topic].near_retention += 1
 
     def did(self, pipeline: QueuePipeline, effects: Effects) -> None:
         """Upstream had *pipeline* do something about parked keys, which led to *effects*."""
@@ -210,11 +224,10 @@ class GroupLane:
         if acted := self.buffer.take_acted():
             for pipeline, effects in acted:
                 self._tell(pipeline, effects, at_ns=now)
-            # More may be ready, for this pull too. Not now: whoever asked has no answer yet, and
-            # others have their turn first.
+            # More may be ready, for this pull too; but whoever asked has no answer yet.
             asyncio.get_running_loop().call_soon(self._wake)
         for batch in batches:
-            self._count(batch.pipeline).delivered += len(batch.leases)
+            self.counts[batch.pipeline.topic].handed_out(len(batch.leases))
             if batch.pipeline.origin is batch.pipeline:
                 self._timer.set(batch.leases[0].deadline_ns)  # all have the same
             else:
@@ -222,6 +235,8 @@ class GroupLane:
         if not batches:
             self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now))
         self._notes.delivered(batches, at_ns=now)
+        if self.tracing is not None:
+            self.tracing.delivered(batches)
         return batches
 
     def pull_waits(self, wish: PullWish) -> None:
@@ -248,9 +263,12 @@ class GroupLane:
 
     def return_unsent(self, batches: Iterable[Batch]) -> None:
         """An answer was never written: its jobs are offered again, uncounted."""
-        for pipeline, leases in ((batch.pipeline, batch.leases) for batch in batches):
+        for pipeline, leases in batches:
             if not pipeline.closed:
-                self._notes.unsent(pipeline, pipeline.return_unsent(leases))
+                live = pipeline.return_unsent(leases)
+                self._notes.unsent(pipeline, live)
+                if self.tracing is not None:
+                    self.tracing.ended(pipeline, live, "unsent")
                 self._after(pipeline)
                 self.listener.on_settled()
 
@@ -284,10 +302,11 @@ class GroupLane:
         pipeline = self._owned.get((topic, qid))
         if pipeline is None:
             return list(lease_ids)
-        not_held: list[int] = [*pipeline.extend(lease_ids, ms=ms, now_ns=now_ns())]
+        at_ns = now_ns()
+        not_held: list[int] = [*pipeline.extend(lease_ids, ms=ms, now_ns=at_ns)]
         refused = set(not_held)
         held = [lease_id for lease_id in lease_ids if lease_id not in refused]
-        self._notes.extended(pipeline, held, ms=ms)
+        self._notes.extended(pipeline, held, ms=ms, at_ns=at_ns)
         return not_held
 
     def statistics(self) -> list[PipelineStatistics]:
@@ -311,7 +330,7 @@ class GroupLane:
         """Verdicts on an ownership period that is not, or no longer, ours: all are void."""
         named = verdicts.named
         if self.settings.topic(verdicts.topic) is not None:
-            self._count_of(Topic(verdicts.topic)).fenced += len(named)
+            self.counts[Topic(verdicts.topic)].fenced += len(named)
         self._notes.fenced(verdicts.topic, verdicts.qid, named)
         return named
 
@@ -336,8 +355,10 @@ class GroupLane:
         at_ns: int = 0,
     ) -> None:
         """Do what *effects* ask for, but for those who wait for messages."""
-        self._count(pipeline).add(effects)
+        self.counts[pipeline.topic].add(effects, missing=pipeline.key_record.rule.missing)
         self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
+        if self.tracing is not None:
+            self.tracing.effects(pipeline, effects)
         if effects.parking:
             self.listener.on_parking(self, pipeline)
         self.buffer.refresh(pipeline)
@@ -375,12 +396,3 @@ class GroupLane:
         for pipeline in list(self.buffer):
             if not pipeline.closed:
                 self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
-
-    def _count(self, pipeline: QueuePipeline) -> TopicCounts:
-        return self._count_of(pipeline.topic)
-
-    def _count_of(self, topic: Topic) -> TopicCounts:
-        counts = self.counts.get(topic)
-        if counts is None:
-            counts = self.counts[topic] = TopicCounts()
-        return counts

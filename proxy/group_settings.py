@@ -103,7 +103,8 @@ class TopicSettings(SettingsGroup):
     """Unfinished messages held of one key once a queue is read past half of its limit. Of the rest
     of a chain only the places are kept, and the messages are read again when their turn comes.
     While few keys have so long chains it is up to 512, a quarter of max_jobs_in_memory and of the
-    memory that is left for all of them together."""
+    memory that is left for all of them together; where many have, half of max_jobs_in_memory is
+    shared by all of them."""
     retention_margin_s: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 21_600.0
     """Seconds: a key that fails, and whose first message is so near to the oldest one that the
     broker keeps, is parked before retention deletes it; under on_exhausted: block the log and

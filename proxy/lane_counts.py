@@ -1,15 +1,24 @@
-"""What happened to the messages of a topic, in numbers."""
+"""What happened to the messages of a topic, in numbers, and how long it took."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from proxy.core.effects import Effects, Outcome
+from proxy.core.job_chains import Job
+from proxy.core.measures import Measures
+from proxy.core.order_key import MissingKey
+from proxy.core.retry_policy import RetryPolicy
 
 
 @dataclass(slots=True)
 class TopicCounts:
-    """What happened to one topic of one group since the proxy started; all in messages."""
+    """What happened to one topic of one group since the proxy started; all in messages.
+
+    ``dead_lettered`` is by reason: exhausted (all hand-outs failed), rejected (by its client, or an
+    action) or missing_key; ``missing_keys`` by the policy that was followed.
+    """
 
     delivered: int = 0
     acked: int = 0
@@ -20,18 +29,41 @@ class TopicCounts:
     fenced: int = 0
     filtered: int = 0
     failed_actions: int = 0
-    dead_lettered: int = 0
     parked: int = 0
     skipped: int = 0
     near_retention: int = 0
-    missing_keys: int = 0
     deleted_unread: int = 0
     damaged_records: int = 0
+    passed_over: int = 0
+    """Left out by the broker: their tags are not wanted."""
+    filtered_in_a_row: int = 0
+    """Filtered, here or by the broker, since one was handed out the last time."""
+    dead_lettered: Counter[str] = field(default_factory=Counter)
+    missing_keys: Counter[str] = field(default_factory=Counter)
+    measures: Measures = field(default_factory=Measures, compare=False)
 
-    def add(self, effects: Effects) -> None:
-        """Count what one event of a pipeline led to."""
+    @property
+    def failed(self) -> int:
+        """Hand-outs that came to nothing for their message's or its client's sake."""
+        return self.nacked + self.expired + self.failed_actions
+
+    def handed_out(self, messages: int) -> None:
+        """So many *messages* went to clients."""
+        self.delivered += messages
+        self.filtered_in_a_row = 0
+
+    def passed(self, *, over: int) -> None:
+        """The broker left out so many."""
+        self.passed_over += over
+        self.filtered_in_a_row += over
+
+    def add(self, effects: Effects, *, missing: MissingKey) -> None:
+        """Count what one event of a pipeline led to, but for dead letters. *missing*: what happened
+        to messages without their key.
+        """
         self.acked += len(effects.acked)
-        self.missing_keys += effects.missing_keys
+        if effects.missing_keys:
+            self.missing_keys[missing.value] += effects.missing_keys
         if effects.plain and len(effects.finished) == len(effects.acked):
             return
         self.nacked += len(effects.nacked)
@@ -43,7 +75,15 @@ class TopicCounts:
         if len(effects.finished) > len(effects.acked):  # not all finished by an ack
             for _, outcome in effects.finished:
                 self.filtered += outcome is Outcome.FILTERED
-                self.dead_lettered += outcome is Outcome.DEAD_LETTERED
+                self.filtered_in_a_row += outcome is Outcome.FILTERED
                 self.parked += outcome is Outcome.PARKED
                 self.skipped += outcome is Outcome.SKIPPED
                 self.deleted_unread += outcome is Outcome.DELETED
+
+    def dead_letter(self, job: Job, policy: RetryPolicy) -> None:
+        """The copy of *job* was stored."""
+        if not job.attempts:
+            reason = "missing_key"  # nobody ever had it
+        else:
+            reason = "exhausted" if policy.gives_up(job.attempts) else "rejected"
+        self.dead_lettered[reason] += 1

@@ -23,8 +23,6 @@ from proxy.history.record import History
 
 #: How often the jobs in memory of a queue are noted; at once if they are more than they may be.
 _WINDOW_EVERY_NS = 1_000_000_000
-#: Messages that may be on their way into memory when a limit is lowered.
-_UNDER_WAY = 1024
 
 
 @dataclass(slots=True)
@@ -142,8 +140,7 @@ class LaneHistory:
         """Other rules hold from now on; those of a lease, a retry or a limit that was used before
         are what they were.
         """
-        jobs = pipeline.jobs.window.jobs + _UNDER_WAY
-        rules = rules_in_history(pipeline)
+        rules, jobs = rules_in_history(pipeline), pipeline.jobs.taken
         self._record(pipeline, "rules", [{**rules, "max_leased": max_leased, "jobs": jobs}])
 
     def parking(
@@ -163,9 +160,12 @@ class LaneHistory:
         if self.history.enabled:
             self._ended(pipeline, "unsent", leases)
 
-    def extended(self, pipeline: QueuePipeline, lease_ids: Iterable[LeaseId], *, ms: int) -> None:
-        """Leases that run on."""
-        self._record(pipeline, "extend", [{"lease": each, "ms": ms} for each in lease_ids])
+    def extended(
+        self, pipeline: QueuePipeline, lease_ids: Iterable[LeaseId], *, ms: int, at_ns: int
+    ) -> None:
+        """Leases that run on, from *at_ns*."""
+        about = {"ms": ms, "at_ns": at_ns}
+        self._record(pipeline, "extend", [{"lease": each, **about} for each in lease_ids])
 
     def fenced(self, topic: str, qid: str, numbers: Iterable[int]) -> None:
         """Verdicts on an ownership period that is not, or no longer, this proxy's."""
@@ -221,10 +221,12 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
     """The rules by which a queue is judged: they stand in ``own+``, and in ``rules`` when they
     change.
     """
-    rules = pipeline.rules
+    rules, keys = pipeline.rules, pipeline.origin.key_record
+    # What is handed out before a record names the switch is older than that.
+    order_key = keys.before if pipeline.origin.key_change_planned and keys.before else keys.rule
     exhausts = rules.retry.on_exhausted is not OnExhausted.BLOCK
     return {
-        "order_key": pipeline.origin.key_record.rule.text,
+        "order_key": order_key.text,
         "visibility_ms": pipeline.visibility_ns // MS,
         "retry_ms": list(rules.retry.intervals_ms),
         "max_deliveries": rules.retry.max_deliveries if exhausts else None,

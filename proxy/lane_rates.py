@@ -23,6 +23,7 @@ class LaneRates:
     wake: Callable[[], None]
     gate: RateGate = field(default_factory=RateGate)
     _limits: dict[Topic | None, float | None] = field(default_factory=dict)
+    queues: dict[Topic, int] = field(default_factory=dict)  # of each topic, wherever they are owned
     _timer: EarliestTimer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -40,10 +41,12 @@ class LaneRates:
                     "rate", group=self.group, topic=topic, max_rate=limits.get(topic)
                 )
         self._limits = limits
+        self.queues = {topic: count for topic, count in self.queues.items() if topic in topics}
         self.gate.limit(settings.max_rate, topics, now_ns=now_ns())
 
     def route(self, topic: Topic, queues: Collection[QueueName]) -> None:
         """These are the queues of *topic*, wherever they are owned."""
+        self.queues[topic] = len(queues)
         self.gate.route(topic, queues, now_ns=now_ns())
 
     def doubt(self, pipeline: QueuePipeline) -> None:

@@ -63,6 +63,18 @@ class Lanes:
             return lane
         return self.find(member_group(lane.name, client)) if client else None
 
+    def asked_as(self, name: str) -> str:
+        """The group that clients name to get what *name* holds: of a client of a broadcast group
+        that group, of any other *name* itself.
+        """
+        end = name.find("%")
+        while end > 0:
+            lane = self.find(name[:end])
+            if lane is not None and lane.settings.mode == "broadcast":
+                return name[:end]
+            end = name.find("%", end + 1)
+        return name
+
     def members(self, group: Group | None = None) -> list[GroupLane]:
         """The clients of a broadcast group (None: of all) that are served."""
         of = self._member_of.items()

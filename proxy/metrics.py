@@ -1,30 +1,38 @@
-"""Every metric of the proxy, in one file. Values are read from statistics at each scrape.
+"""Every metric of the proxy, in one file; ``metrics_collector`` reads their values at each scrape.
 
 Key values never stand in a label: they are without number, and they are the users' own data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from proxy.core.key_counts import KeyCount
+from proxy.core.measures import SECONDS, TIMES
+from proxy.core.order_key import MissingKey
 
-from broker_core.names import Group, Topic
-from proxy.core.effects import PipelineStatistics
-from proxy.core.flow_window import Budget
-from proxy.group_lane import GroupLane
+#: What all names begin with.
+PREFIX = "orderlane_"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """Name without prefix, what it says, its labels, and whether it only rises."""
+    """Name without prefix, what it says, its labels, and its kind: one that only rises, a histogram
+    with these upper *bounds*, or (neither) a gauge. *values*: all that its last label may be; each
+    is shown from the beginning, for of what begins at 1 no rise is seen.
+    """
 
     name: str
     help: str
     labels: tuple[str, ...] = ("group", "topic")
     counter: bool = False
+    bounds: tuple[float, ...] = ()
+    values: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """As Prometheus calls it."""
+        return "histogram" if self.bounds else "counter" if self.counter else "gauge"
 
 
 _QUEUE = ("group", "topic", "queue")
@@ -51,9 +59,21 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
     "uncopied": MetricDefinition(
         "uncopied_messages", "Messages of parked keys that are not in the parked topic yet", _QUEUE
     ),
-    "keys": MetricDefinition("keys", "Order keys with unfinished messages", _QUEUE),
-    "paused": MetricDefinition(
-        "paused_keys", "Paused order keys, with messages or without", _QUEUE
+    "lag_seconds": MetricDefinition(
+        "lag_seconds", "Age of the oldest unfinished message, since its broker stored it", _QUEUE
+    ),
+    "most_attempts": MetricDefinition(
+        "highest_attempts",
+        "Hand-outs of the unfinished message that failed most often; 0 without one",
+        _QUEUE,
+    ),
+    "window_used": MetricDefinition(
+        "queue_window_used_ratio", "Messages in memory over max_jobs_in_memory", _QUEUE
+    ),
+    "commit_age": MetricDefinition(
+        "commit_age_seconds",
+        "Time since the last commit while finished messages wait for one, else 0",
+        _QUEUE,
     ),
     "span": MetricDefinition(
         "span_messages", "Read position of the queue minus the committed offset", _QUEUE
@@ -63,6 +83,56 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
     ),
     "epoch": MetricDefinition("owner_epoch", "Epoch of this proxy's ownership", _QUEUE),
 }
+
+#: By ``KeyCount``.
+KEYS = MetricDefinition(
+    "keys",
+    "Order keys with unfinished messages by the state of the first: ready, running, retrying,"
+    " blocked; and those that are paused or parked, with messages or without",
+    (*_QUEUE, "state"),
+    values=tuple(KeyCount),
+)
+
+#: *top* is 1 or 10. By a sketch that is too low by 1/256 of all hand-outs at most.
+HOT_KEYS = MetricDefinition(
+    "hot_key_share",
+    "Share of the hottest key (top 1), or of the ten hottest, in the hand-outs of the last minutes",
+    ("group", "topic", "top"),
+    values=("1", "10"),
+)
+
+TOPIC_QUEUES = MetricDefinition(
+    "topic_queues", "Queues of the topic, whoever owns them, while this proxy is in the group"
+)
+
+JOINED = MetricDefinition(
+    "group_joined", "1 while this proxy is in the group, since it has clients for it", ("group",)
+)
+
+#: Taken from the measures of a topic; by field.
+HISTOGRAMS: dict[str, MetricDefinition] = {
+    "attempts": MetricDefinition(
+        "attempts", "Hand-outs of messages that ended", bounds=tuple(map(float, TIMES))
+    ),
+    "queue_wait": MetricDefinition(
+        "queue_wait_seconds", "From when a message might be handed out until it was", bounds=SECONDS
+    ),
+    "key_wait": MetricDefinition(
+        "key_wait_seconds",
+        "Behind an earlier message of the same key; only messages that waited so, in memory",
+        bounds=SECONDS,
+    ),
+    "handler": MetricDefinition(
+        "handler_seconds", "From the hand-out to the client's verdict", bounds=SECONDS
+    ),
+}
+
+TAKE_OVERS = MetricDefinition(
+    "takeover_seconds",
+    "From the lock of a queue until its messages may be handed out",
+    ("group",),
+    bounds=SECONDS,
+)
 
 #: Taken from the counts of a topic; by field.
 TOPIC_COUNTERS: dict[str, MetricDefinition] = {
@@ -76,8 +146,12 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
         ("revoked", "lease_revoked_total", "Leases that a person ended"),
         ("fenced", "ack_fenced_total", "Verdicts on leases that were no longer held"),
         ("filtered", "filtered_total", "Messages that rules of the group filtered"),
+        (
+            "passed_over",
+            "passed_over_total",
+            "Messages left out by brokers: their tags are not wanted",
+        ),
         ("failed_actions", "action_failures_total", "Hand-outs on which an action failed"),
-        ("dead_lettered", "dlq_total", "Messages stored in the dead-letter topic"),
         ("parked", "parked_total", "Messages stored in the parked topic"),
         ("skipped", "skipped_total", "Messages that operators skipped"),
         (
@@ -85,10 +159,27 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
             "near_retention_total",
             "Failing or parked keys found near the end of retention",
         ),
-        ("missing_keys", "missing_key_total", "Messages without their order key"),
         ("deleted_unread", "deleted_unread_total", "Messages that retention deleted unread"),
         ("damaged_records", "damaged_records_total", "Take-overs with damaged ownership records"),
     )
+}
+
+#: Taken from the same; each is a count by the value of its last label.
+COUNTS_BY: dict[str, MetricDefinition] = {
+    "dead_lettered": MetricDefinition(
+        "dlq_total",
+        "Messages stored in the dead-letter topic, by reason: exhausted, rejected, missing_key",
+        ("group", "topic", "reason"),
+        counter=True,
+        values=("exhausted", "rejected", "missing_key"),
+    ),
+    "missing_keys": MetricDefinition(
+        "missing_key_total",
+        "Messages without their order key, by the policy missing_key",
+        ("group", "topic", "policy"),
+        counter=True,
+        values=tuple(policy.value for policy in MissingKey),
+    ),
 }
 
 REDRIVEN = MetricDefinition(
@@ -152,10 +243,23 @@ DELIVERIES: dict[str, MetricDefinition] = {
     ),
 }
 
+#: Of the limits that one client can reach; by field.
+LIMITS: dict[str, MetricDefinition] = {
+    "refused": MetricDefinition(
+        "refused_requests_total", "Requests over a limit", ("limit",), counter=True
+    ),
+    "dropped": MetricDefinition(
+        "dropped_connections_total", "Connections ended by a limit", ("limit",), counter=True
+    ),
+}
+
 #: Of the process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Message bodies held", ()),
     "window": MetricDefinition("window_used_ratio", "The same over limits.memory_bytes", ()),
+    "inflight_bytes": MetricDefinition(
+        "inflight_bytes", "Bytes of unanswered requests, and of answers that have not left", ()
+    ),
     "connections": MetricDefinition("connections", "Open client connections", ()),
     "bad_frames": MetricDefinition(
         "bad_frames_total", "Connections closed for bytes that are no request", (), counter=True
@@ -164,7 +268,7 @@ PROCESS: dict[str, MetricDefinition] = {
         "refused_connections_total", "Connections over a limit", (), counter=True
     ),
     "refused_calls": MetricDefinition(
-        "refused_calls_total", "Calls without a valid token", (), counter=True
+        "refused_calls_total", "Calls without a valid token, or the right", (), counter=True
     ),
     "replayed": MetricDefinition(
         "replayed_answers_total", "Answers given once more to the same pull", (), counter=True
@@ -186,80 +290,19 @@ def definitions() -> list[MetricDefinition]:
     """All of them, for the documentation and its test."""
     return [
         *QUEUE_GAUGES.values(),
+        KEYS,
+        HOT_KEYS,
+        TOPIC_QUEUES,
+        JOINED,
+        *HISTOGRAMS.values(),
+        TAKE_OVERS,
         *TOPIC_COUNTERS.values(),
+        *COUNTS_BY.values(),
         REDRIVEN,
         *RATES.values(),
         *BULK.values(),
         *CONFIGURATION.values(),
         *DELIVERIES.values(),
+        *LIMITS.values(),
         *PROCESS.values(),
     ]
-
-
-@dataclass(slots=True, eq=False)
-class ProxyCollector(Collector):
-    """Turns statistics into metrics. ``process`` gives the process's own figures by field,
-    ``redriven`` counts dead letters by group and topic, ``bulk`` what bulk readers did by group
-    and field, ``configuration`` how settings of groups fared by source and field, ``deliveries``
-    what the proxy delivered itself by group, topic and field.
-    """
-
-    lanes: Iterable[GroupLane]
-    memory: Budget
-    process: Callable[[], dict[str, float]]
-    redriven: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    bulk: Callable[[], Mapping[str, Mapping[str, float]]] = dict
-    configuration: Callable[[], Mapping[str, Mapping[str, float]]] = dict
-    deliveries: Callable[[], Mapping[tuple[Group, Topic], Mapping[str, float]]] = dict
-
-    def collect(self) -> Iterator[Metric]:
-        """All metrics now."""
-        families = {definition.name: _family(definition) for definition in definitions()}
-
-        def put(definition: MetricDefinition, labels: list[str], value: float) -> None:
-            families[definition.name].add_metric(labels, value)
-
-        for lane in self.lanes:
-            put(PROCESS["waiting_pulls"], [lane.name], lane.presence.waiting_pulls)
-            for topic, counts in lane.counts.items():
-                for name, definition in TOPIC_COUNTERS.items():
-                    put(definition, [lane.name, topic], getattr(counts, name))
-            for limited, share in lane.rates.shares().items():
-                put(RATES["share"], [lane.name, limited or ""], share)
-            held_back = lane.rates.held_back(lane.buffer.ready_topics())
-            for topic in lane.rates.limited_topics():
-                put(RATES["held_back"], [lane.name, topic], topic in held_back)
-            for figures in lane.statistics():
-                labels = [lane.name, figures.queue.topic, figures.queue.qid]
-                for name, definition in QUEUE_GAUGES.items():
-                    put(definition, labels, _queue_value(figures, name))
-        for place, count in self.redriven.items():
-            put(REDRIVEN, [*place], count)
-        for group, values in self.bulk().items():
-            for name, value in values.items():
-                put(BULK[name], [group], value)
-        for source, values in self.configuration().items():
-            for name, value in values.items():
-                put(CONFIGURATION[name], [source], value)
-        for place, values in self.deliveries().items():
-            for name, value in values.items():
-                put(DELIVERIES[name], [*place], value)
-        put(PROCESS["memory"], [], self.memory.used)
-        put(PROCESS["window"], [], self.memory.used / self.memory.limit)
-        for name, value in self.process().items():
-            put(PROCESS[name], [], value)
-        yield from families.values()
-
-
-def _queue_value(figures: PipelineStatistics, name: str) -> float:
-    if name == "lag":
-        return max(0, figures.end - figures.committed)
-    if name == "span":
-        return figures.position - figures.committed
-    return float(getattr(figures, name))
-
-
-def _family(definition: MetricDefinition) -> CounterMetricFamily | GaugeMetricFamily:
-    kind = CounterMetricFamily if definition.counter else GaugeMetricFamily
-    name = "orderlane_" + definition.name.removesuffix("_total")
-    return kind(name, definition.help, labels=list(definition.labels))

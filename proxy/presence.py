@@ -26,6 +26,13 @@ class Presence:
         """A client of the group pulled, acked or extended."""
         self._last_seen_ns = now_ns()
 
+    @property
+    def seen_ago_s(self) -> float | None:
+        """How long ago a client was here; 0 while a pull waits, None: never, or it stood still."""
+        if self.waiting_pulls:
+            return 0.0
+        return (now_ns() - self._last_seen_ns) / 1e9 if self._last_seen_ns else None
+
     def wanted(self, *, leave_after_s: float) -> bool:
         """True while a pull waits, a lease lives, or a client was here lately; and always if the
         proxy is the client.

@@ -111,7 +111,11 @@ class RedisSettings(DeliverySettings):
     """File with the authorities of the server's certificate (rediss://); null: the system's."""
     commands: Annotated[
         tuple[
-            Annotated[tuple[str, ...], BeforeValidator(_texts), AfterValidator(_command)],
+            Annotated[
+                tuple[str, ...],
+                BeforeValidator(_texts, json_schema_input_type=tuple[str | int | float, ...]),
+                AfterValidator(_command),
+            ],
             ...,
         ],
         AfterValidator(some),

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from proxy.access_settings import AccessSettings, CertificateSettings, TokenSettings
 from proxy.errors import SettingsError
 from proxy.group_settings import GroupSettings
 from proxy.setting_types import (
@@ -28,22 +29,17 @@ from proxy.setting_types import (
     Bytes,
     Count,
     FrameBytes,
+    Rate,
     Seconds,
     ServerAddress,
     SettingsGroup,
     named_once,
     some,
 )
-from proxy.settings_source import Layers, explain
+from proxy.settings_source import ENVIRONMENT_PREFIX, Layers, explain
 
 #: More on one machine would have to share ports with others.
 MOST_WORKERS = 64
-
-
-def _sha256(value: str) -> str:
-    if len(value) != 64 or not set(value.lower()) <= set("0123456789abcdef"):
-        raise ValueError("should be 64 hexadecimal digits, as orderlane token prints them")
-    return value.lower()
 
 
 def _comma_separated(value: object) -> object:
@@ -51,7 +47,9 @@ def _comma_separated(value: object) -> object:
 
 
 class TlsSettings(SettingsGroup):
-    """TLS on the ports for Thrift; files in PEM, read when the proxy starts."""
+    """TLS on a port; files in PEM. They are looked at every 5 s: new connections are shown what
+    stands there then.
+    """
 
     certificate: Annotated[str, Field(min_length=1)]
     """File with the proxy's certificate, and those between it and its authority."""
@@ -66,8 +64,8 @@ class ListenSettings(SettingsGroup):
     """Where the proxy listens. Loopback is the default: opening a port to others is a decision."""
 
     thrift: Address = "127.0.0.1:9713"
-    """host:port for thin clients, consumers and producers alike. One above DDMQ's, so that both can
-    run on one machine."""
+    """host:port for thin clients, consumers and producers alike. That of DDMQ's consumer proxy, for
+    which its clients look; where both run on one machine give one of them another."""
     producer: Address | None = None
     """host:port of a second listener for DDMQ producers, which look for theirs on port 9613; null:
     none."""
@@ -76,6 +74,9 @@ class ListenSettings(SettingsGroup):
     tls: TlsSettings | None = None
     """TLS on thrift and producer: certificate, key and, if clients have to show certificates,
     client_ca; null: none."""
+    http_tls: TlsSettings | None = None
+    """TLS on http, likewise; with client_ca a certificate is looked at where one is shown, since
+    probes have none. null: none."""
 
 
 class LockSettings(SettingsGroup):
@@ -134,6 +135,27 @@ class LimitSettings(SettingsGroup):
     """Connections in all."""
     max_connections_per_address: Count = 1_000
     """Connections from one address, so that one faulty host cannot shut the others out."""
+    max_http_connections: Count = 1_000
+    """Connections to the HTTP port. Dashboards and probes need few."""
+    max_waiting_pulls: Count = 10_000
+    """Pulls that wait for messages at the same time; a further one is refused at once, with 503.
+    Each connection has one at most, so that by default connections are what is limited."""
+    max_inflight_bytes: Bytes = 268_435_456
+    """Bytes of requests that come in or are served, and of answers that have not left. Above it
+    pulls, fetches and sends are refused at once, while what gives leases back is served; of a
+    large request that does not fit only the head is kept. A send is copied up to three times."""
+    max_requests_per_s_per_address: Rate | None = None
+    """Requests a second of one address, with bursts of a second's worth; those above it are refused
+    at once, with 503. null: no limit, for behind one address there may be a thousand clients."""
+    slow_request_s: Seconds = 30.0
+    """Seconds for a request that has begun to be whole; then its connection ends. A connection may
+    be silent between two requests for as long as it likes; on the HTTP port so long as this."""
+    slow_reader_s: Seconds = 30.0
+    """Seconds for an answer to leave the process; then its connection ends, and the messages in it
+    are given back. The largest answer in half a minute is a line of a megabit a second."""
+    dead_peer_s: Seconds = 90.0
+    """Seconds after which a client that answers nothing, not even TCP's probes, is taken for gone:
+    a machine that lost its power, a network that was cut."""
     memory_bytes: Bytes = 1_073_741_824
     """Bytes of message bodies held over all groups; reading from the brokers pauses above."""
     bulk_bytes_per_s: Bytes | None = None
@@ -143,13 +165,12 @@ class LimitSettings(SettingsGroup):
     backfill slows them by less than a tenth, also where everything shares two cores; null: none."""
 
 
-class TokenSettings(SettingsGroup):
-    """One token that clients may show."""
+class TracingSettings(SettingsGroup):
+    """Spans of OpenTelemetry for messages whose producers trace. Needs orderlane[tracing]."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
-    """Whose it is; for people."""
-    sha256: Annotated[str, AfterValidator(_sha256)]
-    """SHA-256 of the token, 64 hexadecimal digits; `orderlane token` makes both."""
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/")] | None = None
+    """URL of a collector that takes OTLP over HTTP, such as http://collector:4318/v1/traces. Who
+    produces decides which messages are traced. null: no spans, at no cost."""
 
 
 class SecretSettings(SettingsGroup):
@@ -185,6 +206,30 @@ class BrokerAccountSettings(SettingsGroup):
         return self
 
 
+class BrokerTlsSettings(SettingsGroup):
+    """TLS on the way to nameservers and brokers; files in PEM. New connections use what stands in
+    them then.
+    """
+
+    ca: Annotated[str, Field(min_length=1)] | None = None
+    """File with the authorities that signed the brokers' and nameservers' certificates; null: those
+    that the system trusts."""
+    certificate: Annotated[str, Field(min_length=1)] | None = None
+    """File with the proxy's own certificate, for brokers that ask for one."""
+    key: Annotated[str, Field(min_length=1)] | None = None
+    """File with the key of that certificate, without a password."""
+    verify: Literal["full", "ca", "none"] = "full"
+    """full: a broker's certificate is of these authorities and names the host that nameservers say
+    it is at; ca: it is of these authorities (RocketMQ's tls.client.authServer); none: brokers may
+    be anybody, and so may who reads along."""
+
+    @model_validator(mode="after")
+    def _pair(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("should have certificate and key together, or neither")
+        return self
+
+
 class Settings(SettingsGroup):
     """All settings of one proxy."""
 
@@ -194,6 +239,9 @@ class Settings(SettingsGroup):
     """host:port of the nameservers, comma separated or a list. RocketMQ's own default port."""
     broker_account: BrokerAccountSettings = BrokerAccountSettings()
     """As whom the proxy asks brokers that want signed requests."""
+    broker_tls: BrokerTlsSettings | None = None
+    """TLS to nameservers and brokers, to all of them: ca, and certificate and key where they ask
+    for one; {} trusts the system's authorities. null: none."""
     listen: ListenSettings = ListenSettings()
     """Where the proxy listens."""
     workers: Annotated[int, Field(strict=True, ge=1, le=MOST_WORKERS)] = 1
@@ -209,12 +257,19 @@ class Settings(SettingsGroup):
     seldom costs duplicates after a crash."""
     limits: LimitSettings = LimitSettings()
     """What one proxy takes upon itself at most."""
+    tracing: TracingSettings = TracingSettings()
+    """Spans of OpenTelemetry."""
     auto_create_groups: StrictBool = False
     """true: an unknown group is created with the topic that it asks for, as `orderlane up` and the
     demo do. Off, a typing error in a group's name is an error and not a second reader."""
     tokens: Annotated[tuple[TokenSettings, ...], AfterValidator(named_once)] = ()
     """Tokens of which each call on the Thrift port has to show one. Two at a time let clients
     change from one to the next. Empty: nobody is asked."""
+    certificates: Annotated[tuple[CertificateSettings, ...], AfterValidator(named_once)] = ()
+    """Clients who are known by the certificate that client_ca of a port has them show, in place of
+    a token."""
+    access: tuple[AccessSettings, ...] = ()
+    """Rules: what is not let by one is refused. Empty: whoever shows a token may do everything."""
     secrets: Annotated[tuple[SecretSettings, ...], AfterValidator(named_once)] = ()
     """Secrets that other settings name: what receivers are shown, what requests are signed with."""
     group_store: Literal["none", "nameserver"] = "none"
@@ -224,9 +279,30 @@ class Settings(SettingsGroup):
     groups: Annotated[tuple[GroupSettings, ...], AfterValidator(named_once)] = ()
     """The consumer groups."""
 
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        ports = (self.listen.tls, self.listen.http_tls)
+        if self.certificates and not any(port and port.client_ca for port in ports):
+            raise ValueError(
+                "certificates: these need client_ca of listen.tls or listen.http_tls, by which they"
+                " are shown"
+            )
+        if self.access and not (self.tokens or self.certificates):
+            raise ValueError("access: these rules need tokens or certificates, which say who asks")
+        return self
+
     def group(self, name: str) -> GroupSettings | None:
         """Settings of the group *name*, None if there is none."""
         return next((group for group in self.groups if group.name == name), None)
+
+
+def broker_tls(environment: Mapping[str, str]) -> BrokerTlsSettings | None:
+    """That setting by the variables of *environment* alone (``ORDERLANE_BROKER_TLS__CA=…``), for
+    what has no other settings. Raises SettingsError with one sentence for each problem.
+    """
+    prefix = f"{ENVIRONMENT_PREFIX}BROKER_TLS__"
+    own = {name: value for name, value in environment.items() if name.startswith(prefix)}
+    return load_settings(environment=own).broker_tls
 
 
 def load_settings(

@@ -25,12 +25,24 @@ BROKER_PREFIX = "ORDERLANE_BROKER__"
 
 Location = tuple[int | str, ...]
 
+#: In one file: thousands of groups have fewer.
+_MOST_VALUES = 100_000
+
 #: Settings whose wrong values are kept out of messages: a token may stand where its hash belongs.
 _NOT_SHOWN = frozenset({"sha256"})
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which also refuses a name that stands twice: one would be lost."""
+    """YAML's safe loader, which also refuses a name that stands twice: one would be lost, and
+    aliases of aliases that say more than any settings do.
+    """
+
+    def get_single_data(self) -> Any:
+        node = self.get_single_node()
+        if node is None:
+            return None
+        _count_values(node, {})
+        return self.construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -40,6 +52,20 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else "")
         return super().construct_mapping(node, deep)
+
+
+def _count_values(node: yaml.Node, counted: dict[int, int | None]) -> int:
+    """Values below *node*, what aliases stand for counted each time. Raises ConstructorError."""
+    if id(node) not in counted:
+        counted[id(node)] = None  # until it is known; an alias to it from within has no end
+        below = node.value if isinstance(node, yaml.CollectionNode) else ()
+        parts = (part for each in below for part in (each if isinstance(each, tuple) else (each,)))
+        counted[id(node)] = 1 + sum(_count_values(part, counted) for part in parts)
+    values = counted[id(node)]
+    if values is None or values > _MOST_VALUES:
+        problem = f"aliases make more than {_MOST_VALUES:,} values of this"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return values
 
 
 @dataclass(slots=True)

@@ -1,40 +1,33 @@
-"""The TLS side of the Thrift port, and of requests that the proxy makes."""
+"""The TLS of a proxy: of its ports, of requests that it makes, and of its way to brokers."""
 
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
+from broker_core.errors import TlsError
+from broker_core.tls import HANDSHAKE_S as HANDSHAKE_S
+from broker_core.tls import SHUTDOWN_S as SHUTDOWN_S
+from broker_core.tls import ClientContext, LiveContext
 from proxy.errors import OrderlaneError
-from proxy.settings import TlsSettings
-
-#: Seconds for a client to finish its handshake, and to answer the end of a connection.
-HANDSHAKE_S, SHUTDOWN_S = 10.0, 1.0
+from proxy.settings import BrokerTlsSettings, TlsSettings
 
 
-def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """What a listener needs; TLS 1.2 at least. Raises OrderlaneError that names the setting."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for name in ("certificate", "key", "client_ca"):
-        _check_readable(name, getattr(settings, name))
+def port_context(settings: TlsSettings, setting: str, *, optional: bool = False) -> LiveContext:
+    """See ``LiveContext``; raises OrderlaneError that names the setting."""
     try:
-        context.load_cert_chain(settings.certificate, settings.key, password=_no_password)
-    except (ssl.SSLError, ValueError) as error:
-        raise OrderlaneError(
-            f"listen.tls: {settings.certificate} and {settings.key} are no certificate and its"
-            f" unencrypted key in PEM: {_why(error)}"
-        ) from None
-    if settings.client_ca is not None:
-        try:
-            context.load_verify_locations(settings.client_ca)
-        except ssl.SSLError as error:
-            raise OrderlaneError(
-                f"listen.tls.client_ca: {settings.client_ca} holds no certificate in PEM:"
-                f" {_why(error)}"
-            ) from None
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
+        return LiveContext(settings, setting, optional=optional)
+    except TlsError as error:
+        raise OrderlaneError(str(error)) from None
+
+
+def broker_context(settings: BrokerTlsSettings | None) -> ClientContext | None:
+    """How brokers and nameservers are connected to, None: without TLS. Raises OrderlaneError."""
+    try:
+        return None if settings is None else ClientContext(settings, "broker_tls")
+    except TlsError as error:
+        raise OrderlaneError(str(error)) from None
 
 
 def client_context(ca_file: str | None) -> ssl.SSLContext:
@@ -44,24 +37,16 @@ def client_context(ca_file: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except ssl.SSLError as error:  # an OSError, too
-        raise ValueError(f"holds no certificate in PEM: {_why(error)}") from None
+        reason = getattr(error, "reason", None) or str(error)
+        raise ValueError(f"holds no certificate in PEM: {reason}") from None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
 
 
-def _check_readable(name: str, path: str | None) -> None:
-    if path is None:
-        return
-    try:
-        with Path(path).open("rb"):
-            return
-    except OSError as error:
-        raise OrderlaneError(f"listen.tls.{name}: cannot read {path}: {error.strerror}") from None
-
-
-def _no_password() -> str:
-    raise ValueError("the key has a password")
-
-
-def _why(error: Exception) -> str:
-    return getattr(error, "reason", None) or str(error)
+def common_name(certificate: Mapping[str, Any] | None) -> str | None:
+    """The common name in the subject of *certificate*, as ``ssl`` shows a peer's; None if it has no
+    name, or several: nobody could say which counts.
+    """
+    parts = (certificate or {}).get("subject", ())
+    names = [value for part in parts for name, value in part if name == "commonName"]
+    return names[0] if len(names) == 1 else None

@@ -214,7 +214,7 @@ struct QidResponse {
 
 /** One entry for every queue asked for. */
 struct FetchResponse {
-    /** 0 or absent: all right; 401: the token is missing or unknown. */
+    /** 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that. */
     1: optional i32 code,
     10: required list<QidResponse> results
 }
@@ -235,7 +235,8 @@ struct AckResult {
 exception PullException {
     /**
      * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-     * missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
+     * missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
+     * may succeed later, or at another proxy.
      */
     1: i32 code,
     /** For people: what was wrong, where, and what would be right. */

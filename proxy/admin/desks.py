@@ -13,10 +13,13 @@ from proxy.admin.handoffs import HandoffSurface
 from proxy.admin.key_views import KeyViewSurface
 from proxy.admin.keys import KeySurface
 from proxy.admin.leases import LeaseSurface
+from proxy.admin.messages import MessageSurface
 from proxy.admin.offsets import OffsetSurface
 from proxy.admin.operations import Operation
+from proxy.admin.order_keys import OrderKeySurface
 from proxy.admin.owners import OwnerSurface
 from proxy.admin.pauses import PauseSurface
+from proxy.admin.process import ProcessSurface
 from proxy.lanes import Lanes
 from proxy.live.configuration import Configuration
 from proxy.upstream.context import UpstreamContext
@@ -25,7 +28,9 @@ from proxy.upstream.handoff_desk import HandoffDesk
 from proxy.upstream.key_board import KeyBoard
 from proxy.upstream.key_desk import KeyDesk
 from proxy.upstream.lease_desk import LeaseDesk
+from proxy.upstream.message_desk import MessageDesk
 from proxy.upstream.offset_desk import OffsetDesk
+from proxy.upstream.order_key_desk import OrderKeyDesk
 from proxy.upstream.owner_book import OwnerBook
 from proxy.upstream.owner_desk import Doors, OwnerDesk
 from proxy.upstream.ownership import GroupOwnership
@@ -45,12 +50,15 @@ def desk_operations(
         *ConfigurationSurface(configuration).operations(),
         *GroupSurface(configuration.desk).operations(),
         *KeySurface(KeyDesk(context, ownerships)).operations(),
+        *OrderKeySurface(OrderKeyDesk(context, lanes)).operations(),
         *PauseSurface(KeyDesk(context, ownerships)).operations(),
         *KeyViewSurface(KeyBoard(context, ownerships)).operations(),
         *AuditSurface(context.audit).operations(),
         *DeadLetterSurface(dead_letters).operations(),
         *LeaseSurface(LeaseDesk(context, lanes, book)).operations(),
+        *MessageSurface(MessageDesk(context, lanes)).operations(),
         *OffsetSurface(OffsetDesk(context, lanes, ownerships, book)).operations(),
+        *ProcessSurface(context).operations(),
         *OwnerSurface(OwnerDesk(context, lanes, ownerships, book, doors)).operations(),
         *HandoffSurface(HandoffDesk(context, lanes, ownerships, book)).operations(),
     ]

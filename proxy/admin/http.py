@@ -5,23 +5,35 @@ operations of the desks, which /api/openapi.json describes.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.admin.guard import Guard
+from proxy.admin.http_connections import HttpConnections
 from proxy.admin.openapi import document
 from proxy.admin.operations import TEXT, Call, Operation, get
 from proxy.admin.routes import application
 from proxy.admin.shared import of_any_worker
 from proxy.admin.snapshots import GroupsView
+from proxy.downstream.load import Load
+from proxy.logs import NoisyLog
+from proxy.settings import LimitSettings
+from proxy.tls import HANDSHAKE_S
 
 VERSION = "1"
 #: An order key of 64 KiB, percent-encoded, stands behind a ``?``.
 MAX_LINE_BYTES = 1 << 20
+
+_log = structlog.get_logger("admin")
 
 
 class AdminHttp:
@@ -33,40 +45,61 @@ class AdminHttp:
         registry: CollectorRegistry,
         not_ready: Callable[[], Awaitable[str | None]],
         groups: Callable[[], dict[str, Any]],
+        guard: Guard,
         operations: Sequence[Operation] = (),
+        connections: HttpConnections | None = None,
     ) -> None:
         self._registry = registry
         self._not_ready = not_ready
         self._groups = groups
+        self._guard = guard
         self._operations = [*self._own(), *operations]
         self._document = document(self._operations, version=VERSION)
-        self._runner = _runner(self._operations)
+        if connections is None:
+            limits = LimitSettings()
+            connections = HttpConnections(limits, Load(limits.max_inflight_bytes))
+        self._connections = connections
+        self._listeners: list[asyncio.Server] = []
+        self._sweep: asyncio.Task[None] | None = None
+        self._runner = self._made(self._operations)
         self._shared: web.AppRunner | None = None
+        self._adopted: Callable[[], asyncio.BaseProtocol] | None = None
+        self._tls: ssl.SSLContext | None = None
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
         """Listen on *host*:*port* (0: any free one); returns the port. Raises OSError."""
+        self._tls = tls
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
-        return int(self._runner.addresses[0][1])
+        listener = await asyncio.get_running_loop().create_server(
+            self._connections.factory(_server_of(self._runner)), host, port, **_secured_by(tls)
+        )
+        self._listeners.append(listener)
+        self._sweep = spawn(self._connections.sweep(), name="slow HTTP requests")
+        return int(listener.sockets[0].getsockname()[1])
 
     async def share(self, workers: Sequence[str]) -> None:
         """Connections will come by ``adopt``, of people who asked any of *workers*."""
-        self._shared = _runner(of_any_worker(self._operations, workers))
+        self._shared = self._made(of_any_worker(self._operations, workers))
         await self._shared.setup()
+        self._adopted = self._connections.factory(_server_of(self._shared))
 
     async def adopt(self, connection: socket.socket) -> None:
         """Serve somebody who came to the port of all workers. Caller: after ``share``."""
-        server = None if self._shared is None else self._shared.server
-        if server is None:
+        if self._adopted is None or self._shared is None or self._shared.server is None:
             connection.close()
             return
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(server, connection)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._adopted, connection, **_secured_by(self._tls)
+            )
         except OSError:
             connection.close()
 
     async def close(self) -> None:
         """Stop listening."""
+        for listener in self._listeners:
+            listener.close()
+        await cancel_and_wait(self._sweep)
         if self._shared is not None:
             await self._shared.cleanup()
         await self._runner.cleanup()
@@ -84,6 +117,18 @@ class AdminHttp:
                 answer=GroupsView,
             ),
         ]
+
+    def _made(self, operations: Sequence[Operation]) -> web.AppRunner:
+        patience_s = self._connections.patience_s
+        served = application(operations, self._guard, body_within_s=patience_s)
+        self._connections.watched(served)
+        return web.AppRunner(
+            served,
+            access_log=None,
+            logger=_quiet_logger(),
+            max_line_size=MAX_LINE_BYTES,
+            keepalive_timeout=patience_s,
+        )
 
     async def _healthz(self, _call: Call) -> str:
         return "ok\n"
@@ -105,5 +150,25 @@ class AdminHttp:
         return self._groups()
 
 
-def _runner(operations: Sequence[Operation]) -> web.AppRunner:
-    return web.AppRunner(application(operations), access_log=None, max_line_size=MAX_LINE_BYTES)
+def _server_of(runner: web.AppRunner) -> web.Server:
+    assert runner.server is not None  # it was set up
+    return runner.server
+
+
+def _secured_by(tls: ssl.SSLContext | None) -> dict[str, Any]:
+    return {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE_S}
+
+
+def _quiet_logger() -> logging.Logger:
+    """For aiohttp, which has an error with its stack to say of each request that is none: strangers
+    can send as many as they like.
+    """
+    noisy = NoisyLog(_log)
+
+    def tell(record: logging.LogRecord) -> bool:
+        noisy.warning("aiohttp", "not a request", reason=record.getMessage())
+        return False
+
+    logger = logging.Logger("admin")
+    logger.addFilter(tell)
+    return logger

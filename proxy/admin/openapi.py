@@ -20,6 +20,8 @@ def document(operations: Iterable[Operation], *, version: str) -> dict[str, Any]
     schemas: dict[str, Any] = {}
     error = _schema(ErrorAnswer, schemas, mode="serialization")
     for operation in operations:
+        if not operation.documented:
+            continue
         place = paths.setdefault(operation.path, {})
         place[operation.method.lower()] = _operation(operation, schemas, error)
     return {

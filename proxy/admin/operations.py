@@ -10,13 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 TEXT = "text/plain"
+HTML = "text/html"
+EVENTS = "text/event-stream"
+
+#: The console: its page, and the files that the page loads.
+CONSOLE, CONSOLE_FILE = "/", "/console/{file}"
+#: What probes, Prometheus and a browser that opens the console ask: nobody has to show who they
+#: are. The console's files are the same for everybody; what it shows comes from the API.
+OPEN = frozenset({"/healthz", "/readyz", "/metrics", CONSOLE, CONSOLE_FILE})
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -78,11 +86,15 @@ class Call:
     query: Any = None
     body: Any = None
     remote: str = "unknown"
+    principal: str | None = None
 
     @property
     def by(self) -> str:
-        """Who asks."""
-        return str(getattr(self.body, "by", None) or self.remote)
+        """Who asks: what the request says, behind whom its token names."""
+        said = getattr(self.body, "by", None)
+        if self.principal is not None:
+            return f"{self.principal} ({said})" if said else self.principal
+        return str(said or self.remote)
 
     @property
     def why(self) -> dict[str, str]:
@@ -100,6 +112,7 @@ class Operation:
 
     ``answer`` is any type that pydantic knows; ``media`` is another for texts and streams.
     ``errors`` are the statuses it may answer; those of malformed requests come by themselves.
+    ``documented``: it stands in the OpenAPI document.
     """
 
     method: str
@@ -111,6 +124,7 @@ class Operation:
     body: type[Asked] | None = None
     errors: Sequence[int] = ()
     media: str = JSON
+    documented: bool = True
 
     @property
     def parameters(self) -> list[str]:
@@ -122,7 +136,8 @@ class Operation:
         """All that it may answer but 200."""
         malformed = {400} if self.query or self.body else set()
         sent = {413, 415} if self.body else set()
-        return sorted({*self.errors, *malformed, *sent})
+        asked_who = set() if self.path in OPEN else {401, 403}
+        return sorted({*self.errors, *malformed, *sent, *asked_who})
 
 
 #: Errors of what only looks, and of what is done to queues that another proxy may own.
@@ -142,3 +157,13 @@ def post(path: str, summary: str, handle: Handler, **more: Any) -> Operation:
 
 #: What a handler of a stream returns.
 Pieces = AsyncIterator[bytes]
+
+
+class Following(Protocol):
+    """What a handler of events returns: pieces without end, for one who keeps up with them."""
+
+    #: Called if who reads does not keep up, to be cut off.
+    on_dropped: Callable[[], None]
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """The pieces, once."""

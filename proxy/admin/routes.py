@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -12,39 +13,92 @@ from pydantic import BaseModel
 
 from broker_core.errors import RemotingError
 from proxy.admin.checking import Malformed, body_of, query_of
-from proxy.admin.operations import JSON, NDJSON, TEXT, Call, ErrorAnswer, Operation
-from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName
+from proxy.admin.guard import SECURITY_HEADERS, Guard
+from proxy.admin.operations import (
+    EVENTS,
+    JSON,
+    NDJSON,
+    TEXT,
+    Call,
+    ErrorAnswer,
+    Following,
+    Operation,
+)
+from proxy.errors import (
+    Forbidden,
+    NotAllowed,
+    OrderlaneError,
+    OwnedElsewhere,
+    Unavailable,
+    UnknownName,
+)
+from proxy.logs import NoisyLog
+from proxy.tls import common_name
 
 #: Header of an answer 421: where the proxies can be asked that own the other queues.
 OWNERS = "Orderlane-Owners"
 MAX_BODY_BYTES = 1 << 20
+_POLICY = "Content-Security-Policy"
 
 _log = structlog.get_logger("admin")
+_noisy = NoisyLog(_log)
 
 _Served = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(operations: Iterable[Operation]) -> web.Application:
-    """What serves *operations*; any other request gets 404 or 405."""
+def application(
+    operations: Iterable[Operation], guard: Guard, *, body_within_s: float | None = None
+) -> web.Application:
+    """What serves *operations* to whom *guard* lets; any other request gets 404 or 405, and one
+    whose body is not whole in that time (None: whenever it is) 408.
+    """
     made = web.Application(middlewares=[_errors], client_max_size=MAX_BODY_BYTES)
+    made.on_response_prepare.append(_secured)
     for operation in operations:
-        made.router.add_route(operation.method, operation.path, _served(operation))
+        made.router.add_route(
+            operation.method, operation.path, _served(operation, guard, body_within_s)
+        )
     return made
 
 
-def _served(operation: Operation) -> _Served:
+async def _secured(_request: web.Request, response: web.StreamResponse) -> None:
+    own_policy = response.headers.get(_POLICY)
+    response.headers.update(SECURITY_HEADERS)
+    if own_policy is not None:  # a page, which has to load what it is made of
+        response.headers[_POLICY] = own_policy
+
+
+def _served(operation: Operation, guard: Guard, body_within_s: float | None) -> _Served:
     async def serve(request: web.Request) -> web.StreamResponse:
-        answer = await operation.handle(await _call(request, operation))
+        who = guard.check(
+            operation.path,
+            request.match_info,
+            request.headers,
+            certificate=_certificate_name(request),
+        )
+        answer = await operation.handle(await _call(request, operation, who, body_within_s))
+        if isinstance(answer, web.StreamResponse):
+            return answer
         if operation.media == NDJSON:
             return await _stream(request, answer)
+        if operation.media == EVENTS:
+            return await _follow(request, answer)
         if operation.media == TEXT:
-            return answer if isinstance(answer, web.StreamResponse) else web.Response(text=answer)
+            return web.Response(text=answer)
         return _json(answer)
 
     return serve
 
 
-async def _call(request: web.Request, operation: Operation) -> Call:
+def _certificate_name(request: web.Request) -> str | None:
+    if request.transport is None:
+        return None
+    return common_name(request.transport.get_extra_info("peercert"))
+
+
+async def _call(
+    request: web.Request, operation: Operation, who: str | None, body_within_s: float | None
+) -> Call:
     query = body = None
     if operation.query is not None:
         query = query_of(list(request.query.items()), operation.query)
@@ -54,10 +108,23 @@ async def _call(request: web.Request, operation: Operation) -> Call:
         # A page of another site can make a browser send a form or a text, and nothing else unasked.
         if request.content_type != JSON:
             raise web.HTTPUnsupportedMediaType(text=f"send it with Content-Type: {JSON}")
-        body = body_of(await request.read(), operation.body)
+        body = body_of(await _read(request, body_within_s), operation.body)
     return Call(
-        path=dict(request.match_info), query=query, body=body, remote=request.remote or "unknown"
+        path=dict(request.match_info),
+        query=query,
+        body=body,
+        remote=request.remote or "unknown",
+        principal=who,
     )
+
+
+async def _read(request: web.Request, within_s: float | None) -> bytes:
+    try:
+        async with asyncio.timeout(within_s):
+            return await request.read()
+    except TimeoutError:
+        sentence = f"the body was not whole within {within_s:g} s"
+        raise web.HTTPRequestTimeout(text=sentence) from None
 
 
 async def _stream(request: web.Request, pieces: Any) -> web.StreamResponse:
@@ -78,12 +145,42 @@ async def _stream(request: web.Request, pieces: Any) -> web.StreamResponse:
     return response
 
 
+async def _follow(request: web.Request, events: Following) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": EVENTS})
+    # A proxy in between that collects answers would keep all of this for itself.
+    response.headers["X-Accel-Buffering"] = "no"
+    await response.prepare(request)
+    if request.transport is not None:
+        events.on_dropped = request.transport.abort
+    pieces = aiter(events)
+    try:
+        async for piece in pieces:
+            await response.write(piece)
+    except ConnectionError:
+        return response  # who read has gone
+    finally:
+        await pieces.aclose()  # type: ignore[attr-defined]
+    await response.write_eof()
+    return response
+
+
 @web.middleware
 async def _errors(request: web.Request, handler: _Served) -> web.StreamResponse:
     try:
         return await handler(request)
     except Malformed as error:
         return _failed(400, str(error))
+    except NotAllowed as error:
+        _noisy.warning(
+            f"refused {request.remote}",
+            "request refused",
+            client=request.remote,
+            path=request.path,
+            reason=str(error),
+        )
+        if isinstance(error, Forbidden):
+            return _failed(403, str(error))
+        return _failed(401, str(error), headers={"WWW-Authenticate": "Bearer"})
     except UnknownName as error:
         return _failed(404, str(error))
     except OwnedElsewhere as error:

@@ -9,8 +9,17 @@ from proxy.admin.operations import Call, Handler, Operation
 from proxy.errors import OwnedElsewhere
 
 #: A counter of now one process and now another is worse than none; and whoever drains one has to be
-#: able to tell it to go on.
-_OF_ONE = {"/metrics", "/api/owners/drain", "/api/owners/resume"}
+#: able to tell it to go on. The console would show now this one and now that one.
+_OF_ONE = {
+    "/metrics",
+    "/api/process",
+    "/api/events",
+    "/api/overview",
+    "/api/groups/{group}/series",
+    "/api/clients",
+    "/api/owners/drain",
+    "/api/owners/resume",
+}
 
 
 def of_any_worker(operations: Iterable[Operation], workers: Sequence[str]) -> list[Operation]:

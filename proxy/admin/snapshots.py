@@ -1,4 +1,4 @@
-"""From statistics to what the HTTP surface shows: plain values, ready for JSON. Pure."""
+"""From statistics to what the HTTP surface shows: plain values, ready for JSON."""
 
 from __future__ import annotations
 
@@ -8,25 +8,33 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from broker_core.names import Group
+from broker_core.clock import now_ns
+from broker_core.names import Group, Topic
 from proxy.admin.operations import Answer
-from proxy.core.effects import PipelineStatistics
+from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
+from proxy.lane_counts import TopicCounts
 
 
 class TopicView(Answer):
     """A topic of a group; no order key: its messages are unordered. ``rate_limited``: messages are
-    ready and wait for ``max_rate``.
+    ready and wait for ``max_rate``. Messages since the proxy started: ``delivered``; ``filtered``,
+    here or by the broker; ``filtered_in_a_row``: of them, since the last that was delivered.
     """
 
     name: str
     order_key: str | None
     max_rate: float | None
     rate_limited: bool
+    delivered: int
+    filtered: int
+    filtered_in_a_row: int
 
 
 class QueueView(BaseModel):
-    """The figures of an owned queue; metrics have more of them."""
+    """The figures of an owned queue; metrics have more of them. ``sure``: the proxy trusts its lock
+    now, else it hands nothing out.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -39,6 +47,7 @@ class QueueView(BaseModel):
     blocked: int
     committed: int
     end: int
+    sure: bool
 
 
 class PausedView(Answer):
@@ -51,7 +60,9 @@ class PausedView(Answer):
 
 class GroupView(Answer):
     """One group at this proxy. ``paused``: queues of it are, since the group is; ``deliveries``:
-    topics that the proxy delivers itself; ``refused``: queues that its settings are too old for.
+    topics that the proxy delivers itself; ``refused``: queues that its settings are too old for;
+    ``denied``: queues whose locks others have, and since how many seconds; ``clients_seen_s``: for
+    how long no client was here, null if none was.
     """
 
     max_rate: float | None
@@ -62,6 +73,8 @@ class GroupView(Answer):
     waiting_pulls: int
     bulk_readers: int
     refused: dict[str, str]
+    denied: dict[str, float]
+    clients_seen_s: float | None
     queues: list[QueueView]
 
 
@@ -88,7 +101,11 @@ def groups_view(
             "bulk_readers": reading.get(lane.name, 0),
             "deliveries": [] if deliveries is None else deliveries(lane.name),
             "refused": {str(queue): why for queue, (why, _) in lane.refused.items()},
-            "queues": [_queue_view(figures) for figures in lane.statistics()],
+            "denied": {
+                str(queue): (now_ns() - since_ns) / 1e9 for queue, since_ns in lane.denied.items()
+            },
+            "clients_seen_s": lane.presence.seen_ago_s,
+            "queues": [_queue_view(pipeline) for pipeline in lane.buffer],
         }
         for lane in lanes
     }
@@ -102,11 +119,25 @@ def _topics(lane: GroupLane) -> list[dict[str, Any]]:
             "order_key": topic.order_key,
             "max_rate": topic.max_rate,
             "rate_limited": topic.name in held_back,
+            **_passing(lane.counts.get(Topic(topic.name))),
         }
         for topic in lane.settings.topics
     ]
 
 
-def _queue_view(figures: PipelineStatistics) -> dict[str, Any]:
-    queue = figures.queue
-    return {**asdict(figures), "topic": queue.topic, "queue": queue.qid}
+def _passing(counts: TopicCounts | None) -> dict[str, int]:
+    if counts is None:
+        return {"delivered": 0, "filtered": 0, "filtered_in_a_row": 0}
+    return {
+        "delivered": counts.delivered,
+        "filtered": counts.filtered + counts.passed_over,
+        "filtered_in_a_row": counts.filtered_in_a_row,
+    }
+
+
+def _queue_view(pipeline: QueuePipeline) -> dict[str, Any]:
+    figures = pipeline.statistics()
+    queue, fields = figures.queue, asdict(figures)
+    del fields["committed_ns"]  # by a clock that nobody else has
+    place = {"topic": queue.topic, "queue": queue.qid}
+    return {**fields, **place, "sure": pipeline.is_owned(now_ns())}

@@ -184,7 +184,7 @@ def spark(
     if missing := [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]:
         raise OrderlaneError(
             f"orderlane bench spark needs {' and '.join(missing)}: install the extra spark with"
-            " .venv/bin/pip install --editable '.[spark]'"
+            " .venv/bin/pip install --require-hashes -r requirements/spark.txt"
         )
     from bench import spark as case
 

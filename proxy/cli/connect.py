@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -16,33 +17,75 @@ import orjson
 
 from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
-from broker_core.errors import ConnectionLost, RemotingError
+from broker_core.errors import BrokerError, ConnectionLost, RemotingError
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.signing import Credentials
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.setting_types import host_port
+from proxy.settings import broker_tls
+from proxy.tls import broker_context, client_context
 
 _TIMEOUT_S = 3.0
 #: What changes something is put on record first, and the brokers may have to make a topic for it.
 CHANGE_TIMEOUT_S = 30.0
 _PIECE_BYTES = 1 << 16
-_HEADERS = {"Content-Type": "application/json"}
+#: The token for proxies whose HTTP port is not on loopback; an option would show it to all users.
+ADMIN_TOKEN = "ORDERLANE_ADMIN_TOKEN"
+#: The file with the authority of nameservers and brokers that speak TLS: a proxy's broker_tls.ca.
+BROKER_CA = "ORDERLANE_BROKER_TLS__CA"
+#: The account that requests to brokers are signed with, where these ask for one: name and secret.
+ACCESS_KEY, SECRET_KEY = "ORDERLANE_BROKER_ACCESS_KEY", "ORDERLANE_BROKER_SECRET_KEY"
+#: The file with the authority of proxies whose HTTP port has TLS; empty text: the system's own.
+#: Unset: these ports have none.
+ADMIN_CA = "ORDERLANE_ADMIN_CA"
 
 
 @asynccontextmanager
 async def broker_client(nameservers: str) -> AsyncIterator[BrokerClient]:
-    """A client for one verb. A RemotingError inside becomes one sentence."""
+    """A client for one verb. A RemotingError inside becomes one sentence. It speaks TLS where the
+    environment says so, by the variables of a proxy's ``broker_tls``, and signs with the account
+    that stands there.
+    """
     addresses = [each.strip() for each in nameservers.split(",") if each.strip()]
     for address in addresses:
         checked_address(address)
-    client = BrokerClient(nameservers=addresses, client_id=f"cli@{os.getpid()}#{now_ns()}")
+    client = BrokerClient(
+        nameservers=addresses,
+        client_id=f"cli@{os.getpid()}#{now_ns()}",
+        tls=broker_context(broker_tls(os.environ)),
+        credentials=_credentials(),
+    )
     try:
         await client.start()
         yield client
     except ConnectionLost as error:
-        raise OrderlaneError(f"{error}: is it running, is --nameserver right?") from None
+        raise OrderlaneError(
+            f"{error}: is it running, is --nameserver right? Where it speaks TLS, {BROKER_CA} names"
+            " its authority."
+        ) from None
     except RemotingError as error:
-        raise OrderlaneError(f"nameserver {nameservers}: {error}") from None
+        raise OrderlaneError(f"nameserver {nameservers}: {error}{_account_hint(error)}") from None
     finally:
         await client.close()
+
+
+def _account_hint(error: RemotingError) -> str:
+    if not isinstance(error, BrokerError) or error.code != ResponseCode.NO_PERMISSION:
+        return ""
+    return f". {ACCESS_KEY} and {SECRET_KEY} name an account of the brokers."
+
+
+def _credentials() -> Credentials | None:
+    access_key, secret = os.environ.get(ACCESS_KEY), os.environ.get(SECRET_KEY)
+    if not access_key and not secret:
+        return None
+    if not access_key or not secret:
+        missing = SECRET_KEY if access_key else ACCESS_KEY
+        raise OrderlaneError(
+            f"{missing} is not set: an account of the brokers has a name in {ACCESS_KEY} and a"
+            f" secret in {SECRET_KEY}"
+        )
+    return Credentials(access_key, secret)
 
 
 def proxy_groups(http: str) -> dict[str, Any]:
@@ -98,10 +141,12 @@ def _asked(
 ) -> HTTPResponse:
     checked_address(http)
     try:
+        tls = _tls()
+        scheme = "http" if tls is None else "https"
         asked = urllib.request.Request(
-            f"http://{http}{path}", data=body, headers=_HEADERS, method=method
+            f"{scheme}://{http}{path}", data=body, headers=_headers(), method=method
         )
-        answer: HTTPResponse = urllib.request.urlopen(asked, timeout=timeout_s)
+        answer: HTTPResponse = urllib.request.urlopen(asked, timeout=timeout_s, context=tls)
     except urllib.error.HTTPError as error:
         sentence = f"the proxy at {http} answers {error.code}: {_sentence(error.read())}"
         if error.code == HTTPStatus.MISDIRECTED_REQUEST:
@@ -113,10 +158,27 @@ def _asked(
     return answer
 
 
+def _tls() -> ssl.SSLContext | None:
+    ca_file = os.environ.get(ADMIN_CA)
+    if ca_file is None:
+        return None
+    try:
+        return client_context(ca_file or None)
+    except ValueError as error:
+        raise OrderlaneError(f"{ADMIN_CA}: {ca_file} {error}") from None
+
+
+def _headers() -> dict[str, str]:
+    token = os.environ.get(ADMIN_TOKEN)
+    shown = {"Authorization": f"Bearer {token}"} if token else {}
+    return {"Content-Type": "application/json", **shown}
+
+
 def _no_answer(http: str, path: str, error: OSError) -> OrderlaneError:
     reason = getattr(error, "reason", error)
     return OrderlaneError(
         f"no proxy answers at http://{http}{path} ({reason}): is it running, is --http right?"
+        f" Where its port has TLS, {ADMIN_CA} names its authority."
     )
 
 

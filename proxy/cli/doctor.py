@@ -6,17 +6,17 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 import typer
 
 from broker_core.names import Topic
 from proxy.cli.connect import ask_proxy, broker_client, proxy_groups
+from proxy.cli.group_doctor import diagnose_group
 from proxy.cli.options import (
     DEFAULT_HTTP,
     DEFAULT_NAMESERVER,
-    HttpOption,
     NameserverOption,
     SettingsOption,
 )
@@ -24,17 +24,36 @@ from proxy.cli.output import Output, OutputFormat, print_rows
 from proxy.core.parked_key import PARKED_PREFIX
 from proxy.errors import OrderlaneError
 from proxy.settings import load_settings
+from proxy.tls import broker_context, port_context
 
 _DISTRIBUTION = "orderlane"
 
 
 def doctor(
+    group: Annotated[
+        str | None, typer.Argument(help="a group: why it does not move (default: check all)")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="a topic of the group, if no proxy and no record can tell"),
+    ] = None,
     settings: SettingsOption = None,
     nameserver: NameserverOption = DEFAULT_NAMESERVER,
-    http: HttpOption = DEFAULT_HTTP,
+    http: Annotated[
+        str, typer.Option("--http", help="host:port of a proxy's HTTP port; several by commas")
+    ] = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Check installation, settings, brokers and proxy; exit code 1 if something is wrong."""
+    """Say why a group does not move; without a group, check installation, settings, brokers and
+    proxy. Exit code 1 if something is wrong.
+
+    Of a group all its proxies and brokers are asked, also if the proxy at --http is away.
+    """
+    if group is not None:
+        if settings is not None:
+            raise OrderlaneError("--settings is checked without a group: leave the group out")
+        diagnose_group(group, topics=topic or (), nameserver=nameserver, http=http, output=output)
+        return
     checks: list[tuple[str, Callable[[], str]]] = [
         ("installation", _installation),
         ("thrift codec", _thrift_codec),
@@ -80,6 +99,10 @@ def _thrift_codec() -> str:
 
 def _settings(path: Any) -> str:
     loaded = load_settings(path)
+    broker_context(loaded.broker_tls)
+    for name in ("tls", "http_tls"):
+        if (port := getattr(loaded.listen, name)) is not None:
+            port_context(port, f"listen.{name}", optional=name == "http_tls")
     where = str(path) if path is not None else "defaults and environment"
     return f"{where}: {len(loaded.groups)} groups"
 

@@ -10,7 +10,9 @@ from broker_core.clock import now_ns
 
 #: Allocations between two looks at young objects; the interpreter's 700 are meant for scripts. In a
 #: busy proxy tens of thousands come and go with the answers, and nearly none of them is garbage.
-_YOUNG, _MIDDLE = 20_000, 20
+_YOUNG = 20_000
+#: After so many looks at young objects, one at what they left: few, so that none takes long.
+_MIDDLE = 4
 #: Never by count: the interpreter takes this as a number of looks at middle-aged objects.
 _NEVER = 1_000_000_000
 #: A full look at so many blocks of memory takes some 50 ms. With no more it may be once a minute;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from broker_core.errors import RemotingError, StoreError
+from proxy.cli.examples import add_examples
 from proxy.cli.output import say
 from proxy.errors import OrderlaneError
 from proxy.logs import configure_logs
@@ -25,8 +27,10 @@ _VERBS = {
     "consume": "consume:consume",
     "topics": "topics:topics",
     "lag": "lag:lag",
+    "top": "top:top",
     "demo": "demo.command:demo",
     "doctor": "doctor:doctor",
+    "completion": "completion:completion",
     "token": "token:token",
     "verify-history": "verify_history:verify_history",
     "bench": "bench:app",
@@ -38,8 +42,12 @@ _VERBS = {
     "leases": "leases:app",
     "offsets": "offsets:app",
     "owners": "owners:app",
+    "order-key": "order_key:app",
     "spark": "spark_judging:app",
 }
+
+#: What shells set when they want words completed; the second: what is typed, but for bash.
+COMPLETE, _TYPED = "_ORDERLANE_COMPLETE", "_TYPER_COMPLETE_ARGS"
 
 
 def app_of(verbs: Iterable[str] = _VERBS) -> typer.Typer:
@@ -57,7 +65,25 @@ def app_of(verbs: Iterable[str] = _VERBS) -> typer.Typer:
             app.add_typer(found, name=verb)
         else:
             app.command(verb)(found)
+        add_examples(app, verb)
     return app
+
+
+def _names() -> typer.Typer:
+    """All verbs by name alone, for who completes the first word at once."""
+    app = typer.Typer()
+    for verb in _VERBS:
+        app.command(verb)(lambda: None)
+    return app
+
+
+def _completed() -> typer.Typer:
+    """What the words need that a shell wants completed."""
+    words = (os.environ.get("COMP_WORDS") or os.environ.get(_TYPED, "")).split()
+    at = os.environ.get("COMP_CWORD", "")
+    first = at.isdigit() and int(at) < 2
+    known = not first and len(words) > 1 and words[1] in _VERBS
+    return app_of([words[1]]) if known else _names()
 
 
 def _options(
@@ -77,7 +103,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else list(arguments)
     verb = next((word for word in words if not word.startswith("-")), None)
     try:
-        app = app_of((verb,) if verb in _VERBS else _VERBS)  # who errs is told what there is
+        if COMPLETE in os.environ:
+            app = _completed()
+        else:
+            app = app_of((verb,) if verb in _VERBS else _VERBS)  # who errs is told what there is
         sys.exit(app(args=words, prog_name="orderlane", standalone_mode=False))
     except typer.TyperException as error:
         _say_usage(error)

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from broker_core.broker import Broker, BrokerSettings
+from broker_core.errors import TlsError
 from broker_core.nameserver.server import NameServer
 from broker_core.store.data_folder import NAMESERVER
+from broker_core.tls_settings import ServerTls
 from proxy.app import Proxy
 from proxy.cli.connect import checked_address
 from proxy.cli.supervising import Wanted, running_workers
@@ -50,14 +52,34 @@ def load_broker_settings(
         raise SettingsError("\n".join(explain(error, layers, BrokerSettings))) from None
 
 
-@asynccontextmanager
-async def running_nameserver(address: str, *, data: Path | None = None) -> AsyncIterator[Addresses]:
-    """A nameserver at *address*, whose values are kept in the folder *data*. Raises OrderlaneError
-    if it is none, or cannot be had, and StoreError if the values cannot be read.
-    """
-    server = NameServer(*checked_address(address), data=data)
+def server_tls(**options: Path | str | None) -> ServerTls | None:
+    """The TLS of a nameserver by its options, None if none is given. Raises OrderlaneError."""
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    if not given:
+        return None
     try:
+        return ServerTls.model_validate(given)
+    except ValidationError as error:
+        wrong = {f"--tls-{str(each['loc'][0]).replace('_', '-')}" for each in error.errors()}
+        raise OrderlaneError(
+            f"{', '.join(sorted(wrong))}: TLS needs --tls-certificate and --tls-key, and a mode is"
+            " enforcing, permissive or disabled"
+        ) from None
+
+
+@asynccontextmanager
+async def running_nameserver(
+    address: str, *, data: Path | None = None, tls: ServerTls | None = None
+) -> AsyncIterator[Addresses]:
+    """A nameserver at *address*, whose values are kept in the folder *data*. Raises OrderlaneError
+    if it is none, or cannot be had, or a file of *tls* cannot be used, and StoreError if the values
+    cannot be read.
+    """
+    try:
+        server = NameServer(*checked_address(address), data=data, tls=tls)
         await server.start()
+    except TlsError as error:
+        raise OrderlaneError(f"nameserver: {error}") from None
     except OSError as error:
         raise _cannot_listen("nameserver", error) from None
     try:
@@ -72,6 +94,8 @@ async def running_broker(settings: BrokerSettings) -> AsyncIterator[Addresses]:
     server = Broker(settings)
     try:
         await server.start()
+    except TlsError as error:
+        raise OrderlaneError(f"broker: {error}") from None
     except OSError as error:
         if error.filename is not None:
             raise OrderlaneError(f"{error.filename}: cannot be used: {error.strerror}") from None
@@ -109,7 +133,7 @@ async def running_all(
     file: SettingsFile | None = None,
 ) -> AsyncIterator[Addresses]:
     """All three; broker and proxy use the nameserver at the address *nameserver*."""
-    async with running_nameserver(nameserver, data=embedded.data / NAMESERVER) as at:
+    async with _running_nameserver_of(settings, embedded, nameserver) as at:
         use = {"nameserver": (at["nameserver"],)}
         async with (
             running_broker(embedded.model_copy(update=use)) as broker,
@@ -123,7 +147,7 @@ async def running_all_with_workers(
     wanted: Wanted, embedded: BrokerSettings, *, nameserver: str
 ) -> AsyncIterator[dict[str, Any]]:
     """Nameserver and broker in this process, and workers that use them."""
-    async with running_nameserver(nameserver, data=embedded.data / NAMESERVER) as at:
+    async with _running_nameserver_of(wanted.settings, embedded, nameserver) as at:
         use = {"nameserver": (at["nameserver"],)}
         told = {**wanted.overrides, "nameserver": at["nameserver"]}
         async with (
@@ -131,6 +155,23 @@ async def running_all_with_workers(
             running_workers(replace(wanted, overrides=told)) as workers,
         ):
             yield {**workers, **at, **broker}
+
+
+def _running_nameserver_of(
+    settings: Settings, embedded: BrokerSettings, address: str
+) -> AbstractAsyncContextManager[Addresses]:
+    """With the TLS of the broker's port: a proxy connects to both in the same way."""
+    if embedded.tls is not None and embedded.tls.mode == "enforcing":
+        for name, given, whose in (
+            ("client_tls", embedded.client_tls, "the broker"),
+            ("broker_tls", settings.broker_tls, "the proxy"),
+        ):
+            if given is None:
+                raise OrderlaneError(
+                    f"{name} is missing: with tls.mode enforcing {whose} needs it to connect; name"
+                    " at least the ca of tls.certificate there"
+                )
+    return running_nameserver(address, data=embedded.data / NAMESERVER, tls=embedded.tls)
 
 
 def _cannot_listen(part: str, error: OSError) -> OrderlaneError:

@@ -43,6 +43,20 @@ Listen = Annotated[str | None, typer.Option("--listen", help="host:port; port 0 
 Nameservers = Annotated[
     str | None, typer.Option("--nameserver", help="host:port of the nameserver; several by commas")
 ]
+TlsMode = Annotated[
+    str | None,
+    typer.Option("--tls-mode", help="enforcing (default), permissive: plain ones too, or disabled"),
+]
+ServerCertificate = Annotated[
+    Path | None, typer.Option("--tls-certificate", help="speak TLS: file with the certificate")
+]
+ServerKey = Annotated[
+    Path | None, typer.Option("--tls-key", help="file with the key of --tls-certificate")
+]
+ClientCa = Annotated[
+    Path | None,
+    typer.Option("--tls-client-ca", help="file with the authorities that clients need one of"),
+]
 
 
 def up(
@@ -92,13 +106,20 @@ def nameserver(
         Path | None, typer.Option("--data", help="folder for values that are to outlive a restart")
     ] = None,
     listen: Listen = DEFAULT_NAMESERVER,
+    tls_mode: TlsMode = None,
+    tls_certificate: ServerCertificate = None,
+    tls_key: ServerKey = None,
+    tls_client_ca: ClientCa = None,
     history: HistoryOption = None,
 ) -> None:
     """Run a nameserver."""
-    from proxy.cli.parts import running_nameserver
+    from proxy.cli.parts import running_nameserver, server_tls
 
+    tls = server_tls(
+        mode=tls_mode, certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca
+    )
     with closing(open_history(history, "nameserver", parts=("nameserver",))):
-        serve(running_nameserver(listen or DEFAULT_NAMESERVER, data=data))
+        serve(running_nameserver(listen or DEFAULT_NAMESERVER, data=data, tls=tls))
 
 
 def broker(

@@ -14,6 +14,7 @@ import uvloop
 
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.cli.allocator import give_back_now_and_then, keep_freed_memory
+from proxy.cli.descriptors import allow_more_descriptors
 from proxy.cli.garbage import look_at_young_objects_only, look_now_and_then
 from proxy.cli.output import print_json
 from proxy.history.record import History, HistoryWriter, NullHistory
@@ -36,6 +37,7 @@ def serve(
 
     Leaving drains; a second signal stops at once.
     """
+    allow_more_descriptors()
     keep_freed_memory()
     look_at_young_objects_only()
     uvloop.run(_serve(running, announce))

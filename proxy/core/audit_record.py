@@ -99,15 +99,18 @@ def decode(body: bytes) -> AuditRecord:
             name: str(row[name]) for name in ("actor", "verb", "group", "reason", "topic", "target")
         }
         change = Change(**texts, before=row["before"], after=row["after"])
+        at_ms = int(row["at_ms"])
+        if not 0 <= at_ms < 2**63:  # nobody could show it
+            raise ValueError(f"its time is {at_ms}, not 0 to 2^63 - 1")
         return AuditRecord(
             str(row["id"]),
-            int(row["at_ms"]),
+            at_ms,
             str(row["proxy"]),
             change,
             Phase(row["phase"]),
             str(row["failed"]),
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"not an audit record: {error!r}") from error
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from proxy.core.job_chains import Job
 from proxy.core.key_change import KeyChange
 from proxy.core.key_rules import KeyRecord
+from proxy.core.measures import Measures
 from proxy.core.queue_jobs import QueueJobs
 from proxy.core.refill_round import Refill
 
@@ -47,6 +48,14 @@ class ChangingJobs(QueueJobs):
         for key in list(self._chains.keys) if through or opened is None else opened:
             self._chains.open(key)
         return through
+
+    def at(self, now_ns: int) -> None:
+        """What happens next happens *now*: for measures alone."""
+        self._chains.clock_ns = now_ns
+
+    def measured_by(self, measures: Measures) -> None:
+        """Add what jobs wait for one another to those from now on."""
+        self._chains.measures = measures
 
     @property
     def quiet(self) -> bool:

@@ -181,11 +181,25 @@ class PipelineStatistics:
     """Keys, blocked or parked, whose messages the broker is about to delete."""
     records_damaged: bool = False
     """This period began with damaged ownership records."""
+    key_rule: str = ""
+    """By which rule messages that are read now have their order keys, in words."""
     key_version: int = 1
     older: int = 0
     """Unfinished messages that have their order keys by the rule before."""
     key_change: str = ""
     """What a change of the order key waits for, in words."""
+    reading_paused: str = ""
+    """Why nothing more is read though clients may wait: ``memory`` of the process, or ``jobs`` in
+    memory of this queue; empty: it is read on.
+    """
+    oldest_ms: int | None = None
+    """When the broker stored the first unfinished message; None without one in memory."""
+    most_attempts: int = 0
+    """Hand-outs of the unfinished message that failed most often."""
+    window_used: float = 0.0
+    """Part of ``max_jobs_in_memory`` that is taken."""
+    committed_ns: int = 0
+    """When ``committed`` was last stored, or nothing was left to commit, by the proxy's clock."""
 
     def __str__(self) -> str:
         return (

@@ -14,6 +14,11 @@ from dataclasses import dataclass
 
 from proxy.core.spilled_chains import OFFSET_BYTES
 
+#: A long chain may have so many jobs in memory, whatever its settings say, while all such chains
+#: take no more than one part in so many of the window, and of the memory that is left. They go out
+#: in long runs, and are read again many at a time.
+_MOST_OF_A_KEY, _PARTS = 512, 4
+
 
 @dataclass(slots=True)
 class Budget:
@@ -61,6 +66,22 @@ class FlowWindow:
     def pressed(self) -> bool:
         """True beyond the half that fills whoever wants it: long chains have to be spilled."""
         return self.jobs + self.spilled >= self._half
+
+    @property
+    def body_bytes(self) -> int:
+        """How long a body in memory is, on average; 0 without any."""
+        return (self.used_bytes - OFFSET_BYTES * self.spilled) // max(1, self.jobs)
+
+    def most_of_a_key(self, chains: int, *, least: int) -> int:
+        """How many jobs each of so many *chains* may have in memory, once the window is pressed:
+        *least*, or more if all of them together are few.
+        """
+        roomy = min(self.max_jobs, self.memory.left // max(1, self.body_bytes))
+        return max(least, min(_MOST_OF_A_KEY, roomy // _PARTS // max(1, chains)))
+
+    def share(self, chains: int, *, most: int) -> int:
+        """*most*, but so many *chains* together never take more than half of the window."""
+        return min(most, max(1, self.max_jobs // 2 // max(1, chains)))
 
     def change_limit(self, max_jobs: int) -> None:
         """Another *max_jobs*; above it nothing is read until so many have left."""

@@ -151,7 +151,7 @@ class HandOuts(HandingOut):
         answer was never written is offered uncounted; so are those of a run that its client had
         given back, though one ahead of them was open.
         """
-        self._clock_ns = now_ns
+        self.at(now_ns)
         effects = Effects()
         for leases in self._buffer.expired(now_ns):
             effects.expired += self._ended(leases, effects, now_ns=now_ns)
@@ -229,6 +229,8 @@ class HandOuts(HandingOut):
         """Do what *verdict* decides; returns the leases that went back with it."""
         judged: list[Judged] = [] if lease is None else list(self._buffer.judge(lease, verdict))
         for each in judged:
+            if each.verdict is not Plain.RELEASE:
+                self.measures.handler.note_since([each.lease.granted_ns], now_ns)
             if each.verdict is Plain.ACK:
                 effects.acked.append(each.lease)
                 self._finish(each.lease.job, Outcome.OK, effects)
@@ -245,7 +247,7 @@ class HandOuts(HandingOut):
 
     def _take_back(self, job: Job) -> None:
         job.attempts -= 1  # handed back unhandled: it does not count
-        self._buffer.offer(job)
+        self._buffer.offer(job, self._clock_ns)
 
     def _unfollow(self, leases: Iterable[Lease]) -> None:
         for lease in leases:

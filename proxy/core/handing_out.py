@@ -10,14 +10,15 @@ from collections.abc import Collection, Mapping, Sequence
 from proxy.actions.document import Subject
 from proxy.actions.pipeline import Dropped, Failed, Passed
 from proxy.core.acting import MAX_WORK, PASSED, Acted, Unreported, work_of
+from proxy.core.changing_jobs import ChangingJobs
 from proxy.core.effects import Effects, Nack, Outcome
 from proxy.core.failures import Failures
 from proxy.core.flow_window import Budget
 from proxy.core.job_chains import REACTIVATION_BURST, Job
 from proxy.core.lately import HotKeys, KeyEvent, KeyEvents
+from proxy.core.measures import Measures
 from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.pull_buffer import Holder, Lease, PullBuffer
-from proxy.core.queue_jobs import QueueJobs
 from proxy.core.rules import TopicRules
 
 
@@ -26,7 +27,7 @@ class HandingOut:
 
     def __init__(
         self,
-        jobs: QueueJobs,
+        jobs: ChangingJobs,
         rules: TopicRules,
         *,
         trusted_until_ns: int,
@@ -58,11 +59,26 @@ class HandingOut:
         #: Keys that are paused, or ``EVERYTHING``; ``key_acts`` changes it.
         self.paused: dict[bytes | None, PausedKey] = {}
         self._set_aside: dict[bytes, Job] = {}  # what of paused keys would be handed out now
+        self._hastened: set[int] = set()  # offsets of jobs that somebody retries, for a moment
         self._offered_in_a_row = 0
         self.hot = HotKeys()
         self.events = KeyEvents()
         self._noted_keys = self.events.keys
         self._clock_ns = 0
+        self.measures = Measures()
+        self.measured_by(self.measures)
+
+    def at(self, now_ns: int) -> None:
+        """What happens next happens *now*, where that is not said: for measures, and what is noted
+        of keys. No decision depends on it. Caller: group lane.
+        """
+        self._clock_ns = now_ns
+        self.jobs.at(now_ns)
+
+    def measured_by(self, measures: Measures) -> None:
+        """Add what is measured to *measures* from now on. Caller: group lane."""
+        self.measures = measures
+        self.jobs.measured_by(measures)
 
     # ---- handing out; caller: group buffer ------------------------------------------------------
 
@@ -92,7 +108,7 @@ class HandingOut:
         for ``take_acted``.
         Affects: chains, buffer; through actions also tracker and window.
         """
-        self._clock_ns = now_ns
+        self.at(now_ns)
         leases: list[Lease] = []
         if not self.may_hand_out(now_ns):
             return leases
@@ -114,9 +130,10 @@ class HandingOut:
                     self._ended_by_action(job, acted, now_ns=now_ns)
                     continue
                 made_body = acted.body
-            lease = grant(job, holder, deadline_ns, made_body)
+            lease = grant(job, holder, deadline_ns, made_body, now_ns)
             body_bytes += lease.body_bytes
             leases.append(lease)
+        self.measures.queue_wait.note_since([each.job.since_ns for each in leases], now_ns)
         self._handed_out(leases)
         return leases
 
@@ -232,11 +249,14 @@ class HandingOut:
         """The jobs of *leases*, which have ended, were handled."""
         effects.acked += leases
         jobs = [lease.job for lease in leases]
+        measures = self.measures
+        measures.handler.note_since([lease.granted_ns for lease in leases], self._clock_ns)
         if not (self._noted_keys or self._failures.attempts):
             self.jobs.finish_all(jobs)
             for job in jobs:
                 job.message = None  # whoever still holds the job must not hold the body
             effects.finished += [(job.offset, Outcome.OK) for job in jobs]
+            measures.attempts.note(1, len(jobs))  # whatever failed before stands in _failures
         else:
             for job in jobs:
                 self._finish(job, Outcome.OK, effects)
@@ -245,6 +265,8 @@ class HandingOut:
         if job.key in self._noted_keys or outcome is Outcome.SKIPPED:
             self._note(job, f"finished: {outcome.value}", "")
         self.jobs.finish(job)
+        if job.attempts:
+            self.measures.attempts.note(job.attempts)
         if self._failures.attempts:
             self._failures.forget(job.offset)
         job.message = None  # whoever still holds the job must not hold the body
@@ -256,7 +278,7 @@ class HandingOut:
         if next_try_ns is None:
             self._give_up(job, effects)
         elif nack is None:
-            self._buffer.offer(job)
+            self._buffer.offer(job, now_ns)
         else:
             self._buffer.retry_at(job, next_try_ns)
         self._note(job, "failed", job.reason)

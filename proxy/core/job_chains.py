@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain as both
 
 from broker_core.remoting.message import StoredMessage
+from proxy.core.measures import Measures
 from proxy.errors import JobStateError
 
 #: Only moves rightwards, but that a run which ends early puts its rest back into the chain.
@@ -48,6 +50,8 @@ class Job:
     reason: str = ""
     sole_connection: int = 0  # 0: never leased
     refilled: bool = False  # it was spilled, and read again
+    since_ns: int = 0  # when it became ready, or joined its chain; 0: nobody knows
+    waited_ns: int = 0  # behind another of its key, before it became ready
     state: JobState = NEW
     successor: Job | None = field(default=None, repr=False)
 
@@ -80,11 +84,18 @@ class JobChains:
     waits: Callable[[Job], bool] | None = None
     """Whether a job that has none ahead of it waits nevertheless, until its key is ``open``ed."""
     _burst: int = 0  # reactivated jobs polled since the main queue's last turn
+    clock_ns: int = 0
+    """When what happens now happens: for measures alone, no decision depends on it."""
+    measures: Measures = field(default_factory=Measures)
 
     @property
     def ready(self) -> int:
         """Jobs that ``poll`` would give now."""
         return len(self._main) + len(self._reactivated)
+
+    def ready_jobs(self) -> Iterator[Job]:
+        """Those, in no order."""
+        return both(self._main, self._reactivated)
 
     @property
     def keys(self) -> Collection[bytes]:
@@ -116,6 +127,7 @@ class JobChains:
         key = job.key
         if job.state is not NEW:
             job.move(NEW, READY)
+        job.since_ns = self.clock_ns
         chain = None if key is None else self._chains.get(key)
         if chain is not None:
             job.state = CHAINED
@@ -156,11 +168,13 @@ class JobChains:
         if successor is None or self._waits(successor):
             return None
         successor.move(CHAINED, RUNNING)
+        self._waited(successor)
         return successor
 
     def unfollow(self, job: Job) -> None:
         """Put a job that ran behind another back into its chain: the last of them first."""
         job.move(RUNNING, CHAINED)
+        job.since_ns = self.clock_ns
 
     def finish(self, job: Job) -> Job | None:
         """End *job*, and make its successor ready unless its key is held; returns the successor.
@@ -182,6 +196,7 @@ class JobChains:
             and not self._waits(successor)
         ):
             successor.move(CHAINED, READY)
+            self._waited(successor)
             self._reactivated.append(successor)
         if key is not None and (chain := self._chains.get(key)) is not None:
             chain.head = successor
@@ -219,6 +234,7 @@ class JobChains:
             return
         if not self._waits(chain.head):
             chain.head.move(CHAINED, READY)
+            self._waited(chain.head)
             self._reactivated.append(chain.head)
 
     def take(self, key: bytes) -> list[Job]:
@@ -245,6 +261,14 @@ class JobChains:
             following.successor, following = None, following.successor
         chain.tail, chain.jobs = last, kept
         return cut
+
+    def _waited(self, job: Job) -> None:
+        """*job* stood in its chain until now."""
+        now_ns, since_ns = self.clock_ns, job.since_ns
+        if since_ns:
+            job.waited_ns += now_ns - since_ns
+            self.measures.key_wait.note(now_ns - since_ns)
+        job.since_ns = now_ns
 
     def _waits(self, job: Job) -> bool:
         return self.waits is not None and self.waits(job)

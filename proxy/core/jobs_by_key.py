@@ -24,6 +24,10 @@ class JobsByKey:
         """Jobs that ``poll`` would give now."""
         return self._chains.ready
 
+    def ready_jobs(self) -> Iterator[Job]:
+        """Those, in no order."""
+        return self._chains.ready_jobs()
+
     @property
     def keys(self) -> int:
         """Order keys with unfinished jobs. O(spilled keys)."""

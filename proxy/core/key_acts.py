@@ -92,6 +92,11 @@ class KeyActs(HandOuts):
         Raises WrongState if there is nothing to hasten, or a client has it.
         """
         self.in_nobodys_hands(job)
+        if job.state is JobState.CHAINED:  # what it waits for may end before ``offer_again``
+            raise WrongState(
+                f"message {job.offset} of key {key_text(job.key)!r} waits for older messages while"
+                " the order key changes: ask again in a moment"
+            )
         if not anew and self._buffer.due_ns(job) is None:
             raise WrongState(
                 f"message {job.offset} of key {key_text(job.key)!r} waits for no retry: it is"
@@ -100,6 +105,7 @@ class KeyActs(HandOuts):
         before = job.attempts
         self.jobs.take_ready(job)
         self._withdraw(job)
+        self._hastened.add(job.offset)
         if anew:
             self.count_attempts(job, 0)
         return before
@@ -111,6 +117,7 @@ class KeyActs(HandOuts):
 
     def offer_again(self, job: Job) -> Effects:
         """*job*, which ``retry`` took, may be had now."""
+        self._hastened.discard(job.offset)
         if not self.closed and job.state is JobState.RUNNING:
             self._buffer.offer(job)
         return self._with_refills(Effects())
@@ -130,12 +137,25 @@ class KeyActs(HandOuts):
             )
         if self.is_dead_lettering(job):
             raise WrongState(f"{what} is on its way to the dead letters")
+        if job.offset in self._hastened:
+            raise WrongState(f"{what} is being retried by somebody: ask again in a moment")
 
     # ---- looking; caller: key views -------------------------------------------------------------
 
     def lease_at(self, offset: int) -> Lease | None:
         """The live lease of the job there."""
         return self._buffer.live_at(offset)
+
+    def retrying_jobs(self) -> list[Job]:
+        """Those that wait for their retry. O(waiting)."""
+        return self._buffer.retrying_jobs()
+
+    @property
+    def unordered_ready(self) -> int:
+        """How many of the ``ready`` jobs have no key. O(ready)."""
+        return sum(
+            job.key is None for job in (*self._buffer.offered_jobs(), *self.jobs.ready_jobs())
+        )
 
     def retry_times(self) -> dict[int, int]:
         """By offset when the jobs that wait for their retry are offered again. O(waiting)."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 _WINDOW_NS = 60 * 1_000_000_000
 #: Keys counted at a time: one with more than 1/256 of all hand-outs is among them.
 _COUNTED = 256
-#: Keys of which events are kept, the ones of late, and events of each.
-_REMEMBERED, _EVENTS = 512, 32
+#: Keys of which events are kept, the ones of late, events of each, and events of all: a few
+#: hundred bytes each, in every queue that is owned.
+_REMEMBERED, _EVENTS, _EVENTS_IN_ALL = 512, 32, 2_048
 
 
 @dataclass(slots=True)
@@ -48,6 +51,12 @@ class HotKeys:
         self._before, self._total_before = (self._counts, self._total) if fresh else ({}, 0)
         self._counts, self._total, self._began_ns = {}, 0, now_ns
 
+    def top(self, keys: int, *, now_ns: int) -> tuple[dict[bytes, int], int]:
+        """The same of the hottest *keys* alone."""
+        counts, total = self.counts(now_ns=now_ns)
+        hottest = heapq.nlargest(keys, counts.items(), key=itemgetter(1))
+        return dict(hottest), total
+
     def counts(self, *, now_ns: int) -> tuple[dict[bytes, int], int]:
         """Hand-outs by key, and of all keys."""
         if now_ns - self._began_ns >= _WINDOW_NS:
@@ -74,6 +83,7 @@ class KeyEvents:
     """The last events of the keys to which something out of the ordinary happened last."""
 
     _events: OrderedDict[bytes, deque[KeyEvent]] = field(default_factory=OrderedDict)
+    _count: int = 0  # of events
 
     @property
     def keys(self) -> Collection[bytes | None]:
@@ -85,11 +95,13 @@ class KeyEvents:
         events = self._events.get(key)
         if events is None:
             events = self._events[key] = deque(maxlen=_EVENTS)
-            if len(self._events) > _REMEMBERED:
-                self._events.popitem(last=False)
         else:
             self._events.move_to_end(key)
+        self._count += len(events) < _EVENTS
         events.append(event)
+        while len(self._events) > _REMEMBERED or self._count > _EVENTS_IN_ALL:
+            _, forgotten = self._events.popitem(last=False)
+            self._count -= len(forgotten)
 
     def of(self, key: bytes) -> list[KeyEvent]:
         """Those of *key*, the oldest first."""

@@ -7,15 +7,20 @@ the broker makes them), so the range between two offsets is never synthesised.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+What = TypeVar("What")
 
 
 @dataclass(slots=True)
-class OffsetTracker:
-    """Offsets are message counts in one queue; ``position`` is the next one to read."""
+class OffsetTracker(Generic[What]):
+    """Offsets are message counts in one queue; ``position`` is the next one to read. *What* is what
+    its caller wants to find at the oldest.
+    """
 
     position: int
     # Rising, for a dict keeps the order in which they were read; its room is used again.
-    _unfinished: dict[int, None] = field(default_factory=dict)
+    _unfinished: dict[int, What | None] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._unfinished)
@@ -31,14 +36,21 @@ class OffsetTracker:
         """
         return next(iter(self._unfinished), self.position)
 
-    def start(self, offset: int) -> None:
-        """A message was read and is now unfinished. Raises ValueError if it was read before."""
+    @property
+    def oldest(self) -> What | None:
+        """What was started at the lowest unfinished offset; None without any. O as above."""
+        return next(iter(self._unfinished.values()), None)
+
+    def start(self, offset: int, what: What | None = None) -> None:
+        """A message was read and is now unfinished; *what* is kept of it. Raises ValueError if it
+        was read before.
+        """
         if offset < self.position:
             raise ValueError(
                 f"offset {offset} was read before: the read position is {self.position}"
             )
         self.position = offset + 1
-        self._unfinished[offset] = None
+        self._unfinished[offset] = what
 
     def advance(self, next_offset: int) -> None:
         """Everything below *next_offset* was read, or will never come (filtered at the broker)."""

@@ -8,7 +8,7 @@ joining two chains is safe where splitting one is not.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from operator import attrgetter
@@ -25,7 +25,7 @@ QUEUE_CHAIN = b"\xff"
 #: Paths that plain look-ups answer, 5 to 100 times faster than the general engine.
 _SIMPLE_PATH = re.compile(r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[(?:0|[1-9][0-9]*)\]|\['[^'\\]*'\])+\Z")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]+)\]|\['([^']*)'\]")
-_MISSING = object()
+_MISSING, _UNREADABLE = object(), object()
 
 #: What a body can make of a rule: it is no JSON (or still compressed), or nested too deep to look
 #: into or to write down. Such a message has no key; it must not end the reading of its queue.
@@ -84,6 +84,9 @@ _KINDS = {
 }
 
 
+_NOTHING = (None, ValueKind.UNREADABLE)
+
+
 @dataclass(frozen=True, slots=True)
 class OrderKey:
     """A compiled rule. ``of(message)`` is the key's bytes, or None if the message has none;
@@ -93,6 +96,8 @@ class OrderKey:
     text: str | None
     of: Callable[[StoredMessage], bytes | None]
     look: Callable[[Keyed], tuple[bytes | None, ValueKind]]
+    look_into: Callable[[Any], tuple[bytes | None, ValueKind]] | None = None
+    """``look`` for a body that is parsed already; None where the rule looks at no body."""
 
     @property
     def has_many_keys(self) -> bool:
@@ -116,7 +121,25 @@ def compile_order_key(text: str | None) -> OrderKey:
     if not text.startswith("$"):
         raise ValueError(f"order key {text!r} is neither QID nor KEY nor a JSON path such as $.id")
     find = _compile_path(text)
-    return OrderKey(text, _json_rule(find), _json_look(find))
+    look_into = _json_look_into(find)
+    return OrderKey(text, _json_rule(find), _json_look(look_into), look_into)
+
+
+def look_each(rules: Sequence[OrderKey], message: Keyed) -> list[tuple[bytes | None, ValueKind]]:
+    """``look`` of each of *rules*; the body is parsed once, whatever their number."""
+    document: Any = _MISSING
+    looked = []
+    for rule in rules:
+        if rule.look_into is None:
+            looked.append(rule.look(message))
+            continue
+        if document is _MISSING:
+            try:
+                document = orjson.loads(message.body)
+            except orjson.JSONDecodeError:
+                document = _UNREADABLE
+        looked.append(_NOTHING if document is _UNREADABLE else rule.look_into(document))
+    return looked
 
 
 def canonical(value: Any) -> bytes | None:
@@ -171,15 +194,28 @@ def _json_rule(find: Callable[[Any], Any]) -> Callable[[StoredMessage], bytes | 
     return of
 
 
-def _json_look(
+def _json_look_into(
     find: Callable[[Any], Any],
+) -> Callable[[Any], tuple[bytes | None, ValueKind]]:
+    def look_into(document: Any) -> tuple[bytes | None, ValueKind]:
+        try:
+            value = find(document)
+            return canonical(value), _KINDS[type(value)]
+        except _NO_KEY:
+            return _NOTHING
+
+    return look_into
+
+
+def _json_look(
+    look_into: Callable[[Any], tuple[bytes | None, ValueKind]],
 ) -> Callable[[Keyed], tuple[bytes | None, ValueKind]]:
     def look(message: Keyed) -> tuple[bytes | None, ValueKind]:
         try:
-            value = find(orjson.loads(message.body))
-            return canonical(value), _KINDS[type(value)]
+            document = orjson.loads(message.body)
         except _NO_KEY:
-            return None, ValueKind.UNREADABLE
+            return _NOTHING
+        return look_into(document)
 
     return look
 

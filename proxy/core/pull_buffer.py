@@ -60,6 +60,8 @@ class Lease:
     body_bytes: int
     #: When it would end without extensions.
     first_deadline_ns: int
+    #: When it was granted; 0: nobody knows.
+    granted_ns: int = 0
     #: All live leases of its run, itself included, in order; None if it was handed out alone.
     run: deque[Lease] | None = None
     #: What was said of it while one ahead of it in its run was open.
@@ -155,12 +157,17 @@ class PullBuffer:
         return self._by_offset.get(offset)
 
     def grant(
-        self, job: Job, holder: Holder, deadline_ns: int, made_body: bytes | None = None
+        self,
+        job: Job,
+        holder: Holder,
+        deadline_ns: int,
+        made_body: bytes | None = None,
+        now_ns: int = 0,
     ) -> Lease:
         """Lease a running job: one more attempt."""
         lease_id = next(self._ids)
         body_bytes = job.body_bytes if made_body is None else len(made_body)
-        lease = Lease(lease_id, job, holder, deadline_ns, body_bytes, deadline_ns)
+        lease = Lease(lease_id, job, holder, deadline_ns, body_bytes, deadline_ns, now_ns)
         if made_body is not None:
             lease.made_body = made_body
             self.memory.used += body_bytes
@@ -179,9 +186,7 @@ class PullBuffer:
 
     def follow(self, ahead: Lease, job: Job, *, made_body: bytes | None = None) -> Lease:
         """Lease the job behind that of *ahead*, the last of its run, to the same client."""
-        lease = self.grant(
-            job, holder=ahead.holder, deadline_ns=ahead.deadline_ns, made_body=made_body
-        )
+        lease = self.grant(job, ahead.holder, ahead.deadline_ns, made_body, ahead.granted_ns)
         if ahead.run is None:
             ahead.run = deque([ahead])
         ahead.run.append(lease)
@@ -235,8 +240,10 @@ class PullBuffer:
                 run.pop()
         return lease
 
-    def offer(self, job: Job) -> None:
-        """Hand *job* out again, before anything new."""
+    def offer(self, job: Job, since_ns: int = 0) -> None:
+        """Hand *job* out again, before anything new; since when it may be, 0: nobody knows."""
+        job.since_ns = since_ns
+        job.waited_ns = 0
         self._offered.append(job)
 
     def retry_at(self, job: Job, due_ns: int) -> None:
@@ -246,6 +253,14 @@ class PullBuffer:
     def due_ns(self, job: Job) -> int | None:
         """When *job* is offered again; None if it waits for no retry. O(waiting)."""
         return next((due_ns for due_ns, _, each in self._retries if each is job), None)
+
+    def retrying_jobs(self) -> list[Job]:
+        """The jobs that wait for their retry. O(waiting)."""
+        return [job for _, _, job in self._retries]
+
+    def offered_jobs(self) -> Iterable[Job]:
+        """The jobs to be handed out again now."""
+        return iter(self._offered)
 
     def retry_times(self) -> dict[int, int]:
         """By offset when the jobs that wait for their retry are offered. O(waiting)."""
@@ -277,7 +292,8 @@ class PullBuffer:
         """Offer the jobs whose retry time has come; how many."""
         count = 0
         while self._retries and self._retries[0][0] <= now_ns:
-            self.offer(heapq.heappop(self._retries)[2])
+            due_ns, _, job = heapq.heappop(self._retries)
+            self.offer(job, due_ns)
             count += 1
         return count
 

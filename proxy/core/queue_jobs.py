@@ -12,12 +12,10 @@ from proxy.core.jobs_by_key import JobsByKey
 from proxy.core.offset_tracker import OffsetTracker
 from proxy.core.ownership_record import Snapshot
 from proxy.core.refill_round import Refill
-from proxy.core.spilled_chains import OFFSET_BYTES, SpilledChains
+from proxy.core.spilled_chains import SpilledChains
 
-#: A long chain may have so many jobs in memory, whatever its settings say, while all such chains
-#: take no more than one part in so many of the window, and of the memory that is left. They go out
-#: in long runs, and are read again many at a time.
-_MOST_OF_A_KEY, _PARTS = 512, 4
+#: A full window is looked through once more when this part of it was read since.
+_WORTH_A_LOOK = 16
 #: Jobs of a longer order key (in bytes) stay in memory and are not parked: an ownership record
 #: would be too long.
 LONGEST_KEY = 65_536
@@ -48,10 +46,13 @@ class QueueJobs(JobsByKey):
         super().__init__(JobChains(), SpilledChains(window.spill))
         self.window = window
         self._max_jobs_per_key = max_jobs_per_key
-        self._tracker = OffsetTracker(start_offset)
+        self._tracker = OffsetTracker[Job](start_offset)
         self._resume = resume
         self._shortened = False  # all chains, since the window is pressed
+        self._shared_at = -1  # the read position when all were cut to their share
         self._refills: list[Refill] = []  # not yet told
+        # Keys with spilled jobs and none in memory, nor being read: there is no room for one.
+        self._starved: dict[bytes, None] = {}
         #: Keys whose spilled jobs are read again; None: all.
         self.wanted: set[bytes] | None = set() if spill_all else None
         if resume is not None:
@@ -67,6 +68,8 @@ class QueueJobs(JobsByKey):
         self.window.change_limit(max_jobs)
         self._max_jobs_per_key = max_jobs_per_key
         self._shortened = False
+        self._shared_at = -1
+        self._feed()
         for key in list(self._spilled.keys):
             self.refill(key)
 
@@ -77,18 +80,37 @@ class QueueJobs(JobsByKey):
         """The next offset to read."""
         return self._tracker.position
 
+    @property
+    def taken(self) -> int:
+        """Places of the window: of jobs in memory, and of those that are being read again."""
+        return self.window.jobs + self._spilled.being_read
+
+    @property
+    def left(self) -> int:
+        """How many more jobs may come into memory; below 0 after the limit was lowered."""
+        return self.window.max_jobs - self.taken
+
     def room(self, *, demand: bool) -> int:
         """How many more messages may be read now.
 
-        Reading on for clients that wait begins with spilling what long chains have in memory.
+        Reading on for clients that wait begins with spilling what long chains have in memory, and
+        ends with what any chain has beyond its share. Nothing while a key waits for room.
         """
+        if self._starved:
+            return 0
         if demand and self.window.pressed and not self._shortened:
             self._shortened = True
+            most = self._most_of_a_key(len(self._chains.keys))
             for key in list(self._chains.keys):
-                self._shorten(key)
+                self._shorten(key, most)
         elif not self.window.pressed:
             self._shortened = False
-        return self.window.room(demand=demand)
+        if demand and self.left <= 0:
+            # Each look costs as much as the window is large: not again for a few messages.
+            since = self.position - self._shared_at
+            if self._shared_at < 0 or since > self.window.max_jobs // _WORTH_A_LOOK:
+                self._share_out()
+        return max(0, min(self.left, self.window.room(demand=demand)))
 
     @property
     def resumes(self) -> bool:
@@ -115,7 +137,7 @@ class QueueJobs(JobsByKey):
 
     def hold(self, job: Job) -> None:
         """*job* is unfinished, and belongs to no chain."""
-        self._tracker.start(job.offset)
+        self._tracker.start(job.offset, job)
         self.window.admit(job.body_bytes)
 
     def admit(self, job: Job) -> None:
@@ -131,7 +153,7 @@ class QueueJobs(JobsByKey):
             if self.wanted is not None:
                 self.refill(key)
         else:
-            self._tracker.start(job.offset)
+            self._tracker.start(job.offset, job)
             self.window.admit(job.body_bytes)
             self._chains.submit(job)
 
@@ -146,9 +168,8 @@ class QueueJobs(JobsByKey):
         if not self.window.pressed:
             return False
         in_memory = self._chains.jobs_of(key)
-        return in_memory >= self._max_jobs_per_key and in_memory >= self._most_of_a_key(
-            len(self._chains.keys)
-        )
+        most = self._most_of_a_key(len(self._chains.keys))
+        return in_memory >= max(self._max_jobs_per_key, most)
 
     # ---- running --------------------------------------------------------------------------------
 
@@ -175,8 +196,10 @@ class QueueJobs(JobsByKey):
             self._tracker.finish(job.offset)
         elif key is not None:
             self._spilled.finish(key)
-        if key is not None and self._spilled.keys:
-            self.refill(key)
+        if self._spilled.keys:
+            self._feed()
+            if key is not None:
+                self.refill(key)
 
     def finish_all(self, jobs: Sequence[Job]) -> None:
         """End running jobs, in that order: at once what ``finish`` does for each."""
@@ -191,6 +214,7 @@ class QueueJobs(JobsByKey):
                 self._spilled.finish(job.key)
         self.window.leave(body_bytes, jobs=len(jobs))
         if self._spilled.keys:
+            self._feed()
             for key in dict.fromkeys(job.key for job in jobs):
                 if key is not None:
                     self.refill(key)
@@ -218,6 +242,7 @@ class QueueJobs(JobsByKey):
             self.window.leave(job.body_bytes)
         if key in self._spilled.keys:
             self._spilled.put_back(key, [job.offset for job in jobs], again=len(jobs))
+        self._feed()
 
     # ---- refilling ------------------------------------------------------------------------------
 
@@ -242,6 +267,7 @@ class QueueJobs(JobsByKey):
             job.refilled = True
             self.window.admit(job.body_bytes)
             self._chains.submit(job, reactivated=True)
+        self._feed()  # some may be gone
         self.refill(refill.key)
         return True
 
@@ -252,30 +278,54 @@ class QueueJobs(JobsByKey):
         return offset
 
     def refill(self, key: bytes) -> None:
-        """Have the next spilled jobs of *key* read again, if there is room for them."""
+        """Have the next spilled jobs of *key* read again, as far as there is room for them. Without
+        any it comes before all that is read on for others, once something has left.
+        """
         chain = self._spilled.of(key)
         if chain is None or (self.wanted is not None and key not in self.wanted):
             return
         if not chain.waiting or self._resume is not None:
             return  # of what an earlier owner had in memory, some may stand ahead of it
-        in_memory, most = self._chains.jobs_of(key), self._most_of_a_key(len(self._spilled.keys))
-        if in_memory * 2 > most:
+        in_memory, most = self._chains.jobs_of(key), self._share(len(self._spilled.keys))
+        if in_memory * 2 > most or chain.wanted > chain.loaded:
             return
-        if offsets := self._spilled.want(key, max(1, most // 2)):
+        if (left := self.left) > 0:
+            fair = max(1, left // (1 + len(self._starved)))
+            self._starved.pop(key, None)
+            offsets = self._spilled.want(key, min(fair, max(1, most // 2)))
             self._refills.append(Refill(key, tuple(offsets)))
+        elif not in_memory:
+            self._starved[key] = None
+            if len(self._starved) == 1:
+                self._share_out()
+                self._feed()
 
-    def _most_of_a_key(self, chains: int) -> int:
-        """How many jobs each of so many *chains* may have in memory, once the window is pressed."""
-        window = self.window
-        body_bytes = (window.used_bytes - OFFSET_BYTES * window.spilled) // max(1, window.jobs)
-        roomy = min(window.max_jobs, window.memory.left // max(1, body_bytes))
-        return max(self._max_jobs_per_key, min(_MOST_OF_A_KEY, roomy // _PARTS // max(1, chains)))
+    def _feed(self) -> None:
+        """Whoever waits longest for room gets what there is."""
+        while self._starved and self.left > 0:
+            key = next(iter(self._starved))
+            del self._starved[key]
+            self.refill(key)
 
     # ---- spilling -------------------------------------------------------------------------------
 
-    def _shorten(self, key: bytes) -> None:
-        """Spill what the chain of *key* has in memory beyond its limit."""
-        most = self._most_of_a_key(len(self._chains.keys))
+    def _most_of_a_key(self, chains: int) -> int:
+        return self.window.most_of_a_key(chains, least=self._max_jobs_per_key)
+
+    def _share(self, chains: int) -> int:
+        return self.window.share(chains, most=self._most_of_a_key(chains))
+
+    def _share_out(self) -> None:
+        """The window is full, of what waits behind stuck jobs perhaps: leave each chain its share,
+        so that others have room.
+        """
+        self._shared_at = self.position
+        share = self._share(max(len(self._chains.keys), len(self._spilled.keys)))
+        for key in list(self._chains.keys):
+            self._shorten(key, share)
+
+    def _shorten(self, key: bytes, most: int) -> None:
+        """Spill what the chain of *key* has in memory beyond so many jobs."""
         if self._chains.jobs_of(key) <= most or len(key) > LONGEST_KEY:
             return
         chain = self._spilled.of(key)
@@ -299,6 +349,15 @@ class QueueJobs(JobsByKey):
         lowest = self._spilled.lowest
         committable = self._tracker.committable
         return committable if lowest is None else min(committable, lowest)
+
+    @property
+    def oldest(self) -> Job | None:
+        """The job at ``committable``; None if that is not in memory."""
+        key = self._spilled.lowest_key
+        job = self._tracker.oldest
+        if key is not None and (job is None or job.offset != self.committable):
+            job = next(self._chains.jobs(key), None)
+        return job if job is not None and job.offset == self.committable else None
 
     @property
     def unfinished(self) -> int:

@@ -89,6 +89,7 @@ class QueuePipeline(OrderKeyed):
         elif resume is not None:
             self.paused = dict(resume.paused)
         self.committed = committed
+        self.committed_ns = now_ns  # or nothing was left to commit then; kept by upstream
         #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = False  # those that it began with; kept by upstream
@@ -149,10 +150,20 @@ class QueuePipeline(OrderKeyed):
         has_many_keys = self.key_record.rule.order_key.has_many_keys
         return self.jobs.room(demand=demand and has_many_keys)
 
+    @property
+    def _reading_paused(self) -> str:
+        window = self.jobs.window
+        if window.jobs and not window.memory.left:
+            return "memory"
+        # For clients that wait the whole window is filled, but with one key, where it helps nobody.
+        has_many_keys = self.key_record.rule.order_key.has_many_keys
+        return "jobs" if (self.jobs.left <= 0 if has_many_keys else window.full) else ""
+
     def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
-        """Messages were read; the next read starts at *next_offset*. Re-read ones are passed over,
-        and all of them once the pipeline drains or is closed: the next owner reads them. Nor any
-        while the order key is about to change: they are read again.
+        """Messages were read; the next read starts at *next_offset*, or earlier: at the first one
+        that the window has no room for, since others were read again meanwhile. Re-read ones are
+        passed over, and all of them once the pipeline drains or is closed: the next owner reads
+        them. Nor any while the order key is about to change: they are read again.
 
         Affects: chains, tracker, window.
         """
@@ -162,10 +173,15 @@ class QueuePipeline(OrderKeyed):
         jobs = self.jobs
         position = jobs.position
         rules = self.rules
+        left = jobs.left
         for message in messages:
             offset = message.queue_offset
             if offset < position:
                 continue
+            if left <= 0 and (left := jobs.left) <= 0:  # some may have been spilled
+                next_offset = offset
+                break
+            left -= 1
             position = offset + 1
             if jobs.resumes and jobs.knows(offset):
                 jobs.pass_over(offset)
@@ -289,7 +305,7 @@ class QueuePipeline(OrderKeyed):
 
     def statistics(self) -> PipelineStatistics:
         """A frozen record of this moment."""
-        unfinished, ready = self.jobs.unfinished, self.ready
+        unfinished, ready, oldest = self.jobs.unfinished, self.ready, self.jobs.oldest
         leased, retrying = self._buffer.leased, self._buffer.waiting
         return PipelineStatistics(
             queue=self.queue,
@@ -311,9 +327,15 @@ class QueuePipeline(OrderKeyed):
             paused_whole=EVERYTHING in self.paused,
             near_retention=len(self.near_retention),
             records_damaged=self.records_damaged,
+            key_rule=str(self.key_record.rule),
             key_version=self.key_record.version,
             older=self.jobs.older,
             key_change=self.key_change_in_words,
+            reading_paused=self._reading_paused,
+            oldest_ms=None if oldest is None or oldest.message is None else oldest.message.store_ms,
+            most_attempts=max(self.attempts.values(), default=0),
+            window_used=self.jobs.taken / self.rules.max_jobs,
+            committed_ns=self.committed_ns,
         )
 
     def __repr__(self) -> str:

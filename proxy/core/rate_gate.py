@@ -133,8 +133,9 @@ class RateGate:
 
     def took(self, topic: Topic, messages: int) -> None:
         """So many went out."""
-        for each in self._on(topic):
-            each.bucket.tokens -= messages
+        if self._limits:
+            for each in self._on(topic):
+                each.bucket.tokens -= messages
 
     def wait_ns(self, topic: Topic, now_ns: int) -> int | None:
         """How long until one of *topic* may go out; None if that takes more than time."""

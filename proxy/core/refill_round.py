@@ -45,7 +45,7 @@ def how_many(wanted: Sequence[Refill], record_bytes: int) -> int:
 class RefillRound:
     """What one pass has still to read, and what it found for those that are not complete."""
 
-    def __init__(self, refills: Iterable[Refill]) -> None:
+    def __init__(self, refills: Sequence[Refill]) -> None:
         self._offsets = sorted(offset for refill in refills for offset in refill.offsets)
         self._at = 0  # of ``_offsets``: the first that is not read
         self._found: dict[int, StoredMessage] = {}

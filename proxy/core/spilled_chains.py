@@ -67,11 +67,12 @@ def _nobody(_jobs: int) -> None:
 @dataclass(slots=True)
 class SpilledChains:
     """All spilled chains of one queue; ``waiting`` counts jobs that are not in memory. Of each
-    change of it ``told`` is told: by how much.
+    change of it ``told`` is told: by how much. ``being_read`` of them are wanted, and will come.
     """
 
     told: Callable[[int], None] = _nobody
     waiting: int = 0
+    being_read: int = 0
     # Keys whose chains changed otherwise than at their ends; whoever writes them down clears it.
     rewritten: set[bytes] = field(default_factory=set)
     _chains: dict[bytes, SpilledChain] = field(default_factory=dict)
@@ -104,6 +105,11 @@ class SpilledChains:
                 heapq.heapreplace(self._firsts, (chain.offsets[chain.head], key))
         return None
 
+    @property
+    def lowest_key(self) -> bytes | None:
+        """Whose that is."""
+        return None if self.lowest is None else self._firsts[0][1]
+
     def append(self, key: bytes, offsets: Iterable[int]) -> None:
         """Spill jobs behind all that *key* has; *offsets* rise and are not empty."""
         chain = self._chains.get(key)
@@ -130,13 +136,14 @@ class SpilledChains:
     def put_back(self, key: bytes, offsets: Iterable[int], *, again: int) -> None:
         """Spill the last jobs of *key* that are in memory, *again* of which were spilled before.
 
-        All jobs of it that are not in memory come behind them; none may be being read.
+        All jobs of it that are not in memory come behind them, also what is being read now.
         """
         chain = self._chains.get(key)
         if chain is None:
             self.append(key, offsets)
             return
         before = len(chain.offsets)
+        self.being_read -= chain.wanted - chain.loaded
         chain.loaded -= again
         chain.wanted = chain.loaded
         chain.offsets[chain.loaded : chain.loaded + again] = packed(offsets)
@@ -150,12 +157,14 @@ class SpilledChains:
         if chain.wanted > chain.loaded:
             return []
         chain.wanted = min(chain.loaded + jobs, len(chain.offsets))
+        self.being_read += chain.wanted - chain.loaded
         return chain.offsets[chain.loaded : chain.wanted].tolist()
 
     def load(self, key: bytes, offsets: Collection[int]) -> None:
         """What was wanted of *key* was read: *offsets* are in memory, any others are gone."""
         chain = self._chains[key]
         self._wait(chain.loaded - chain.wanted)
+        self.being_read -= chain.wanted - chain.loaded
         if len(offsets) < chain.wanted - chain.loaded:
             chain.offsets[chain.loaded : chain.wanted] = packed(offsets)
             self.rewritten.add(key)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from proxy.downstream.thrift_server import Connection, ThriftServer
+from proxy.downstream.thrift_connection import Connection
+from proxy.downstream.thrift_server import ThriftServer
 
 
 class Adopted:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from broker_core.client import BrokerClient, PullResult
@@ -17,9 +17,10 @@ from proxy.core.bulk_answer import BulkAnswer, Read
 from proxy.core.retry_policy import MS
 from proxy.downstream.bulk_places import BulkPlaces, Place
 from proxy.downstream.bulk_turns import BulkTurns, Turn
+from proxy.downstream.load import Load
 from proxy.downstream.requests import MAX_LINGER_MS, MIN_LINGER_MS, user_properties
+from proxy.downstream.thrift_connection import Reply
 from proxy.downstream.thrift_frames import Spliced
-from proxy.downstream.thrift_server import Reply
 from proxy.errors import Refused
 from proxy.settings import LimitSettings
 from thrift_idl import consumer, consumer_service
@@ -36,12 +37,18 @@ class BulkFetch:
     """The method ``fetch``, for the places of *places*."""
 
     def __init__(
-        self, client: BrokerClient, places: BulkPlaces, turns: BulkTurns, limits: LimitSettings
+        self,
+        client: BrokerClient,
+        places: BulkPlaces,
+        turns: BulkTurns,
+        limits: LimitSettings,
+        load: Load,
     ) -> None:
         self._client = client
         self._places = places
         self._turns = turns
         self._limits = limits
+        self._load = load
 
     async def fetch(self, arguments: Any, _reply: Reply) -> Any:
         """Answer when there is something, else after the linger."""
@@ -62,13 +69,25 @@ class BulkFetch:
             await asyncio.sleep(max(0, until_ns - now_ns()) / 1e9)
         return answer
 
-    def _turn(
+    @asynccontextmanager
+    async def _turn(
         self, group: Group, asked: Iterable[Place], until_ns: int
-    ) -> AbstractAsyncContextManager[Turn]:
-        """A turn to read; none is needed, nor counted, where there is nothing to read."""
+    ) -> AsyncIterator[Turn]:
+        """A turn to read; none is needed, nor counted, where there is nothing to read. What may be
+        read counts as held meanwhile; where there is no room nothing is, as when time is up.
+        """
         if all(each.queue is None for each in asked):
-            return nullcontext(Turn(0))
-        return self._turns.turn(group, self._limits.max_answer_bytes, until_ns=until_ns)
+            yield Turn(0)
+            return
+        wanted_bytes = self._limits.max_answer_bytes
+        async with self._turns.turn(group, wanted_bytes, until_ns=until_ns) as turn:
+            if self._load.is_over:
+                turn.max_bytes = 0
+            self._load.change(turn.max_bytes)
+            try:
+                yield turn
+            finally:
+                self._load.change(-turn.max_bytes)
 
     # ---- stored records -------------------------------------------------------------------------
 

@@ -18,13 +18,13 @@ from proxy.downstream.bulk_fetch import BulkFetch
 from proxy.downstream.bulk_places import BulkPlaces, Place, reader_of
 from proxy.downstream.bulk_turns import BulkCounts, BulkTurns
 from proxy.downstream.gate import refuse_by
+from proxy.downstream.load import Load
 from proxy.downstream.requests import (
     MAX_LINGER_MS,
     MIN_LINGER_MS,
-    NOT_ALLOWED,
     refusal,
 )
-from proxy.downstream.thrift_server import Entry, Reply, awaiting
+from proxy.downstream.thrift_connection import Entry, Reply, awaiting
 from proxy.errors import OrderlaneError, Refused
 from proxy.lanes import Lanes
 from proxy.settings import LimitSettings
@@ -41,20 +41,32 @@ class BulkService:
         limits: LimitSettings,
         *,
         served_ns: Callable[[], int | None],
+        load: Load | None = None,
     ) -> None:
-        """*served_ns* tells when a thin client last got messages: bulk readers give way."""
+        """*served_ns* tells when a thin client last got messages: bulk readers give way. *load*
+        says whether there is room for answers.
+        """
         self._client = client
         self._lanes = lanes
         self._places = BulkPlaces(client, lanes)
         pace = BulkPace(limits.bulk_bytes_per_s, limits.bulk_bytes_per_s_beside_clients)
         self._turns = BulkTurns(pace, served_ns)
-        self._fetching = BulkFetch(client, self._places, self._turns, limits)
+        self._fetching = BulkFetch(
+            client, self._places, self._turns, limits, load or Load(limits.max_inflight_bytes)
+        )
         self.refused_acks = 0
 
     @property
     def counts(self) -> Mapping[Group, BulkCounts]:
         """By group what its bulk readers read."""
         return self._turns.counts
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """The same for metrics: bytes read, and seconds that limits held fetches back."""
+        return {
+            group: {"bulk_bytes": each.read_bytes, "bulk_held_back": each.held_back_ns / 1e9}
+            for group, each in self.counts.items()
+        }
 
     def forget(self, group: Group) -> None:
         """*group* was removed."""
@@ -68,9 +80,12 @@ class BulkService:
         """The methods by name."""
         return {
             "fetch": Entry(
-                consumer_service.fetch_args, awaiting(self._fetching.fetch), _refuse_fetch
+                consumer_service.fetch_args,
+                awaiting(self._fetching.fetch),
+                _refuse_fetch,
+                _shed_fetch,
             ),
-            "ack": Entry(consumer_service.ack_args, awaiting(self._ack), _refuse_ack),
+            "ack": Entry(consumer_service.ack_args, awaiting(self._ack), _refuse_ack, frees=True),
             "ranges": Entry(
                 consumer_service.ranges_args,
                 awaiting(self._ranges),
@@ -196,14 +211,19 @@ class BulkService:
         )
 
 
-def _refuse_fetch(arguments: Any, reply: Reply, _error: OrderlaneError) -> None:
-    answer = consumer.FetchResponse(code=NOT_ALLOWED, results=[])
+def _refuse_fetch(arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+    answer = consumer.FetchResponse(code=refusal(error).code, results=[])
     linger_ms = (arguments.request and arguments.request.maxLingerTime) or 0
     delay_s = min(max(linger_ms, MIN_LINGER_MS), MAX_LINGER_MS) / 1000
     # At once it would make DDMQ's Java client spin.
     asyncio.get_running_loop().call_later(
         delay_s, reply, consumer_service.fetch_result(success=answer)
     )
+
+
+def _shed_fetch(_arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+    # A fault is what readers of all kinds ask again after; a code ends some of them.
+    reply.fail(error)
 
 
 def _refuse_ack(_arguments: Any, reply: Reply, _error: OrderlaneError) -> None:

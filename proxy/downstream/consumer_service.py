@@ -16,12 +16,12 @@ from broker_core.names import Group, Topic
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.downstream.gate import refuse_by
+from proxy.downstream.load import Load
 from proxy.downstream.replays import Replays, RequestName
 from proxy.downstream.requests import (
     Addressed,
     linger_ms,
     pull_response,
-    refusal,
     refuse_contradictions,
     refuse_floods,
     request_name,
@@ -31,7 +31,8 @@ from proxy.downstream.requests import (
     wanted_topics,
     wish_of,
 )
-from proxy.downstream.thrift_server import Entry, Reply
+from proxy.downstream.thrift_connection import Entry, Reply
+from proxy.downstream.unserved import answer_unserved, refuse
 from proxy.downstream.waiters import Waiter, Waiters
 from proxy.errors import OrderlaneError, Refused, UnknownName
 from proxy.group_lane import GroupLane
@@ -59,9 +60,13 @@ class _Asked(NamedTuple):
 class ConsumerService:
     """Serves the groups of *lanes*."""
 
-    def __init__(self, lanes: Lanes, limits: LimitSettings) -> None:
+    def __init__(self, lanes: Lanes, limits: LimitSettings, load: Load | None = None) -> None:
+        """*load* says whether there is room for answers."""
         self._lanes = lanes
         self._limits = limits
+        self._load = load or Load(limits.max_inflight_bytes)
+        self._load.on_room = self._serve_again
+        self._pulls_waiting = 0
         self._waiters: dict[Group, Waiters] = {}
         self._replays = Replays()
         self._waiting: dict[RequestName, Callable[[], None]] = {}  # ends the wait with nothing
@@ -79,21 +84,27 @@ class ConsumerService:
     def entries(self) -> dict[str, Entry]:
         """The methods by name."""
         return {
-            "pull": Entry(consumer_service.pull_args, self.pull, self._refuse_pull),
+            "pull": Entry(
+                consumer_service.pull_args, self.pull, self._refuse_pull, self._shed_pull
+            ),
             "submit": Entry(
                 consumer_service.submit_args,
                 self.submit,
                 refuse_by(consumer_service.submit_result),
+                self._shed_submit,
+                frees=True,
             ),
             "settle": Entry(
                 consumer_service.settle_args,
                 self.settle,
                 refuse_by(consumer_service.settle_result),
+                frees=True,
             ),
             "extend": Entry(
                 consumer_service.extend_args,
                 self.extend,
                 refuse_by(consumer_service.extend_result),
+                frees=True,
             ),
         }
 
@@ -103,20 +114,15 @@ class ConsumerService:
         """Apply the verdicts, then answer with messages, now or when some become ready."""
         request = arguments.request
         if request is None:
-            _refuse(reply, consumer_service.pull_result, Refused("pull came without its request"))
+            refuse(reply, consumer_service.pull_result, Refused("pull came without its request"))
             return
         ours = uses_our_fields(request)
         connection = reply.connection.connection_id
         try:
-            refuse_floods(result=request.result, acks=request.acks)
-            client = request.clientId
-            if request.result is not None:
-                self._apply(verdicts_of_result(request.result), connection, client)
-            if request.acks:
-                self._apply(verdicts_of_acks(request.acks), connection, client)
+            self._apply_all(request, connection)
             refuse_contradictions(request)
             name = request_name(request)
-            lane = self._lanes.serving(request.groupId, wanted_topics(request), client)
+            lane = self._lanes.serving(request.groupId, wanted_topics(request), request.clientId)
             wish = wish_of(
                 request,
                 group=lane.settings,
@@ -128,14 +134,17 @@ class ConsumerService:
             self._not_served(request, reply, error, ours=ours)
             return
         lane.seen()
+        reply.connection.pulls(lane.name, wish.holder.client)
         asked = _Asked(lane, wish, reply, name, ours)
         if name is not None and self._repeat(asked, name):
             return
         batches = lane.lease(wish)
         if batches:
             self._answer(asked, batches)
-        else:
+        elif self._pulls_waiting < self._limits.max_waiting_pulls:
             self._wait(asked, wait_ms=self._wait_ms(request, ours=ours))
+        else:
+            self._not_served(request, reply, self._no_place(), ours=ours)
 
     def submit(self, arguments: Any, reply: Reply) -> None:
         """Apply verdicts by offset without pulling; always true, as in DDMQ."""
@@ -156,7 +165,7 @@ class ConsumerService:
             verdicts = verdicts_of_acks(request.acks)
             void = self._apply(verdicts, reply.connection.connection_id, request.clientId)
         except OrderlaneError as error:
-            _refuse(reply, consumer_service.settle_result, error)
+            refuse(reply, consumer_service.settle_result, error)
             return
         not_held = [consumer.LeaseRef(context=context, leaseId=each) for context, each in void]
         answer = consumer.AckAnswer(notHeld=not_held)
@@ -167,7 +176,7 @@ class ConsumerService:
         request = arguments.request
         if request is None:
             error = Refused("extend came without its request")
-            _refuse(reply, consumer_service.extend_result, error)
+            refuse(reply, consumer_service.extend_result, error)
             return
         not_held = []
         for reference in request.leases or ():
@@ -191,6 +200,8 @@ class ConsumerService:
             return
         served_out: set[Topic] = set()  # topics whose ready jobs may not be handed out now
         while topics := [each for each in lane.buffer.ready_topics() if each not in served_out]:
+            if self._load.is_over:
+                return  # until there is room again
             waiter = waiters.first(topics)
             if waiter is None:
                 return
@@ -241,6 +252,7 @@ class ConsumerService:
         waiters = self._waiters.setdefault(lane.name, Waiters())
 
         def ended() -> None:
+            self._pulls_waiting -= 1
             connection.give_up = None
             waiter.timeout.cancel()
             lane.pull_ends(asked.wish)
@@ -265,6 +277,7 @@ class ConsumerService:
         asked.reply.on_lost = lost
         connection.movable, connection.give_up = asked.ours, give_up
         lane.pull_waits(asked.wish)
+        self._pulls_waiting += 1
         waiters.add(waiter)
         if name is not None:
             self._waiting[name] = give_up
@@ -302,7 +315,53 @@ class ConsumerService:
             self._send(asked, batches)
         return bool(batches)
 
+    # ---- limits ---------------------------------------------------------------------------------
+
+    def _no_place(self) -> OrderlaneError:
+        limit = "max_waiting_pulls"
+        return self._load.refuse(
+            limit,
+            f"{self._pulls_waiting} pulls wait at this proxy, as many as its setting"
+            f" limits.{limit} lets: try again later, or at another proxy",
+        )
+
+    def _serve_again(self) -> None:
+        """There is room for answers: serve the pulls that waited although messages were ready."""
+        asyncio.get_running_loop().call_soon(self._dispatch_all)
+
+    def _dispatch_all(self) -> None:
+        for group in list(self._waiters):
+            if (lane := self._lanes.find(group)) is not None:
+                self.dispatch(lane)
+
+    def _shed_pull(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+        """What a pull settles is applied although it is refused: others may wait for that."""
+        request = None if arguments is None else arguments.request
+        if request is None:
+            refuse(reply, consumer_service.pull_result, error)
+            return
+        try:
+            self._apply_all(request, reply.connection.connection_id)
+        except OrderlaneError as wrong:
+            error = wrong
+        answer_unserved(request, reply, error, ours=uses_our_fields(request))
+
+    def _shed_submit(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+        """DDMQ's clients do not send these verdicts again."""
+        if arguments is None:
+            refuse(reply, consumer_service.submit_result, error)
+        else:
+            self.submit(arguments, reply)
+
     # ---- inside ---------------------------------------------------------------------------------
+
+    def _apply_all(self, request: Any, connection: int) -> None:
+        """Apply the verdicts that came with a pull. Raises Refused for too many."""
+        refuse_floods(result=request.result, acks=request.acks)
+        if request.result is not None:
+            self._apply(verdicts_of_result(request.result), connection, request.clientId)
+        if request.acks:
+            self._apply(verdicts_of_acks(request.acks), connection, request.clientId)
 
     def _apply(
         self, addressed: Iterable[Addressed], connection: int, client: str | None = None
@@ -323,26 +382,11 @@ class ConsumerService:
 
     def _refuse_pull(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:
         request = arguments.request or consumer.PullRequest(clientId="none")
-        _answer_unserved(request, reply, error, ours=uses_our_fields(request))
+        answer_unserved(request, reply, error, ours=uses_our_fields(request))
 
     def _not_served(self, request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:
         self.unknown_names += isinstance(error, UnknownName)
         client = reply.connection.address
         key = f"{client} {type(error).__name__}"  # not the text: it has what the client made up
         self._noisy.warning(key, "pull refused", client=client, reason=str(error))
-        _answer_unserved(request, reply, error, ours=ours)
-
-
-def _answer_unserved(request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:
-    if ours:
-        _refuse(reply, consumer_service.pull_result, error)
-        return
-    # DDMQ's C++ client drops its acks at an exception, its Go client stalls for 5 s; and an
-    # answer at once would let them spin.
-    answer = consumer_service.pull_result(success=pull_response([], group="", ours=False, home=""))
-    delay_s = linger_ms(request, ours=False) / 1000
-    asyncio.get_running_loop().call_later(delay_s, reply, answer)
-
-
-def _refuse(reply: Reply, result: Callable[..., Any], error: OrderlaneError) -> None:
-    reply(result(error=refusal(error)))
+        answer_unserved(request, reply, error, ours=ours)

@@ -9,9 +9,12 @@ from broker_core.names import Group, Topic
 from proxy.delivery_settings import DeliverySettings
 from proxy.downstream.deliverer import Deliverer
 from proxy.downstream.http_push import HttpPush
+from proxy.errors import SettingsError
 from proxy.group_settings import GroupSettings
 from proxy.push_settings import PushSettings, answer_rules_of, push_rules_of
 from proxy.redis_settings import RedisSettings, password_of
+from proxy.secrets import read_secrets
+from proxy.settings import Settings
 from proxy.tls import client_context
 
 
@@ -61,3 +64,11 @@ def _trust(settings: PushSettings | RedisSettings) -> SSLContext | None:
         return client_context(settings.ca_file)
     except ValueError as error:
         raise ValueError(f"its ca_file {settings.ca_file} {error}") from None
+
+
+def secrets_of(settings: Settings) -> dict[str, bytes]:
+    """Those that *settings* name. Raises SettingsError if one is missing, or no action fits it."""
+    secrets = read_secrets(settings.secrets)
+    if problems := list(undeliverable(settings.groups, secrets=secrets)):
+        raise SettingsError("\n".join(problems))
+    return secrets

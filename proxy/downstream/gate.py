@@ -1,21 +1,17 @@
-"""Who may call: the token in front of every method. No I/O.
-
-The settings hold hashes of tokens alone. Tokens are made by us, long and random, so a plain SHA-256
-cannot be turned round; a slow hash would only help those who flood the port.
-"""
+"""Who may call: tokens, certificates and rules in front of every method. No I/O."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from proxy.core.access import Act
+from proxy.downstream.acts import TopicsOf, acts_of
 from proxy.downstream.requests import refusal
-from proxy.downstream.thrift_server import Entry, Method, Refuse, Reply
-from proxy.errors import NotAllowed
-from proxy.settings import TokenSettings
+from proxy.downstream.thrift_connection import Entry, Method, Refuse, Reply
+from proxy.errors import Forbidden, NotAllowed, OrderlaneError
+from proxy.principals import Principals
 
 
 def refuse_by(result: Callable[..., Any]) -> Refuse:
@@ -24,25 +20,56 @@ def refuse_by(result: Callable[..., Any]) -> Refuse:
 
 
 class Gate:
-    """Lets calls with one of *tokens* pass; all of them if there is none."""
+    """Lets calls pass of whoever *principals* know and let; all of them if they know nobody.
 
-    def __init__(self, tokens: Sequence[TokenSettings]) -> None:
-        self._hashes = [bytes.fromhex(token.sha256) for token in tokens]
+    *topics_of*: what a request is about that names a group and no topic. *asked_as*: the group that
+    rules are about; leases of a broadcast group's client name a group of its own.
+    """
+
+    def __init__(
+        self,
+        principals: Principals,
+        *,
+        topics_of: TopicsOf,
+        asked_as: Callable[[str], str] = str,
+    ) -> None:
+        self._principals = principals
+        self._topics_of = topics_of
+        self._asked_as = asked_as
         self.refused = 0
 
     def guarded(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
         """The same methods behind the gate; each refuses in its own way."""
-        if not self._hashes:
+        if not self._principals:
             return dict(entries)
         return {
-            name: replace(entry, method=self._guarded(name, entry))
+            name: replace(
+                entry, method=self._guarded(name, entry), shed=self._guarded_shed(name, entry)
+            )
             for name, entry in entries.items()
         }
+
+    def _guarded_shed(self, name: str, entry: Entry) -> Refuse | None:
+        """Whoever is shed may have brought verdicts, which are applied: they pass the gate too."""
+        shed = entry.shed
+        if shed is None:
+            return None
+
+        def answer(arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+            def method(arguments: Any, reply: Reply) -> None:
+                shed(arguments, reply, error)
+
+            if arguments is None:  # there was no room for them
+                method(arguments, reply)
+            else:
+                self._guarded(name, replace(entry, method=method))(arguments, reply)
+
+        return answer
 
     def _guarded(self, name: str, entry: Entry) -> Method:
         def method(arguments: Any, reply: Reply) -> None:
             try:
-                self.check(name, arguments)
+                self.check(name, arguments, certificate=reply.connection.certificate_name)
             except NotAllowed as error:
                 self.refused += 1
                 client = reply.connection.address
@@ -55,28 +82,44 @@ class Gate:
 
         return method
 
-    def check(self, method: str, arguments: Any) -> None:
-        """Raises NotAllowed unless each request in a generated ``*_args`` carries a valid token."""
-        tokens = set(_tokens(arguments)) or {None}
-        if None in tokens:
-            raise NotAllowed(
-                f"{method} came without a token, and this proxy asks for one: set the client's"
-                " option token"
-            )
-        if not all(self._is_known(token) for token in tokens if token is not None):
-            raise NotAllowed(
-                f"{method} came with a token that this proxy does not know: see its setting tokens"
-            )
+    def check(self, method: str, arguments: Any, *, certificate: str | None = None) -> None:
+        """Raises NotAllowed unless each request in a generated ``*_args`` carries a valid token, or
+        *certificate* is the common name of somebody who is known; Forbidden unless that one may.
+        """
+        for request in list(_requests(arguments)) or [None]:
+            token = getattr(request, "token", None) or None
+            principal = self._principals.of(token, certificate)
+            if principal is None and token is None:
+                raise NotAllowed(
+                    f"{method} came without a token, and this proxy asks for one: set the client's"
+                    " option token"
+                )
+            if principal is None:
+                raise NotAllowed(
+                    f"{method} came with a token that this proxy does not know: see its setting"
+                    " tokens"
+                )
+            if request is not None and self._principals.have_rules:
+                self._check_acts(method, principal, request)
 
-    def _is_known(self, token: str) -> bool:
-        given = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        # All are compared, each in constant time: the time taken says nothing.
-        return sum(hmac.compare_digest(given, known) for known in self._hashes) > 0
+    def _check_acts(self, method: str, principal: str, request: Any) -> None:
+        for act in acts_of(method, request, self._topics_of):
+            if act.group is not None:
+                act = replace(act, group=self._asked_as(act.group))
+            if not self._principals.may(principal, act):
+                raise Forbidden(
+                    f"{principal} may not {act.right} {_what(act)}: see this proxy's setting access"
+                )
 
 
-def _tokens(arguments: Any) -> Iterable[str | None]:
+def _what(act: Act) -> str:
+    topics = ", ".join(act.topics) or "all topics"
+    return topics if act.group is None else f"{topics} of the group {act.group}"
+
+
+def _requests(arguments: Any) -> Iterable[Any]:
     for name in arguments.__slots__:
         value = getattr(arguments, name)
         for request in value if isinstance(value, list) else [value]:
             if request is None or hasattr(request, "token"):
-                yield getattr(request, "token", None) or None
+                yield request

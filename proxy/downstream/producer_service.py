@@ -26,14 +26,14 @@ from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from proxy.downstream.delay_requests import DelayRequests
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
-from proxy.downstream.thrift_server import Entry, Refuse, Reply, awaiting
+from proxy.downstream.thrift_connection import Entry, Refuse, Reply, awaiting
 from proxy.history.record import History
 from proxy.logs import NoisyLog
 from thrift_idl import producer, producer_service
 
 _log = structlog.get_logger("producers")
 
-OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC = 0, 10, 11, 12, 14
+OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC, TOO_FAST = 0, 10, 11, 12, 14, 15
 NOT_SENT, NOT_ALLOWED = 70, 71  # our own
 
 _CODE_OF_ANSWER = {
@@ -76,22 +76,22 @@ class ProducerService:
             "sendSync": Entry(
                 producer_service.sendSync_args,
                 awaiting(self._send_sync),
-                _refuse_by(producer_service.sendSync_result, producer.Result),
+                *_refusals(producer_service.sendSync_result, producer.Result),
             ),
             "sendAsync": Entry(
                 producer_service.sendAsync_args,
                 awaiting(self._send_async),
-                _refuse_by(producer_service.sendAsync_result, producer.Result),
+                *_refusals(producer_service.sendAsync_result, producer.Result),
             ),
             "sendBatchSync": Entry(
                 producer_service.sendBatchSync_args,
                 awaiting(self._send_batch),
-                _refuse_by(producer_service.sendBatchSync_result, producer.Result),
+                *_refusals(producer_service.sendBatchSync_result, producer.Result),
             ),
             "sendDelaySync": Entry(
                 producer_service.sendDelaySync_args,
                 awaiting(self._send_delay),
-                _refuse_by(producer_service.sendDelaySync_result, producer.DelayResult),
+                *_refusals(producer_service.sendDelaySync_result, producer.DelayResult),
             ),
         }
 
@@ -245,7 +245,12 @@ def _message_results(outcomes: Sequence[Outcome]) -> list[Any]:
     return results
 
 
-def _refuse_by(result: Callable[..., Any], outcome: Callable[..., Any]) -> Refuse:
-    return lambda _arguments, reply, error: reply(
-        result(success=outcome(code=NOT_ALLOWED, msg=str(error)))
-    )
+def _refusals(result: Callable[..., Any], outcome: Callable[..., Any]) -> tuple[Refuse, Refuse]:
+    """How a send is answered that is not allowed, and one that there is no room for."""
+
+    def by(code: int) -> Refuse:
+        return lambda _arguments, reply, error: reply(
+            result(success=outcome(code=code, msg=str(error)))
+        )
+
+    return by(NOT_ALLOWED), by(TOO_FAST)

@@ -15,7 +15,7 @@ from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.downstream.replays import ClientName, RequestName
-from proxy.errors import NotAllowed, Refused, UnknownName
+from proxy.errors import Forbidden, NotAllowed, Overloaded, Refused, UnknownName
 from proxy.group_settings import GroupSettings
 from proxy.lane_listener import Verdicts
 from thrift_idl import consumer
@@ -31,8 +31,9 @@ MAX_TEXT = 256
 MAX_VERDICTS = 100_000
 
 #: Codes of a PullException: a request that is wrong, or not served by this version; a token that is
-#: missing or unknown; no such group or topic; a broker that failed.
-REFUSED, NOT_ALLOWED, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 404, 503
+#: missing or unknown; somebody who may not do that; no such group or topic; a broker that failed,
+#: or a limit that was reached.
+REFUSED, NOT_ALLOWED, FORBIDDEN, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 403, 404, 503
 
 _OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token", "topics")
 
@@ -51,9 +52,9 @@ _NONE_OF_USERS = re.compile(f"(?:{'|'.join(_ENTRIES)})*\\Z".encode())
 
 def refusal(error: Exception) -> consumer.PullException:
     """What a client is told of *error*; the codes stand in the IDL."""
-    code = UNAVAILABLE if isinstance(error, RemotingError) else REFUSED
+    code = UNAVAILABLE if isinstance(error, RemotingError | Overloaded) else REFUSED
     if isinstance(error, NotAllowed):
-        code = NOT_ALLOWED
+        code = FORBIDDEN if isinstance(error, Forbidden) else NOT_ALLOWED
     unknown_topic = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
     if isinstance(error, UnknownName) or unknown_topic:
         code = UNKNOWN_NAME

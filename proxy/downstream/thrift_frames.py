@@ -35,6 +35,9 @@ MAX_CONTAINER = 100_000
 MAX_NAME_BYTES = 64
 
 
+#: Bytes that are kept of a frame that is passed over, its length included: any call's head fits.
+KEPT_BYTES = 128
+
 #: Bytes behind the list at the end of a result: its struct ends, and the result.
 _STOPS = 2
 
@@ -48,15 +51,20 @@ class FrameBuffer:
     """Cuts a byte stream into frames; memory stays below the limit and one read."""
 
     max_frame_bytes: int
+    #: Bytes of the frame that has begun, its length included; 0 while none has, or nobody knows.
+    announced: int = 0
     _bytes: bytearray = field(default_factory=bytearray)
+    _to_drop: int = 0
 
     def receive_data(self, data: bytes) -> None:
         """Take what was read."""
+        if self._to_drop:
+            data = self._kept(data)
         self._bytes += data
 
     def next_frame(self) -> bytes | None:
         """The next whole frame, or None. Raises FrameError for a length out of bounds."""
-        if len(self._bytes) < 4:
+        if len(self._bytes) < 4 or self._to_drop:
             return None
         (length,) = _LENGTH.unpack_from(self._bytes)
         if not 0 < length <= self.max_frame_bytes:
@@ -65,13 +73,34 @@ class FrameBuffer:
                 f" {self.max_frame_bytes} (is this framed Thrift?)"
             )
         if len(self._bytes) < 4 + length:
+            self.announced = 4 + length
             return None
+        self.announced = 0
         frame = bytes(memoryview(self._bytes)[4 : 4 + length])
         if len(self._bytes) == 4 + length:  # nearly always: clients wait for their answers
             self._bytes = bytearray()
         else:
             del self._bytes[: 4 + length]
         return frame
+
+    def pass_over(self) -> None:
+        """Of the frame that has begun, of more than KEPT_BYTES, keep so many alone. ``next_frame``
+        returns them once all of the frame has come, as if they were the whole.
+
+        Caller: after ``next_frame`` returned None and ``announced`` is known.
+        """
+        self._to_drop = self.announced - max(len(self._bytes), KEPT_BYTES)
+        del self._bytes[KEPT_BYTES:]
+        _LENGTH.pack_into(self._bytes, 0, KEPT_BYTES - _LENGTH.size)
+        self.announced = 0
+
+    def _kept(self, data: bytes) -> bytes:
+        """What is kept of *data* while a frame is passed over."""
+        missing = KEPT_BYTES - len(self._bytes)
+        head, rest = data[:missing], data[missing:]
+        dropped = min(self._to_drop, len(rest))
+        self._to_drop -= dropped
+        return head + rest[dropped:]
 
     @property
     def buffered(self) -> int:

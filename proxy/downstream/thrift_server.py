@@ -1,8 +1,4 @@
-"""The Thrift server: sockets in, calls to services, answers out. No decisions.
-
-One request at a time on a connection, as every DDMQ client expects; further frames wait. A method
-answers by calling its ``Reply``, at once or later, so a waiting pull costs no task.
-"""
+"""The Thrift server: listens, and keeps the open connections. No decisions."""
 
 from __future__ import annotations
 
@@ -10,267 +6,49 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
 import structlog
-from thrift.Thrift import TApplicationException
 
-from broker_core.errors import RemotingError
-from broker_core.tasks import spawn
-from proxy.downstream.thrift_frames import (
-    Call,
-    FrameBuffer,
-    FrameError,
-    Spliced,
-    decode_call,
-    encode_answer,
-    encode_failure,
-    encode_spliced,
-)
-from proxy.errors import OrderlaneError
+from broker_core.clock import now_ns
+from broker_core.turns import Turns
+from proxy.dead_peers import is_dead_peer
+from proxy.downstream.load import Load
+from proxy.downstream.request_rate import RequestRate, take
+from proxy.downstream.thrift_connection import Connection, Entry
+from proxy.errors import Overloaded
 from proxy.logs import NoisyLog
+from proxy.overdue import Overdue
 from proxy.settings import LimitSettings
 from proxy.tls import HANDSHAKE_S, SHUTDOWN_S
 from proxy.wakeup import Signal
 
 _log = structlog.get_logger("thrift")
 
-#: Bytes of further requests that are read while one is served; more wait in the client.
-_READ_AHEAD = 65536
-
-
-class Method(Protocol):
-    """One method of a service: reads *arguments*, answers by *reply* now or later."""
-
-    def __call__(self, arguments: Any, reply: Reply, /) -> None:
-        """Serve one call."""
-
-
-#: How a method answers a call that is not allowed.
-Refuse = Callable[[Any, "Reply", OrderlaneError], None]
-
-
-def _fail(_arguments: Any, reply: Reply, error: OrderlaneError) -> None:
-    reply.fail(error)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A method with its generated ``*_args`` class, and what it answers who may not call it."""
-
-    arguments: Callable[[], Any]
-    method: Method
-    refuse: Refuse = _fail
-
-
-def awaiting(handler: Callable[[Any, Reply], Coroutine[Any, Any, Any]]) -> Method:
-    """A method from a coroutine function that returns the result struct."""
-
-    def method(arguments: Any, reply: Reply) -> None:
-        async def answer() -> None:
-            try:
-                reply(await handler(arguments, reply))
-            except Exception as error:
-                reply.fail(error)
-
-        spawn(answer(), name=f"thrift {reply.call.name}")
-
-    return method
-
-
-class Reply:
-    """The one answer to one call. Calling it a second time raises RuntimeError: a bug of ours."""
-
-    __slots__ = ("_answered", "call", "connection", "on_lost")
-
-    def __init__(self, connection: Connection, call: Call) -> None:
-        self.connection = connection
-        self.call = call
-        #: Called once if the connection ends before the answer has left the process whole.
-        self.on_lost: Callable[[], None] | None = None
-        self._answered = False
-
-    @property
-    def answered(self) -> bool:
-        """True once the answer is on its way."""
-        return self._answered
-
-    def __call__(self, result: Any) -> None:
-        """Answer with the generated ``*_result`` struct, or what is to be spliced into one."""
-        if isinstance(result, Spliced):
-            self._send(encode_spliced(self.call, result))
-        else:
-            self._send(encode_answer(self.call, result))
-
-    def fail(self, error: Exception) -> None:
-        """Answer that the server failed; the client sees a TApplicationException."""
-        method = self.call.name
-        if isinstance(error, OrderlaneError | RemotingError):
-            noisy = self.connection.server.noisy
-            noisy.warning(f"failed {method}", "request failed", method=method, reason=str(error))
-        else:
-            _log.error("request failed", method=method, exc_info=error)
-        if not self._answered:  # else it broke after its answer: nobody waits any more
-            sentence = f"{method} failed in the proxy: {error}"
-            kind = TApplicationException.INTERNAL_ERROR
-            self._send(encode_failure(self.call, kind, sentence))
-
-    def lost(self) -> None:
-        """The connection ended: the answer will not leave whole."""
-        on_lost, self.on_lost = self.on_lost, None
-        if on_lost is not None:
-            on_lost()
-
-    def _send(self, frame: bytes | list[bytes]) -> None:
-        if self._answered:
-            raise RuntimeError(f"{self.call.name} was answered twice")
-        self._answered = True
-        self.connection.answer(self, frame)
-
-
-class Connection(asyncio.Protocol):
-    """One client connection."""
-
-    def __init__(self, server: ThriftServer, connection_id: int) -> None:
-        self.connection_id = connection_id
-        self.address = ""
-        self.home = ""
-        self.server = server
-        self._transport: asyncio.Transport | None = None
-        self._frames = FrameBuffer(server.limits.max_frame_bytes)
-        self._current: Reply | None = None  # until its answer has left the process whole
-        self._writing_paused = False
-        self._reading_paused = False
-        #: Whether its client may go on at another proxy: it settles where its leases are.
-        self.movable = False
-        #: Answers the pull that waits with nothing; None while none does.
-        self.give_up: Callable[[], None] | None = None
-
-    # ---- asyncio's side -------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client came."""
-        self._transport = cast(asyncio.Transport, transport)
-        # pause_writing says at once that bytes stayed here, resume_writing that all have left. With
-        # TLS, whose limit counts from 1, up to 64 KiB may stay below: an answer that is lost there
-        # waits for the end of its leases.
-        high = 0 if transport.get_extra_info("sslcontext") is None else 1
-        self._transport.set_write_buffer_limits(high=high, low=0)
-        peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
-        self.address = peer[0] if peer else ""
-        self.home = _host_port(own[0], self.server.home_port or own[1]) if own else ""
-        if not self.server.admit(self):
-            self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes came."""
-        self._frames.receive_data(data)
-        self._next_request()
-        if self._current is not None and self._frames.buffered > _READ_AHEAD and self._transport:
-            self._reading_paused = True
-            self._transport.pause_reading()
-
-    def pause_writing(self) -> None:
-        """Bytes of the answer stayed here."""
-        self._writing_paused = True
-
-    def resume_writing(self) -> None:
-        """All bytes have left the process: an answer's, or those of TLS itself."""
-        self._writing_paused = False
-        if self._current is None or self._current.answered:
-            self._done()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended; whose answer did not leave whole is told."""
-        self._transport = None
-        self.server.forget(self)
-        reply, self._current = self._current, None
-        if reply is not None:
-            reply.lost()
-
-    # ---- the server's side ----------------------------------------------------------------------
-
-    def answer(self, reply: Reply, frame: bytes | list[bytes]) -> None:
-        """Write the answer to the current request, whole or in pieces; when it has left, take the
-        next one.
-        """
-        if self._transport is None or self._transport.is_closing() or self._current is not reply:
-            reply.lost()
-            return
-        if not reply.call.one_way:
-            # Pauses writing if something stays, closes on an error.
-            if isinstance(frame, bytes):
-                self._transport.write(frame)
-            else:
-                self._transport.writelines(frame)
-        if not (self._writing_paused or self._transport.is_closing()):
-            self._done()
-
-    def close(self) -> None:
-        """End the connection after what is written has left."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def let_go(self) -> bool:
-        """End the connection if nothing is lost by it; False in the middle of a call."""
-        if self.give_up is not None:
-            self.give_up()
-        if self._current is not None or self._transport is None:
-            return False
-        self._transport.close()
-        return True
-
-    def abort(self) -> None:
-        """End the connection now."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _done(self) -> None:
-        self._current = None
-        if self._frames.buffered:
-            asyncio.get_running_loop().call_soon(self._next_request)
-        if self._reading_paused and self._transport is not None:
-            self._reading_paused = False
-            self._transport.resume_reading()
-
-    def _next_request(self) -> None:
-        if self._current is not None or self._transport is None or self._transport.is_closing():
-            return
-        try:
-            frame = self._frames.next_frame()
-            if frame is None:
-                return
-            call = decode_call(frame)
-            entry = self.server.methods.get(call.name)
-            arguments = None if entry is None else call.decode(entry.arguments())
-        except FrameError as error:
-            self.server.closed_for(self, str(error))
-            return
-        self._current = reply = Reply(self, call)
-        if entry is None:
-            sentence = f"there is no method {call.name!r} here"
-            failure = encode_failure(call, TApplicationException.UNKNOWN_METHOD, sentence)
-            self.answer(reply, failure)
-            return
-        try:
-            entry.method(arguments, reply)
-        except Exception as error:
-            reply.fail(error)
-
 
 class ThriftServer:
     """Listens, and keeps the open connections. ``methods`` by name, of all services."""
 
-    def __init__(self, methods: Mapping[str, Entry], limits: LimitSettings) -> None:
+    def __init__(
+        self, methods: Mapping[str, Entry], limits: LimitSettings, load: Load | None = None
+    ) -> None:
+        """*load*: where other parts of the process look whether there is room."""
         self.methods = methods
         self.limits = limits
+        self.load = load or Load(limits.max_inflight_bytes)
         self.bad_frames = 0
         self.refused_connections = 0
         self.open: dict[int, Connection] = {}
+        #: Of the requests of all connections.
+        self.turns = Turns()
+        #: Connections whose answer has not left, and those whose request is not whole.
+        self.unread = Overdue[Connection](limits.slow_reader_s, self._drop_slow_reader)
+        self.begun = Overdue[Connection](limits.slow_request_s, self._drop_slow_request)
         self._addresses: Counter[str] = Counter()
+        rate = limits.max_requests_per_s_per_address
+        self._rate = None if rate is None else RequestRate(rate)
         self.noisy = NoisyLog(_log)  # of what clients can cause at will
         self._all_closed = Signal()
         self._last_id = 0
@@ -327,11 +105,15 @@ class ThriftServer:
             for connection in list(self.open.values()):
                 connection.abort()
             await self._all_closed.wait(grace_s)
+        self.unread.close()
+        self.begun.close()
 
     def admit(self, connection: Connection) -> bool:
         """Count a new connection in; False if it is one too many."""
         self.open[connection.connection_id] = connection
         self._addresses[connection.address] += 1
+        if self._rate is not None:
+            connection.bucket = self._rate.enter(connection.address, now_ns())
         full = len(self.open) > self.limits.max_connections
         if full or self._addresses[connection.address] > self.limits.max_connections_per_address:
             self.refused_connections += 1
@@ -343,12 +125,16 @@ class ThriftServer:
             return False
         return True
 
-    def forget(self, connection: Connection) -> None:
-        """Count a closed connection out."""
+    def forget(self, connection: Connection, reason: BaseException | None = None) -> None:
+        """Count a closed connection out; *reason* is its transport's, if it had one."""
+        if is_dead_peer(reason):
+            self._dropped(connection, "dead_peer_s", "it answers nothing any more")
         if self.open.pop(connection.connection_id, None) is not None:
             self._addresses[connection.address] -= 1
             if not self._addresses[connection.address]:
                 del self._addresses[connection.address]
+                if self._rate is not None:
+                    self._rate.leave(connection.address, now_ns())
         if not self.open:
             self._all_closed.fire()
         self._changed()
@@ -361,6 +147,46 @@ class ThriftServer:
             f"bad {client}", "connection closed: not a request", client=client, reason=reason
         )
         connection.abort()
+
+    def refusal(
+        self, connection: Connection, entry: Entry, *, passed_over: bool
+    ) -> Overloaded | None:
+        """What the client of a request is told that reaches a limit; None if it is served.
+
+        *passed_over*: there was no room for its bytes. Affects: what its address may ask for.
+        """
+        bucket = connection.bucket
+        if passed_over or (self.load.is_over and not entry.frees):
+            told = self.load.over()
+        elif bucket is not None and not take(bucket, now_ns()):
+            limit = "max_requests_per_s_per_address"
+            told = self.load.refuse(
+                limit,
+                f"more than {bucket.rate:g} requests a second came from {connection.address}:"
+                f" that is this proxy's setting limits.{limit}",
+            )
+        else:
+            return None
+        client = connection.address
+        self.noisy.warning(
+            f"{told.limit} {client}", "request refused", client=client, reached=told.limit
+        )
+        return told
+
+    def _drop_slow_reader(self, connection: Connection) -> None:
+        self._dropped(connection, "slow_reader_s", "it did not read its answer")
+        connection.abort()
+
+    def _drop_slow_request(self, connection: Connection) -> None:
+        self._dropped(connection, "slow_request_s", "its request was not whole in time")
+        connection.abort()
+
+    def _dropped(self, connection: Connection, limit: str, reason: str) -> None:
+        self.load.dropped[limit] += 1
+        client = connection.address
+        self.noisy.warning(
+            f"{limit} {client}", "connection closed", client=client, reached=limit, reason=reason
+        )
 
     def _connection(self) -> Connection:
         self._last_id += 1
@@ -375,7 +201,3 @@ def _times(tls: ssl.SSLContext | None) -> dict[str, Any]:
     if tls is None:
         return {}
     return {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}
-
-
-def _host_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

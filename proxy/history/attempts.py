@@ -21,11 +21,13 @@ class Unfinished:
     base: int = 0  # what the owner must have known at the beginning of its period
     failed_action: bool = False  # under the rules that hold
     out_ns: list[int] = field(default_factory=list)  # when, in this period
+    failed_ns: list[int] = field(default_factory=list)  # when they had failed
 
     def begin_anew(self) -> None:
         """It is redriven: its hand-outs until now count no longer."""
         self.handed_out = self.shown = self.sure = self.base = 0
         self.out_ns.clear()
+        self.failed_ns.clear()
 
 
 class Attempts:
@@ -37,22 +39,29 @@ class Attempts:
 
     def __init__(self, facts: LaneFacts) -> None:
         self._facts = facts
+        self._changed = False  # the rules, in this period or with it
 
     def new_period(self, messages: Iterable[Unfinished], *, clean: bool) -> None:
         """Another owner, who knows what the facts say; O(unfinished)."""
+        self._changed = False
         for message in messages:
             out = len(message.out_ns)
             known = out if clean else sum(t_ns <= self._facts.known_ns for t_ns in message.out_ns)
             if known:
                 failed = known if clean or known < out else known - 1
+                if not clean:  # of one that failed later the record knew nothing
+                    in_time = sum(t_ns <= self._facts.known_ns for t_ns in message.failed_ns)
+                    failed = min(failed, in_time)
                 message.sure = max(message.base, message.shown - out + failed)
             elif out:
                 message.sure = message.base
             message.base = message.sure
             message.out_ns.clear()
+            message.failed_ns.clear()
 
     def rules_changed(self, messages: Iterable[Unfinished]) -> None:
         """A lower limit of hand-outs counts from the next failure on; O(unfinished)."""
+        self._changed = True
         for message in messages:
             message.allowed = message.shown + 1
 
@@ -67,6 +76,8 @@ class Attempts:
         if not forgotten and not message.sure < attempt <= message.shown + 1:
             known = "" if message.sure == message.shown else f", at least {message.sure} known"
             self._wrong(offset, message, f"said attempt {attempt} after {message.shown}{known}")
+        if forgotten and self._changed:  # its owner knew of more, and may have had a higher limit
+            message.allowed = attempt
         most = self._facts.rules.max_deliveries
         if most is not None and attempt > max(most, message.allowed):
             self._wrong(offset, message, f"was handed out {attempt} times, {most} are allowed")

@@ -9,13 +9,13 @@ rate limits, X1 of lost answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from proxy.history.answers import Answers
 from proxy.history.calm import Calm
 from proxy.history.facts import LaneFacts
-from proxy.history.findings import Findings, Report
+from proxy.history.findings import Findings, Report, Violation
 from proxy.history.lanes import Lane
 from proxy.history.limits import Limits, ns
 from proxy.history.parking import is_twin, origin_of, twin_of
@@ -118,6 +118,11 @@ class HistoryChecker:
             raise HistoryError(f"{_where(event)} has no field {error}") from None
         except (TypeError, AttributeError) as error:
             raise HistoryError(f"{_where(event)} has a field of a wrong type: {error}") from None
+
+    @property
+    def violations(self) -> Mapping[str, Violation]:
+        """What was found so far, by id. What can be judged at the end only is not there yet."""
+        return self._findings.by_id
 
     def report(self, *, torn: int = 0) -> Report:
         """The verdict. Raises HistoryError if there was no send or no delivery."""

@@ -334,6 +334,7 @@ class Deliveries:
     def _retry(self, offset: int, slot: Slot, event: Event) -> None:
         """The message there failed: it is due after an interval."""
         message, intervals = self._unfinished.get(offset), self._facts.rules.retry_ms
+        self._failed(offset, event["t_ns"])
         delay_ms = event.get("after_ms")
         if delay_ms is None and message is not None and intervals:
             delay_ms = intervals[min(max(message.shown, 1), len(intervals)) - 1]
@@ -341,9 +342,14 @@ class Deliveries:
             decided_ns = event.get("at_ns") or event["t_ns"]
             self.progress.retry_at(offset, slot, decided_ns + delay_ms * 1_000_000)
 
+    def _failed(self, offset: int, t_ns: int) -> None:
+        if (message := self._unfinished.get(offset)) is not None:
+            message.failed_ns.append(t_ns)
+
     def expire(self, event: Event) -> None:
         """A lease ended without its client's doing."""
         if (lease := self.leases.expire(event)) is not None:
+            self._failed(lease.offset, event["t_ns"])
             self._facts.excused.add((lease.offset, lease.number))
             self.progress.ended(lease.offset, lease.slot, event["t_ns"])
 
@@ -351,6 +357,7 @@ class Deliveries:
         """A person ended a lease, whatever its deadline."""
         lease = self.leases.end(event["offset"], event["lease"], event["t_ns"])
         if lease is not None:
+            self._failed(lease.offset, event["t_ns"])
             self._facts.excused.add((lease.offset, lease.number))
             self.progress.ended(lease.offset, lease.slot, event["t_ns"])
 

@@ -9,6 +9,12 @@ from proxy.history.limits import NS, ns
 from proxy.history.reader import Event
 
 
+def _decided_ns(event: Event) -> int:
+    """From when on it counts: a process may have stood still before it wrote the event."""
+    decided_ns: int | None = event.get("at_ns")
+    return event["t_ns"] if decided_ns is None else decided_ns
+
+
 @dataclass(slots=True)
 class Lease:
     """A live one. Leases of one ordered run have its name in common."""
@@ -59,7 +65,7 @@ class Leases:
             )
             self._drop(other, event["t_ns"])
         visible_ns = self._facts.rules.visibility_ns
-        deadline_ns = None if visible_ns is None else event["t_ns"] + visible_ns
+        deadline_ns = None if visible_ns is None else _decided_ns(event) + visible_ns
         alone = not others
         others = self._of.setdefault(slot, {})
         lease = Lease(number, offset, slot, run, deadline_ns)
@@ -73,7 +79,7 @@ class Leases:
         visible_ns, lease = self._facts.rules.visibility_ns, self._numbered.get(event["lease"])
         if visible_ns is None or lease is None or event.get("ms") is None:
             return
-        deadline_ns = event["t_ns"] + min(event["ms"] * 1_000_000, visible_ns)
+        deadline_ns = _decided_ns(event) + min(event["ms"] * 1_000_000, visible_ns)
         for each in self._of.get(lease.slot, {}).values():
             if each.run == lease.run and each.deadline_ns is not None:
                 each.deadline_ns = max(each.deadline_ns, deadline_ns)

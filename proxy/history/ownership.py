@@ -30,14 +30,24 @@ class Ownership:
         self._handed_over_ns: int | None = None  # when its predecessor was
         self._leased_then = False
         self.void = 0
+        self._period = -1
+        self._came_late: set[int] = set()  # epochs of former owners, above the newest one
 
     def own(self, event: Event, *, fenced: bool) -> None:
         """A proxy began to own the queue; *fenced*: the broker takes no commits of former owners.
+
+        Whoever owns a queue owns that of its parked copies; ``period`` is the epoch of the former.
+        One of an earlier period than the newest came late, and owns nothing.
 
         If it does, one that got no answer may have come late, and tells the new owner what finished
         before the owner in between repeated it.
         """
         facts, epoch = self._facts, event["epoch"]
+        period = event.get("period", self._period)
+        if period < self._period:
+            self._came_late.add(epoch)
+            return
+        self._period = period
         if epoch <= facts.epoch:
             if epoch == facts.epoch or _when(event, "asked_ns") > self._granted_ns:
                 facts.violation(
@@ -88,9 +98,7 @@ class Ownership:
         that was decided later than that.
         """
         facts, epoch, what = self._facts, event["epoch"], event["e"]
-        if epoch > facts.epoch:
-            self._enter(event)  # its own+ is in a history that we were not given
-        elif epoch < facts.epoch:
+        if self._has_ended(epoch):
             if self._takes_effect(event):
                 facts.violation(
                     "W2",
@@ -98,6 +106,8 @@ class Ownership:
                     " began",
                 )
             return True
+        if epoch > facts.epoch:
+            self._enter(event)  # its own+ is in a history that we were not given
         elif self.node is None and what == "deliver":
             facts.violation("W2", f"offset {event['offset']} was handed out by nobody's right")
         elif what == "deliver" and event["node"] != self.node:
@@ -110,10 +120,13 @@ class Ownership:
 
     def late(self, event: Event) -> bool:
         """True if *event* is the end or extension of a lease of a period that has ended."""
-        if event["epoch"] >= self._facts.epoch:
+        if not self._has_ended(event["epoch"]):
             return False
         self.void += event["e"] == "ack_ok"
         return True
+
+    def _has_ended(self, epoch: int) -> bool:
+        return epoch < self._facts.epoch or epoch in self._came_late
 
     def _takes_effect(self, event: Event) -> bool:
         match event["e"]:
@@ -155,7 +168,7 @@ class Ownership:
         Then its number is the lower one until the next commit: whoever owns the queue commits on.
         """
         facts = self._facts
-        if event["epoch"] >= facts.epoch:
+        if not self._has_ended(event["epoch"]):
             return False
         facts.committed = min(facts.committed, event["offset"])
         return True

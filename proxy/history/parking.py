@@ -37,6 +37,7 @@ class Parking:
         self._redriven: set[str | None] = set()  # keys that may be redriven; None: all
         self._stopped_ns: dict[str | None, int] = {}  # when its redrive was stopped last
         self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
+        self._early: set[int] = set()  # the same: finished before anybody knew that it was stored
         self._runs: dict[int, int | None] = {}  # the same: in which run the copy went out last
         self._highest: dict[str | None, int] = {}  # of those that were parked, by key
         self._waiting: dict[str, deque[int]] = {}  # the same by key, rising; ended ones leave late
@@ -103,7 +104,8 @@ class Parking:
         offset = event["offset"]
         key = event.get("order", key)
         highest = self._highest.get(key, -1)
-        if again and offset <= highest:
+        if offset in self._early or (again and offset <= highest):
+            self._early.discard(offset)
             return
         self._highest[key] = max(highest, offset)
         self._copies[offset] = key
@@ -133,8 +135,14 @@ class Parking:
             )
 
     def copy_finished(self, origin: int | None) -> None:
-        """A copy came to its end, and with it the message."""
+        """A copy came to its end, and with it the message.
+
+        Where the broker's answer is late the copy may be read, handed out and finished before the
+        message is said to be parked.
+        """
         if origin is not None:
+            if origin not in self._copies:
+                self._early.add(origin)
             self._copies.pop(origin, None)
             self._runs.pop(origin, None)
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:  # the report holds an advice
 #: Above these shares a candidate is no order key for the topic as it stands.
 _TOO_MANY_MISSING = 0.05
 _TOO_MANY_SCATTERED = 0.001
+#: With fewer messages of a key than this there is next to nothing to keep in order. Among so many
+#: messages that may be chance, among as many as the last number it is not; fewer say nothing.
+_FEW_OF_A_KEY, _SOME, _ENOUGH = 1.02, 50, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +41,40 @@ class Advice:
 
 
 def advise(candidates: Sequence[Figures], *, workers: int) -> Advice:
-    """Take the candidate that keeps order and makes least wait; of equal ones the first."""
+    """Take the candidate that keeps order and makes least wait; of equal ones the first. One whose
+    messages are alone is taken if there is no other.
+    """
     judgements = [_judge(figures, workers=workers) for figures in candidates]
     good = [
-        figures
-        for figures, judgement in zip(candidates, judgements, strict=True)
+        (alone(figures), figures.in_offsets.waiting_share, -figures.max_speedup, number)
+        for number, (figures, judgement) in enumerate(zip(candidates, judgements, strict=True))
         if judgement.keeps_order
     ]
     if not good:
         return Advice(None, _why_none(candidates), judgements)
-    best = min(good, key=lambda each: (each.in_offsets.waiting_share, -each.max_speedup))
+    best = candidates[min(good)[-1]]
     return Advice(best.candidate, _why(best, workers=workers), judgements)
+
+
+def alone(figures: Figures) -> bool:
+    """Whether hardly two messages share a key: there is nothing to keep in order, or the sample is
+    too small to tell.
+    """
+    return figures.keyed >= _SOME and figures.messages_per_key < _FEW_OF_A_KEY
 
 
 def _judge(figures: Figures, *, workers: int) -> Judgement:
     scattered = figures.scattered_messages / figures.keyed if figures.keyed else 0.0
     no_order = scattered > _TOO_MANY_SCATTERED
     too_few = not figures.keyed or figures.missing_share > _TOO_MANY_MISSING
+    certainly = alone(figures) and figures.keyed >= _ENOUGH
     cautions = []
+    if alone(figures):
+        cautions.append(
+            f"{figures.keys:,} keys for {figures.keyed:,} messages: hardly two messages share one,"
+            " so there is nothing that it would keep in order"
+            + ("" if certainly else ", or the sample is too small to tell")
+        )
     if figures.scattered_keys:
         cautions.append(
             f"{figures.scattered_keys:,} of {figures.keys:,} keys stand in several queues"
@@ -82,7 +101,7 @@ def _judge(figures: Figures, *, workers: int) -> Judgement:
             f"{which} {_percent(figures.heaviest / figures.messages)} of all messages,"
             f" so at most {figures.max_speedup:.1f} of {workers} handlers can be busy on average"
         )
-    return Judgement(figures.candidate, not (no_order or too_few), cautions)
+    return Judgement(figures.candidate, not (no_order or too_few or certainly), cautions)
 
 
 def _why(best: Figures, *, workers: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.core.order_key import Keyed, MissingKey, ValueKind, compile_order_key
+from proxy.core.order_key import Keyed, MissingKey, ValueKind, compile_order_key, look_each
 
 __all__ = [
     "Cell",
@@ -88,6 +88,8 @@ class Tally:
     """Messages by what stood where the rule looks."""
     keys: Histogram
     """Messages of a key → keys."""
+    chains: int
+    """Lanes that messages are in: keys, each counted in every queue that it is found in."""
     busiest: int
     """Messages of the longest chain of all: one key in one queue."""
     in_time: Histogram
@@ -119,14 +121,24 @@ class KeyProfile:
         if len(set(self.candidates)) < len(self.candidates):
             twice = next(each for each in self.candidates if self.candidates.count(each) > 1)
             raise ValueError(f"candidate {twice!r} is named twice")
-        self._rules = [compile_order_key(candidate) for candidate in self.candidates]
+        self.rules = [compile_order_key(candidate) for candidate in self.candidates]
 
     def add(self, message: Keyed, *, queue: str, offset: int, stored_ms: int) -> None:
         """Count *message*, which stands at *offset* of *queue* since *stored_ms*."""
+        self.count(look_each(self.rules, message), queue=queue, offset=offset, stored_ms=stored_ms)
+
+    def count(
+        self,
+        looked: Iterable[tuple[bytes | None, ValueKind]],
+        *,
+        queue: str,
+        offset: int,
+        stored_ms: int,
+    ) -> None:
+        """As ``add``, of a message that all rules have *looked* at."""
         windows = self.windows
         time_window, offset_window = stored_ms // windows.time_ms, offset // windows.offsets
-        for candidate, rule in zip(self.candidates, self._rules, strict=True):
-            key, kind = rule.look(message)
+        for candidate, (key, kind) in zip(self.candidates, looked, strict=True):
             if kind is ValueKind.QUEUE:
                 key = queue.encode()  # the same bytes in each queue, and yet no key in common
             self.cells[Cell(candidate, queue, key, kind, time_window, offset_window)] += 1
@@ -181,6 +193,7 @@ class _Counts:
             candidate=candidate,
             kinds=dict(self.kinds),
             keys=Counter(self.keys.values()),
+            chains=len(self.chains),
             busiest=max(self.chains.values(), default=0),
             in_time=Counter(self.in_time.values()),
             in_offsets=Counter(self.in_offsets.values()),

@@ -81,6 +81,8 @@ class Figures:
     scattered_keys: int
     """Keys found in several queues."""
     scattered_messages: int
+    chains: int
+    """Lanes that form: each key in each queue where it is, and a queue's messages without one."""
     busiest_chain: int
     """Messages of the longest chain over the whole history: one key in one queue."""
     heaviest: int
@@ -161,6 +163,7 @@ def figures_of(tally: Tally, *, workers: int) -> Figures:
         p99=measures.percentile(keys, 99),
         scattered_keys=tally.scattered_keys,
         scattered_messages=tally.scattered_messages,
+        chains=tally.chains,
         busiest_chain=tally.busiest,
         heaviest=heaviest,
         max_speedup=_speedup(messages, heaviest, workers),

@@ -41,9 +41,7 @@ class _LockLost(Exception):
 
 @asynccontextmanager
 async def _client(context: UpstreamContext) -> AsyncIterator[BrokerClient]:
-    client = BrokerClient(
-        nameservers=context.settings.nameserver, client_id=f"{context.client.client_id}-forget"
-    )
+    client = context.client.another(f"{context.client.client_id}-forget")
     try:
         yield client
     finally:

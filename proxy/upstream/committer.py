@@ -38,7 +38,9 @@ class Committer:
             await asyncio.sleep(self._context.settings.commit_every_s)
             commit = partial(self.commit, unchanged_too=not turn)
             due = _changed if turn else _always
-            await one_round(lanes, commit, due=due, noisy=_noisy, what="commit")
+            await one_round(
+                lanes, commit, due=due, at_rest=_nothing_left, noisy=_noisy, what="commit"
+            )
 
     async def commit(
         self, lane: GroupLane, pipeline: QueuePipeline, *, unchanged_too: bool = False
@@ -72,7 +74,7 @@ class Committer:
                 reason=str(error),
             )
             return False
-        pipeline.committed = offset
+        pipeline.committed, pipeline.committed_ns = offset, now_ns()
         self._context.history.write(
             "commit",
             group=lane.name,
@@ -87,6 +89,10 @@ class Committer:
 
 def _changed(pipeline: QueuePipeline) -> bool:
     return pipeline.committable != pipeline.committed
+
+
+def _nothing_left(pipeline: QueuePipeline) -> None:
+    pipeline.committed_ns = now_ns()  # what is there to be committed later is younger
 
 
 def _always(_: QueuePipeline) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker_core.client import BrokerClient, Membership
+from proxy.core.clock_jumps import ClockJumps
 from proxy.core.flow_window import Budget
 from proxy.history.record import History
 from proxy.settings import Settings
@@ -32,8 +33,12 @@ class UpstreamContext:
     away: str = ""
     settled: Signal = field(default_factory=Signal)
     audit: Audit = field(init=False)
+    clock_jumps: ClockJumps = field(init=False)
     take_overs: TakeOvers = field(init=False)
 
     def __post_init__(self) -> None:
         self.audit = Audit(self.client, self.history)
+        lock = self.settings.lock
+        # Beyond that no lock is trusted any more, whatever was owned.
+        self.clock_jumps = ClockJumps(int((lock.renewal_s + lock.trust_s) * 1e9))
         self.take_overs = TakeOvers(self.client)

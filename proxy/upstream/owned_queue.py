@@ -75,6 +75,7 @@ class OwnedQueue:
             ended=self._begin_anew_after_a_bug,
         )
         self._asked_ns = 0  # when the epoch was asked for
+        self._locked_ns = now_ns()
         #: Leases of this period, or of those before, may live until then.
         self.hold_until_ns = hold_until_ns
         self._lock_requests = lock_requests
@@ -151,6 +152,8 @@ class OwnedQueue:
         self.parking = Parking(self._context, self._committer, self._lane, pipeline)
         self._lane.add(pipeline)
         self._lane.apply_to(pipeline)  # they may be others by now
+        hands_out_ns = max(now_ns(), pipeline.hold_until_ns)
+        self._lane.take_overs.note(hands_out_ns - self._locked_ns)
         self._read()
         self._log.info(
             "queue owned", qid=pipeline.qid, epoch=pipeline.epoch, start=pipeline.position

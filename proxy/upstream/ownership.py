@@ -185,6 +185,8 @@ class GroupOwnership:
         refused, now = self._lane.refused, now_ns()
         for queue in refused.keys() - share:
             del refused[queue]
+        for queue in self._lane.denied.keys() - share:
+            del self._lane.denied[queue]
         return {queue for queue, (_, until_ns) in refused.items() if now < until_ns}
 
     async def _look_at(self, topic: Topic) -> None:
@@ -232,6 +234,10 @@ class GroupOwnership:
                 handoffs=self._given_queues.known,
             )
         refused = queues - answer.granted - answer.unanswered
+        for queue in answer.granted:
+            self._lane.denied.pop(queue, None)
+        for queue in refused:
+            self._lane.denied.setdefault(queue, before_ns)
         await self._given_queues.locked(answer.granted, refused)
 
     # ---- queues that people give to members by name ---------------------------------------------
@@ -279,6 +285,7 @@ class GroupOwnership:
     async def _leave_group(self) -> None:
         if self._lane.presence.joined:
             self._lane.presence.joined = False
+            self._lane.denied.clear()
             self._share.leave()
             await self._context.membership.leave(self._lane.name)
 

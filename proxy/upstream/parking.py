@@ -291,6 +291,7 @@ class Parking:
             twin,
             "own+",
             owner=self._context.client.client_id,
+            period=self._pipeline.epoch,
             begin=twin.position,
             hold_until_ns=twin.hold_until_ns,
             max_leased=self._lane.leases_of_group.limit,

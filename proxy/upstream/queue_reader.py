@@ -71,6 +71,8 @@ async def read_queue(
                 on_reset(result.next_offset)
                 return
             lane.deleted_unread(pipeline, deleted)
+        elif asked_by is not None:
+            lane.passed_over(pipeline, _left_out(pipeline, result))
         pipeline.end_offset = result.max_offset
         lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
 
@@ -95,6 +97,11 @@ async def _room(
         await context.settled.wait(look_again_s, until=lambda: look() > 0)
         look_again_s = _LOOK_AGAIN_S
     return room
+
+
+def _left_out(pipeline: QueuePipeline, result: PullResult) -> int:
+    """How many messages the broker passed over, whose tags are not wanted."""
+    return max(0, result.next_offset - pipeline.position - len(result.messages))
 
 
 def _deleted_unread(pipeline: QueuePipeline, result: PullResult, log: Any) -> int:

@@ -16,8 +16,8 @@ from proxy.group_lane import GroupLane
 from proxy.logs import queue_log
 from proxy.upstream.context import UpstreamContext
 
-#: How long a record is taken to be until the first was read.
-_RECORD_BYTES = 1024
+#: How long a record is taken to be while none is in memory: large, lest too many are asked for.
+_RECORD_BYTES = 64 << 10
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 
 
@@ -76,7 +76,7 @@ class _Reader:
         self._group = group
         self._pipeline = pipeline
         self._log = queue_log("refill", group=group, queue=pipeline.queue)
-        self.record_bytes = _RECORD_BYTES
+        self.record_bytes = pipeline.jobs.window.body_bytes or _RECORD_BYTES
 
     async def read(
         self, refills: list[Refill]

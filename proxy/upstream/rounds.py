@@ -17,9 +17,11 @@ async def one_round(
     due: Callable[[QueuePipeline], bool],
     noisy: NoisyLog,
     what: str,
+    at_rest: Callable[[QueuePipeline], None] | None = None,
 ) -> None:
     """*do* it at once for all queues in which it is *due*, but those that are handed over: that
-    does it itself. Most queues of a proxy with thousands are at rest, and cost no task.
+    does it itself. Most queues of a proxy with thousands are at rest, and cost no task; *at_rest*
+    is told of them.
 
     A bug with one queue is logged as *what* failed, and ends nothing for the others.
     """
@@ -28,7 +30,7 @@ async def one_round(
             do(lane, pipeline)
             for lane in lanes
             for pipeline in list(lane.buffer)
-            if not pipeline.draining and _is_due(pipeline, due)
+            if not pipeline.draining and _is_due(pipeline, due, at_rest)
         ),
         return_exceptions=True,
     )
@@ -37,8 +39,16 @@ async def one_round(
             noisy.warning("bug", f"{what} failed", reason=str(result), exc_info=result)
 
 
-def _is_due(pipeline: QueuePipeline, due: Callable[[QueuePipeline], bool]) -> bool:
+def _is_due(
+    pipeline: QueuePipeline,
+    due: Callable[[QueuePipeline], bool],
+    at_rest: Callable[[QueuePipeline], None] | None,
+) -> bool:
     try:
-        return due(pipeline)
+        if due(pipeline):
+            return True
+        if at_rest is not None:
+            at_rest(pipeline)
+        return False
     except Exception:
         return True  # a bug: it is seen where one with a queue is logged

@@ -40,7 +40,7 @@ _LINGER_MS = 2_000
 #: What a message with little in its body takes in the log; the first answer tells better.
 _FIRST_GUESS_BYTES = 512
 _STORED_FORMAT = 1
-_UNAUTHORIZED, _NOT_FOUND = 401, 404
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _QUEUE_OFFSET = struct.Struct(">q")
 _QUEUE_OFFSET_AT = 20
 _HEAD_BYTES = _QUEUE_OFFSET_AT + _QUEUE_OFFSET.size
@@ -164,6 +164,12 @@ class BulkClient:
             raise Refused(
                 _UNAUTHORIZED,
                 f"{address} refused fetch: the token is missing or unknown: set the option token",
+            )
+        if answer.code == _FORBIDDEN:
+            raise Refused(
+                _FORBIDDEN,
+                f"{address} refused fetch: who has this token may not do that: see the proxy's"
+                " setting access",
             )
         results = answer.results or []
         if answer.code or len(results) != 1:

@@ -1231,7 +1231,7 @@ class FetchResponse : public virtual ::apache::thrift::TBase {
 
   virtual ~FetchResponse() noexcept;
   /**
-   * 0 or absent: all right; 401: the token is missing or unknown.
+   * 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that.
    */
   int32_t code;
   std::vector<QidResponse>  results;
@@ -1374,7 +1374,8 @@ class PullException : public ::apache::thrift::TException {
   virtual ~PullException() noexcept;
   /**
    * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-   * missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
+   * missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
+   * may succeed later, or at another proxy.
    */
   int32_t code;
   /**

@@ -37,7 +37,8 @@ _SUMMARY = (
     " missing_share double, kinds map<string, bigint>, mistyped bigint, mixed_keys bigint,"
     " gini double, evenness double, top1_share double, top10_share double, top100_share double,"
     " messages_per_key double, median bigint, p99 bigint, scattered_keys bigint,"
-    " scattered_messages bigint, busiest_chain bigint, heaviest bigint, max_speedup double,"
+    " scattered_messages bigint, chains bigint, busiest_chain bigint, heaviest bigint,"
+    " max_speedup double,"
     " in_time struct<mean: double, p99: bigint, longest: bigint, waiting: bigint,"
     " waiting_share: double>,"
     " in_offsets struct<mean: double, p99: bigint, longest: bigint, waiting: bigint,"
@@ -175,6 +176,7 @@ def _tallies(cells: DataFrame, keys: DataFrame, plan: Plan) -> list[Tally]:
             candidate=candidate,
             kinds=kinds[candidate],
             keys=sizes[candidate].keys,
+            chains=sum(chains["all", candidate].values()),
             busiest=max(chains["all", candidate], default=0),
             in_time=chains["time_window", candidate],
             in_offsets=chains["offset_window", candidate],

@@ -1624,7 +1624,7 @@ class FetchResponse(object):
     One entry for every queue asked for.
 
     Attributes:
-     - code: 0 or absent: all right; 401: the token is missing or unknown.
+     - code: 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that.
      - results
 
     """
@@ -1864,7 +1864,8 @@ class PullException(TException):
 
     Attributes:
      - code: 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-    missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
+    missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
+    may succeed later, or at another proxy.
      - message: For people: what was wrong, where, and what would be right.
 
     """

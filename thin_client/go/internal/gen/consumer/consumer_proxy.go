@@ -4179,7 +4179,7 @@ func (p *QidResponse) String() string {
 // One entry for every queue asked for.
 //
 // Attributes:
-//  - Code: 0 or absent: all right; 401: the token is missing or unknown.
+//  - Code: 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that.
 //  - Results
 type FetchResponse struct {
   Code *int32 `thrift:"code,1" db:"code" json:"code,omitempty"`
@@ -4715,7 +4715,8 @@ func (p *AckResult_) String() string {
 //
 // Attributes:
 //  - Code: 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-// missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
+// missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
+// may succeed later, or at another proxy.
 //  - Message: For people: what was wrong, where, and what would be right.
 type PullException struct {
   Code int32 `thrift:"code,1" db:"code" json:"code"`

@@ -26,7 +26,8 @@ public class PullException extends org.apache.thrift.TException implements org.a
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
      * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-     * missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
+     * missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
+     * may succeed later, or at another proxy.
      */
     CODE((short)1, "code"),
     /**
@@ -146,7 +147,8 @@ public class PullException extends org.apache.thrift.TException implements org.a
 
   /**
    * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-   * missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
+   * missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
+   * may succeed later, or at another proxy.
    */
   public int getCode() {
     return this.code;
@@ -154,7 +156,8 @@ public class PullException extends org.apache.thrift.TException implements org.a
 
   /**
    * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-   * missing or unknown; 404: no such group or topic. From 500 on: the same request may succeed later, or at another proxy.
+   * missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
+   * may succeed later, or at another proxy.
    */
   public PullException setCode(int code) {
     this.code = code;

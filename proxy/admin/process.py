@@ -1,0 +1,66 @@
+"""What a proxy says of its own process: its clocks and its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker_core.clock import now_ns, wall_ms
+from proxy.admin.operations import Answer, Call, Operation, get
+from proxy.core.clock_jumps import JumpKind
+from proxy.upstream.context import UpstreamContext
+
+
+class ClockJumpView(Answer):
+    """``stood_still``: for ``by_s`` seconds; ``wall_clock``: it was moved by so many."""
+
+    kind: JumpKind
+    by_s: float
+    ago_s: float
+
+
+class ProcessView(Answer):
+    """A proxy's process. ``wall_ms``: its wall clock, in milliseconds since 1970; ``memory_bytes``:
+    of message bodies, over all groups; ``clock_jumps``: the latest, the oldest first; ``away``: why
+    a person had it give its queues away, empty if nobody did.
+    """
+
+    proxy: str
+    http: str
+    away: str
+    wall_ms: int
+    memory_bytes: int
+    memory_limit_bytes: int
+    clock_jumps: list[ClockJumpView]
+
+
+class ProcessSurface:
+    """``GET /api/process``."""
+
+    def __init__(self, context: UpstreamContext) -> None:
+        self._context = context
+
+    def operations(self) -> list[Operation]:
+        """What it serves."""
+        return [
+            get(
+                "/api/process",
+                "The clocks and the memory of this proxy's process.",
+                self._process,
+                answer=ProcessView,
+            )
+        ]
+
+    async def _process(self, _call: Call) -> dict[str, Any]:
+        context, now = self._context, now_ns()
+        return {
+            "proxy": context.client.client_id,
+            "http": context.http,
+            "away": context.away,
+            "wall_ms": wall_ms(),
+            "memory_bytes": context.memory.used,
+            "memory_limit_bytes": context.memory.limit,
+            "clock_jumps": [
+                {"kind": jump.kind, "by_s": jump.by_ms / 1000, "ago_s": (now - jump.at_ns) / 1e9}
+                for jump in context.clock_jumps.seen
+            ],
+        }

@@ -1,0 +1,133 @@
+"""What each verb is typed like: the end of its ``--help``. A test parses all of it."""
+
+from __future__ import annotations
+
+import typer
+
+_WHY = "--reason 'ticket 4711'"
+
+#: By verb, as it stands behind ``orderlane``; each without that word.
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "up": ("up", "up --settings orderlane.yaml --data /var/lib/orderlane --workers 2"),
+    "nameserver": ("nameserver --listen 0.0.0.0:9876",),
+    "broker": ("broker --data /var/lib/orderlane --nameserver ns:9876 --listen 0.0.0.0:10911",),
+    "proxy": ("proxy --settings orderlane.yaml --nameserver ns:9876",),
+    "produce": (
+        "produce orders --count 1000 --keys 50",
+        "produce orders --keyed --tag urgent < lines.txt",
+    ),
+    "consume": (
+        "consume billing",
+        "consume billing orders --exec ./handle.sh --concurrency 8",
+    ),
+    "topics": ("topics", "topics --all -o json"),
+    "lag": ("lag billing", "lag billing --topic orders --http proxy-1:9714 -o json"),
+    "top": ("top", "top billing --http proxy-1:9714,proxy-2:9714", "top --once"),
+    "demo": ("demo", "demo --json"),
+    "doctor": (
+        "doctor",
+        "doctor billing",
+        "doctor billing --http proxy-1:9714,proxy-2:9714 --nameserver ns:9876 -o json",
+        "doctor --settings orderlane.yaml",
+    ),
+    "completion": ("completion bash > ~/.local/share/bash-completion/completions/orderlane",),
+    "token": ("token billing-app",),
+    "verify-history": ("verify-history history", "verify-history history -o json"),
+    "bench all": ("bench all", "bench all --full --rounds 3"),
+    "bench takeover": ("bench takeover --rounds 3",),
+    "bench blackout": ("bench blackout --stuck-messages 100000",),
+    "bench bulk": ("bench bulk --messages 1000000",),
+    "bench spark": ("bench spark --rows 1000000",),
+    "groups ls": ("groups ls", "groups -o json"),
+    "groups describe": ("groups describe billing",),
+    "groups create": (f"groups create billing --file billing.yaml {_WHY} --dry-run",),
+    "groups update": (
+        f"groups update billing --set orders.max_rate=200 {_WHY}",
+        f"groups update billing --file billing.yaml --expect 3 {_WHY}",
+    ),
+    "groups delete": (f"groups delete billing {_WHY} --dry-run",),
+    "groups pause": (f"groups pause billing {_WHY}",),
+    "groups resume": (f"groups resume billing {_WHY}",),
+    "audit ls": ("audit ls", "audit ls --group billing --limit 20"),
+    "audit tail": ("audit tail --group billing",),
+    "key parked": ("key parked billing",),
+    "key show": ("key show billing customer-17",),
+    "key history": ("key history billing customer-17 --limit 20",),
+    "key park": (f"key park billing customer-17 {_WHY}",),
+    "key redrive": (
+        "key redrive billing customer-17 --dry-run",
+        f"key redrive billing customer-17 --rate 10 {_WHY}",
+    ),
+    "key stop": (f"key stop billing customer-17 {_WHY}",),
+    "key skip": (f"key skip billing customer-17 --offset 1042 {_WHY}",),
+    "key retry": (f"key retry billing customer-17 {_WHY}",),
+    "key pause": (f"key pause billing customer-17 {_WHY}",),
+    "key resume": (f"key resume billing customer-17 {_WHY}",),
+    "keys top": ("keys top billing", "keys top billing --limit 5 -o json"),
+    "keys hot": ("keys hot billing",),
+    "keys blocked": ("keys blocked billing",),
+    "keys paused": ("keys paused billing",),
+    "dead-letters ls": ("dead-letters ls billing --key customer-17",),
+    "dead-letters show": ("dead-letters show billing broker-a_0@42",),
+    "dead-letters export": ("dead-letters export billing --all > dead-letters.jsonl",),
+    "dead-letters redrive": (
+        "dead-letters redrive billing --dry-run",
+        f"dead-letters redrive billing --rate 10 {_WHY}",
+    ),
+    "dead-letters stop": (f"dead-letters stop billing {_WHY}",),
+    "leases ls": ("leases ls billing", "leases ls billing --key customer-17"),
+    "leases show": ("leases show billing 1042",),
+    "leases extend": (f"leases extend billing 1042 --ms 60000 {_WHY}",),
+    "leases revoke": (f"leases revoke billing 1042 {_WHY}",),
+    "offsets show": ("offsets show billing --topic orders",),
+    "offsets reset": (
+        f"offsets reset billing --to-time 2026-03-01T00:00:00Z --dry-run {_WHY}",
+        f"offsets reset billing --topic orders --queue broker-a_0 --to-offset 100 {_WHY}",
+    ),
+    "owners ls": ("owners ls", "owners ls billing"),
+    "owners drain": (f"owners drain proxy-1:9714 {_WHY}",),
+    "owners resume": (f"owners resume proxy-1:9714 {_WHY}",),
+    "owners handoff": (f"owners handoff billing orders broker-a_0 proxy-2:9714 {_WHY}",),
+    "order-key get": ("order-key get billing",),
+    "order-key lint": (
+        "order-key lint billing --sample 100000",
+        "order-key lint billing --candidate KEY --candidate '$.order.id' -o json",
+    ),
+    "order-key simulate": (
+        "order-key simulate billing --workers 64 --service-ms p50=3,p99=80",
+        "order-key simulate billing --service-ms 5 --candidate KEY --candidate '$.order.id'",
+    ),
+    "order-key rollout": (
+        "order-key rollout billing '$.order.id' --reason 'hot customers'",
+        "order-key rollout billing KEY --missing dead_letter --reason 'ids are there now'",
+    ),
+    "spark archive": ("spark archive orders /data/orders --group archive",),
+    "spark backfill": ("spark backfill /data/orders orders --rate 5000",),
+    "spark package": ("spark package orderlane.zip",),
+    "spark key-profile": (
+        "spark key-profile --topic orders --candidate KEY --candidate $.customer --out /data/keys",
+    ),
+    "spark audit": ("spark audit /data/histories --out /data/findings",),
+}
+
+
+def add_examples(app: typer.Typer, verb: str) -> None:
+    """Let the help of *verb*, just added to *app*, and of those below it end with examples."""
+    for each in app.registered_commands:
+        if each.name == verb:
+            each.epilog = _epilog(verb)
+    for group in app.registered_groups:
+        if group.name == verb and group.typer_instance is not None:
+            for each in group.typer_instance.registered_commands:
+                each.epilog = _epilog(f"{verb} {each.name or _name_of(each.callback)}")
+
+
+def _name_of(function: object) -> str:
+    """What typer calls the verb of *function*, if nobody named it."""
+    return str(getattr(function, "__name__", "")).lower().replace("_", "-")
+
+
+def _epilog(verb: str) -> str | None:
+    """A paragraph a line: help text is folded otherwise."""
+    lines = [f"orderlane {each}" for each in EXAMPLES.get(verb, ())]
+    return "\n\n".join(["Examples:", *lines]) if lines else None

@@ -1,0 +1,49 @@
+"""``orderlane doctor G``: why a group does not move, in sentences."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import typer
+
+from proxy.cli.group_facts import group_facts
+from proxy.cli.options import DEFAULT_HTTP
+from proxy.cli.output import OutputFormat, print_json
+from proxy.diagnosis.diagnose import diagnose
+from proxy.diagnosis.facts import Facts
+from proxy.diagnosis.findings import Finding, number
+
+
+def diagnose_group(
+    group: str, *, topics: Sequence[str], nameserver: str, http: str, output: OutputFormat
+) -> None:
+    """Ask, judge, print; exit code 1 if something keeps the group."""
+    proxies = [each.strip() for each in http.split(",") if each.strip()]
+    facts = asyncio.run(
+        group_facts(group, http=proxies, nameserver=nameserver, topics=topics, default=DEFAULT_HTTP)
+    )
+    findings = diagnose(facts)
+    if output is OutputFormat.JSON:
+        print_json([finding.row() for finding in findings])
+    else:
+        typer.echo("\n".join(_lines(facts, findings)))
+    if findings:
+        raise typer.Exit(1)
+
+
+def _lines(facts: Facts, findings: Sequence[Finding]) -> list[str]:
+    if findings:
+        return [f"{place}. {_line(each)}" for place, each in enumerate(findings, start=1)]
+    if facts.waiting:
+        return [f"group {facts.group} moves: {number(facts.waiting, 'message')} to do, none stuck"]
+    return [f"group {facts.group} has nothing to do: all its messages are finished"]
+
+
+def _line(finding: Finding) -> str:
+    since = ""
+    if finding.since_ms is not None:
+        at = datetime.fromtimestamp(finding.since_ms / 1000, UTC)
+        since = f" [since {at.isoformat(' ', 'seconds')}]"
+    return finding.sentence + since

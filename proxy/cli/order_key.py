@@ -1,0 +1,215 @@
+"""``orderlane order-key``: look at a group's order key, judge others, change it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from proxy.cli import order_key_rollout
+from proxy.cli.garbage import look_at_young_objects_only
+from proxy.cli.options import DEFAULT_HTTP, DEFAULT_NAMESERVER, HttpOption, NameserverOption
+from proxy.cli.order_key_sample import known, take_sample
+from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
+from proxy.core.order_key import MissingKey
+from proxy.errors import OrderlaneError
+from proxy.topic_rules import rules_of
+from proxy.tuning import simulation
+from proxy.tuning.report import Figures, TuningReport
+from proxy.tuning.sample import Sample
+from proxy.tuning.service_times import ServiceTimes
+from proxy.tuning.simulation import Simulated, SimulationReport
+from proxy.tuning.simulator import Plan
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The order key of a group: look at it, judge others by real messages, change it.",
+)
+
+_LINT = (
+    *("candidate", "present", "types", "keys", "top 1", "top 10", "top 100", "in several queues"),
+    *("chains", "longest chain", "ceiling"),
+)
+_SIMULATED = (
+    *("candidate", "order", "seconds", "messages/s", "busy", "waiting", "p50 ms", "p90 ms"),
+    *("p99 ms", "max ms", "longest chain"),
+)
+
+GroupArgument = Annotated[str, typer.Argument(help="the consumer group")]
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", help="the topic (default: the only one of the group)")
+]
+CandidateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--candidate",
+        help="QID, KEY or a JSON path; as often as you like (default: all that are found)",
+    ),
+]
+SampleOption = Annotated[
+    int, typer.Option("--sample", min=1, help="how many messages: the newest of each queue")
+]
+WorkersOption = Annotated[int, typer.Option("--workers", min=1, help="handlers at a time")]
+
+app.command("rollout")(order_key_rollout.rollout)
+app.command("get")(order_key_rollout.get)
+
+
+@app.command("lint")
+def lint(
+    group: GroupArgument,
+    sample: SampleOption = 100_000,
+    candidate: CandidateOption = None,
+    topic: TopicOption = None,
+    workers: WorkersOption = 64,
+    http: HttpOption = DEFAULT_HTTP,
+    nameserver: NameserverOption = DEFAULT_NAMESERVER,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Tell of every possible order key what it would do, by real messages of the group.
+
+    Reads from the brokers; neither locks nor offsets are touched. "ceiling": at most so many
+    handlers can be busy, however many there are, since a key is handled one message at a time.
+    """
+    of = known(http, group, topic)
+    taken = asyncio.run(take_sample(of, nameserver, most=sample, candidates=_given(candidate)))
+    report = _report(taken, of.topic.name, workers, MissingKey(of.topic.missing_key))
+    if output is OutputFormat.JSON:
+        print_json(report.as_dict())
+        return
+    print_rows([_lint_row(each) for each in report.candidates], columns=_LINT, output=output)
+    for sentence in _lint_sentences(report):
+        say(sentence)
+
+
+@app.command("simulate")
+def simulate(
+    group: GroupArgument,
+    service_ms: Annotated[
+        str,
+        typer.Option(
+            "--service-ms", help="what handlers take for a message: 5, or p50=3,p99=80 (lognormal)"
+        ),
+    ],
+    workers: WorkersOption = 64,
+    sample: SampleOption = 100_000,
+    candidate: CandidateOption = None,
+    topic: TopicOption = None,
+    round_trip_ms: Annotated[
+        float,
+        typer.Option(
+            "--round-trip-ms",
+            min=0.0,
+            max=60_000.0,
+            help="from the end of a message to the start of the next of its key",
+        ),
+    ] = 1.0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of the service times")] = 1,
+    http: HttpOption = DEFAULT_HTTP,
+    nameserver: NameserverOption = DEFAULT_NAMESERVER,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Work the sample off with each possible order key, in virtual time, and name the best.
+
+    Runs the ordering core of the proxy itself over real messages, with all of them there from the
+    beginning. Waiting is that behind other messages of the same key.
+    """
+    try:
+        service = ServiceTimes.parse(service_ms, seed=seed)
+    except ValueError as error:
+        raise OrderlaneError(f"--service-ms: {error}") from None
+    if not math.isfinite(round_trip_ms):
+        raise OrderlaneError(f"--round-trip-ms {round_trip_ms}: expected milliseconds")
+    plan = Plan(workers, service, round(round_trip_ms * 1e6))
+    of = known(http, group, topic)
+    taken = asyncio.run(take_sample(of, nameserver, most=sample, candidates=_given(candidate)))
+    linted = _report(taken, of.topic.name, workers, MissingKey(of.topic.missing_key))
+    look_at_young_objects_only()  # there are millions of them, and no garbage
+    told = _quiet if output is OutputFormat.JSON else _say_time
+    report = simulation.simulate(taken, rules_of(of.topic), plan, lint=linted, on_run=told)
+    if output is OutputFormat.JSON:
+        print_json(report.as_dict())
+        return
+    print_rows(_simulated_rows(report), columns=_SIMULATED, output=output)
+    for sentence in _simulation_sentences(report):
+        say(sentence)
+
+
+def _given(candidates: list[str] | None) -> list[str]:
+    return candidates or []
+
+
+def _report(sample: Sample, topic: str, workers: int, missing: MissingKey) -> TuningReport:
+    source = f"{topic}, its newest {len(sample):,} messages"
+    return sample.report(source=source, workers=workers, missing=missing)
+
+
+def _lint_row(figures: Figures) -> dict[str, Any]:
+    return {
+        "candidate": figures.candidate,
+        "present": _percent(1 - figures.missing_share),
+        "types": ", ".join(f"{kind} {count:,}" for kind, count in figures.kinds.items()),
+        "keys": f"{figures.keys:,}",
+        "top 1": _percent(figures.top1_share),
+        "top 10": _percent(figures.top10_share),
+        "top 100": _percent(figures.top100_share),
+        "in several queues": f"{figures.scattered_keys:,}",
+        "chains": f"{figures.chains:,}",
+        "longest chain": f"{figures.busiest_chain:,}",
+        "ceiling": f"{figures.max_speedup:.1f}x",
+    }
+
+
+def _lint_sentences(report: TuningReport) -> Iterable[str]:
+    yield f"{report.messages:,} messages: {report.source}"
+    for judged in report.advice.judgements:
+        verdict = "" if judged.keeps_order else " it would keep no order here;"
+        if judged.cautions or verdict:
+            yield f"{judged.candidate}:{verdict} {'; '.join(judged.cautions)}"
+    if report.advice.take is None:
+        yield f"none of these: {report.advice.why}"
+    else:
+        yield f"take {report.advice.take}: {report.advice.why}"
+
+
+def _say_time(run: Simulated) -> None:
+    say(f"{run.candidate}: {run.seconds:,.1f} s")
+
+
+def _quiet(_run: Simulated) -> None:
+    return
+
+
+def _simulated_rows(report: SimulationReport) -> list[dict[str, Any]]:
+    return [
+        {
+            "candidate": each.candidate,
+            "order": "kept" if each.keeps_order else "not kept",
+            "seconds": each.seconds,
+            "messages/s": round(each.per_s),
+            "busy": each.busy,
+            "waiting": _percent(each.key_wait.share),
+            "p50 ms": each.key_wait.p50_ms,
+            "p90 ms": each.key_wait.p90_ms,
+            "p99 ms": each.key_wait.p99_ms,
+            "max ms": each.key_wait.max_ms,
+            "longest chain": each.longest_chain,
+        }
+        for each in report.candidates
+    ]
+
+
+def _simulation_sentences(report: SimulationReport) -> Iterable[str]:
+    yield (
+        f"{report.messages:,} messages, {report.workers} handlers, {report.service} a message,"
+        f" {report.round_trip_ms:g} ms from one of a key to the next"
+    )
+    yield from report.why
+    yield f"take {report.take}" if report.take is not None else "take none of these"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

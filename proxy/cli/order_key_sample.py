@@ -1,0 +1,77 @@
+"""What verbs about order keys look at: a group's topic and a sample of its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from broker_core.names import Group, Topic
+from proxy.cli.asking import look, path_of
+from proxy.cli.connect import ask_proxy, broker_client
+from proxy.errors import OrderlaneError
+from proxy.group_settings import TopicSettings
+from proxy.live.stored_group import group_of
+from proxy.topic_rules import rules_of
+from proxy.tuning.sample import Sample
+from proxy.upstream.sampling import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A group as the proxy describes it: all of it, and the topic in question."""
+
+    group: str
+    described: dict[str, Any]
+    topic: TopicSettings
+
+
+def known(http: str, group: str, topic: str | None) -> Known:
+    """Raises OrderlaneError if there is no such group or topic, or several and none is named."""
+    described = look(http, path_of("groups", group))
+    settings = described["settings"]
+    if settings is None:
+        raise OrderlaneError(f"group {group!r} is not served: {described['refused']}")
+    topics = {str(each.name): each for each in group_of(group, settings).topics}
+    if topic is None and len(topics) > 1:
+        raise OrderlaneError(
+            f"group {group!r} has several topics, {', '.join(topics)}: name one by --topic"
+        )
+    name = next(iter(topics)) if topic is None else topic
+    if name not in topics:
+        raise OrderlaneError(f"group {group!r} has no topic {name!r}: it has {', '.join(topics)}")
+    return Known(group, described, topics[name])
+
+
+async def take_sample(
+    of: Known, nameserver: str, *, most: int, candidates: Sequence[str]
+) -> Sample:
+    """The newest messages of the topic, *most* in all. Without *candidates*: those that are found.
+
+    Raises OrderlaneError if there is no message, or a candidate is no order key.
+    """
+    topic = Topic(of.topic.name)
+    async with broker_client(nameserver) as client:
+        try:
+            sample = await Sampling(client, Group(of.group), topic, rules_of(of.topic)).take(
+                most=most, candidates=candidates
+            )
+        except ValueError as error:
+            raise OrderlaneError(f"--candidate: {error}") from None
+    if not len(sample):
+        raise OrderlaneError(
+            f"topic {topic} has no messages to look at among its newest {most:,} that group"
+            f" {of.group} wants (tags: {of.topic.tags})"
+        )
+    return sample
+
+
+def queues_at(address: str, group: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What a proxy says of a group: all of it, and its queues. Raises OrderlaneError."""
+    groups = orjson.loads(ask_proxy(address, "/api/groups"))
+    found = groups.get(group)
+    if found is None:
+        raise OrderlaneError(f"the proxy at {address} does not serve group {group!r}")
+    return found, found["queues"]

@@ -1,0 +1,163 @@
+"""``orderlane top``: groups and their hottest keys, live in a terminal."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from broker_core.clock import now_ns
+from proxy.cli.asking import path_of
+from proxy.cli.connect import ask_proxy
+from proxy.cli.options import DEFAULT_HTTP
+from proxy.cli.top_frame import HotKey, Look, figures_of, frame, hot_key_of
+from proxy.errors import OrderlaneError
+
+_KEYS = 5
+_PIPE_WIDTH, _PIPE_HEIGHT = 80, 200
+
+
+def top(
+    group: Annotated[str | None, typer.Argument(help="only this group")] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="print one frame, after two looks, and end")
+    ] = False,
+    every: Annotated[float, typer.Option(help="seconds between looks", min=0.1, max=3600)] = 1.0,
+    http: Annotated[
+        str, typer.Option("--http", help="host:port of a proxy's HTTP port; several by commas")
+    ] = DEFAULT_HTTP,
+) -> None:
+    """Show groups with lag, messages finished a second, unfinished ones, those blocked behind their
+    key, owners, and the hottest keys; live, until q is pressed.
+
+    Of queues of the proxies at --http and of those that own other queues. In column S: P paused, R
+    rate limited, C no client. Where stdout is no terminal, or a dumb one, a frame is printed and
+    that is it.
+    """
+    asked = _Proxies([each.strip() for each in http.split(",") if each.strip()], group)
+    console = Console(highlight=False, markup=False)
+    if once or not sys.stdout.isatty() or console.is_dumb_terminal:
+        first = asked.look()
+        _wait(every, None)
+        lines = frame(asked.look(), first, width=_PIPE_WIDTH, height=_PIPE_HEIGHT)
+        typer.echo("\n".join(lines))
+        return
+    before = None
+    with _keys() as keyboard, Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            look = asked.look(bear=before is not None)
+            lines = frame(look, before, width=console.width, height=console.height)
+            live.update(Text("\n".join(lines), no_wrap=True), refresh=True)
+            before = look
+            if _wait(every, keyboard):
+                return
+
+
+class _Proxies:
+    """Those that were named, and, once they say so, the owners of other queues."""
+
+    def __init__(self, addresses: list[str], group: str | None) -> None:
+        self._addresses = addresses
+        self._group = group
+
+    def look(self, *, bear: bool = False) -> Look:
+        """Ask all. Raises OrderlaneError if none answers, or nobody has the group; *bear*: the
+        frame says so.
+        """
+        at_ns = now_ns()
+        groups: list[tuple[str, dict[str, Any]]] = []
+        keys: list[HotKey] = []
+        away: list[tuple[str, str]] = []
+        left = list(dict.fromkeys(self._addresses))
+        asked = set(left)
+        while left:
+            address = left.pop(0)
+            try:
+                found = self._groups(address)
+                keys += self._hot(address, found)
+                owners = self._owners(address) - asked if found else set()
+            except OrderlaneError as error:
+                away.append((address, str(error)))
+                continue
+            groups.append((address, found))
+            asked |= owners
+            left += sorted(owners)
+        if not bear:
+            self._check(groups, away)
+        hottest = sorted(keys, key=lambda each: (-each.share, each.key, each.queue))[:_KEYS]
+        return Look(
+            at_ns=at_ns,
+            time=datetime.now().astimezone().strftime("%H:%M:%S"),
+            groups=figures_of(groups),
+            keys=tuple(hottest),
+            away=tuple(away),
+        )
+
+    def _check(self, groups: list[Any], away: list[tuple[str, str]]) -> None:
+        if not groups:
+            raise OrderlaneError("\n".join(why for _, why in away))
+        if self._group is not None and not any(found for _, found in groups):
+            raise OrderlaneError(
+                f"there is no group {self._group!r} at {', '.join(at for at, _ in groups)}: see"
+                " orderlane groups ls"
+            )
+
+    def _groups(self, address: str) -> dict[str, Any]:
+        found = dict(orjson.loads(ask_proxy(address, path_of("groups"))))
+        if self._group is None:
+            return found
+        return {self._group: found[self._group]} if self._group in found else {}
+
+    def _hot(self, address: str, groups: dict[str, Any]) -> Iterator[HotKey]:
+        for name, group in groups.items():
+            for topic in {queue["topic"] for queue in group["queues"]}:
+                if topic.startswith("%"):
+                    continue
+                path = path_of("groups", name, "topics", topic, "keys", "hot")
+                for row in orjson.loads(ask_proxy(address, f"{path}?limit={_KEYS}")):
+                    yield hot_key_of(name, row)
+
+    def _owners(self, address: str) -> set[str]:
+        rows = orjson.loads(ask_proxy(address, path_of("owners")))["queues"]
+        named = {row["http"] for row in rows if row["state"] == "owned" and row["http"]}
+        return {each for each in named if self._group is None or self._owns(rows, each)}
+
+    def _owns(self, rows: list[dict[str, Any]], address: str) -> bool:
+        return any(row["group"] == self._group and row["http"] == address for row in rows)
+
+
+@contextmanager
+def _keys() -> Iterator[int | None]:
+    """Single keys from the terminal; None if stdin is none."""
+    if not sys.stdin.isatty():
+        yield None
+        return
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    try:
+        tty.setcbreak(keyboard)
+        yield keyboard
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+
+
+def _wait(seconds: float, keyboard: int | None) -> bool:
+    """Wait so long; True as soon as q is pressed."""
+    until_ns = now_ns() + int(seconds * 1e9)
+    while (left_ns := until_ns - now_ns()) > 0:
+        heard, _, _ = select.select([] if keyboard is None else [keyboard], [], [], left_ns / 1e9)
+        if heard and keyboard is not None and os.read(keyboard, 64)[:1] in (b"q", b"Q", b""):
+            return True
+    return False

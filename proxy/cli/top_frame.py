@@ -1,0 +1,222 @@
+"""One frame of ``orderlane top``: what was asked becomes lines of a terminal. Pure.
+
+Figures of the moment come from one look; throughput from two, by how far the queues of a group went
+between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.diagnosis.findings import number
+
+_GROUP_CHARS, _KEY_CHARS, _OWNER_CHARS = 18, 22, 22
+_HEAD = (
+    f"{'GROUP':<{_GROUP_CHARS}}{'QUEUES':>7}{'LAG':>9}{'PER S':>8}{'UNFIN':>8}{'BLOCKED':>9}"
+    f"{'LEASED':>8}{'PULLS':>7}  S"
+)
+_KEYS_HEAD = (
+    f"{'HOTTEST KEYS':<{_KEY_CHARS}}{'QUEUE':<17}{'SHARE':>7}{'BACKLOG':>9}{'TRIES':>7}  STATE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """One group over all proxies that were asked. Counts are messages; ``done`` is how many of its
+    queues were ever finished, so that a difference is throughput; ``owners``: how many queues each
+    proxy has. ``marks``: P paused, R rate limited, C no client.
+    """
+
+    name: str
+    queues: int = 0
+    lag: int = 0
+    unfinished: int = 0
+    blocked: int = 0
+    leased: int = 0
+    pulls: int = 0
+    done: Mapping[str, int] | None = None
+    owners: tuple[tuple[str, int], ...] = ()
+    marks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HotKey:
+    """A key by its share of what was handed out lately; ``share`` from 0 to 1."""
+
+    group: str
+    key: str
+    queue: str
+    share: float
+    backlog: int = 0
+    attempts: int = 0
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was asked at ``at_ns``, by the monotonic clock; ``time`` is for people. ``away``:
+    proxies that did not answer, and why.
+    """
+
+    at_ns: int
+    time: str
+    groups: tuple[GroupFigures, ...] = ()
+    keys: tuple[HotKey, ...] = ()
+    away: tuple[tuple[str, str], ...] = ()
+
+
+# ---- from the rows of the admin API --------------------------------------------------------------
+
+
+def figures_of(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[GroupFigures, ...]:
+    """Groups by name, of what each proxy (by address) said at ``/api/groups``."""
+    parts: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for proxy, groups in rows:
+        for name, group in groups.items():
+            parts.setdefault(name, []).append((proxy, group))
+    return tuple(_figures(name, found) for name, found in sorted(parts.items()))
+
+
+def _figures(name: str, found: Sequence[tuple[str, Mapping[str, Any]]]) -> GroupFigures:
+    all_queues = [queue for _, group in found for queue in group["queues"]]
+    queues = [queue for queue in all_queues if not queue["topic"].startswith("%")]
+    pulls = sum(group["waiting_pulls"] for _, group in found)
+    leased = sum(queue["leased"] for queue in all_queues)
+    unfinished = sum(queue["unfinished"] for queue in queues)
+    limited = any(topic["rate_limited"] for _, group in found for topic in group["topics"])
+    served = pulls or leased or any(group["deliveries"] for _, group in found)
+    marks = (
+        ("P" if any(queue["paused_whole"] for queue in queues) else "")
+        + ("R" if limited else "")
+        + ("C" if unfinished and not served else "")
+    )
+    return GroupFigures(
+        name=name,
+        queues=len(queues),
+        lag=sum(max(0, queue["end"] - queue["committed"]) for queue in queues),
+        unfinished=unfinished,
+        blocked=sum(queue["blocked"] for queue in queues),
+        leased=leased,
+        pulls=pulls,
+        done={
+            f"{queue['topic']}/{queue['queue']}": queue["position"] - queue["unfinished"]
+            for queue in queues
+        },
+        owners=tuple(
+            (proxy, count)
+            for proxy, group in found
+            if (count := sum(not each["topic"].startswith("%") for each in group["queues"]))
+        ),
+        marks=marks,
+    )
+
+
+def hot_key_of(group: str, row: Mapping[str, Any]) -> HotKey:
+    """A row of ``keys/hot``."""
+    return HotKey(
+        group=group,
+        key=row["key"],
+        queue=row["queue"],
+        share=row["share"] or 0.0,
+        backlog=row["backlog"],
+        attempts=row["attempts"],
+        state=row["state"],
+    )
+
+
+# ---- lines ---------------------------------------------------------------------------------------
+
+
+def frame(
+    look: Look, before: Look | None = None, *, width: int = 80, height: int = 24
+) -> list[str]:
+    """Lines of at most *width* columns, at most *height* of them. *before* is the look before this
+    one; None: throughput is not known yet. What does not fit is counted in a line.
+    """
+    rates = _rates(look, before)
+    lines = [
+        _row(f"orderlane top  {look.time}", f"{len(look.groups)} groups", width=min(width, 80)),
+        *(f"away: {proxy}: {why}" for proxy, why in look.away),
+        "",
+        _HEAD,
+    ]
+    below = [_KEYS_HEAD, *map(_key_line, look.keys)] if look.keys else []
+    owners = [line for each in look.groups for line in _owner_lines(each)]
+    # Groups first: half of the height is theirs whatever else there is.
+    room = max(3, height - len(lines) - min(len(below) + 1, height // 3) - 1)
+    busiest = sorted(look.groups, key=lambda each: (-each.lag, -each.unfinished, each.name))
+    shown = busiest if len(busiest) <= room else busiest[: room - 1]
+    lines += [_group_line(each, rates.get(each.name)) for each in shown]
+    if hidden := len(busiest) - len(shown):
+        lines.append(f"… {hidden:,} more groups")
+    for block in (below, ["OWNERS", *owners] if owners else []):
+        left = height - len(lines) - 1
+        if block and left >= 2:
+            lines += ["", *block[:left]]
+    return [_fitted(line, width) for line in lines[:height]]
+
+
+def _rates(look: Look, before: Look | None) -> dict[str, float]:
+    """Messages a second by group, of queues that were owned at both looks."""
+    if before is None or look.at_ns <= before.at_ns:
+        return {}
+    seconds = (look.at_ns - before.at_ns) / 1e9
+    earlier = {each.name: each.done or {} for each in before.groups}
+    rates = {}
+    for each in look.groups:
+        then, now = earlier.get(each.name), each.done or {}
+        if then is not None:
+            both = now.keys() & then.keys()
+            rates[each.name] = sum(max(0, now[place] - then[place]) for place in both) / seconds
+    return rates
+
+
+def _group_line(each: GroupFigures, rate: float | None) -> str:
+    per_s = "-" if rate is None else short(rate)
+    return (
+        f"{_cut(each.name, _GROUP_CHARS - 1):<{_GROUP_CHARS}}{short(each.queues):>7}"
+        f"{short(each.lag):>9}{per_s:>8}{short(each.unfinished):>8}{short(each.blocked):>9}"
+        f"{short(each.leased):>8}{short(each.pulls):>7}  {each.marks}"
+    )
+
+
+def _key_line(key: HotKey) -> str:
+    return (
+        f"{_cut(key.key, _KEY_CHARS - 1):<{_KEY_CHARS}}{_cut(key.queue, 16):<17}"
+        f"{key.share:>7.0%}{short(key.backlog):>9}{short(key.attempts):>7}  {key.state}"
+    )
+
+
+def _owner_lines(each: GroupFigures) -> list[str]:
+    return [
+        f"{_cut(each.name, _GROUP_CHARS - 1):<{_GROUP_CHARS}}"
+        f"{_cut(proxy, _OWNER_CHARS):<{_OWNER_CHARS}} {number(count, 'queue')}"
+        for proxy, count in each.owners
+    ]
+
+
+def short(count: float) -> str:
+    """A count in at most six characters: 999, 12.3k, 4.56M."""
+    if count < 10_000:
+        return f"{count:.0f}" if count >= 10 or count == int(count) else f"{count:.1f}"
+    for unit in "kMGT":
+        count /= 1000
+        if count < 999.5 or unit == "T":
+            return f"{count:.3g}{unit}" if count < 999.5 else f"{count:.0f}{unit}"
+    raise AssertionError("the loop returns")
+
+
+def _row(left: str, right: str, *, width: int) -> str:
+    return left + right.rjust(max(1, width - len(left)))
+
+
+def _cut(text: str, chars: int) -> str:
+    """Printable, and no longer than that."""
+    plain = "".join(each if each.isprintable() else "·" for each in text)
+    return plain if len(plain) <= chars else plain[: chars - 1] + "…"
+
+
+def _fitted(line: str, width: int) -> str:
+    return _cut(line, width).rstrip()

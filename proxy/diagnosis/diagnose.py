@@ -1,0 +1,30 @@
+"""All findings about a group, the most basic first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from proxy.diagnosis.facts import Facts
+from proxy.diagnosis.findings import Finding, ranked
+from proxy.diagnosis.inside import keys_blocked, memory_full, other_troubles
+from proxy.diagnosis.surroundings import brokers_away, clocks, doubtful_locks, proxies_away
+from proxy.diagnosis.taking import (
+    filtered,
+    no_owner,
+    no_puller,
+    older_settings,
+    paused,
+    rate_limited,
+    targets_down,
+)
+
+_RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    *(brokers_away, proxies_away, clocks, older_settings, paused, no_owner, no_puller),
+    *(rate_limited, targets_down, memory_full, keys_blocked, filtered, doubtful_locks),
+    other_troubles,
+)
+
+
+def diagnose(facts: Facts) -> list[Finding]:
+    """Why the group does not move; empty if nothing keeps it. The same for the same facts."""
+    return ranked([finding for rule in _RULES for finding in rule(facts)])

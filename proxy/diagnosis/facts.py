@@ -1,0 +1,277 @@
+"""What was asked of proxies and brokers about one group. Pure.
+
+Rows of the admin API become records here. A field that a row does not have (an older proxy sent it)
+has the value that leads to no finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from proxy.core.parked_key import PARKED_PREFIX
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """A queue, as brokers and ownership records show it. Offsets are None if nobody could say.
+
+    ``state``: owned, gone (its owner left no word), free, or empty: nobody could say.
+    """
+
+    topic: str
+    queue: str
+    end: int | None = None
+    committed: int | None = None
+    first: int | None = None
+    state: str = ""
+    owner: str | None = None
+
+    @property
+    def place(self) -> str:
+        """As sentences name it."""
+        return f"{self.topic}/{self.queue}"
+
+    @property
+    def lag(self) -> int:
+        """Messages that are not committed, as far as that is known."""
+        start = self.first if self.committed is None else self.committed
+        return max(0, self.end - start) if self.end is not None and start is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldQueue:
+    """What its owner says of a queue."""
+
+    topic: str
+    queue: str
+    unfinished: int = 0
+    ready: int = 0
+    leased: int = 0
+    blocked: int = 0
+    end: int = 0
+    position: int = 0
+    sure: bool = True
+    draining: bool = False
+    paused_whole: bool = False
+    reading_paused: str = ""
+    near_retention: int = 0
+    records_damaged: bool = False
+    uncopied: int = 0
+    trouble: str = ""
+    older: int = 0
+    key_change: str = ""
+
+    @property
+    def place(self) -> str:
+        """As sentences name it."""
+        return f"{self.topic}/{self.queue}"
+
+    @property
+    def is_twin(self) -> bool:
+        """It holds parked messages, which wait for an operator."""
+        return self.topic.startswith(PARKED_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTopic:
+    """What a proxy says of a topic of the group; rates are messages a second."""
+
+    name: str
+    max_rate: float | None = None
+    rate_limited: bool = False
+    delivered: int = 0
+    filtered: int = 0
+    filtered_in_a_row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Who paused the group, and why."""
+
+    since_ms: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """A key, as the owner of its queue shows it. Times are ms."""
+
+    key: str
+    topic: str
+    queue: str
+    state: str = ""
+    offset: int | None = None
+    age_ms: int | None = None
+    backlog: int = 0
+    attempts: int = 0
+    holder: str | None = None
+    overdue: bool = False
+    retry_ms: int | None = None
+    last_error: str = ""
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A topic that the proxy delivers itself. ``down_for_s``: None while its target answers."""
+
+    topic: str
+    down_for_s: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGroup:
+    """What one proxy says of the group."""
+
+    max_rate: float | None = None
+    paused: Paused | None = None
+    taking_part: bool = False
+    waiting_pulls: int = 0
+    bulk_readers: int = 0
+    clients_seen_s: float | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+    denied: Mapping[str, float] = field(default_factory=dict)
+    deliveries: Sequence[Delivery] = ()
+    topics: Sequence[HeldTopic] = ()
+    queues: Sequence[HeldQueue] = ()
+
+    @property
+    def leased(self) -> int:
+        """Messages that clients have."""
+        return sum(queue.leased for queue in self.queues)
+
+    def has_client(self, within_s: float) -> bool:
+        """Somebody is there for its messages, or was within that time."""
+        lately = self.clients_seen_s is not None and self.clients_seen_s < within_s
+        busy = self.waiting_pulls or self.leased or self.bulk_readers or self.deliveries
+        return bool(busy or lately)
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """``stood_still`` or ``wall_clock``; by so much, so long ago."""
+
+    kind: str
+    by_s: float
+    ago_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyFacts:
+    """One proxy. ``trouble``: why it could not be asked; ``away``: why it was drained by a person;
+    ``group`` is None if it does not have it.
+    ``clock_ahead_s``: of the clock here, less what the question took.
+    """
+
+    http: str
+    trouble: str = ""
+    proxy: str = ""
+    away: str = ""
+    clock_ahead_s: float = 0.0
+    jumps: Sequence[Jump] = ()
+    memory_bytes: int = 0
+    memory_limit_bytes: int = 0
+    group: HeldGroup | None = None
+    blocked: Sequence[KeyFacts] = ()
+    paused: Sequence[KeyFacts] = ()
+
+    @property
+    def name(self) -> str:
+        """As sentences name it."""
+        return f"the proxy at {self.http}"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that is known of a group at ``at_ms``, by the clock here."""
+
+    group: str
+    at_ms: int
+    nameserver: str = ""
+    nameserver_trouble: str = ""
+    brokers_away: Mapping[str, str] = field(default_factory=dict)
+    """Why, by name."""
+    topics_missing: Sequence[str] = ()
+    queues: Sequence[QueueFacts] = ()
+    proxies: Sequence[ProxyFacts] = ()
+
+    @property
+    def answering(self) -> Iterator[tuple[ProxyFacts, HeldGroup]]:
+        """Proxies that have the group, with what they say of it."""
+        for proxy in self.proxies:
+            if proxy.group is not None:
+                yield proxy, proxy.group
+
+    @property
+    def held(self) -> Iterator[tuple[ProxyFacts, HeldGroup, HeldQueue]]:
+        """Queues that proxies hold, but those of parked messages."""
+        for proxy, group in self.answering:
+            for queue in group.queues:
+                if not queue.is_twin:
+                    yield proxy, group, queue
+
+    def has_client(self, within_s: float) -> bool:
+        """Somebody is there for the group's messages, at one of the proxies."""
+        return any(group.has_client(within_s) for _, group in self.answering)
+
+    def end_of(self, place: str, default: int) -> int:
+        """The end of a queue as the broker said just now, if it did."""
+        ends = (each.end for each in self.queues if each.place == place)
+        return max((end for end in ends if end is not None), default=default)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that the group has to do: unfinished and unread ones of queues that proxies
+        hold; of others, those that are not committed.
+        """
+        held = {queue.place: queue for _, _, queue in self.held}
+        own = sum(
+            queue.unfinished + max(0, self.end_of(place, queue.end) - queue.position)
+            for place, queue in held.items()
+        )
+        return own + sum(each.lag for each in self.queues if each.place not in held)
+
+
+# ---- from the rows of the admin API --------------------------------------------------------------
+
+
+def group_of(row: Mapping[str, Any]) -> HeldGroup:
+    """What ``GET /api/groups`` says of one group."""
+    paused = row.get("paused")
+    return HeldGroup(
+        paused=None if paused is None else _record(Paused, paused),
+        deliveries=tuple(_record(Delivery, each) for each in row.get("deliveries", ())),
+        topics=tuple(_record(HeldTopic, each) for each in row.get("topics", ())),
+        queues=tuple(_record(HeldQueue, each) for each in row.get("queues", ())),
+        **_known(
+            row,
+            *("max_rate", "taking_part", "waiting_pulls", "bulk_readers", "clients_seen_s"),
+            *("refused", "denied"),
+        ),
+    )
+
+
+def key_of(row: Mapping[str, Any]) -> KeyFacts:
+    """A row of the lists of keys."""
+    return _record(KeyFacts, row)
+
+
+def jump_of(row: Mapping[str, Any]) -> Jump:
+    """A row of ``clock_jumps`` of ``GET /api/process``."""
+    return _record(Jump, row)
+
+
+def _record(kind: type[T], row: Mapping[str, Any]) -> T:
+    names = (each.name for each in fields(kind))  # type: ignore[arg-type]
+    return kind(**_known(row, *names))
+
+
+def _known(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: row[name] for name in names if name in row}

@@ -1,0 +1,105 @@
+"""What a diagnosis says: causes by rank, and words for numbers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Cause(StrEnum):
+    """Why a group does not move, or will not for long. A cause earlier in this list may be why one
+    later in it shows.
+    """
+
+    BROKER_AWAY = "broker_away"
+    PROXY_AWAY = "proxy_away"
+    TOPIC_MISSING = "topic_missing"
+    CLOCK_JUMP = "clock_jump"
+    OLDER_SETTINGS = "older_settings"
+    PAUSED = "paused"
+    NO_OWNER = "no_owner"
+    NO_PULLER = "no_puller"
+    RATE_LIMITED = "rate_limited"
+    TARGET_DOWN = "target_down"
+    MEMORY_FULL = "memory_full"
+    KEY_BLOCKED = "key_blocked"
+    FILTERED = "filtered"
+    LOCK_IN_DOUBT = "lock_in_doubt"
+    KEY_CHANGE = "key_change"
+    NOT_COPIED = "not_copied"
+    NEAR_RETENTION = "near_retention"
+    RECORDS_DAMAGED = "records_damaged"
+
+
+_RANK = {cause: rank for rank, cause in enumerate(Cause)}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong. ``where``: a queue, a key, a proxy or a broker; ``messages``: how
+    many wait for it, 0 if that cannot be told; ``since_ms``: since when, in milliseconds since
+    1970, None if that is not known; ``cure``: what to do; ``command``: what to type, or empty.
+    """
+
+    cause: Cause
+    where: str
+    what: str
+    cure: str
+    command: str = ""
+    since_ms: int | None = None
+    messages: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """All of it for a person."""
+        typed = f": {self.command}" if self.command else ""
+        return f"{self.what}. {self.cure}{typed}"
+
+    def row(self) -> dict[str, Any]:
+        """For programs."""
+        return {**asdict(self), "cause": self.cause.value, "sentence": self.sentence}
+
+
+def ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """The most basic first; of one cause, the one for which most messages wait."""
+    return sorted(set(findings), key=lambda each: (*_place(each), each.where, each.what, each.cure))
+
+
+def _place(finding: Finding) -> tuple[int, int]:
+    return _RANK[finding.cause], -finding.messages
+
+
+def number(count: int, noun: str) -> str:
+    """``1 message``, ``20 messages``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def span(seconds: float) -> str:
+    """A time, as people say it."""
+    seconds = max(0.0, seconds)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """A few of *names*, and how many there are beside them."""
+    more = len(names) - most
+    shown = ", ".join(names[:most])
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def typed(*words: str) -> str:
+    """A command of ours, for a shell."""
+    return " ".join(("orderlane", *map(_quoted, words)))
+
+
+def _quoted(word: str) -> str:
+    plain = word and all(each.isalnum() or each in "-_./:,@%+=" for each in word)
+    return word if plain else "'" + word.replace("'", "'\"'\"'") + "'"
