@@ -1,0 +1,136 @@
+"""Events for pages that stay open: each gets the state once and then what is new, as fast as it
+reads. One that does not is dropped; it asks again.
+
+The form is that of server-sent events, so a page may use what its browser has for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import structlog
+
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.errors import Unavailable
+
+#: Pages at a time, and events that wait for one of them.
+MOST_READERS = 64
+MOST_WAITING = 4
+EVERY_S = 2.0
+
+_log = structlog.get_logger("console")
+
+
+def event(name: str, number: int, data: bytes) -> bytes:
+    """One event as bytes. *data* is JSON in one line."""
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name.encode(), data)
+
+
+class Reader:
+    """One page's events: iterate over it once. ``on_dropped`` is called if it was too slow."""
+
+    def __init__(self, leave: Callable[[Reader], None]) -> None:
+        self._leave = leave
+        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
+        self.on_dropped: Callable[[], None] = lambda: None
+
+    def put(self, piece: bytes) -> bool:
+        """False if too many wait already."""
+        try:
+            self._waiting.put_nowait(piece)
+        except asyncio.QueueFull:
+            return False
+        return True
+
+    def end(self) -> None:
+        """No further event comes, and those that wait are not read any more."""
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
+        self._waiting.put_nowait(None)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while (piece := await self._waiting.get()) is not None:
+                yield piece
+        finally:
+            self._leave(self)
+
+
+class Events:
+    """Tells what *look* says to all readers, every *every_s*; nothing is looked at while nobody
+    reads. ``dropped`` counts readers that were too slow, ``refused`` those over the limit.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], bytes],
+        *,
+        every_s: float = EVERY_S,
+        on_slow: Callable[[], None] = lambda: None,
+    ) -> None:
+        """*on_slow* is called with each reader that is dropped."""
+        self._look = look
+        self._every_s = every_s
+        self._on_slow = on_slow
+        self._readers: set[Reader] = set()
+        self._number = 0
+        self._telling: asyncio.Task[None] | None = None
+        self._closed = False
+        self.dropped = 0
+        self.refused = 0
+
+    @property
+    def readers(self) -> int:
+        """How many read now."""
+        return len(self._readers)
+
+    def read(self) -> Reader:
+        """One more reader, which has the state at once. Raises Unavailable if there are too many,
+        or the proxy ends.
+        """
+        if self._closed:
+            raise Unavailable("the proxy ends: ask again, or another one")
+        if len(self._readers) >= MOST_READERS:
+            self.refused += 1
+            raise Unavailable(
+                f"{MOST_READERS} pages follow this proxy's events already: close one of them"
+            )
+        reader = Reader(self._readers.discard)
+        reader.put(b"retry: 3000\n\n" + self._event())
+        self._readers.add(reader)
+        if self._telling is None or self._telling.done():
+            self._telling = spawn(self._tell(), name="console events")
+        return reader
+
+    async def close(self) -> None:
+        """End all streams; no other begins."""
+        self._closed = True
+        await cancel_and_wait(self._telling)
+        for reader in list(self._readers):
+            reader.end()
+        self._readers.clear()
+
+    async def _tell(self) -> None:
+        while self._readers:
+            await asyncio.sleep(self._every_s)
+            try:
+                self.tell()
+            except Exception:  # a bug; the next time may go well
+                _log.exception("pages were not told what is new")
+
+    def tell(self) -> None:
+        """Tell all readers now."""
+        if not self._readers:
+            return
+        piece = self._event()
+        for reader in [each for each in self._readers if not each.put(piece)]:
+            self._readers.discard(reader)
+            self.dropped += 1
+            reader.end()
+            reader.on_dropped()
+            self._on_slow()
+
+    def _event(self) -> bytes:
+        self._number += 1
+        return event("overview", self._number, self._look())

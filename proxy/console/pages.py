@@ -1,0 +1,73 @@
+"""The files of the console, and the headers that they are sent with."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from aiohttp import web
+
+from proxy.admin.operations import CONSOLE, CONSOLE_FILE, HTML, Call, Operation, get
+from proxy.errors import UnknownName
+
+_KINDS = {
+    "css": "text/css",
+    "html": HTML,
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
+
+#: A page of ours runs our files alone, asks this port alone, and makes no HTML out of texts: what
+#: stands in a key or a message is never more than a text.
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+
+
+class Pages:
+    """``GET /`` and what it loads. The files are read once, at the start."""
+
+    def __init__(self) -> None:
+        folder = resources.files("proxy.console") / "static"
+        self._files = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+
+    @property
+    def names(self) -> list[str]:
+        """Of all files."""
+        return sorted(self._files)
+
+    def operations(self) -> list[Operation]:
+        """What it serves. It is for browsers, so the API's document leaves it out."""
+        more = {"media": HTML, "documented": False}
+        return [
+            get(CONSOLE, "The console.", self._index, **more),
+            get(CONSOLE_FILE, "A file of the console.", self._file, **more),
+        ]
+
+    async def _index(self, _call: Call) -> web.Response:
+        return self._answer("index.html")
+
+    async def _file(self, call: Call) -> web.Response:
+        return self._answer(call.path["file"])
+
+    def _answer(self, name: str) -> web.Response:
+        content = self._files.get(name)
+        kind = _KINDS.get(name.rpartition(".")[2])
+        if content is None or kind is None:
+            raise UnknownName(f"the console has no file {name[:100]!r}")
+        return web.Response(
+            body=content,
+            content_type=kind,
+            charset="utf-8",
+            headers={"Content-Security-Policy": POLICY},
+        )

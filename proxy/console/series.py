@@ -1,0 +1,100 @@
+"""Figures of the last hour, a fixed number of samples of each group. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Seconds between two samples, and how many are kept: an hour.
+EVERY_S = 10
+SAMPLES = 360
+#: Groups whose figures are kept; a sample of more leaves the others out.
+MOST_GROUPS = 500
+
+#: Of a group, as they are at the moment of the sample; in messages.
+GAUGES = ("lag", "unfinished", "ready", "leased", "blocked")
+#: Of a group, since the proxy started; kept as what came in a second since the sample before.
+COUNTERS = ("delivered", "acked", "failed")
+
+_NOTHING = float("nan")
+
+
+@dataclass(slots=True)
+class _GroupSeries:
+    values: dict[str, array[float]]
+    totals: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, samples: int) -> _GroupSeries:
+        return cls({name: array("d", [_NOTHING] * samples) for name in (*GAUGES, *COUNTERS)})
+
+
+class Series:
+    """A ring of samples. A group that is not in a sample has nothing there; one that has nothing in
+    the whole ring is forgotten.
+    """
+
+    def __init__(self, *, samples: int = SAMPLES, most_groups: int = MOST_GROUPS) -> None:
+        """*samples* of each of *most_groups* groups are kept."""
+        self._samples = samples
+        self._most_groups = most_groups
+        self._at_ms = array("q", [0] * samples)
+        self._groups: dict[str, _GroupSeries] = {}
+        self._next = 0
+        self.count = 0
+        """Samples that there are, at most *samples*."""
+
+    def __len__(self) -> int:
+        """How many groups have figures."""
+        return len(self._groups)
+
+    def add(self, at_ms: int, figures: Mapping[str, Mapping[str, float]]) -> None:
+        """A sample of *figures* by group and name, taken *at_ms* (since 1970)."""
+        last_ms = self._at_ms[self._next - 1] if self.count else at_ms
+        seconds = max(0.001, (at_ms - last_ms) / 1000)
+        place = self._next
+        self._at_ms[place] = at_ms
+        for group in [*self._groups]:
+            if group not in figures:
+                self._clear(group, place)
+        for group, given in figures.items():
+            series = self._groups.get(group)
+            if series is None:
+                if len(self._groups) >= self._most_groups:
+                    continue
+                series = self._groups[group] = _GroupSeries.empty(self._samples)
+            for name in GAUGES:
+                series.values[name][place] = given.get(name, 0.0)
+            for name in COUNTERS:
+                total = given.get(name, 0.0)
+                before = series.totals.get(name)
+                series.totals[name] = total
+                rate = _NOTHING if before is None else max(0.0, total - before) / seconds
+                series.values[name][place] = rate
+        self._next = (place + 1) % self._samples
+        self.count = min(self.count + 1, self._samples)
+
+    def of(self, group: str) -> dict[str, Any] | None:
+        """The samples of *group*, the oldest first: ``at_ms`` and a list for each name, None where
+        there is nothing. None if there is no figure of it.
+        """
+        series = self._groups.get(group)
+        if series is None:
+            return None
+        order = [(self._next - self.count + step) % self._samples for step in range(self.count)]
+        values = {
+            name: [None if each[place] != each[place] else each[place] for place in order]
+            for name, each in series.values.items()
+        }
+        return {"at_ms": [self._at_ms[place] for place in order], **values}
+
+    def _clear(self, group: str, place: int) -> None:
+        series = self._groups[group]
+        for values in series.values.values():
+            values[place] = _NOTHING
+        series.totals.clear()
+        lag = series.values[GAUGES[0]]
+        if all(each != each for each in lag):
+            del self._groups[group]

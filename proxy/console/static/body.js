@@ -1,0 +1,72 @@
+// The body of a message: as JSON if it is some, as text, or as bytes in hex.
+
+import { h } from "./dom.js";
+import { bytes as size } from "./format.js";
+
+const MOST_BYTES = 64 * 1024;
+const ROW = 16;
+
+/** A view of *message*, an answer with body or body_base64. */
+export function bodyView(message) {
+  const content = bytesOf(message);
+  const text = message.body ?? null;
+  const json = parsed(text);
+  const forms = [];
+  if (json !== undefined) forms.push(["JSON", () => JSON.stringify(json, null, 2)]);
+  if (text !== null) forms.push(["Text", () => text.slice(0, MOST_BYTES)]);
+  forms.push(["Hex", () => hex(content)]);
+  const shown = h("pre", { class: "body", tabindex: "0", "aria-label": "Body" });
+  const name = `form-${Math.random().toString(36).slice(2)}`;
+  const show = (form) => {
+    shown.textContent = form[1]();
+  };
+  show(forms[0]);
+  return h(
+    "div",
+    {},
+    h(
+      "fieldset",
+      { class: "forms" },
+      h("legend", {}, `Body, ${size(content.length)}${message.compressed ? ", compressed in a way that is not read here" : ""}`),
+      forms.map((form, index) => h("label", {}, h("input", { type: "radio", name, checked: index === 0, onchange: () => show(form) }), ` ${form[0]}`)),
+    ),
+    shown,
+    content.length > MOST_BYTES && h("p", { class: "muted" }, `The first ${size(MOST_BYTES)} are shown as text and hex.`),
+  );
+}
+
+function bytesOf(message) {
+  if (message.body !== null && message.body !== undefined) return new TextEncoder().encode(message.body);
+  return Uint8Array.from(atob(message.body_base64 ?? ""), (sign) => sign.charCodeAt(0));
+}
+
+function parsed(text) {
+  if (text === null || text === "") return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function hex(content) {
+  const lines = [];
+  for (let at = 0; at < Math.min(content.length, MOST_BYTES); at += ROW) {
+    const row = [...content.slice(at, at + ROW)];
+    const digits = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    const signs = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
+    lines.push(`${at.toString(16).padStart(8, "0")}  ${digits.padEnd(ROW * 3 - 1)}  ${signs}`);
+  }
+  return lines.join("\n") || "(empty)";
+}
+
+/** Properties of a message as a table. */
+export function propertiesView(properties) {
+  const names = Object.keys(properties).sort();
+  return h(
+    "details",
+    {},
+    h("summary", {}, `Properties (${names.length})`),
+    h("dl", { class: "properties" }, names.map((name) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, properties[name])))),
+  );
+}

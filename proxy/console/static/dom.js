@@ -1,0 +1,72 @@
+// Elements made of names and texts. Nothing is ever parsed as HTML, so whatever stands in a key, a
+// reason or a body is shown as the text that it is.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function put(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
+  return element;
+}
+
+/** An HTML element: h("p", {class: "muted", onclick: act}, "text", another). */
+export function h(name, attributes, ...children) {
+  return put(document.createElement(name), attributes, children);
+}
+
+/** The same of SVG. */
+export function svg(name, attributes, ...children) {
+  return put(document.createElementNS(SVG, name), attributes, children);
+}
+
+/** A button that does *act*. */
+export function button(label, act, attributes) {
+  return h("button", { type: "button", onclick: act, ...attributes }, label);
+}
+
+let last = 0;
+
+/** A label with its input below; *input* gets an id. */
+export function labelled(label, input, hint) {
+  input.id ||= `field-${(last += 1)}`;
+  if (hint) input.setAttribute("aria-describedby", `${input.id}-hint`);
+  return h(
+    "div",
+    { class: "field" },
+    h("label", { for: input.id }, label),
+    input,
+    hint && h("span", { class: "hint", id: `${input.id}-hint` }, hint),
+  );
+}
+
+/** A select of [value, text] pairs. */
+export function choice(pairs, value, attributes) {
+  const made = h("select", attributes, pairs.map(([each, text]) => h("option", { value: each }, text)));
+  made.value = value;
+  return made;
+}
+
+/** A state: a shape and a word, so it is read without colours too. */
+export function badge({ word, kind, title }) {
+  const shapes = { ok: "●", busy: "◐", warn: "▲", bad: "■", idle: "○" };
+  return h("span", { class: `badge ${kind}`, title }, h("span", { "aria-hidden": "true" }, shapes[kind] ?? "○"), ` ${word}`);
+}
+
+/** A list of names and values. */
+export function facts(pairs) {
+  return h(
+    "dl",
+    { class: "facts" },
+    pairs.filter(([, value]) => value !== undefined).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+  );
+}
+
+/** What stands where there is nothing, and what to do about it. */
+export function empty(sentence, what) {
+  return h("div", { class: "empty" }, h("p", {}, sentence), what && h("p", { class: "muted" }, what));
+}

@@ -1,0 +1,52 @@
+// How figures are written: short, and always in the same way.
+
+export const NOTHING = "–";
+
+/** A number with thousands separated; a dash for none. */
+export function count(value) {
+  return value === null || value === undefined ? NOTHING : Math.round(value).toLocaleString("en-US");
+}
+
+/** Messages a second. */
+export function rate(value) {
+  if (value === null || value === undefined) return NOTHING;
+  if (value === 0 || value >= 100) return count(value);
+  return value >= 10 ? value.toFixed(1) : value.toFixed(2);
+}
+
+/** How long: 350 ms, 4.2 s, 3 min 5 s, 2 h 10 min, 3 d 4 h. */
+export function age(ms) {
+  if (ms === null || ms === undefined) return NOTHING;
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  const s = Math.floor(ms / 1000);
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 86_400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
+}
+
+/** A moment: the time of day, behind the date if that is another. */
+export function moment(ms, now = Date.now()) {
+  if (ms === null || ms === undefined) return NOTHING;
+  const at = new Date(ms);
+  const two = (number) => String(number).padStart(2, "0");
+  const time = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  if (at.toDateString() === new Date(now).toDateString()) return time;
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
+}
+
+/** Bytes as people say them. */
+export function bytes(value) {
+  if (value < 1024) return `${value} B`;
+  return value < 1024 ** 2 ? `${(value / 1024).toFixed(1)} KiB` : `${(value / 1024 ** 2).toFixed(1)} MiB`;
+}
+
+/** A share of one as per cent. */
+export function share(value) {
+  return value === null || value === undefined ? NOTHING : `${(value * 100).toFixed(value < 0.1 ? 2 : 1)} %`;
+}
+
+/** "1 key", "2 keys". */
+export function of(number, one, many = `${one}s`) {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}

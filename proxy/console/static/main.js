@@ -1,0 +1,171 @@
+// The frame around all pages: which is shown, the state of the stream, tokens, the keyboard.
+
+import { button, h } from "./dom.js";
+import { token } from "./api.js";
+import { elsewhere } from "./dialog.js";
+import { Live } from "./live.js";
+import { help, listen } from "./shortcuts.js";
+import { themed } from "./theme.js";
+import { askToken } from "./tokens.js";
+import * as audit from "./page-audit.js";
+import * as clients from "./page-clients.js";
+import * as deadLetters from "./page-dead-letters.js";
+import * as group from "./page-group.js";
+import * as groups from "./page-groups.js";
+import * as keys from "./page-keys.js";
+import * as leases from "./page-leases.js";
+import * as messages from "./page-messages.js";
+import * as orderKey from "./page-order-key.js";
+
+const PAGES = { groups, clients, audit };
+const OF_GROUP = { "": group, keys, leases, "dead-letters": deadLetters, messages, "order-key": orderKey };
+const main = document.getElementById("main");
+const live = new Live();
+let shown = null;
+
+/** #/groups/billing/keys?topic=orders → its page, group and query. */
+function place() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [first, name, rest] = path.split("/").map(decoded);
+  const found = { query: new URLSearchParams(query ?? ""), first: first || "groups", group: null, rest: "" };
+  if (found.first === "groups" && name) return { ...found, group: name, rest: rest ?? "", page: OF_GROUP[rest ?? ""] };
+  return { ...found, page: PAGES[found.first] };
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function navigation(at) {
+  document.getElementById("nav").replaceChildren(
+    ...Object.entries(PAGES).map(([name, page]) =>
+      h("a", { href: `#/${name}`, "aria-current": at.first === name && !at.group ? "page" : null }, page.title),
+    ),
+  );
+}
+
+function groupNavigation(at) {
+  const base = `#/groups/${encodeURIComponent(at.group)}`;
+  return h(
+    "nav",
+    { class: "tabs", "aria-label": `Group ${at.group}` },
+    Object.entries(OF_GROUP).map(([name, page]) =>
+      h("a", { href: name ? `${base}/${name}` : base, "aria-current": at.rest === name ? "page" : null }, page.title),
+    ),
+  );
+}
+
+function context(at) {
+  const aborting = new AbortController();
+  const problem = h("p", { class: "problem", role: "alert" });
+  const { signal } = aborting;
+  const looks = [];
+  const ctx = {
+    ...at,
+    live,
+    signal,
+    problem,
+    /** Do *look*, and say what the proxy says if it fails; true if it went well. */
+    async load(look) {
+      try {
+        await look();
+        problem.replaceChildren();
+        return true;
+      } catch (error) {
+        if (signal.aborted || error.name === "AbortError") return false;
+        problem.replaceChildren(error.message, ...elsewhere(error.owners));
+        if (error.status === undefined) console.error(error);
+        return false;
+      }
+    },
+    /** Look now, and again every *ms* while the page is looked at. */
+    every(ms, look) {
+      let under = false;
+      const again = async () => {
+        if (under || signal.aborted) return;
+        under = true;
+        await ctx.load(look);
+        under = false;
+      };
+      looks.push(again);
+      const timer = setInterval(() => document.hidden || again(), ms);
+      signal.addEventListener("abort", () => clearInterval(timer));
+      return again();
+    },
+    /** Call *take* with each overview, the last one at once. */
+    overviews(take) {
+      live.addEventListener("overview", (event) => take(event.detail, live.before), { signal });
+      if (live.overview) take(live.overview, live.before);
+    },
+    /** Change the query of the address, without another page in the history. */
+    remember(query) {
+      const text = new URLSearchParams(Object.entries(query).filter(([, value]) => value)).toString();
+      const [path] = location.hash.split("?");
+      history.replaceState(null, "", text ? `${path}?${text}` : path);
+    },
+    again: () => Promise.all(looks.map((look) => look())),
+    close: () => aborting.abort(),
+  };
+  return ctx;
+}
+
+function show({ focus = true } = {}) {
+  shown?.close();
+  const at = place();
+  navigation(at);
+  const ctx = context(at);
+  shown = ctx;
+  const title = at.page?.title ?? "Not found";
+  document.title = [title, at.group, "orderlane"].filter(Boolean).join(" · ");
+  const heading = at.group
+    ? h("h1", {}, h("a", { href: "#/groups", class: "up" }, "Groups"), " / ", at.group, at.rest && h("span", { class: "unseen" }, `: ${title}`))
+    : h("h1", {}, title);
+  main.replaceChildren(heading, ...(at.group ? [groupNavigation(at)] : []), ctx.problem);
+  if (at.page) main.append(...[at.page.open(ctx)].flat());
+  else main.append(h("p", {}, "There is no such page. ", h("a", { href: "#/groups" }, "All groups")));
+  if (focus) main.focus({ preventScroll: true });
+}
+
+const STATES = {
+  begins: ["", "connecting"],
+  live: ["ok", "live"],
+  polling: ["warn", "every 4 s"],
+  away: ["bad", "no answer"],
+  refused: ["bad", "not shown"],
+};
+
+function tellState({ name, sentence, owners }) {
+  const [kind, word] = STATES[name];
+  const element = document.getElementById("live");
+  element.className = `live ${kind}`;
+  element.textContent = word;
+  element.title = name === "polling" ? "the stream of events broke off; it is tried again" : sentence;
+  const banner = document.getElementById("banner");
+  if (name !== "refused" && name !== "away") banner.replaceChildren();
+  else banner.replaceChildren(h("p", {}, sentence, ...elsewhere(owners), token.get() && name === "refused" ? button("Another token", wantToken) : null));
+}
+
+function wantToken() {
+  askToken(() => {
+    live.again();
+    show();
+  });
+}
+
+themed(document.getElementById("theme"));
+document.getElementById("help").addEventListener("click", help);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address is the page's
+  main.focus();
+});
+listen({ again: () => shown?.again(), group: () => shown?.group });
+live.addEventListener("state", (event) => tellState(event.detail));
+window.addEventListener("token-wanted", wantToken);
+window.addEventListener("hashchange", () => show());
+tellState(live.state);
+show({ focus: false });
+live.start();

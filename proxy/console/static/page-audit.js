@@ -1,0 +1,51 @@
+// Who changed what, and why: the records of the audit topic, the newest first.
+
+import { get, path } from "./api.js";
+import { h, labelled } from "./dom.js";
+import { moment, of } from "./format.js";
+import { Table } from "./table.js";
+
+export const title = "Audit";
+
+const SHOWN = 200;
+
+export function open(ctx) {
+  const filters = [["group", "Group"], ["topic", "Topic"], ["target", "Key, queue or lease"]].map(([name, label]) => [name, label, h("input", { type: "search", value: ctx.query.get(name) ?? "", autocomplete: "off", "data-search": name === "group" ? "" : null })]);
+  const note = h("p", { class: "muted" });
+  const table = new Table({
+    caption: "Audit",
+    key: (row) => `${row.id} ${row.phase}`,
+    nothing: "Nothing was changed by a person.",
+    advice: "Each change stands here before it is done: who, what, why, and what it was before.",
+    columns: [
+      { name: "at", label: "When", number: true, cell: (row) => moment(row.at_ms), order: (row) => row.at_ms },
+      { name: "actor", label: "Who", cell: (row) => row.actor, order: (row) => row.actor },
+      { name: "verb", label: "What", cell: (row) => (row.failed ? { word: `${row.verb} failed`, kind: "bad", title: row.failed } : row.phase === "end" ? `${row.verb}, ended` : row.verb), order: (row) => row.verb },
+      { name: "where", label: "Group and topic", cell: (row) => [row.group, row.topic].filter(Boolean).join(" / ") || "–", order: (row) => row.group },
+      { name: "target", label: "Target", mono: true, wide: true, cell: (row) => row.target || "–", order: (row) => row.target },
+      { name: "reason", label: "Reason", wide: true, cell: (row) => row.failed || row.reason || "–" },
+      { name: "before", label: "Before", mono: true, wide: true, cell: (row) => plain(row.before) },
+      { name: "after", label: "After", mono: true, wide: true, cell: (row) => plain(row.after) },
+    ],
+  });
+  ctx.every(5000, async () => {
+    const query = Object.fromEntries(filters.map(([name, , input]) => [name, input.value.trim()]));
+    ctx.remember(query);
+    const found = await get(path("audit"), { limit: SHOWN, ...query }, ctx);
+    table.update(found.records.toReversed());
+    note.textContent = `${of(found.records.length, "record")}, of all proxies; the newest ${SHOWN} are looked up.`;
+  });
+  const form = h(
+    "form",
+    { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); ctx.again(); } },
+    filters.map(([, label, input]) => labelled(label, input)),
+    h("button", { type: "submit" }, "Filter"),
+  );
+  return [form, table.element, note];
+}
+
+function plain(value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value !== "object") return String(value);
+  return Object.entries(value).map(([name, each]) => `${name}: ${typeof each === "object" ? JSON.stringify(each) : each}`).join(", ") || "–";
+}

@@ -1,0 +1,96 @@
+// Messages: found by a producer's key or an id, or by their place; one of them whole.
+
+import { ApiError, get, path } from "./api.js";
+import { bodyView, propertiesView } from "./body.js";
+import { button, choice, facts, h, labelled } from "./dom.js";
+import { bytes, moment, of } from "./format.js";
+import { keyLink } from "./groups.js";
+import { Table } from "./table.js";
+import { topicChoice, withTopics } from "./topics.js";
+
+export const title = "Messages";
+
+const WAYS = [["key", "the key that its producer gave it"], ["id", "its id"], ["place", "its place, as broker-a_0@17"]];
+
+export function open(ctx) {
+  return withTopics(ctx, page);
+}
+
+function page(ctx, topics) {
+  const topic = topicChoice(ctx, topics);
+  const by = choice(WAYS, WAYS.some(([way]) => way === ctx.query.get("by")) ? ctx.query.get("by") : "key");
+  const text = h("input", { type: "search", value: ctx.query.get("text") ?? "", "data-search": "", autocomplete: "off", maxlength: 500 });
+  const whole = h("section", { class: "one", hidden: true, "aria-label": "One message" });
+  const note = h("p", { class: "muted" }, "Give a key, an id or a place. A key that stands in a body alone is in no index of the broker: its first message stands on the page Keys.");
+  const url = (...more) => path("groups", ctx.group, "topics", topic.value, "messages", ...more);
+  const table = new Table({
+    caption: "Messages",
+    key: (row) => row.message,
+    nothing: "No message was found.",
+    advice: "It may be deleted by the broker's retention, or its producer gave it no such key.",
+    columns: [
+      { name: "message", label: "Message", mono: true, cell: (row) => row.message, order: (row) => row.offset },
+      { name: "keys", label: "Keys", mono: true, cell: (row) => row.keys ?? "–" },
+      { name: "order", label: "Order key", mono: true, cell: (row) => (row.order_key === null ? "–" : { href: keyLink(ctx.group, topic.value, row.order_key), text: row.order_key }) },
+      { name: "tag", label: "Tag", cell: (row) => row.tag ?? "–" },
+      { name: "stored", label: "Stored", number: true, cell: (row) => moment(row.store_ms), order: (row) => row.store_ms },
+      { name: "size", label: "Size", number: true, cell: (row) => bytes(row.bytes), order: (row) => row.bytes },
+      { name: "id", label: "Id", mono: true, wide: true, cell: (row) => row.message_id },
+      { name: "acts", label: "Actions", unseen: true, make: (current) => button("View", () => ctx.load(() => view(current().message)), { class: "small" }) },
+    ],
+  });
+  table.element.hidden = true;
+
+  async function view(place) {
+    const message = await get(url("show"), { message: place }, ctx);
+    whole.hidden = false;
+    whole.replaceChildren(...wholeMessage(ctx, topic.value, message));
+    whole.scrollIntoView({ block: "nearest" });
+  }
+
+  async function look() {
+    const wanted = text.value.trim();
+    ctx.remember({ topic: topic.value, by: by.value, text: wanted });
+    whole.hidden = true;
+    table.element.hidden = true;
+    if (!wanted) throw new ApiError(400, "nothing to look for: give a key, an id or a place");
+    if (by.value === "place") {
+      await view(wanted);
+      return;
+    }
+    const found = await get(url(), { [by.value]: wanted }, ctx);
+    table.element.hidden = false;
+    table.update(found.messages);
+    const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} could not say: ${why}`);
+    note.textContent = [`${of(found.messages.length, "message")}.`, ...silent].join(" ");
+    if (found.messages.length === 1) await view(found.messages[0].message);
+  }
+
+  const form = h(
+    "form",
+    { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); ctx.load(look); } },
+    labelled("Topic", topic),
+    labelled("Find by", by),
+    labelled("Key, id or place", text),
+    h("button", { type: "submit", class: "main" }, "Find"),
+  );
+  if (text.value) ctx.load(look);
+  return [form, whole, table.element, note];
+}
+
+function wholeMessage(ctx, topic, message) {
+  return [
+    h("h2", {}, "Message ", h("span", { class: "mono" }, message.message)),
+    facts([
+      ["Id", h("span", { class: "mono" }, message.message_id)],
+      ["Keys", message.keys ?? "none"],
+      ["Order key", message.order_key === null ? "none" : h("a", { href: keyLink(ctx.group, topic, message.order_key) }, message.order_key)],
+      ["Tag", message.tag ?? "none"],
+      ["Born", moment(message.born_ms)],
+      ["Stored", moment(message.store_ms)],
+      ["Size", bytes(message.bytes)],
+    ]),
+    bodyView(message),
+    propertiesView(message.properties),
+  ];
+}
