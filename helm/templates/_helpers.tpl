@@ -21,26 +21,6 @@ app.kubernetes.io/component: {{ .part }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* Where the nameservers are, for proxies and brokers. */}}
-{{- define "orderlane.nameserver" -}}
-{{- if .Values.embedded.enabled }}
-{{- if .Values.nameserver }}{{ fail "nameserver should be empty while embedded.enabled is true: the chart runs its own" }}{{ end }}
-{{- include "orderlane.name" . }}-nameserver:9876
-{{- else }}
-{{- required "nameserver should name those of Apache RocketMQ (host:port, comma separated) where embedded.enabled is false" .Values.nameserver }}
-{{- end }}
-{{- end }}
-
-{{/* Settings of a proxy but for the groups: what can be changed by a restart only. */}}
-{{- define "orderlane.settings" -}}
-{{- if hasKey .Values.settings "groups" }}{{ fail "settings.groups should stand at the top of the values, as groups" }}{{ end }}
-{{- if hasKey .Values.settings "nameserver" }}{{ fail "settings.nameserver should stand at the top of the values, as nameserver" }}{{ end }}
-{{- if hasKey .Values.settings "workers" }}{{ fail "settings.workers should stand in the values as proxy.workers" }}{{ end }}
-{{- $listen := dict "thrift" "0.0.0.0:9713" "http" "0.0.0.0:9714" }}
-{{- $own := dict "nameserver" (include "orderlane.nameserver" .) "listen" $listen "workers" (int .Values.proxy.workers) }}
-{{- mergeOverwrite (deepCopy .Values.settings) $own | toYaml }}
-{{- end }}
-
 {{- define "orderlane.podSecurity" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -66,11 +46,17 @@ securityContext:
   capabilities: { drop: [ALL] }
 {{- end }}
 
-{{/* nodeSelector, tolerations and affinity of a part, where they are given. */}}
+{{/* Where the pods of a part run: (dict "root" $ "part" "proxy" "values" .Values.proxy). */}}
 {{- define "orderlane.placement" -}}
 {{- $placement := dict }}
 {{- range $name := list "nodeSelector" "tolerations" "affinity" }}
-{{- with index $ $name }}{{ $_ := set $placement $name . }}{{ end }}
+{{- with index $.values $name }}{{ $_ := set $placement $name . }}{{ end }}
+{{- end }}
+{{- with .values.topologySpread }}
+{{- $selector := dict "matchLabels" (include "orderlane.selector" $ | fromYaml) }}
+{{- $spread := list }}
+{{- range . }}{{ $spread = append $spread (merge (dict "labelSelector" $selector) .) }}{{ end }}
+{{- $_ := set $placement "topologySpreadConstraints" $spread }}
 {{- end }}
 {{- with $placement }}{{ toYaml . }}{{ end }}
 {{- end }}
@@ -87,4 +73,11 @@ securityContext:
     resources:
       requests:
         storage: {{ .size }}
+{{- end }}
+
+{{/* Pods of one part, as a peer of a NetworkPolicy. */}}
+{{- define "orderlane.peer" -}}
+- podSelector:
+    matchLabels:
+      {{- include "orderlane.selector" . | nindent 6 }}
 {{- end }}

@@ -1,0 +1,138 @@
+{{/* Where the nameservers are, for proxies and brokers. */}}
+{{- define "orderlane.nameserver" -}}
+{{- if .Values.embedded.enabled }}
+{{- if .Values.nameserver }}{{ fail "nameserver should be empty while embedded.enabled is true: the chart runs its own" }}{{ end }}
+{{- include "orderlane.name" . }}-nameserver:9876
+{{- else }}
+{{- required "nameserver should name those of Apache RocketMQ (host:port, comma separated) where embedded.enabled is false" .Values.nameserver }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses what the chart sets itself: (dict "given" VALUES "path" "settings.listen" "own" (dict NAME WHY)). */}}
+{{- define "orderlane.refuse" -}}
+{{- range $name, $why := .own }}
+{{- if hasKey $.given $name }}{{ fail (printf "%s.%s %s" $.path $name $why) }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* Files of a port's TLS below a folder: (dict "folder" "/tls/thrift" "clientCa" false). */}}
+{{- define "orderlane.portTls" -}}
+certificate: {{ .folder }}/tls.crt
+key: {{ .folder }}/tls.key
+{{- if .clientCa }}
+client_ca: {{ .folder }}/ca.crt
+{{- end }}
+{{- end }}
+
+{{/* What asks brokers and nameservers needs: the authority alone, never their key. */}}
+{{- define "orderlane.brokerTls" -}}
+ca: /tls/brokers/ca.crt
+verify: {{ .Values.tls.brokers.verify | default (ternary "ca" "full" .Values.embedded.enabled) }}
+{{- end }}
+
+{{/* Settings of a proxy but for the groups: what can be changed by a restart only. */}}
+{{- define "orderlane.settings" -}}
+{{- $given := .Values.settings }}
+{{- $givenListen := $given.listen | default dict }}
+{{- $elsewhere := dict "groups" "should stand at the top of the values, as groups" "nameserver" "should stand at the top of the values, as nameserver" "workers" "should stand in the values as proxy.workers" }}
+{{- include "orderlane.refuse" (dict "given" $given "path" "settings" "own" $elsewhere) }}
+{{- $fixed := "should not be given: its port is the chart's, in the pods and in the services" }}
+{{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "thrift" $fixed "http" $fixed)) }}
+{{- $listen := dict "thrift" "0.0.0.0:9713" "http" "0.0.0.0:9714" }}
+{{- $own := dict "nameserver" (include "orderlane.nameserver" .) "listen" $listen "workers" (int .Values.proxy.workers) }}
+{{- with .Values.tls.thrift }}{{ if .secret }}
+{{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "tls" "should be left out where tls.thrift.secret is given")) }}
+{{- $_ := set $listen "tls" (include "orderlane.portTls" (dict "folder" "/tls/thrift" "clientCa" .clientCa) | fromYaml) }}
+{{- end }}{{ end }}
+{{- with .Values.tls.http }}{{ if .secret }}
+{{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "http_tls" "should be left out where tls.http.secret is given")) }}
+{{- $_ := set $listen "http_tls" (include "orderlane.portTls" (dict "folder" "/tls/http" "clientCa" .clientCa) | fromYaml) }}
+{{- end }}{{ end }}
+{{- if .Values.tls.brokers.secret }}
+{{- include "orderlane.refuse" (dict "given" $given "path" "settings" "own" (dict "broker_tls" "should be left out where tls.brokers.secret is given")) }}
+{{- $_ := set $own "broker_tls" (include "orderlane.brokerTls" . | fromYaml) }}
+{{- end }}
+{{- if .Values.secrets.tokens.name }}
+{{- include "orderlane.refuse" (dict "given" $given "path" "settings" "own" (dict "tokens" "should be left out where secrets.tokens.name is given: they come from that Secret")) }}
+{{- end }}
+{{- if .Values.secrets.files.name }}
+{{- $secrets := $given.secrets | default list }}
+{{- range .Values.secrets.files.keys }}
+{{- $secrets = append $secrets (dict "name" . "file" (printf "/secrets/%s" .)) }}
+{{- end }}
+{{- $_ := set $own "secrets" $secrets }}
+{{- end }}
+{{- mergeOverwrite (deepCopy $given) $own | toYaml }}
+{{- end }}
+
+{{/* Settings of an embedded broker. */}}
+{{- define "orderlane.brokerSettings" -}}
+{{- $given := .Values.embedded.settings }}
+{{- $fixed := "should not be given: it is the chart's, and fits the pods" }}
+{{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "data" $fixed "listen" $fixed "nameserver" $fixed "broker_name" $fixed)) }}
+{{- $own := dict "data" "/data" "listen" "0.0.0.0:10911" "nameserver" (include "orderlane.nameserver" .) }}
+{{- if .Values.tls.brokers.secret }}
+{{- $why := "should be left out where tls.brokers.secret is given" }}
+{{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "tls" $why "client_tls" $why)) }}
+{{- $_ := set $own "tls" (include "orderlane.portTls" (dict "folder" "/tls/brokers" "clientCa" false) | fromYaml) }}
+{{- $_ := set $own "client_tls" (include "orderlane.brokerTls" . | fromYaml) }}
+{{- end }}
+{{- mergeOverwrite (deepCopy $given) $own | toYaml }}
+{{- end }}
+
+{{/* Ports of the proxies' containers, as a list of {name, port}: (dict "root" $ "kind" "thrift"). With
+several workers each has its own besides; /metrics is asked there. */}}
+{{- define "orderlane.ports" -}}
+{{- $base := ternary 9713 9714 (eq .kind "thrift") }}
+- { name: {{ .kind }}, port: {{ $base }} }
+{{- $workers := int .root.Values.proxy.workers }}
+{{- if gt $workers 1 }}
+{{- range $number := untilStep 1 (add1 $workers | int) 1 }}
+- { name: {{ $.kind }}-{{ $number }}, port: {{ add $base (mul 10 $number) }} }
+{{- end }}
+{{- end }}
+{{- if eq .kind "thrift" }}
+{{- with dig "listen" "producer" "" .root.Values.settings }}
+- { name: producer, port: {{ splitList ":" . | last | int }} }
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Volumes and their mounts that Secrets of the values make: (dict "root" $ "part" "proxy"). */}}
+{{- define "orderlane.secretVolumes" -}}
+{{- $values := .root.Values }}
+{{- if eq .part "proxy" }}
+{{- range $port := list "thrift" "http" }}
+{{- with (index $values.tls $port).secret }}
+- name: tls-{{ $port }}
+  secret: { secretName: {{ . }}, defaultMode: 0440 }
+{{- end }}
+{{- end }}
+{{- with $values.secrets.files.name }}
+- name: secrets
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    items:
+      {{- range $values.secrets.files.keys }}
+      - { key: {{ . }}, path: {{ . }} }
+      {{- end }}
+{{- end }}
+{{- end }}
+{{- with $values.tls.brokers.secret }}
+- name: tls-brokers
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    {{- if eq $.part "proxy" }}
+    # Not the brokers' key.
+    items: [{ key: ca.crt, path: ca.crt }]
+    {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "orderlane.secretMounts" -}}
+{{- range include "orderlane.secretVolumes" . | fromYamlArray }}
+- { name: {{ .name }}, mountPath: /{{ .name | replace "tls-" "tls/" }}, readOnly: true }
+{{- end }}
+{{- end }}
