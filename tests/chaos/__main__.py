@@ -1,4 +1,5 @@
-"""``make chaos``: whole processes under seeded attack; the recorded histories must be clean.
+"""``make chaos``, ``make chaos-long``: whole processes under seeded attack; the recorded histories
+must be clean.
 
 Nameserver, broker, three proxies, clients and a producer as processes; a nemesis kills, stops,
 restarts them and cuts the links between them while messages of few keys flow. One group parks what
@@ -9,8 +10,14 @@ redriven, and the history checker judges what every process wrote down. A run fa
 proves little: with more than 50 keys to 10,000 messages, a kind of fault or act missing, or nothing
 parked and redriven.
 
+together. Histories are judged while they are written, and the run ends at the first violation.
+every process in a network of its own where the machine allows it; Apache RocketMQ's broker has a
+slave. More goes wrong there: see ``schedule.LONG_KINDS``. Faults come one at a time at first, then
+together. The histories are judged while they are written; the run ends at the first violation.
+
 The same seed attacks the same targets at the same times. Everything that a run wrote stays in
-``build/chaos/BROKER-SEED``: histories, logs, ``schedule.json``, ``report.json``, ``report.md``.
+``build/chaos/BROKER-SEED`` (``build/chaos-long``): histories, logs, ``schedule.json``,
+``report.json``, ``report.md``.
 """
 
 from __future__ import annotations
@@ -25,25 +32,46 @@ import pytest
 import structlog
 import uvloop
 
+from tests.chaos import clients, namespaces
 from tests.chaos.consumer import KINDS
+from tests.chaos.network import Loopback, Network
 from tests.chaos.report import markdown
 from tests.chaos.run import Result, run, say
-from tests.chaos.schedule import TIMES, plan
-from tests.chaos.site import Shape
+from tests.chaos.schedule import (
+    CLOCK_KINDS,
+    DISK_KINDS,
+    LOAD_KINDS,
+    PROXIES_KINDS,
+    REPLICA_KINDS,
+    TIMES,
+    plan,
+)
+from tests.chaos.schedule import (
+    KINDS as FAULTS,
+)
+from tests.chaos.site import Shape, kind_of
 from tests.chaos.workload import SECOND_GROUP
+from tests.conformance.clients.languages import BuildFailed
 from tests.support.brokers import EMBEDDED
 from tests.support.java import require_java
 from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
 
-_OUT = ROOT / "build/chaos"
 _CLIENTS = f"runs,ddmq-java,blocking,thin,ddmq-go,runs@{SECOND_GROUP},thin@{SECOND_GROUP}"
+_LONG_CLIENTS = (
+    f"runs,ddmq-java,go,java,node,cpp,blocking,thin,ddmq-go,ddmq-cpp,runs@{SECOND_GROUP},"
+    f"cpp@{SECOND_GROUP},go@{SECOND_GROUP}"
+)
+_SPARES = 2
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make chaos ARGS=", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=0, help="of faults; default: one round")
+    parser.add_argument("--long", action="store_true", help="what make chaos-long does")
+    parser.add_argument("--seed", "--seeds", default="1", help="one or several, by commas")
+    parser.add_argument(
+        "--minutes", type=float, help="of faults; default: one round, 10 minutes if long"
+    )
     parser.add_argument(
         "--broker", action="append", help="embedded or a version of Apache RocketMQ, repeatable"
     )
@@ -54,35 +82,73 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--proxies", type=int, default=3)
     parser.add_argument(
         "--clients",
-        default=_CLIENTS,
-        help=f"kind of each, of {', '.join(KINDS)}; with @{SECOND_GROUP}: of the second group",
+        help=f"kind of each, of {', '.join([*KINDS, *clients.OTHERS])};"
+        f" with @{SECOND_GROUP}: of the second group",
     )
-    parser.add_argument("--keys", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=150, help="messages a second")
+    parser.add_argument("--keys", type=int, help="default: 8, 20 if long")
+    parser.add_argument("--rate", type=float, help="messages a second; default: 150, 100 if long")
+    parser.add_argument("--no-namespaces", action="store_true", help="all on the loopback")
+    parser.add_argument("--no-build", action="store_true", help="the clients are built already")
+    parser.add_argument(namespaces.INSIDE, action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
         "--lock-expiry-s", type=float, help="of an official broker (its own default is 60)"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    long = options.long
+    options.out = ROOT / ("build/chaos-long" if long else "build/chaos")
+    options.minutes = options.minutes if options.minutes is not None else 10 if long else 0
+    options.clients = (options.clients or (_LONG_CLIENTS if long else _CLIENTS)).split(",")
+    options.keys = options.keys or (20 if long else 8)
+    options.rate = options.rate or (100 if long else 150)
+    options.seeds = [int(seed) for seed in options.seed.split(",")]
+    return options
 
 
-def _shape(options: argparse.Namespace, broker: str) -> Shape:
+def _shape(options: argparse.Namespace, broker: str, seed: int) -> Shape:
     """What becomes of messages that fail again and again in the second group is the seed's choice,
     and another one on each kind of broker.
     """
     times = TIMES[options.times]
-    odd = (options.seed + (broker != EMBEDDED)) % 2
+    odd = (seed + (broker != EMBEDDED)) % 2
     return Shape(
         broker=broker,
-        seed=options.seed,
+        seed=seed,
         times=times,
         broker_expiry_s=options.lock_expiry_s or times.expiry_s,
         on_exhausted=options.on_exhausted,
         second=("block", "dead_letter")[odd],
         proxies=options.proxies,
-        clients=tuple(options.clients.split(",")),
+        clients=tuple(options.clients),
         keys=options.keys,
         rate=options.rate,
+        spares=_SPARES if options.long else 0,
+        long=options.long,
     )
+
+
+def _kinds(shape: Shape, network: Network) -> tuple[list[str], dict[str, str]]:
+    """What may happen in a run, and why the rest may not."""
+    kinds = list(FAULTS)
+    missing: dict[str, str] = {}
+    if not shape.long:
+        return kinds, missing
+    kinds += [*PROXIES_KINDS, *LOAD_KINDS]
+    if shape.broker == EMBEDDED:
+        kinds += DISK_KINDS
+        if isinstance(network, Loopback):
+            kinds.remove("broker.full")
+            missing["broker.full"] = "needs a disk of its own, which is mounted in a namespace"
+    else:
+        kinds += REPLICA_KINDS
+        missing |= dict.fromkeys(DISK_KINDS, "what the embedded broker promises of its log")
+        if isinstance(network, Loopback):
+            kinds.remove("replica.cut")
+            missing["replica.cut"] = "no relay stands between master and slave"
+    if shutil.which("gcc") is None:
+        missing |= dict.fromkeys(CLOCK_KINDS, "moving a process's clock needs gcc")
+    else:
+        kinds += CLOCK_KINDS
+    return kinds, missing
 
 
 def _brokers(options: argparse.Namespace) -> list[str]:
@@ -97,49 +163,93 @@ def _brokers(options: argparse.Namespace) -> list[str]:
     return [EMBEDDED, VERSIONS[0]]
 
 
-async def _run(options: argparse.Namespace, shape: Shape) -> Result:
-    seconds = options.minutes * 60
+def _network(options: argparse.Namespace) -> Network:
+    """Where this process is: in namespaces of its own, or not."""
+    if options.inside:
+        return namespaces.Namespaces.build()
+    return Loopback(options.why)
+
+
+async def _run(options: argparse.Namespace, shape: Shape, network: Network) -> Result:
+    kinds, missing = _kinds(shape, network)
     faults = plan(
         shape.seed,
-        seconds=seconds,
+        seconds=options.minutes * 60,
         times=shape.times,
         proxies=shape.proxies,
         clients=len(shape.clients),
+        kinds=kinds,
     )
     schedule = orjson.dumps([fault.as_dict() for fault in faults], option=orjson.OPT_INDENT_2)
-    folder = _OUT / f"{shape.broker}-{shape.seed}"
+    folder = options.out / f"{shape.broker}-{shape.seed}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "schedule.json").write_bytes(schedule)
     lasts_s = max(fault.at_s + fault.for_s for fault in faults)
-    result = await run(shape, folder, faults, seconds=lasts_s)
+    result = await run(shape, folder, faults, seconds=lasts_s, network=network)
+    if missing:
+        result.about["not_here"] = missing
     (folder / "report.json").write_bytes(orjson.dumps(result.as_dict(), option=orjson.OPT_INDENT_2))
     (folder / "report.md").write_text(markdown(result))
     return result
 
 
+def _attack(options: argparse.Namespace, brokers: list[str]) -> int:
+    """All runs; how many failed."""
+    network, failed = _network(options), []
+    for seed in options.seeds:
+        for broker in brokers:
+            result = uvloop.run(_run(options, _shape(options, broker, seed), network))
+            print(markdown(result), flush=True)
+            if result.problems:
+                failed.append(f"--broker {broker} --seed {seed}")
+    out = options.out.relative_to(ROOT)
+    for each in failed:
+        say(f"failed; the same faults again: {each}; see {out}")
+    return len(failed)
+
+
+def _prepare(options: argparse.Namespace) -> str | None:
+    """Build what is to be run; what is in the way."""
+    kinds = [kind_of(client) for client in options.clients]
+    if absent := clients.missing(kinds):
+        return "; ".join(absent)
+    try:
+        if not options.no_build:
+            clients.build(kinds)
+    except BuildFailed as failed:
+        return str(failed)
+    return None
+
+
 def main() -> int:
     options = _options()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    # A shell has processes that it starts in the background pass over SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # As at any other end the processes that were started are ended.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    options.why = "not asked for"
     try:
         brokers = _brokers(options)
+        if not options.inside:
+            if problem := _prepare(options):
+                say(problem)
+                return 1
+            if options.long and not options.no_namespaces:
+                try:
+                    namespaces.probe()
+                    return namespaces.enter(["tests.chaos", *sys.argv[1:]])
+                except namespaces.Refused as refused:
+                    options.why = str(refused)
+                    say(f"no networks of their own: {refused}")
+        return int(_attack(options, brokers) > 0)
     except pytest.fail.Exception as missing:
         say(str(missing))
         return 1
-    failed = False
-    try:
-        for broker in brokers:
-            result = uvloop.run(_run(options, _shape(options, broker)))
-            print(markdown(result))
-            failed = failed or bool(result.problems)
     except KeyboardInterrupt:
         say("interrupted; all processes are ended")
         return 130
-    if failed:
-        say(f"failed; the same faults again: --seed {options.seed}; see {_OUT.relative_to(ROOT)}")
-    return int(failed)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +21,9 @@ _TIMEOUT_S = 2.0
 
 @dataclass(slots=True)
 class Asking:
-    """One operator's questions."""
+    """One operator's questions. *visit*, given a proxy's address for operators, goes there."""
+
+    visit: Callable[[str], AbstractContextManager[None]]
 
     done: Counter[str] = field(default_factory=Counter)
     """Changes that were confirmed, by verb."""
@@ -47,7 +51,8 @@ class Asking:
 
     async def _ask(self, http: str, path: str, body: bytes | None, timeout_s: float) -> Any:
         def ask() -> bytes:
-            return ask_proxy(http, path, body=body, timeout_s=timeout_s)
+            with self.visit(http):
+                return ask_proxy(http, path, body=body, timeout_s=timeout_s)
 
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._threads, ask)

@@ -1,4 +1,7 @@
-"""``python -m tests.chaos.consumer``: handles messages as their bodies say, until SIGTERM."""
+"""``python -m tests.chaos.consumer``: handles messages as their bodies say, until SIGTERM.
+
+What is said to its handlers while it runs stands in a folder of orders.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,13 @@ import orjson
 from proxy.cli.observing import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.history.record import HistoryWriter
+from tests.chaos.orders import Orders
 from tests.chaos.workload import fails, work_s
 from tests.support.ddmq_client import MODES, DdmqClient, DdmqMessage
 from thin_client import AsyncConsumer, Consumer, Message, Retry
 
 _CONCURRENCY = 8
+_LOOK_S = 0.02
 
 
 def _options_of(options: argparse.Namespace, history: HistoryWriter) -> dict[str, Any]:
@@ -30,11 +35,20 @@ def _options_of(options: argparse.Namespace, history: HistoryWriter) -> dict[str
     return {"concurrency": _CONCURRENCY, "client_id": options.name, "observer": observer}
 
 
+async def _work(options: argparse.Namespace, body: dict[str, Any], attempt: int) -> bool:
+    """What a handler does; True: it fails."""
+    orders: Orders = options.orders
+    cured = orders.cured(body)
+    await asyncio.sleep(work_s(body, cured=cured) + orders.slow_s(options.name))
+    while orders.together:  # noqa: ASYNC110  # another process says so, by a file
+        await asyncio.sleep(_LOOK_S)
+    return fails(body, attempt=attempt, cured=cured)
+
+
 def _run_thin(options: argparse.Namespace, history: HistoryWriter, *, max_run: int = 1) -> int:
     async def handle(message: Message) -> None:
-        body, cured = message.json(), options.cured.exists()
-        await asyncio.sleep(work_s(body, cured=cured))
-        if fails(body, attempt=message.attempt, cured=cured):
+        body = message.json()
+        if await _work(options, body, message.attempt):
             raise Retry
 
     async def run() -> None:
@@ -50,8 +64,11 @@ def _run_thin(options: argparse.Namespace, history: HistoryWriter, *, max_run: i
 
 def _run_blocking(options: argparse.Namespace, history: HistoryWriter) -> int:
     def handle(message: Message) -> None:
-        body, cured = message.json(), options.cured.exists()
-        time.sleep(work_s(body, cured=cured))
+        body, orders = message.json(), options.orders
+        cured = orders.cured(body)
+        time.sleep(work_s(body, cured=cured) + orders.slow_s(options.name))
+        while orders.together:
+            time.sleep(_LOOK_S)
         if fails(body, attempt=message.attempt, cured=cured):
             raise Retry
 
@@ -70,9 +87,7 @@ def _run_ddmq(options: argparse.Namespace, history: HistoryWriter, *, mode: str)
     async def handle(message: DdmqMessage) -> bool:
         place = (message.qid.partition("#")[0], message.offset)
         attempts[place] += 1
-        body, cured = orjson.loads(message.value), options.cured.exists()
-        await asyncio.sleep(work_s(body, cured=cured))
-        return not fails(body, attempt=attempts[place], cured=cured)
+        return not await _work(options, orjson.loads(message.value), attempts[place])
 
     client = DdmqClient(
         *(options.proxies.split(","), options.group, MODES[mode]),
@@ -108,8 +123,10 @@ def main() -> int:
     parser.add_argument("--proxies", required=True, help="host:port, separated by commas")
     parser.add_argument("--history", type=Path, required=True)
     parser.add_argument("--name", required=True)
-    parser.add_argument("--cured", type=Path, required=True, help="while it exists nothing fails")
+    parser.add_argument("--orders", type=Path, required=True, help="see tests/chaos/orders.py")
+    parser.add_argument("--slow-s", type=float, default=0)
     options = parser.parse_args()
+    options.orders = Orders(options.orders, slow_handlers_s=options.slow_s)
     history = HistoryWriter(options.history, options.name, parts=("consumer",))
     code = KINDS[options.kind](options, history)
     history.close()

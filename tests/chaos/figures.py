@@ -42,6 +42,10 @@ class Figures:
     _ended_by: dict[tuple[Lane, int], tuple[int, str]] = field(default_factory=dict)
     _handled: set[tuple[Lane, int]] = field(default_factory=set)
     _owner: dict[Lane, str] = field(default_factory=dict)  # node
+    _given_up: dict[Lane, str] = field(default_factory=dict)  # why, by its last owner
+    _changed: dict[Lane, str] = field(default_factory=dict)  # why it has another owner
+    _broker_starts: int = 0
+    _starts_seen: dict[Lane, int] = field(default_factory=dict)
     _under_attack: dict[Lane, tuple[str, int, str]] = field(default_factory=dict)
 
     def on_event(self, event: Event) -> None:
@@ -62,7 +66,11 @@ class Figures:
             case "handle_end" if event["outcome"] == "ok":
                 self._handled.add(_place(event))
             case "own+":
-                self._owner[_lane(event)] = event["node"]
+                self._own(event)
+            case "own-":
+                self._given_up[_lane(event)] = event["reason"]
+            case "start" if {"broker", "rocketmq"} & set(event.get("parts", ())):
+                self._broker_starts += 1
             case "nemesis" if event["phase"] == "begin":
                 self._attack(event)
 
@@ -105,6 +113,20 @@ class Figures:
         else:
             self.changes["rules changed" if event["e"] == "rules" else "pauses"] += 1
 
+    def _own(self, event: Event) -> None:
+        lane = _lane(event)
+        self._owner[lane] = event["node"]
+        reason, starts = self._given_up.pop(lane, None), self._broker_starts
+        if reason == "handed over":
+            self._changed[lane] = "hand-over"
+        elif self._starts_seen.get(lane, starts) != starts:
+            self._changed[lane] = "restart of the broker"
+        elif reason is None:
+            self._changed[lane] = "crash or standstill of the owner"
+        else:
+            self._changed[lane] = "lock lost"
+        self._starts_seen[lane] = starts
+
     def _attack(self, event: Event) -> None:
         node = event.get("node_of_target")
         for lane, owner in self._owner.items():
@@ -125,7 +147,7 @@ class Figures:
         if place in self._ended_by:
             epoch, cause = self._ended_by[place]
             if epoch != event["epoch"]:
-                cause = "change of owner"
+                cause = self._changed.get(lane, "change of owner")
             self.repeats[cause] += 1
             if place in self._handled:
                 self.duplicates[cause] += 1

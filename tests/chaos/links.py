@@ -65,7 +65,7 @@ class Link:
         if action == "reset":
             await self._abort()
 
-    def heal(self) -> None:
+    async def heal(self) -> None:
         """All goes again; what was held arrives now."""
         self._action, self._delay_s = "", 0.0
         self._healed.set()

@@ -10,7 +10,8 @@ from typing import Any
 
 from tests.chaos.asking import Asking
 from tests.chaos.settings import CHANGES, changes, first_rules, unlimited
-from tests.chaos.site import GROUP, TOPIC, Site
+from tests.chaos.site import Site
+from tests.chaos.workload import GROUP, TOPIC
 
 _LOOK_S = 0.7
 #: How often at each look at a proxy: a key is parked for no reason, a parked one redriven, a
@@ -41,7 +42,7 @@ class Operator:
     _hurried: set[tuple[str, str, str]] = field(default_factory=set)  # redriven without a rate
 
     def __post_init__(self) -> None:
-        self._asking = Asking()
+        self._asking = Asking(self.site.visit)
         self._chooser = random.Random(f"{self.site.shape.seed} operator")
 
     @property
@@ -53,7 +54,7 @@ class Operator:
     async def work_for_ever(self) -> None:
         """Until cancelled."""
         try:
-            keys = [self._keys(proxy) for proxy in range(self.site.shape.proxies)]
+            keys = [self._keys(proxy) for proxy in range(self.site.shape.most_proxies)]
             await asyncio.gather(*keys, *(self._queues() for _ in range(2)), self._settings())
         finally:
             self._asking.close()
@@ -63,7 +64,7 @@ class Operator:
     async def _keys(self, proxy: int) -> None:
         """See to what stands at one proxy: another one may be stopped, and answer nothing."""
         while True:
-            if self.site.cured.exists():
+            if self.site.orders.all_cured:
                 await self.let_all_go(proxy)
             elif http := self.site.http_of(proxy):
                 await asyncio.gather(*(self._look_at(http, group) for group in self._groups))
@@ -94,7 +95,7 @@ class Operator:
         how many there are.
         """
         left, http = 0, self.site.http_of(proxy)
-        for group in self._groups:
+        for group in self._groups if http else ():
             left += await self._redrive_all(http, group)
             for row in await self._asking.look(http, _verb(group, "paused")) or []:
                 left += 1
@@ -114,7 +115,7 @@ class Operator:
 
     async def _queues(self) -> None:
         """Give one to a proxy by name, now and then; that may take long."""
-        while not self.site.cured.exists():
+        while not self.site.orders.all_cured:
             await asyncio.sleep(self._chooser.uniform(*_HANDS_EVERY_S))
             group = self._chooser.choice(self._groups)
             there = self._chooser.choice(self.site.https)
@@ -138,7 +139,7 @@ class Operator:
         groups = first_rules(shape.times, shape.policies)
         for kind, changed in changes(shape.seed, shape.times, groups):
             await asyncio.sleep(self._chooser.uniform(*_CHANGES_EVERY_S))
-            if self.site.cured.exists():
+            if self.site.orders.all_cured:
                 break
             groups = changed
             self.site.write_settings(groups)

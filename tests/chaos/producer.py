@@ -19,7 +19,8 @@ import orjson
 from broker_core.tasks import spawn
 from proxy.cli.output import print_json
 from proxy.history.record import HistoryWriter
-from tests.chaos.workload import TOPIC, Sender
+from tests.chaos.orders import Orders
+from tests.chaos.workload import TOPIC, Sender, share
 from thin_client import AsyncProducer, Outgoing, SendFailed, new_message_id
 from thin_client.delivery import UNIQUE_ID, Delivery
 
@@ -45,14 +46,17 @@ async def _send(
 ) -> None:
     proxies = options.proxies.split(",")
     proxies = proxies[sender.number % len(proxies) :] + proxies[: sender.number % len(proxies)]
-    messages = sender.messages(options.seed)
-    pause_s = sender.senders / options.rate
+    orders = Orders(options.orders)
+    messages = sender.messages(options.seed, orders=orders)
     async with _Telling(proxies, timeout_s=5) as producer:
         producer.on_doubt = lambda ids: history.write_many(
             "send_info", [{"msg": each, "topic": TOPIC, "error": "a try failed"} for each in ids]
         )
         due = asyncio.get_running_loop().time()
         while not stop.is_set():
+            hot = orders.hot
+            senders = 1 if hot and sender.number == 0 else sender.senders
+            pause_s = senders / options.rate / share(sender.number, hot=hot)
             late_s = asyncio.get_running_loop().time() - due
             bodies = list(islice(messages, min(1 + max(0, int(late_s / pause_s)), _AT_ONCE)))
             await _send_batch(producer, bodies, history)
@@ -108,6 +112,7 @@ def main() -> None:
     parser.add_argument("--history", type=Path, required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--orders", type=Path, required=True, help="see tests/chaos/orders.py")
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--rate", type=float, required=True, help="messages a second")
     options = parser.parse_args()

@@ -9,7 +9,9 @@ def markdown(result: Result) -> str:
     """A short table, and what was wrong."""
     shape, verdict, figures = result.shape, result.verdict, result.figures
     rows = [
+        *((name.replace("_", " "), _text(about)) for name, about in result.about.items()),
         ("faults", f"{sum(result.faults.values())} of {len(result.faults)} kinds"),
+        ("faults by kind", _counts(result.faults)),
         ("messages", _messages(result)),
         ("handed out", str(verdict.get("deliveries", 0))),
         ("handed out again", _counts(figures["repeats"])),
@@ -44,6 +46,12 @@ def markdown(result: Result) -> str:
         *(f"- **{problem}**" for problem in result.problems),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _text(about: object) -> str:
+    if not isinstance(about, dict):
+        return str(about)
+    return "; ".join(f"{name}: {value}" for name, value in about.items())
 
 
 def _messages(result: Result) -> str:

@@ -1,4 +1,6 @@
-"""One run: start, attack under load, heal, drain, stop, judge."""
+"""One run: start, attack under load, heal, drain, stop, judge. A long one is judged meanwhile, too,
+and ends at the first violation.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +8,31 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from broker_core.clock import now_ns
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.history.reader import HistoryReader
 from proxy.history.record import HistoryWriter
+from tests.chaos.brokers import ended_badly
+from tests.chaos.clients import OTHERS
 from tests.chaos.figures import PARKING, figures_of
-from tests.chaos.nemesis import Nemesis, ended_badly
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.network import Network
 from tests.chaos.operator import Operator
-from tests.chaos.schedule import KINDS, Fault
-from tests.chaos.site import Shape, Site
+from tests.chaos.schedule import Fault
+from tests.chaos.site import Shape, Site, kind_of
 from tests.support.processes import Child
 
 #: How long everything may take to be handled and committed once the last fault is undone: a broker
-#: that was killed last costs trust, lock and leases of those before, and a busy machine its part.
-_DRAINS_WITHIN_S = 150
+#: that was killed last costs trust, lock and leases of those before, and a busy machine its part;
+#: and what a long run has left behind its share of the run's time.
+_DRAINS_WITHIN_S, _DRAINS_SHARE = 150, 0.5
+_WATCH_S = 1.0
 _LOOK_S = 0.5
 #: Keys to 10,000 messages.
 _MOST_KEYS = 50
@@ -40,6 +50,8 @@ class Result:
 
     shape: Shape
     seconds: float
+    about: dict[str, Any] = field(default_factory=dict)
+    """The date, and where it ran."""
     faults: dict[str, int] = field(default_factory=dict)
     operator: dict[str, int] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
@@ -56,9 +68,11 @@ class Result:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
+            **self.about,
             "broker": self.shape.broker,
             "seed": self.shape.seed,
-            "seconds": self.seconds,
+            "seconds": round(self.seconds, 1),
+            "clients": list(self.shape.clients),
             "on_exhausted": self.shape.policies,
             "visibility_timeout_s": self.shape.times.lease_s,
             "keys_per_10_000": round(self.keys_per_10_000, 1),
@@ -72,35 +86,44 @@ class Result:
         }
 
 
-async def run(shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: float) -> Result:
+async def run(
+    shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: float, network: Network
+) -> Result:
     """A whole run in *folder*, where everything that it wrote stays."""
     began = now_ns()
     result = Result(shape, seconds)
-    site = Site(shape, folder)
+    site = Site(shape, folder, network)
     try:
         await site.start()
         history = HistoryWriter(site.histories, "nemesis")
         nemesis = Nemesis(site, history)
         producer = await asyncio.to_thread(site.start_producer)
+        result.about = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), **network.about}
         say(f"{shape.broker}: {len(faults)} faults in {seconds:.0f} s, seed {shape.seed}")
         operator = Operator(site)
         operating = spawn(operator.work_for_ever(), name="operator")
-        await nemesis.run(faults)
+        attacking = spawn(nemesis.run(faults), name="nemesis")
+        watch = await asyncio.to_thread(site.start_watch) if shape.long else None
+        await _until_violated(attacking, watch, result)
         result.problems += nemesis.problems
-        result.faults = {kind: nemesis.done[kind] for kind in KINDS}
-        site.cured.touch()
-        await _stop(producer, result, "producer")
-        await _drain(site, result)
-        await _empty(operator, result)
+        result.faults = {kind: nemesis.done[kind] for kind in sorted({f.kind for f in faults})}
+        if not attacking.cancelled():
+            site.orders.cure()
+            await _stop(producer, result, "producer")
+            await _cure_others(site, result)
+            await _drain(site, result)
+            await _empty(operator, result)
         result.operator = operator.done
         if operating.done():
             operating.result()  # it failed
         await cancel_and_wait(operating)
-        for name, children in (("client", site.clients), ("proxy", site.proxies)):
-            stops = (_stop(each, result, f"{name} {n}") for n, each in enumerate(children))
-            await asyncio.gather(*stops)
-        history.close()
-        result.verdict = await asyncio.to_thread(site.verify)
+        if not attacking.cancelled():
+            await _end(site, result)
+            history.close()
+            if watch is not None:
+                await _stop(watch, result, "watch")
+                result.about["judged_live"] = watch.ended_with
+            result.verdict = await asyncio.to_thread(site.verify)
     finally:
         await site.close()
     events = HistoryReader(sorted(site.histories.glob("*.jsonl"))).events()
@@ -108,6 +131,41 @@ async def run(shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: f
     result.took_s = round((now_ns() - began) / 1e9, 1)
     _judge(result)
     return result
+
+
+async def _end(site: Site, result: Result) -> None:
+    """SIGTERM to clients, then to proxies."""
+    for name, children in (("client", site.clients), ("proxy", site.proxies)):
+        stops = (_stop(each, result, f"{name} {n}") for n, each in enumerate(children))
+        await asyncio.gather(*stops)
+
+
+async def _until_violated(
+    attacking: asyncio.Task[None], watch: Child | None, result: Result
+) -> None:
+    """Return when all faults are over, or *watch* has found something: then they are cancelled."""
+    while not attacking.done():
+        await asyncio.wait([attacking], timeout=_WATCH_S)
+        if watch is not None and (lines := watch.out) and "violations" in orjson.loads(lines[0]):
+            found = orjson.loads(lines[0])["violations"]
+            result.verdict = {
+                "violations": sum(map(len, found.values())),
+                "by_id": {k: {"count": len(v), "examples": v} for k, v in found.items()},
+            }
+            result.problems.append("ended at the first violation, without a drain")
+            await cancel_and_wait(attacking)
+            return
+    attacking.result()
+
+
+async def _cure_others(site: Site, result: Result) -> None:
+    """Clients that take no orders are ended, and new ones started whose handlers do nothing."""
+    others = [number for number, kind in enumerate(site.shape.clients) if kind_of(kind) in OTHERS]
+    stops = (_stop(site.clients[number], result, f"client {number}") for number in others)
+    await asyncio.gather(*stops)
+    starts = (asyncio.to_thread(site.start_client, number) for number in others)
+    for number, child in zip(others, await asyncio.gather(*starts), strict=True):
+        site.clients[number] = child
 
 
 async def _stop(child: Child, result: Result, name: str) -> None:
@@ -124,7 +182,8 @@ async def _drain(site: Site, result: Result) -> None:
     drained = sorted(
         (group, queue, end) for group in site.shape.policies for queue, end in ends.items()
     )
-    while (now_ns() - began) / 1e9 < _DRAINS_WITHIN_S:
+    within_s = _DRAINS_WITHIN_S + _DRAINS_SHARE * result.seconds
+    while (now_ns() - began) / 1e9 < within_s:
         queues = await asyncio.to_thread(site.queues)
         if sorted((each["group"], each["queue"], each["committed"]) for each in queues) == drained:
             result.drained_after_s = round((now_ns() - began) / 1e9, 1)
@@ -135,13 +194,13 @@ async def _drain(site: Site, result: Result) -> None:
         f" {each['unfinished']} unfinished, {each['leased']} leased"
         for each in queues
     )
-    result.problems.append(f"not drained within {_DRAINS_WITHIN_S} s: {states}")
+    result.problems.append(f"not drained within {within_s:.0f} s: {states}")
 
 
 async def _empty(operator: Operator, result: Result) -> None:
     """Wait until what was parked has been redriven, and what was paused resumed."""
     began = now_ns()
-    proxies = range(operator.site.shape.proxies)
+    proxies = range(operator.site.shape.most_proxies)
     while left := sum([await operator.let_all_go(proxy) for proxy in proxies]):
         if (now_ns() - began) / 1e9 > _DRAINS_WITHIN_S:
             result.problems.append(f"{left} keys parked or paused still after {_DRAINS_WITHIN_S} s")

@@ -1,15 +1,17 @@
 """What goes wrong, when, and for how long: a plan made from a seed. Pure.
 
-Four lanes of faults run beside each other: those of proxies, of their links to the broker, of the
-broker, of clients and their links to proxies. Within a lane one follows the other. Every kind of a
-lane comes once before any comes again, so one round has them all.
+Lanes of faults run beside each other: those of proxies, of their links to the broker, of the
+broker, of clients and their links to proxies; in a long run also those of wall clocks and of the
+load. Within a lane one follows the other. Every kind of a lane comes once before any comes again,
+so one round has them all. Before that, in a long run, faults come one at a time, as many as half of
+the time holds.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 #: What can happen to a link; ``tests/chaos/links.py`` does it.
@@ -23,8 +25,28 @@ CLIENT_KINDS = (
     *(f"client-link.{action}" for action in LINK_ACTIONS),
 )
 KINDS = (*PROXY_KINDS, *BROKER_LINK_KINDS, *BROKER_KINDS, *CLIENT_KINDS)
+
+# Further ones of a long run.
+#: All proxies one after the other by SIGTERM; proxies more, with clients of their own, and fewer.
+PROXIES_KINDS = ("proxies.roll", "proxies.scale")
+#: Of the embedded broker: a disk without room, and ``kill -9`` that leaves a torn end of the log.
+DISK_KINDS = ("broker.full", "broker.torn")
+#: Of a broker's slave.
+REPLICA_KINDS = ("replica.kill", "replica.stop", "replica.cut")
+#: The wall clock of one process jumps, and later back.
+CLOCK_KINDS = ("clock.proxy", "clock.broker", "clock.client")
+#: Most sends go to one key; one key's handlers fail; a client's handlers take as long as its lease;
+#: clients settle all at once while another one repeats its acks and makes some up.
+LOAD_KINDS = ("load.hot", "load.poison", "load.slow", "load.storm")
+LONG_KINDS = (*PROXIES_KINDS, *DISK_KINDS, *REPLICA_KINDS, *CLOCK_KINDS, *LOAD_KINDS)
+
 #: Who is attacked in one lane.
-LANES = (("proxy",), ("broker-link",), ("broker",), ("client", "client-link"))
+LANES = (
+    *(("proxy", "proxies"), ("broker-link",), ("broker", "replica"), ("client", "client-link")),
+    *(("clock",), ("load",)),
+)
+#: The share of a long run's time in which faults come one at a time.
+_ALONE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +76,12 @@ class Fault:
     target: int
     proxy: int = -1
     for_s: float
+    alone: bool = False
+    """No other one is at work."""
 
     @property
     def role(self) -> str:
-        """``proxy``, ``broker``, ``client``, ``broker-link`` or ``client-link``."""
+        """What of ``LANES`` is attacked, such as ``proxy`` or ``client-link``."""
         return self.kind.partition(".")[0]
 
     @property
@@ -70,36 +94,97 @@ class Fault:
         return asdict(self)
 
 
-def plan(seed: int, *, seconds: float, times: Times, proxies: int, clients: int) -> list[Fault]:
+def plan(
+    seed: int,
+    *,
+    seconds: float,
+    times: Times,
+    proxies: int,
+    clients: int,
+    kinds: Collection[str] = KINDS,
+) -> list[Fault]:
     """The faults of a run, by the time at which they begin; the last has ended by *seconds*, but
     each lane has its first round whole, however long that takes. The same arguments, the same plan.
+
+    *kinds*: what may happen. If any of ``LONG_KINDS`` is among them, faults come one at a time at
+    first.
     """
     lanes = (
-        (PROXY_KINDS, proxies, (times.trust_s, 1.5 * times.trust_s)),
+        ((*PROXY_KINDS, *PROXIES_KINDS), proxies, (times.trust_s, 1.5 * times.trust_s)),
         (BROKER_LINK_KINDS, proxies, (0.3, 1.5)),
-        (BROKER_KINDS, 1, (1.5 * times.trust_s, 3 * times.trust_s)),
+        ((*BROKER_KINDS, *DISK_KINDS, *REPLICA_KINDS), 1, (1.5 * times.trust_s, 3 * times.trust_s)),
         (CLIENT_KINDS, clients, (0.3, 2.0)),
+        (CLOCK_KINDS, proxies, (0.3, 2.0)),
+        (LOAD_KINDS, proxies, (1.0, 3.0)),
     )
-    faults: list[Fault] = []
-    for number, (kinds, targets, pauses) in enumerate(lanes):
-        chooser = random.Random(f"{seed} {number}")
-        at_s = chooser.uniform(1, 3)
-        for count, kind in enumerate(_rounds(chooser, kinds)):
-            for_s = _length_s(chooser, kind, times)
-            if count >= len(kinds) and at_s + for_s > seconds:
+    chosen = [
+        ([kind for kind in of if kind in kinds], targets, pauses) for of, targets, pauses in lanes
+    ]
+    planner = _Planner(seed, times, proxies)
+    if any(kind in LONG_KINDS for kind in kinds):
+        planner.alone([(kind, each[1]) for each in chosen for kind in each[0]], seconds * _ALONE)
+    begin_s = planner.ends_s
+    for number, (of, targets, pauses) in enumerate(chosen):
+        if of:
+            planner.lane(number, of, targets, pauses, begin_s=begin_s, seconds=seconds)
+    return sorted(planner.faults, key=lambda fault: fault.at_s)
+
+
+@dataclass(slots=True)
+class _Planner:
+    seed: int
+    times: Times
+    proxies: int
+    faults: list[Fault] = field(default_factory=list)
+    ends_s: float = 0.0
+
+    def alone(self, kinds: Sequence[tuple[str, int]], seconds: float) -> None:
+        """One at a time, as many as there is time for, with time to recover after each."""
+        chooser = random.Random(f"{self.seed} alone")
+        targets = dict(kinds)
+        at_s = 2.0
+        for kind in chooser.sample(sorted(targets), len(targets)):
+            fault = self._fault(chooser, kind, targets[kind], at_s, alone=True)
+            if at_s + fault.for_s + self.times.trust_s > seconds:
                 break
-            target = chooser.randrange(targets)
-            proxy = chooser.choice((-1, *range(proxies)))
-            if "client-link" not in kind or target < proxies:  # such a client knows one proxy
-                proxy = -1
-            faults.append(
-                Fault(at_s=round(at_s, 2), kind=kind, target=target, proxy=proxy, for_s=for_s)
-            )
-            at_s += for_s + chooser.uniform(*pauses)
-    return sorted(faults, key=lambda fault: fault.at_s)
+            self.faults.append(fault)
+            at_s += fault.for_s + chooser.uniform(0.5, 1.0) * self.times.trust_s
+            self.ends_s = at_s
+
+    def lane(
+        self,
+        number: int,
+        kinds: Sequence[str],
+        targets: int,
+        pauses: tuple[float, float],
+        *,
+        begin_s: float,
+        seconds: float,
+    ) -> None:
+        """Beside the other lanes, from *begin_s* on."""
+        chooser = random.Random(f"{self.seed} {number}")
+        at_s = begin_s + chooser.uniform(1, 3)
+        for count, kind in enumerate(_rounds(chooser, kinds)):
+            fault = self._fault(chooser, kind, targets, at_s)
+            if count >= len(kinds) and at_s + fault.for_s > seconds:
+                break
+            self.faults.append(fault)
+            at_s += fault.for_s + chooser.uniform(*pauses)
+
+    def _fault(
+        self, chooser: random.Random, kind: str, targets: int, at_s: float, *, alone: bool = False
+    ) -> Fault:
+        for_s = _length_s(chooser, kind, self.times)
+        target = chooser.randrange(targets)
+        proxy = chooser.choice((-1, *range(self.proxies)))
+        if "client-link" not in kind or target < self.proxies:  # such a client knows one proxy
+            proxy = -1
+        return Fault(
+            at_s=round(at_s, 2), kind=kind, target=target, proxy=proxy, for_s=for_s, alone=alone
+        )
 
 
-def _rounds(chooser: random.Random, kinds: tuple[str, ...]) -> Iterator[str]:
+def _rounds(chooser: random.Random, kinds: Sequence[str]) -> Iterator[str]:
     while True:
         yield from chooser.sample(kinds, len(kinds))
 
@@ -108,6 +193,7 @@ def _length_s(chooser: random.Random, kind: str, times: Times) -> float:
     """Long enough for what the fault is there for."""
     beyond_lease = (1.15 * times.lease_s, 1.5 * times.lease_s)
     beyond_lock = (1.05 * times.expiry_s, 1.25 * times.expiry_s)
+    loaded = (0.6 * times.lease_s, 1.6 * times.lease_s)
     ranges = {
         "kill": (0.2, 0.4 * times.expiry_s),
         "restart": (0.1, 0.5),
@@ -121,5 +207,13 @@ def _length_s(chooser: random.Random, kind: str, times: Times) -> float:
         "hold-answers": beyond_lease,
         "lose-answers": (1.0, 0.6 * times.lease_s),
         "delay": (0.6 * times.lease_s, 1.2 * times.lease_s),
+        "roll": (0.5, 2.0),  # between two proxies
+        "scale": (2 * times.trust_s, 3 * times.trust_s),
+        "full": (times.lease_s, 2 * times.lease_s),  # a new file of the log is needed meanwhile
+        "torn": (0.2, 0.4 * times.expiry_s),
+        "cut": beyond_lease,
+        **dict.fromkeys(("proxy", "broker", "client"), loaded),
+        **dict.fromkeys(("hot", "poison", "slow"), loaded),
+        "storm": (0.5 * times.lease_s, 1.0 * times.lease_s),
     }
     return round(chooser.uniform(*ranges[kind.partition(".")[2]]), 2)

@@ -61,9 +61,12 @@ def settings_text(times: Times, groups: Groups) -> str:
     )
 
 
-def broker_settings_text(times: Times) -> str:
-    """Those of the embedded broker."""
-    return yaml.safe_dump({"lock_expiry_s": times.expiry_s, "segment_bytes": 8 * 1024 * 1024})
+def broker_settings_text(times: Times, *, small: bool = False) -> str:
+    """Those of the embedded broker. *small*: it needs a new file often, and so room on its disk."""
+    sizes = {"segment_bytes": 8 * 1024 * 1024}
+    if small:
+        sizes = {"segment_bytes": 320 * 1024, "max_message_bytes": 256 * 1024}
+    return yaml.safe_dump({"lock_expiry_s": times.expiry_s, **sizes})
 
 
 def changes(seed: int, times: Times, groups: Groups) -> Iterator[tuple[str, Groups]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import urllib.request
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,12 @@ import orjson
 
 from broker_core.client import BrokerClient
 from broker_core.names import QueueName, Topic
-from proxy.history.record import HistoryWriter
-from tests.chaos.links import Link
+from proxy.errors import OrderlaneError
+from tests.chaos.brokers import EmbeddedBroker, OfficialBroker, Places
+from tests.chaos.clients import OTHERS, ClientStart, start_client
+from tests.chaos.clocks import Clocks
+from tests.chaos.network import Cuttable, Loopback, Network
+from tests.chaos.orders import Orders
 from tests.chaos.schedule import Times
 from tests.chaos.settings import (
     SETTINGS,
@@ -34,9 +38,11 @@ from tests.chaos.settings import (
 from tests.chaos.workload import GROUP, SECOND_GROUP, TOPIC
 from tests.support.brokers import EMBEDDED
 from tests.support.processes import Child, Children
-from tests.support.rocketmq import OfficialCluster, official_cluster
 
 QUEUES = 8
+_READY_S = 120
+#: Clients that come and go with a proxy that is one too many.
+_SPARE_CLIENTS = ("thin", f"thin@{SECOND_GROUP}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,10 @@ class Shape:
     """The kind of each; with ``@archive``, of the second group."""
     keys: int
     rate: float
+    spares: int = 0
+    """Proxies that may come beside."""
+    long: bool = False
+    """Faults that need a machine of one's own, or a broker with a slave, are wanted."""
 
     @property
     def policies(self) -> dict[str, str]:
@@ -65,10 +75,20 @@ class Shape:
         groups = {group_of(client) for client in self.clients}
         return {group: policy for group, policy in here.items() if group in groups}
 
+    @property
+    def most_proxies(self) -> int:
+        """With those that come beside."""
+        return self.proxies + self.spares
+
 
 def group_of(client: str) -> str:
     """The group of a client as it stands in ``Shape.clients``."""
     return client.partition("@")[2] or GROUP
+
+
+def kind_of(client: str) -> str:
+    """Its kind."""
+    return client.partition("@")[0]
 
 
 @dataclass(slots=True)
@@ -77,28 +97,42 @@ class Site:
 
     shape: Shape
     folder: Path
-    nameserver: str = ""
+    network: Network = field(default_factory=Loopback)
     proxies: list[Child] = field(default_factory=list)
     clients: list[Child] = field(default_factory=list)
-    broker: Child | None = None
-    official: OfficialCluster | None = None
-    links: dict[str, Link] = field(default_factory=dict)
+    links: dict[str, Cuttable] = field(default_factory=dict)
+    clocks: Clocks | None = None
     _http: list[str] = field(default_factory=list)
     _thrift: list[str] = field(default_factory=list)
-    _broker_at: str = ""
     _starts: int = 0
     _exits: ExitStack = field(default_factory=ExitStack)
-    _children: Children = field(init=False)
-    _broker_history: HistoryWriter | None = None
+    _places: Places = field(init=False)
+    _brokers: EmbeddedBroker | OfficialBroker = field(init=False)
 
     @property
     def histories(self) -> Path:
         return self.folder / "history"
 
     @property
-    def cured(self) -> Path:
-        """While this file exists no handler fails."""
-        return self.folder / "cured"
+    def orders(self) -> Orders:
+        """What is said to senders and handlers."""
+        return Orders(self.folder / "orders")
+
+    @property
+    def broker(self) -> EmbeddedBroker | OfficialBroker:
+        """The broker, with the nameserver."""
+        return self._brokers
+
+    @property
+    def embedded(self) -> EmbeddedBroker:
+        """The broker, where it is ours."""
+        assert isinstance(self._brokers, EmbeddedBroker)
+        return self._brokers
+
+    @property
+    def nameserver(self) -> str:
+        """Its address."""
+        return self._brokers.nameserver
 
     # ---- from the first process to the last -----------------------------------------------------
 
@@ -109,23 +143,25 @@ class Site:
         client = BrokerClient(nameservers=[self.nameserver], client_id="chaos@1#1")
         await client.create_topic(Topic(TOPIC), queues=QUEUES)
         await client.close()
-        self._thrift, self._http = [""] * shape.proxies, [""] * shape.proxies
-        for proxy in range(shape.proxies):
-            await self._open(f"proxy {proxy} to broker", lambda: self._broker_at)
-            await self._open(f"proxy {proxy} to nameserver", lambda: self.nameserver)
+        proxies = range(shape.most_proxies)
+        self._thrift, self._http = [""] * len(proxies), [""] * len(proxies)
+        for proxy in proxies:
+            await self._open(f"proxy {proxy}", "broker", lambda: self._brokers.address)
+            await self._open(f"proxy {proxy}", "nameserver", lambda: self.nameserver)
             self._show_broker(proxy)
-        for near in ("producer", *(f"client {number}" for number in range(len(shape.clients)))):
-            for proxy in range(shape.proxies):
-                await self._open(f"{near} to proxy {proxy}", self._proxy_address(proxy))
+        spares = (f"spare {number}" for number in range(shape.spares * len(_SPARE_CLIENTS)))
+        clients = (f"client {number}" for number in range(len(shape.clients)))
+        for near in ("producer", "storm", *clients, *spares):
+            for proxy in proxies:
+                await self._open(near, f"proxy {proxy}", self._proxy_address(proxy))
         self.proxies = list(await self._gather(self.start_proxy, range(shape.proxies)))
         self.clients = list(await self._gather(self.start_client, range(len(shape.clients))))
 
     async def _gather(self, start: Callable[[int], Child], numbers: range) -> list[Child]:
         return await asyncio.gather(*(asyncio.to_thread(start, number) for number in numbers))
 
-    async def _open(self, name: str, target: Callable[[], str | None]) -> None:
-        self.links[name] = Link(name, target)
-        await self.links[name].open()
+    async def _open(self, near: str, far: str, target: Callable[[], str | None]) -> None:
+        self.links[f"{near} to {far}"] = await self.network.link(near, far, target)
 
     def _proxy_address(self, proxy: int) -> Callable[[], str | None]:
         return lambda: self._thrift[proxy] or None
@@ -133,25 +169,25 @@ class Site:
     def _start_bottom(self) -> None:
         """Nameserver and broker."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._children = self._exits.enter_context(Children(self.folder))
+        children = self._exits.enter_context(Children(self.folder))
         shape = self.shape
+        if shape.long:
+            self.clocks = Clocks.open(self.folder / "clocks")
+        self._places = Places(self.network, self.clocks, children)
         self.write_settings(first_rules(shape.times, shape.policies))
-        (self.folder / "broker.yaml").write_text(broker_settings_text(shape.times))
+        text = broker_settings_text(shape.times, small=shape.long)
+        (self.folder / "broker.yaml").write_text(text)
+        apart = shape.long and not isinstance(self.network, Loopback)
         if shape.broker == EMBEDDED:
-            listen = ("--listen", "127.0.0.1:0", "--history", "history")
-            self.nameserver = self._children.start("nameserver", *listen).ready()["nameserver"]
-            self.start_broker()
-            return
-        self.official = self._exits.enter_context(
-            official_cluster(
-                *(self.folder / "rocketmq", shape.broker),
-                lock_expiry_s=shape.broker_expiry_s,
-                autoCreateTopicEnable="false",
+            self._brokers = EmbeddedBroker(
+                self.folder, self._places, self._show_broker_to_all, small_disk=apart
             )
-        )
-        self.nameserver = self.official.nameserver
-        self._broker_at = self.official.broker_address
-        self._broker_history = HistoryWriter(self.histories, "rocketmq", parts=("rocketmq",))
+        else:
+            self._brokers = OfficialBroker(
+                *(self.folder, self._places, shape.broker, shape.broker_expiry_s),
+                replicated=shape.long,
+            )
+        self._brokers.start(self._exits)
 
     def write_settings(self, groups: Groups) -> None:
         """For all proxies, in one step: those that serve read it when they look."""
@@ -164,101 +200,107 @@ class Site:
         for link in self.links.values():
             await link.close()
         await asyncio.to_thread(self._exits.close)
-        if self._broker_history is not None:
-            self._broker_history.close()
 
     # ---- one process ----------------------------------------------------------------------------
 
-    def start_broker(self) -> None:
-        """Start it on the data of before; returns once it is registered."""
-        if self.official is not None:
-            self.official.start_broker()
-            assert self._broker_history is not None
-            self._broker_history.write("start", parts=["rocketmq"])
-            return
-        self.broker = self._children.start(
-            *("broker", "--data", "data", "--listen", "127.0.0.1:0"),
-            *("--broker-settings", "broker.yaml", "--nameserver", self.nameserver),
-            *("--history", "history"),
-        )
-        self._broker_at = self.broker.ready(within_s=60)["broker"]
-        for proxy in range(self.shape.proxies):
+    def _show_broker_to_all(self) -> None:
+        for proxy in range(self.shape.most_proxies):
             self._show_broker(proxy)
-
-    @property
-    def embedded(self) -> Child:
-        """The broker's process, where it is ours."""
-        assert self.broker is not None
-        return self.broker
-
-    def stop_broker(self, *, crash: bool) -> None:
-        """SIGTERM, or ``kill -9``."""
-        if self.official is not None:
-            self.official.stop_broker(crash=crash)
-        elif crash:
-            self.embedded.kill()
-        else:
-            self.embedded.terminate(within_s=60)
-
-    def pause_broker(self) -> None:
-        """SIGSTOP."""
-        if self.official is not None:
-            self.official.pause_broker()
-        else:
-            self.embedded.pause()
-
-    def resume_broker(self) -> None:
-        """SIGCONT."""
-        if self.official is not None:
-            self.official.resume_broker()
-        else:
-            self.embedded.resume()
 
     def _show_broker(self, proxy: int) -> None:
         """Let *proxy* see its link to the broker where the nameserver says the broker's address."""
         if (link := self.links.get(f"proxy {proxy} to nameserver")) is not None:
             relay = self.links[f"proxy {proxy} to broker"].address
-            link.seen_as = {self._broker_at.encode(): relay.encode()}
+            link.seen_as = {self._brokers.address.encode(): relay.encode()}
 
     def start_proxy(self, number: int) -> Child:
         """A new process behind the links of the old one; returns once it listens."""
-        child = self._children.start(
-            *("proxy", "--settings", SETTINGS, "--thrift-port", 0, "--http-port", 0),
-            *("--nameserver", self.links[f"proxy {number} to nameserver"].address),
-            *("--history", "history"),
+        host, network = f"proxy {number}", self.network
+        address = network.address(host)
+        child = self._places.on(host).start(
+            *("proxy", "--settings", SETTINGS, "--history", "history"),
+            *("--nameserver", self.links[f"{host} to nameserver"].address),
+            ORDERLANE_LISTEN__THRIFT=f"{address}:{network.port(9713)}",
+            ORDERLANE_LISTEN__HTTP=f"127.0.0.1:{network.port(9714 + 10 * number)}",
         )
-        at = child.ready(within_s=60)
+        at = child.ready(within_s=_READY_S)
         self._thrift[number], self._http[number] = at["thrift"], at["http"]
         for name, link in self.links.items():
-            if name.endswith(f"to proxy {number}"):
+            if name.endswith(f"to {host}"):
                 link.seen_as = {at["thrift"].encode(): link.address.encode()}
         return child
 
     def start_client(self, number: int) -> Child:
         """A new client. Each proxy has one of its own, so that it always takes part; more roam."""
-        self._starts += 1
-        client = self.shape.clients[number]
-        kind = client.partition("@")[0]
-        proxies = 1 if number < self.shape.proxies else self.shape.proxies
-        child = self._children.start_module(
-            *("tests.chaos.consumer", "--kind", kind, "--group", group_of(client)),
-            *("--name", f"{kind}-{number}-{self._starts}"),
-            *("--proxies", self._proxies_of(f"client {number}", first=number, of=proxies)),
-            *("--history", self.histories, "--cured", self.cured),
+        roams = number >= self.shape.proxies
+        proxies = self._proxies_of(
+            f"client {number}", first=number, of=self.shape.most_proxies if roams else 1
         )
-        child.ready(within_s=60)
-        return child
+        return self._start_client(self.shape.clients[number], f"client {number}", proxies)
+
+    def _start_client(self, client: str, host: str, proxies: list[str]) -> Child:
+        self._starts += 1
+        kind, number = kind_of(client), host.rpartition(" ")[2]
+        number = number if host.startswith("client") else f"s{number}"
+        start = ClientStart(
+            kind=kind,
+            group=group_of(client),
+            name=f"{kind}-{number}-{self._starts}",
+            proxies=proxies,
+            histories=self.histories,
+            orders=self.folder / "orders",
+            slow_s=0.8 * self.shape.times.lease_s,
+        )
+        return start_client(self._places.on(host), start, cured=self.orders.all_cured)
+
+    def start_spare(self, number: int) -> list[Child]:
+        """Proxy *number*, one too many, and clients that know no other."""
+        proxy = self.start_proxy(number)
+        self.proxies.append(proxy)
+        first = (number - self.shape.proxies) * len(_SPARE_CLIENTS)
+        hosts = (f"spare {first + each}" for each in range(len(_SPARE_CLIENTS)))
+        return [
+            self._start_client(client, host, [self._address_of(host, number)])
+            for client, host in zip(_SPARE_CLIENTS, hosts, strict=True)
+        ]
+
+    def spare_ended(self, number: int) -> None:
+        """It is not there any more."""
+        self._thrift[number] = self._http[number] = ""
+        del self.proxies[number]
 
     def start_producer(self) -> Child:
         """The one producer; its senders take turns in which proxy is the first."""
         shape = self.shape
-        child = self._children.start_module(
+        proxies = self._proxies_of("producer", first=0, of=shape.proxies)
+        child = self._places.on("producer").start_module(
             *("tests.chaos.producer", "--name", "producer", "--seed", shape.seed),
-            *("--proxies", self._proxies_of("producer", first=0, of=shape.proxies)),
+            *("--proxies", ",".join(proxies), "--orders", self.folder / "orders"),
             *("--history", self.histories, "--keys", shape.keys, "--rate", shape.rate),
         )
-        child.ready(within_s=60)
+        child.ready(within_s=_READY_S)
         return child
+
+    def start_storm(self) -> Child:
+        """Somebody who acks again and again, and what nobody leased to him."""
+        self._starts += 1
+        proxies = self._proxies_of("storm", first=0, of=self.shape.proxies)
+        child = self._places.on("storm").start_module(
+            *("tests.chaos.storm", "--name", f"storm-0-{self._starts}", "--group", GROUP),
+            *("--proxies", ",".join(proxies), "--history", self.histories),
+        )
+        child.ready(within_s=_READY_S)
+        return child
+
+    def start_watch(self) -> Child:
+        """The checker, while the run goes on."""
+        return self._places.children.start_module("tests.chaos.watch", self.histories)
+
+    @property
+    def slowable(self) -> list[int]:
+        """Clients whose handlers can be told to be slow."""
+        kinds = map(kind_of, self.shape.clients)
+        return [number for number, kind in enumerate(kinds) if kind not in OTHERS]
 
     def proxy_node(self, number: int) -> str:
         """What the proxy calls itself in its history."""
@@ -266,14 +308,24 @@ class Site:
 
     def verify(self) -> dict[str, Any]:
         """What the checker says of all histories."""
-        judged = self._children.run("verify-history", "history", "-o", "json", within_s=300)
+        run = self._places.children.run
+        judged = run("verify-history", "history", "-o", "json", within_s=1800)
         if judged.code not in (0, 1):
             return {"violations": 1, "by_id": {}, "failed": judged.err.strip()}
         return dict(judged.json)
 
-    def _proxies_of(self, near: str, *, first: int, of: int) -> str:
-        order = [(first + step) % self.shape.proxies for step in range(of)]
-        return ",".join(self.links[f"{near} to proxy {proxy}"].address for proxy in order)
+    def _proxies_of(self, near: str, *, first: int, of: int) -> list[str]:
+        """As many proxies as *of*, from *first* on; those that come beside are the last."""
+        here, most = self.shape.proxies, self.shape.most_proxies
+        order = [*((first + step) % here for step in range(here)), *range(here, most)]
+        return [self._address_of(near, proxy) for proxy in order[:of]]
+
+    def _address_of(self, near: str, proxy: int) -> str:
+        """How *near* reaches that proxy, which need not be there."""
+        fixed = self.network.port(9713)
+        if fixed:
+            return f"{self.network.address(f'proxy {proxy}')}:{fixed}"
+        return self.links[f"{near} to proxy {proxy}"].address
 
     # ---- how far it is --------------------------------------------------------------------------
 
@@ -288,8 +340,16 @@ class Site:
             await client.close()
 
     def http_of(self, proxy: int) -> str:
-        """Where that proxy listens for operators."""
+        """Where that proxy listens for operators; empty if it is not there."""
         return self._http[proxy]
+
+    def visit(self, http: str) -> AbstractContextManager[None]:
+        """Go where that proxy is: operators are listened to on its loopback. The thread's own.
+        Raises OrderlaneError if it has left since.
+        """
+        if http not in self._http:
+            raise OrderlaneError(f"no proxy listens at {http} any more")
+        return self.network.visit(f"proxy {self._http.index(http)}")
 
     @property
     def https(self) -> list[str]:
@@ -299,9 +359,10 @@ class Site:
     def queues(self) -> list[dict[str, Any]]:
         """What the proxies say of the topic's queues that they own, for each group."""
         found: list[dict[str, Any]] = []
-        for http in self._http:
+        for http in self.https:
+            url = f"http://{http}/api/groups"
             try:
-                with urllib.request.urlopen(f"http://{http}/api/groups", timeout=5) as answer:
+                with self.visit(http), urllib.request.urlopen(url, timeout=5) as answer:
                     groups = orjson.loads(answer.read())
             except OSError:
                 continue

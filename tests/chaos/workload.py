@@ -1,7 +1,8 @@
 """What is sent, and how its handlers behave: it stands in each message's body. Pure.
 
 Few keys, so that many messages of each wait behind one another. One of them is hot, one is
-poisoned: some of its messages fail until they are given up, or until all faults are over.
+poisoned: some of its messages fail until they are given up, or until all faults are over. ``do``
+and ``times`` say the same as ``plan`` to the conformance programs of the clients.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 TOPIC = "orders"
 #: The second one gives messages up in another way than the first.
@@ -17,6 +18,21 @@ GROUP, SECOND_GROUP = "billing", "archive"
 HOT, POISONED = "hot", "poisoned"
 #: Messages of the poisoned key that do fail, one of so many: the others show that the key goes on.
 _POISON_EVERY = 4
+
+
+#: Of all sends, those of the hot key while it is hot.
+_HOT_SHARE = 0.9
+
+
+class Orders(Protocol):
+    """What is said to senders while they send."""
+
+    @property
+    def hot(self) -> bool:
+        """Most messages shall be of one key."""
+
+    def behaviour(self, key: str) -> dict[str, Any] | None:
+        """How handlers of a message of *key* shall behave; None: as ever."""
 
 
 #: The other order key: several plain keys have a desk in common, hot and poisoned have their own.
@@ -43,8 +59,8 @@ class Sender:
     senders: int
     keys: int
 
-    def messages(self, seed: int) -> Iterator[dict[str, Any]]:
-        """Bodies for ever."""
+    def messages(self, seed: int, *, orders: Orders | None = None) -> Iterator[dict[str, Any]]:
+        """Bodies for ever. *orders* may make a key hot, or poison one."""
         chooser = random.Random(f"{seed} sender {self.number}")
         keys = plain_keys(self.keys)[self.number :: self.senders]
         weights = [1.0] * len(keys)
@@ -56,15 +72,29 @@ class Sender:
         while True:
             count += 1
             key = chooser.choices(keys, weights)[0]
-            yield {"n": count, "key": key, "desk": desk_of(key), **_behaviour(chooser, key)}
+            behaviour = _behaviour(chooser, key)
+            if orders is not None:
+                key = HOT if orders.hot and HOT in keys else key
+                behaviour = orders.behaviour(key) or behaviour
+            yield {"n": count, "key": key, "desk": desk_of(key), **behaviour}
+
+
+def share(number: int, *, hot: bool) -> float:
+    """How often a sender of this *number* sends, by how often it does otherwise: while a key is
+    hot, nine of ten messages are of that key, which the first sender has.
+    """
+    if not hot:
+        return 1.0
+    return _HOT_SHARE if number == 0 else 1.0 - _HOT_SHARE
 
 
 def _behaviour(chooser: random.Random, key: str) -> dict[str, Any]:
     if key == POISONED and chooser.randrange(_POISON_EVERY) == 0:
-        return {"plan": "poison", "work_ms": 1}
+        return {"plan": "poison", "do": "retry", "work_ms": 1}
     choice = chooser.random()
     if choice < 0.02:
-        return {"plan": "retry", "times": chooser.randint(1, 2), "work_ms": 2}
+        times = chooser.randint(1, 2)
+        return {"plan": "retry", "do": "retry", "times": times, "work_ms": 2}
     if choice < 0.03:
         return {"plan": "ok", "work_ms": chooser.randint(300, 1500)}
     if choice < 0.031:  # longer than a lease, which has to be extended

@@ -38,6 +38,7 @@ from tests.mutants.scenarios import (
     acted,
     acting,
     burst,
+    crowded,
     cut_off,
     handed_over,
     limited,
@@ -249,7 +250,7 @@ def _filled_up(original: Any, gate: RateGate, pipeline: QueuePipeline, **now: An
         limit.bucket.tokens = limit.max_rate
 
 
-def _never_again(original: Any, buffer: PullBuffer, job: Any) -> None:
+def _never_again(original: Any, buffer: PullBuffer, job: Any, since_ns: int = 0) -> None:
     if job.offset != 17:
         original(buffer, job)
 
@@ -333,8 +334,11 @@ MUTANTS = (
            method_of(QueuePipeline, "room", _no_room_beside_a_lease), stuck),
     Mutant("N1", "keys are hashed to 8 bits: to their length",
            method_of(QueuePipeline, "_job", _hashed)),
+    Mutant("N1", "a window that stuck keys have filled is not shared out",
+           method_of(QueueJobs, "_share_out", lambda *_: None), crowded),
     Mutant("N2", "reading never pauses",
-           method_of(FlowWindow, "room", lambda *_, **__: 256), burst),
+           all_of(method_of(FlowWindow, "room", lambda *_, **__: 256),
+                  property_of(QueueJobs, "left", lambda *_: 256)), burst),
     Mutant("N3", "an expired job is not offered again",
            method_of(PullBuffer, "offer", _never_again), short),
     Mutant("N4", "the reactivation push is forgotten",

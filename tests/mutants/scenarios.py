@@ -156,6 +156,15 @@ async def _burst(world: World) -> None:
     await world.finished()
 
 
+async def _crowded(world: World) -> None:
+    stuck = [f"stuck-{number}" for number in range(12)]
+    staff = _Staff(world, sloppy=False, stuck=frozenset(stuck), batch=1)
+    staff.hire(await world.start_proxy("left"), 16)
+    world.send(*(stuck * 6))
+    await _load(world, messages=120, every_s=0.1)
+    await world.finished(within_s=400)
+
+
 async def _parked(world: World) -> None:
     broken = {"poison"}
     staff = _Staff(world, fails=broken, sloppy=False)
@@ -325,6 +334,8 @@ stuck = Scenario("stuck", _stuck)
 """One message is handled for most of a minute."""
 burst = Scenario("burst", _burst, {"max_jobs_in_memory": 40})
 """More messages at once than there is room for."""
+crowded = Scenario("crowded", _crowded, {"max_jobs_in_memory": 16, "max_jobs_per_key_in_memory": 4})
+"""Many stuck keys, and more behind them than there is room for."""
 parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 2})
 """A key fails and is parked, goes to another proxy, and is redriven there once it is mended."""
 acted = Scenario("acted", _acted, {"on_exhausted": "block", "retry_intervals_ms": (2000,)})

@@ -97,14 +97,19 @@ class RunningProxy:
         async def listen(*_where: Any) -> str:
             return "nowhere:0"
 
-        with patch.object(self._proxy, "_listen", listen):
+        with patch.object(self._proxy._listening, "_listen", listen):
             await self._proxy.start()
 
     def connect(self) -> Any:
         """A client's connection."""
         self._connections += 1
         self._proxy._thrift.open[self._connections] = None  # type: ignore[assignment]
-        return SimpleNamespace(connection_id=self._connections, home=self.name, address="client")
+        return SimpleNamespace(
+            connection_id=self._connections,
+            home=self.name,
+            address="client",
+            pulls=lambda _group, _client: None,
+        )
 
     async def call(self, method: str, request: Any, connection: Any) -> Any:
         """One call of a client; None if the proxy fails or dies meanwhile."""

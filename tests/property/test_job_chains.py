@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from proxy.core.job_chains import REACTIVATION_BURST, Job, JobChains, JobState
+from tests.support import pipelines
+from tests.support.messages import keyed
 
 KEYS = [None, b"", b"a", b"b", b"c"]
 
@@ -148,3 +150,18 @@ def test_with_both_queues_filled_the_main_queue_gets_one_of_burst_plus_one_polls
     gaps = {later - earlier for earlier, later in pairwise(turns)}
     assert gaps <= {REACTIVATION_BURST + 1}
     assert len(from_main) <= REACTIVATION_BURST or turns[0] <= REACTIVATION_BURST
+
+
+@settings(max_examples=50, deadline=None)
+@given(new=st.integers(1, 40), chained=st.integers(1, 40))
+def test_claim_6_with_both_queues_filled_the_main_queue_gets_one_of_burst_plus_one_polls(
+    new: int, chained: int
+) -> None:
+    here = pipelines.pipeline(messages=[keyed(n, f"k{n % chained}") for n in range(2 * chained)])
+    here.settle(acked=[each.lease_id for each in pipelines.lease(here)], now_ns=0)
+    here.on_messages([keyed(1000 + n, f"new-{n}") for n in range(new)], next_offset=1000 + new)
+    is_new = [offset >= 1000 for offset in pipelines.offsets(pipelines.lease(here))]
+    assert (len(is_new), sum(is_new)) == (new + chained, new)
+    both = min(chained // REACTIVATION_BURST, new) * (REACTIVATION_BURST + 1)
+    turn = [False] * REACTIVATION_BURST + [True]
+    assert is_new[:both] == turn * (both // len(turn))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.effects import Nack, Skip
+from proxy.core.job_chains import Job
 from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
@@ -27,7 +28,7 @@ acts = st.one_of(
     st.tuples(st.sampled_from(["skip", "retry", "anew"]), st.sampled_from(KEYS)),
     st.tuples(st.sampled_from(["pull", "pull", "ack", "nack", "release"]), st.integers(1, 4)),
     st.tuples(st.just("wait"), st.integers(1, 60)),
-    st.tuples(st.just("crash"), st.none()),
+    st.tuples(st.sampled_from(["recorded", "crash"]), st.none()),
 )
 
 
@@ -41,6 +42,7 @@ class Model:
         self.now_ns = 0
         self.epoch = 1
         self.leases: list[Any] = []
+        self.hastened: list[Job] = []  # until a record says so
         self.queue: QueuePipeline = pipeline(RULES, messages=self.log)
 
     def do(self, what: str, about: Any) -> None:
@@ -58,9 +60,14 @@ class Model:
             case "wait":
                 self.now_ns += about * MS
                 self.queue.on_time(now_ns=self.now_ns)
+            case "recorded":
+                for job in self.hastened:
+                    self.queue.offer_again(job)
+                self.hastened.clear()
             case "crash":
                 self.epoch += 1
                 self.leases.clear()
+                self.hastened.clear()
                 self.queue = pipeline(
                     RULES, epoch=self.epoch, resume=self.queue.snapshot(), messages=self.log
                 )
@@ -74,14 +81,14 @@ class Model:
         assert (None if job is None else job.offset) == next(iter(self.left[key]), None)
         if job is None:
             return
-        out = any(each.job is job for each in self.live())
+        out = any(each.job is job for each in self.live()) or job in self.hastened
         try:
             if what == "skip":
                 self.queue.skip(job, Skip("audit", key.encode()))
                 self.left[key].pop(0)
             else:
                 self.queue.retry(job, anew=what == "anew")
-                self.queue.offer_again(job)
+                self.hastened.append(job)
         except WrongState:
             assert out or what == "retry"
         else:
@@ -96,6 +103,7 @@ class Model:
             key = each.job.key.decode()  # type: ignore[union-attr]
             assert not self.paused & {key, EVERYTHING}
             assert each.job.offset == self.left[key][0], "the first that is unfinished"
+            assert all(other.job is not each.job for other in self.live()), "leased once"
             self.leases.append(each)
 
     def judge(self, verdict: str, which: int) -> None:
@@ -118,6 +126,7 @@ class Model:
         """Everything is resumed and handled: nothing may be left."""
         for about in list(self.paused):
             self.do("resume", about)
+        self.do("recorded", None)
         for _ in range(200):
             self.do("wait", 60)
             self.do("pull", 4)

@@ -1,0 +1,102 @@
+"""How clients of each kind are started: ours of Python, as DDMQ's behave, and of other languages.
+
+Those of other languages are the real clients in their conformance programs
+(``tests/conformance/clients``), whose handlers do what a message's body says, and write histories.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from proxy.history.reader import event_of
+from tests.chaos.consumer import KINDS
+from tests.conformance.clients.gateway_play import clock_offset_ns
+from tests.conformance.clients.languages import LANGUAGES, Language, run
+from tests.support.processes import Child, Children, wait_until
+
+#: Those whose program is not ours to write here. Python's are ``consumer.KINDS``.
+OTHERS = {each.name: each for each in LANGUAGES if each.name != "python"}
+#: The wall clock of a process cannot be moved in programs of these.
+CLOCK_BOUND = ("go",)
+_READY_S = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientStart:
+    """What a client is told."""
+
+    kind: str
+    group: str
+    name: str
+    proxies: Sequence[str]
+    histories: Path
+    orders: Path
+    slow_s: float
+    """How long its handlers work when they are told to be slow; 0: they never are."""
+
+
+def start_client(children: Children, start: ClientStart, *, cured: bool) -> Child:
+    """Start one; returns once it can be told to end. Blocks."""
+    if start.kind in OTHERS:
+        return _start_other(children, OTHERS[start.kind], start, cured=cured)
+    child = children.start_module(
+        *("tests.chaos.consumer", "--kind", start.kind, "--group", start.group),
+        *("--name", start.name, "--proxies", ",".join(start.proxies)),
+        *("--history", start.histories, "--orders", start.orders, "--slow-s", start.slow_s),
+    )
+    child.ready(within_s=_READY_S)
+    return child
+
+
+def _start_other(
+    children: Children, language: Language, start: ClientStart, *, cured: bool
+) -> Child:
+    """*cured*: its handlers do nothing, whatever a body says."""
+    history = start.histories / f"{start.name}.jsonl"
+    options = {
+        "servers": ",".join(start.proxies),
+        "group": start.group,
+        "concurrency": 8,
+        "client_id": start.name,
+        "quiet": True,
+        **({} if cured else {"work_ms": [0, 20]}),
+        "history": str(history),
+        "node": start.name,
+        "clock_offset_ns": clock_offset_ns(),
+    }
+    child = children.start_command(language.name, [*language.program(), json.dumps(options)])
+    wait_until(
+        lambda: _has_started(history) or not child.running,
+        within_s=_READY_S,
+        what=f"the start of {start.name}",
+    )
+    assert child.running, f"{start.name} ended with {child.process.returncode}: {child.err}"
+    return child
+
+
+def _has_started(history: Path) -> bool:
+    if not history.exists():
+        return False
+    with history.open("rb") as lines:
+        return event_of(lines.readline()) is not None
+
+
+def missing(kinds: Sequence[str]) -> list[str]:
+    """What cannot be built here of the clients of *kinds*, and why: one sentence each."""
+    wrong = [kind for kind in kinds if kind not in OTHERS and kind not in KINDS]
+    found = [f"{kind}: no such kind of client" for kind in wrong]
+    for language in (OTHERS[kind] for kind in dict.fromkeys(kinds) if kind in OTHERS):
+        if absent := language.missing:
+            found.append(f"{language.name}: {', '.join(absent)} not installed")
+        elif old := language.too_old:
+            found.append(f"{language.name}: {old}")
+    return found
+
+
+def build(kinds: Sequence[str]) -> None:
+    """Build the programs of *kinds*. Raises BuildFailed."""
+    for language in (OTHERS[kind] for kind in dict.fromkeys(kinds) if kind in OTHERS):
+        run(language, language.build)

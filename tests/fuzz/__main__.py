@@ -1,0 +1,134 @@
+"""``make fuzz``: every parser of bytes from outside, fuzzed by atheris for some time.
+
+Each begins with its seeds and the corpus that is kept. An input that breaks one is written to
+``build/fuzz/found`` and shown; the exit code is then 1. With ``--keep`` what found new ways through
+a parser is added to the corpus, and the executions are counted in its notes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fuzz.targets import CORPUS, TARGETS, Target
+
+_FOUND = Path("build/fuzz/found")
+_NOTES = CORPUS / "executions.json"
+_EXECUTED = re.compile(r"stat::number_of_executed_units:\s+(\d+)")
+#: Longer inputs find no other ways, and slow down.
+_LONGEST = 4096
+#: Seconds that one input may take, and MiB: whoever needs more could be flooded.
+_SLOWEST_S, _MOST_MIB = 10, 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One target's: how many inputs were tried, and what broke it."""
+
+    target: Target
+    executions: int
+    found: list[Path]
+    output: str
+
+
+def main() -> int:
+    """Fuzz those that are named, all by default; return the exit code."""
+    asked = _arguments()
+    if importlib.util.find_spec("atheris") is None:
+        print(
+            "make fuzz: atheris not found: it is for Python 3.11, and in requirements/fuzz.txt",
+            file=sys.stderr,
+        )
+        return int(os.environ.get("ORDERLANE_REQUIRE_ALL") == "1")
+    targets = [TARGETS[name] for name in asked.targets or TARGETS]
+    with ThreadPoolExecutor(os.cpu_count()) as side_by_side:
+        runs = list(side_by_side.map(lambda each: _fuzz(each, asked.seconds, asked.keep), targets))
+    for run in runs:
+        print(f"{run.target.name:20} {run.executions:>12,} executions, {len(run.found)} found")
+        for path in run.found:
+            print(f"\n{path}: {path.read_bytes()!r}\n{run.output[-4000:]}")
+    if asked.keep:
+        _count(runs)
+    found = sum(len(run.found) for run in runs)
+    print(f"{len(runs) - sum(bool(run.found) for run in runs)} passed, {found} failed")
+    return int(found > 0)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--seconds", type=int, default=60, help="for each target (default: 60)")
+    parser.add_argument("--keep", action="store_true", help="add to the corpus and its notes")
+    asked = parser.parse_args()
+    for name in asked.targets:
+        if name not in TARGETS:
+            parser.error(f"there is no target {name!r}: it should be one of {', '.join(TARGETS)}")
+    return asked
+
+
+def _fuzz(target: Target, seconds: int, keep: bool) -> Run:
+    found = _FOUND / target.name
+    found.mkdir(parents=True, exist_ok=True)
+    before = set(found.iterdir())
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        for seed in target.seeds():
+            (work / hashlib.sha1(seed, usedforsecurity=False).hexdigest()).write_bytes(seed)
+        output = _libfuzzer(
+            target,
+            f"-max_total_time={seconds}",
+            f"-max_len={_LONGEST}",
+            f"-timeout={_SLOWEST_S}",
+            f"-rss_limit_mb={_MOST_MIB}",
+            f"-artifact_prefix={found}/",
+            "-print_final_stats=1",
+            str(work),
+            *([str(target.corpus)] if target.corpus.exists() else []),
+        )
+        if keep:
+            target.corpus.mkdir(parents=True, exist_ok=True)
+            _libfuzzer(target, "-merge=1", f"-max_len={_LONGEST}", str(target.corpus), str(work))
+    executed = _EXECUTED.search(output)
+    if executed is None:
+        raise SystemExit(f"make fuzz: {target.name} did not run:\n{output[-4000:]}")
+    new = sorted(set(found.iterdir()) - before)
+    return Run(target, int(executed[1]), new, output)
+
+
+def _libfuzzer(target: Target, *options: str) -> str:
+    command = [sys.executable, "-m", "tests.fuzz.one", target.name]
+    with tempfile.TemporaryDirectory() as folder:
+        itself = Path(folder) / target.name
+        itself.write_text(f'#!/bin/sh\nexec {shlex.join([*command, str(itself)])} "$@"\n')
+        itself.chmod(0o755)
+        return subprocess.run(
+            [str(itself), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        ).stdout
+
+
+def _count(runs: list[Run]) -> None:
+    """Executions over the corpus's life, by target."""
+    counted = json.loads(_NOTES.read_text()) if _NOTES.exists() else {}
+    for run in runs:
+        counted[run.target.name] = counted.get(run.target.name, 0) + run.executions
+    _NOTES.write_text(json.dumps(dict(sorted(counted.items())), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

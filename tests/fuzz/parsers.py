@@ -1,0 +1,286 @@
+"""Every parser of bytes from outside, as a function that a fuzzer can call.
+
+A target returns for whatever it is given: it lets pass the errors that the parser names, and raises
+on any other, and where what was read does not come back the same once written and read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_core.broker.sql.parser import compile_filter
+from broker_core.broker.sql.tokens import BadFilter
+from broker_core.errors import InvalidCommand, LocalProtocolError, RemoteProtocolError
+from broker_core.names import Group, Topic
+from broker_core.remoting import bodies, compressed_registration, group_bodies, route_bodies
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.connection import RemotingConnection, Role
+from broker_core.remoting.message import StoredMessage, decode_messages
+from broker_core.remoting.message_batch import decode_batch
+from broker_core.remoting.recall_handle import RecallHandle
+from broker_core.remoting.replication_headers import (
+    names_from_json,
+    probes_from_json,
+    queue_starts_from_json,
+    tables_from_json,
+)
+from proxy.admin import (
+    audit,
+    dead_letters,
+    groups,
+    handoffs,
+    key_views,
+    keys,
+    leases,
+    offsets,
+    owners,
+)
+from proxy.admin.checking import Malformed, body_of, query_of
+from proxy.admin.operations import Asked, ChangeBody
+from proxy.core import audit_record, ownership_codec
+from proxy.core.order_key import compile_order_key
+from proxy.core.ownership_record import Snapshot, SnapshotPart
+from proxy.downstream.thrift_frames import FrameBuffer, FrameError, decode_call
+from proxy.errors import SettingsError
+from proxy.settings import load_settings
+from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER
+from tests.support.thrift_client import structs
+
+MAX_FRAME_BYTES = 1 << 20
+METHODS = (
+    "pull", "submit", "settle", "extend", "fetch", "ack", "ranges", "getConsumeStats", "sendSync",
+    "sendAsync", "sendBatchSync", "sendDelaySync",
+)  # fmt: skip
+#: Of a batch, beside its body and properties.
+_ENTRY_BYTES = 22
+_CODES = {**AT_BROKER, **AT_NAMESERVER}
+BODIES: tuple[Callable[[bytes], object], ...] = (
+    bodies.Heartbeat.from_json,
+    bodies.LockBatch.from_json,
+    bodies.locked_from_json,
+    bodies.consumer_ids_from_json,
+    bodies.table_from_json,
+    lambda data: bodies.committed_queues_from_json(data, Group("g"), Topic("t")),
+    bodies.consumers_from_json,
+    route_bodies.TopicRoute.from_json,
+    route_bodies.ClusterTable.from_json,
+    route_bodies.BrokerRegistration.from_json,
+    route_bodies.DataVersion.from_json,
+    route_bodies.topic_list_from_json,
+    group_bodies.group_list_from_json,
+    group_bodies.GroupConfig.from_json,
+    compressed_registration.registration_from_compressed,
+    probes_from_json,
+    queue_starts_from_json,
+    tables_from_json,
+    names_from_json,
+)
+ASKED: tuple[type[Asked], ...] = (
+    audit.AuditQuery,
+    dead_letters.DeadLettersQuery,
+    dead_letters.DeadLetterQuery,
+    dead_letters.ExportQuery,
+    dead_letters.RedriveBody,
+    dead_letters.StopBody,
+    groups.GroupBody,
+    groups.DeleteQuery,
+    handoffs.HandoffBody,
+    key_views.KeyQuery,
+    key_views.KeyHistoryQuery,
+    key_views.KeysQuery,
+    keys.KeyBody,
+    leases.LeasesQuery,
+    leases.ExtendBody,
+    offsets.OffsetsQuery,
+    offsets.ResetBody,
+    owners.OwnersQuery,
+    ChangeBody,
+)
+
+
+def remoting_frames(data: bytes) -> None:
+    """Bytes on a remoting port, in two pieces: commands, their headers and JSON bodies."""
+    if not data:
+        return
+    connection = RemotingConnection(Role.SERVER, max_frame_bytes=MAX_FRAME_BYTES)
+    cut = data[0] % len(data)
+    for piece in (data[1 : 1 + cut], data[1 + cut :]):
+        connection.receive_data(piece)
+        try:
+            while (command := connection.next_command()) is not None:
+                good = _CODES.get(command.code)
+                if good is not None and good.header is not None:
+                    try:
+                        header = good.header.from_ext(command.ext)
+                    except InvalidCommand:
+                        continue
+                    assert good.header.from_ext(header.to_ext()) == header
+                _encoded_again(command)
+        except RemoteProtocolError:
+            return
+
+
+def _encoded_again(command: RemotingCommand) -> None:
+    try:
+        frame = command.encode()
+    except LocalProtocolError:
+        return
+    reader = RemotingConnection(Role.SERVER)
+    reader.receive_data(frame)
+    again = reader.next_command()
+    assert again is not None
+    assert (again.code, again.ext, bytes(again.body)) == (
+        command.code,
+        command.ext,
+        bytes(command.body),
+    )
+
+
+def remoting_bodies(data: bytes) -> None:
+    """Bodies of requests and answers; the first byte says of which."""
+    if not data:
+        return
+    try:
+        BODIES[data[0] % len(BODIES)](data[1:])
+    except (InvalidCommand, RemoteProtocolError):
+        return
+
+
+def stored_messages(data: bytes) -> None:
+    """Records of a pull answer, and all that is read of them later."""
+    try:
+        messages = decode_messages(data, most_inflated_bytes=1 << 20)
+    except RemoteProtocolError:
+        return
+    assert sum(message.size for message in messages) <= len(data)
+    for message in messages:
+        _look_at(message)
+
+
+def _look_at(message: StoredMessage) -> None:
+    for name in (
+        "queue_id", "flag", "physical_offset", "sys_flag", "born_host", "store_ms", "store_host",
+        "reconsume_times", "prepared_offset", "properties", "key", "tag", "message_id",
+        "why_compressed",
+    ):  # fmt: skip
+        getattr(message, name)
+    key = message.key
+    assert message.key_bytes == (None if key is None else key.encode())
+
+
+def batch_bodies(data: bytes) -> None:
+    """The body of a batch send."""
+    try:
+        entries = decode_batch(data)
+    except RemoteProtocolError:
+        return
+    lengths = [_ENTRY_BYTES + len(each.body) + len(each.properties) for each in entries]
+    assert sum(lengths) == len(data)
+
+
+def thrift_frames(data: bytes) -> None:
+    """Bytes on the Thrift port: frames, heads of calls, arguments in both protocols."""
+    buffer = FrameBuffer(MAX_FRAME_BYTES)
+    buffer.receive_data(data)
+    try:
+        while (frame := buffer.next_frame()) is not None:
+            call = decode_call(frame)
+            if call.name in METHODS:
+                call.decode(structs(call.name)[0]())
+    except FrameError:
+        return
+
+
+def ownership_records(data: bytes) -> None:
+    """What owners of queues write down for each other."""
+    try:
+        record = ownership_codec.decode(data)
+    except ValueError:
+        return
+    if isinstance(record, SnapshotPart | Snapshot):
+        return  # parts may say what no writer would: they are joined first
+    assert ownership_codec.decode(ownership_codec.encode(record)) == record
+
+
+def audit_records(data: bytes) -> None:
+    """What acts of people leave in the audit topic."""
+    try:
+        record = audit_record.decode(data)
+    except ValueError:
+        return
+    assert audit_record.decode(audit_record.encode(record)) == record
+
+
+def settings_files(data: bytes) -> None:
+    """The settings file."""
+    try:
+        load_settings(Path("settings.yaml"), environment={}, content=data)
+    except SettingsError as error:
+        _check_sentence(error, 100_000)
+
+
+def _check_sentence(error: Exception, longest: int) -> None:
+    """Whoever sent something gets to read a bounded text."""
+    assert 0 < len(str(error)) < longest
+
+
+def json_paths(data: bytes) -> None:
+    """An order key, and behind a NUL the body of a message."""
+    text, _, body = data.partition(b"\0")
+    try:
+        rule = compile_order_key(text.decode(errors="replace"))
+    except ValueError:
+        return
+    message = _message(body)
+    key = rule.of(message)
+    assert rule.look(message)[0] == key
+
+
+def _message(body: bytes) -> StoredMessage:
+    return StoredMessage(
+        topic=Topic("t"),
+        queue_offset=0,
+        born_ms=0,
+        size=0,
+        body=body,
+        body_is_compressed=False,
+        head=b"",
+        raw_properties=b"",
+    )
+
+
+def admin_requests(data: bytes) -> None:
+    """What is asked over HTTP: the first byte says which operation, the rest is body and query."""
+    if not data:
+        return
+    model = ASKED[data[0] % len(ASKED)]
+    try:
+        body_of(data[1:], model)
+    except Malformed as error:
+        _check_sentence(error, 10_000)
+    pairs = [pair.partition("=") for pair in data[1:].decode("latin-1").split("&")]
+    try:
+        query_of([(name, value) for name, _, value in pairs], model)
+    except Malformed as error:
+        _check_sentence(error, 10_000)
+
+
+def sql_filters(data: bytes) -> None:
+    """A consumer's filter, and behind a NUL the properties it is tried on."""
+    text, _, rest = data.partition(b"\0")
+    try:
+        passes = compile_filter(text.decode(errors="replace"))
+    except BadFilter:
+        return
+    values = rest.decode(errors="replace").split("\0")
+    passes(dict(zip(("a", "b", "c"), values, strict=False)))
+
+
+def recall_handles(data: bytes) -> None:
+    """What a producer shows to recall a message."""
+    try:
+        handle = RecallHandle.from_text(data.decode("latin-1"))
+    except InvalidCommand:
+        return
+    assert RecallHandle.from_text(handle.to_text()) == handle
