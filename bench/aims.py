@@ -170,13 +170,29 @@ AIMS = (
     Aim(
         "bytes of an unfinished message beyond its body",
         *("memory", "proxy", Column("beyond_body", "", digits=0)),
-        point="unfinished",
         at_most=1024,
     ),
     Aim(
         "bytes of a spilled message",
-        *("memory", "proxy", Column("beyond_body", "", digits=1)),
-        point="spilled",
+        *("memory", "proxy", Column("spilled_bytes", "", digits=1)),
+        at_most=16,
+    ),
+    Aim(
+        "10,000 idle connections: resident MB of the proxy",
+        *("idle", "silent", Column("resident_mb", "", digits=0)),
+        point=10_000,
+        at_most=200,
+    ),
+    Aim(
+        "10,000 idle connections: CPU % of the proxy",
+        *("idle", "silent", Column("cpu", "", digits=2)),
+        point=10_000,
+        at_most=2,
+    ),
+    Aim(
+        "kill -9 of a broker with 10 GB of log: MB read beyond those for an empty log",
+        *("restart", "checkpoint", Column("read_mb", "", digits=1, at=0, minus=True)),
+        point=10_000,
         at_most=16,
     ),
 )

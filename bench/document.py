@@ -14,6 +14,7 @@ from bench.frame.case import Case, Plot
 from bench.frame.plot import Chart, svg
 from bench.frame.summary import failures, ratios, rows, summaries
 from bench.report import ROOT
+from bench.soak import report as soak
 
 RESULTS = ROOT / "bench" / "results"
 PLOTS = ROOT / "docs" / "plots"
@@ -33,7 +34,7 @@ def tables() -> dict[str, str]:
     """
     own = {case: _section(case, sorted(RESULTS.glob(f"{case}-*.json"))) for case in _OWN_TABLES}
     chapters = "\n\n".join(_chapter(case) for case in CASES.values() if _paths(case))
-    return {**own, "aims": _aims(), "cases": chapters}
+    return {**own, "aims": _aims(), "soak": _soak(), "cases": chapters}
 
 
 def plots() -> dict[Path, str]:
@@ -120,6 +121,15 @@ def _chapter(case: Case) -> str:
         ]
         parts.append(table(case, _read(path)))
     return "\n\n".join(parts)
+
+
+def _soak() -> str:
+    parts = []
+    for path in RESULTS.glob("soak.json"):
+        result = _read(path)
+        table = _table(result, soak.COLUMNS, soak.rows(result["summary"]))
+        parts.append(f"{table}\n\n{soak.sentence(result['summary'][0])}")
+    return "\n\n".join(parts) or "No result yet."
 
 
 def _paths(case: Case) -> list[Path]:

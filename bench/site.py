@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +26,7 @@ from proxy.errors import OrderlaneError
 from proxy.history.check import verify
 from proxy.history.findings import Report
 from proxy.history.record import HistoryWriter
-from tests.support.processes import Child, Children, wait_until
+from tests.support.processes import Child, Children, Starter, wait_until
 from tests.support.rocketmq import VERSIONS, official_cluster
 from thin_client import calls
 from thin_client.addresses import parse_address
@@ -71,7 +72,9 @@ class Brokers:
 
 
 @contextmanager
-def running_brokers(kind: str, folder: Path, *, flush: str = "sync") -> Iterator[Brokers]:
+def running_brokers(
+    kind: str, folder: Path, *, flush: str = "sync", starter: Starter = subprocess.Popen
+) -> Iterator[Brokers]:
     """The embedded nameserver and broker, or those of a version of Apache RocketMQ, with their
     own lock expiry.
     """
@@ -86,7 +89,7 @@ def running_brokers(kind: str, folder: Path, *, flush: str = "sync") -> Iterator
         with official_cluster(folder, kind, heap=OFFICIAL_HEAP, flushDiskType=disk) as cluster:
             yield Brokers(kind, cluster.nameserver, cluster.lock_expiry_s, cluster.pids["broker"])
         return
-    with Children(folder) as children:
+    with Children(folder, starter) as children:
         nameserver = children.start("nameserver", "--listen", "127.0.0.1:0").ready()["nameserver"]
         where = ("--listen", "127.0.0.1:0", "--nameserver", nameserver)
         broker = children.start("broker", "--data", "data", *where, "--flush", flush)
@@ -258,10 +261,11 @@ def open_site(
     histories: bool,
     order_key: str | None = "KEY",
     more: str = "",
+    starter: Starter = subprocess.Popen,
 ) -> Iterator[Site]:
     """A run named *name*; its processes are killed at the end. *order_key* None: no order."""
     brokers.create_topic(name, queues=queues)
-    with Children(folder) as children:
+    with Children(folder, starter) as children:
         if histories and brokers.kind != EMBEDDED:
             # Says whose brokers these are: they take commits of former owners.
             HistoryWriter(folder / HISTORY, "rocketmq", parts=("rocketmq",)).close()

@@ -115,7 +115,7 @@ CASES = (
         ),
         short=Shape(
             rounds=3,
-            sizes={"messages": 40_000, "idle_rate": 20, "load_rate": 1_000, "seconds": 1.5},
+            sizes={"messages": 12_000, "idle_rate": 20, "load_rate": 1_000, "seconds": 1.5},
             points=(16,),
         ),
         full=Shape(

@@ -99,7 +99,7 @@ def consume(
                 last=LAST,
                 alive=lambda: child.running and proxy.child.running,
             )
-        said = _ended(child)
+        said = ended(child)
         proxy.child.terminate(within_s=60)
         if order_key is not None and said["faults"]:
             raise OrderViolated(f"{said['faults']} messages came early or again")
@@ -107,7 +107,8 @@ def consume(
         return {**said, **part.cpu_us}
 
 
-def _ended(child: Child) -> dict[str, Any]:
+def ended(child: Child) -> dict[str, Any]:
+    """The figures that a client prints when it is told to end."""
     code = child.terminate(within_s=60)
     assert child.out, f"the client ended with {code}: {child.err[-1000:]}"
     said: dict[str, Any] = orjson.loads(child.out[-1])

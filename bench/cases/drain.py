@@ -87,8 +87,8 @@ CASES = (
         ),
         short=Shape(
             rounds=3,
-            sizes={"messages": 160_000, "keys": 100_000},
-            judged={"messages": 8_000, "keys": 1_000},
+            sizes={"messages": 60_000, "keys": 100_000},
+            judged={"messages": 4_000, "keys": 1_000},
             points=(1, 256),
         ),
         full=Shape(

@@ -57,7 +57,7 @@ CASES = (
             Column("proxy_us", "proxy CPU µs", 1),
             Column("client_us", "client CPU µs", 1),
         ),
-        short=Shape(rounds=3, sizes={"messages": 40_000}, judged={"messages": 4_000}, points=(1,)),
+        short=Shape(rounds=3, sizes={"messages": 20_000}, judged={"messages": 2_000}, points=(1,)),
         full=Shape(
             rounds=5,
             sizes={"messages": 200_000},

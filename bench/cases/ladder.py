@@ -56,7 +56,7 @@ def _core(context: RunContext, point: Point) -> Figures:
         **({} if order_key is None else {"order-key": order_key}),
     }
     words = [word for name, value in told.items() for word in (f"--{name}", value)]
-    with Children(context.folder) as children:
+    with Children(context.folder, context.starter) as children:
         child = children.start_module("bench.in_process", *words)
         code = child.wait(within_s=_LIMIT_S)
         assert code == 0, f"the core ended with {code}: {child.err[-1000:]}"
@@ -102,7 +102,7 @@ CASES = (
             Column("seconds", "of parallel-consumer", 2, to="parallel-consumer"),
             Column("proxy_us", "proxy CPU µs", 0),
         ),
-        short=Shape(rounds=3, sizes={"messages": 2_000}, points=(1, 20, 1_000)),
+        short=Shape(rounds=3, sizes={"messages": 1_000}, points=(1, 20, 1_000)),
         full=Shape(rounds=5, sizes={"messages": 10_000}, peers=("parallel-consumer",)),
         work=_peer_work,
         derived=_times_ideal,

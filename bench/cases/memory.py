@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
@@ -17,51 +19,72 @@ _SETTLED_S = 12
 _HELD_S = 3_600
 
 
-def _unfinished(context: RunContext, _point: Point) -> Figures:
-    """Messages of many keys in memory, one of them with a handler that does not come to its end."""
-    messages = context.size("unfinished")
-    with context.brokers() as brokers, context.site(brokers) as site:
-        place = stage(site)
+@dataclass(frozen=True)
+class _Kept:
+    """A proxy of its own, and what is to be unfinished there."""
+
+    place: Stage
+    messages: int
+    keys: int
+    in_memory: int
+    connections: int
+
+    def begin(self) -> ProxyProcess:
+        """The proxy, with a quarter as many: what is there in any case, and what is made once, does
+        not count. A handler has one of them and does not come to its end.
+        """
+        self._store(self.messages // 4)
+        group = self.place.group(visibility_timeout_s=_HELD_S, max_jobs_in_memory=self.in_memory)
+        settings = {"groups": [group], "ownership": {"leave_after_s": _HELD_S}}
+        proxy = self.place.proxy(settings, cold=True)
+        work_ms = _HELD_S * 1000
+        self.place.puller(proxy, connections=self.connections, batch=1, work_ms=work_ms).wait_for(1)
+        wait_until_read(proxy)
+        return proxy
+
+    def fill(self, proxy: ProxyProcess) -> None:
+        """The others."""
+        self._store(self.messages)
+        wait_until_read(proxy)
+
+    def _store(self, messages: int) -> None:
+        self.place.preload(messages, keys=self.keys, body_bytes=_BODY_BYTES)
+
+
+def _memory(context: RunContext, _point: Point) -> Figures:
+    """By the growth of two proxies, side by side: nothing here is about time."""
+    unfinished, spilled = context.size("unfinished"), context.size("spilled")
+    with (
+        context.brokers() as brokers,
+        context.site(brokers, "unfinished") as many_keys,
+        context.site(brokers, "spilled") as one_key,
+    ):
         # With more keys more would be ready than a queue is read ahead for.
-        keys = min(messages // 10, 8_000)
-        held = _grown(place, messages, keys=keys, in_memory=8 * messages, connections=1)
-        return {**held, "beyond_body": held["bytes"] - _BODY_BYTES}
+        keys = min(unfinished // 10, 8_000)
+        both = (
+            _Kept(stage(many_keys), unfinished, keys, 8 * unfinished, connections=1),
+            _Kept(stage(one_key), spilled, 1, 20_000, connections=4),
+        )
+        proxies = [each.begin() for each in both]
+        before = _resident(proxies)
+        for each, proxy in zip(both, proxies, strict=True):
+            each.fill(proxy)
+        after = _resident(proxies)
+    grown, grown_spilled = (late - early for late, early in zip(after, before, strict=True))
+    return {
+        "unfinished": unfinished,
+        "bytes": grown / unfinished,
+        "beyond_body": grown / unfinished - _BODY_BYTES,
+        "resident_mb": after[0] / 1e6,
+        "spilled": spilled,
+        "spilled_bytes": grown_spilled / spilled,
+    }
 
 
-def _spilled(context: RunContext, _point: Point) -> Figures:
-    """Messages of one key behind its first, which does not come to its end."""
-    with context.brokers() as brokers, context.site(brokers) as site:
-        place = stage(site)
-        held = _grown(*(place, context.size("spilled")), keys=1, in_memory=20_000, connections=4)
-        return {**held, "beyond_body": held["bytes"]}
-
-
-def _grown(
-    place: Stage, messages: int, *, keys: int, in_memory: int, connections: int
-) -> dict[str, float]:
-    """The growth for *messages* more, once a quarter as many are there: what is there in any case,
-    and what is made once, does not count.
-    """
-    first = messages // 4
-    place.preload(first, keys=keys, body_bytes=_BODY_BYTES)
-    group = place.group(visibility_timeout_s=_HELD_S, max_jobs_in_memory=in_memory)
-    proxy = place.proxy({"groups": [group], "ownership": {"leave_after_s": _HELD_S}})
-    work_ms = _HELD_S * 1000
-    consumer = place.puller(proxy, connections=connections, batch=1, work_ms=work_ms)
-    consumer.wait_for(1)
-    wait_until_read(proxy)
-    before = _resident(proxy)
-    place.preload(messages, keys=keys, body_bytes=_BODY_BYTES)
-    wait_until_read(proxy)
-    grown = _resident(proxy) - before
-    consumer.child.kill()
-    return {"bytes": grown / messages, "resident_mb": _resident(proxy) / 1e6, "count": messages}
-
-
-def _resident(proxy: ProxyProcess) -> int:
+def _resident(proxies: Sequence[ProxyProcess]) -> list[int]:
     """Once what was freed on the way went back to the system."""
     time.sleep(_SETTLED_S)
-    return proxy.usage().resident_bytes
+    return [proxy.usage().resident_bytes for proxy in proxies]
 
 
 CASES = (
@@ -76,19 +99,17 @@ CASES = (
         f" looked at {_SETTLED_S} s after the last read, since a proxy gives freed memory back"
         " every ten.",
         point="message",
-        points=("unfinished", "spilled"),
-        arms={
-            "proxy": lambda context, point: (_unfinished if point == "unfinished" else _spilled)(
-                context, point
-            )
-        },
+        points=("256 bytes",),
+        arms={"proxy": _memory},
         columns=(
-            Column("count", "messages"),
+            Column("unfinished", "unfinished"),
             Column("bytes", "bytes each", digits=1),
             Column("beyond_body", "beyond the body", digits=1),
             Column("resident_mb", "resident MB"),
+            Column("spilled", "spilled"),
+            Column("spilled_bytes", "bytes each spilled", digits=1),
         ),
-        short=Shape(rounds=3, sizes={"unfinished": 100_000, "spilled": 400_000}),
+        short=Shape(rounds=3, sizes={"unfinished": 30_000, "spilled": 100_000}),
         full=Shape(rounds=5, sizes={"unfinished": 400_000, "spilled": 2_000_000}, limit_s=900),
         histories="none",
     ),

@@ -10,19 +10,24 @@ from bench.cases import (
     drain,
     history,
     hotkey,
+    idle,
     ladder,
     latency,
     memory,
+    orderkey,
     produce,
+    restart,
     scales,
     slow,
+    starts,
     workers,
 )
 from bench.frame.case import Case
 
 _MODULES = (
     *(slow, ladder, drain, hotkey, latency, produce),
-    *(acks, scales, workers, memory, chains, history),
+    *(acks, scales, workers, memory, idle, restart, starts, chains),
+    *(history, orderkey),
 )
 
 CASES: Mapping[str, Case] = {case.name: case for module in _MODULES for case in module.CASES}

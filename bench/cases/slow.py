@@ -182,7 +182,7 @@ CASES = (
             "python": partial(_python, work_of=_gps_work),
         },
         columns=(*_COLUMNS, Column("of_vanilla", "x vanilla", 1), *_PEERS, *_COST),
-        short=Shape(rounds=3, sizes={"seconds": 4}, points=(100, 1_000)),
+        short=Shape(rounds=3, sizes={"seconds": 3}, points=(100,)),
         full=Shape(rounds=5, sizes={"seconds": 20}, peers=("parallel-consumer", "orderlane-java")),
         work=_gps_work,
         derived=_of_vanilla,

@@ -32,7 +32,7 @@ def _arm(batch: int) -> Arm:
                 processes,
                 messages,
                 first=0.3,
-                alive=lambda: all(each.child.running for each in pullers),
+                alive=lambda: all(each.alive() for each in pullers),
             )
             said = [each.end() for each in pullers]
             proxy.child.terminate(within_s=60)
@@ -65,7 +65,7 @@ CASES = (
             Column("broker_us", "broker CPU µs each", digits=1),
             Column("client_us", "consumers' CPU µs each", digits=1),
         ),
-        short=Shape(rounds=3, sizes={"messages": 120_000}, judged={"messages": 4_000}),
+        short=Shape(rounds=3, sizes={"messages": 24_000}, judged={"messages": 4_000}),
         full=Shape(rounds=5, sizes={"messages": 1_000_000}, judged={"messages": 20_000}),
         histories="apart",
         plots=(Plot(Column("per_s", "messages/s"), bars=True),),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from bench.frame.peer import Figures
 from bench.site import EMBEDDED, Brokers, Site, open_site, running_brokers
+from tests.support.processes import Starter
 
 
 class OrderViolated(Exception):
@@ -20,6 +22,7 @@ class RunContext:
     """One run of one arm. *folder* is its own and is deleted behind it; *seed* is the round's, the
     same for all arms. *histories*: whether processes write what they do, for ``judge``. *earlier*:
     the figures of those runs of the round that are done, whichever call of the case did them.
+    *starter*: how processes begin.
     """
 
     folder: Path
@@ -30,6 +33,7 @@ class RunContext:
     sizes: Mapping[str, float] = field(default_factory=dict)
     histories: bool = True
     earlier: Sequence[Figures] = ()
+    starter: Starter = subprocess.Popen
     #: What the judge said, for the record: events read, of all sites of the run.
     judged_events: int = 0
 
@@ -40,7 +44,10 @@ class RunContext:
     @contextmanager
     def brokers(self, kind: str | None = None, *, flush: str = "async") -> Iterator[Brokers]:
         """A nameserver and a broker of that *kind*, by default the one that was asked for."""
-        with running_brokers(kind or self.broker, self.folder / "broker", flush=flush) as brokers:
+        folder = self.folder / "broker"
+        with running_brokers(
+            kind or self.broker, folder, flush=flush, starter=self.starter
+        ) as brokers:
             yield brokers
 
     @contextmanager
@@ -64,6 +71,7 @@ class RunContext:
             histories=self.histories,
             order_key=order_key,
             more=more,
+            starter=self.starter,
         ) as site:
             yield site
 

@@ -20,6 +20,7 @@ import orjson
 from bench.frame.case import Arm, Case, NotHere, Point, Scale
 from bench.frame.checkpoint import Checkpoint, Run
 from bench.frame.context import RunContext
+from bench.frame.forked import Forked
 from bench.frame.pace import codec_us
 from bench.frame.peer import Figures, Peer
 from bench.frame.schedule import WARM_UP, Turn, schedule
@@ -72,7 +73,10 @@ def measure(
     checkpoint = Checkpoint(
         out.with_suffix(".runs.jsonl"), of=_identity(case, options), resume=plan.resume
     )
-    turns = schedule(case, points=points, arms=list(arms), rounds=rounds, seed=plan.seed)
+    warm_up = case.histories == "apart" or plan.scale == "full"
+    turns = schedule(
+        case, points=points, arms=list(arms), rounds=rounds, seed=plan.seed, warm_up=warm_up
+    )
     runs: list[Run] = []
     for number, turn in enumerate(turns, start=1):
         run = checkpoint.find(turn)
@@ -141,6 +145,7 @@ def _run(case: Case, plan: Plan, turn: Turn, arm: Arm, earlier: Sequence[Figures
             sizes={**shape.sizes, **(shape.judged if apart else {}), **plan.sizes},
             histories=turn.judged,
             earlier=earlier,
+            starter=Forked if plan.scale == "short" else subprocess.Popen,
         )
         try:
             with _time_limit(shape.limit_s):

@@ -23,11 +23,17 @@ class Turn:
 
 
 def schedule(
-    case: Case, *, points: Sequence[Point], arms: Sequence[str], rounds: int, seed: int
+    case: Case,
+    *,
+    points: Sequence[Point],
+    arms: Sequence[str],
+    rounds: int,
+    seed: int,
+    warm_up: bool = True,
 ) -> list[Turn]:
     """All turns: in every round all points, and at each all arms, one right after the other, so
     that what else the machine does befalls all of them. Who begins changes with each round and
-    point.
+    point. *warm_up*: before them each arm runs once.
     """
     chooser = random.Random(seed)
     apart = case.histories == "apart"
@@ -35,6 +41,7 @@ def schedule(
         Turn(point, arm, WARM_UP, judged=case.histories != "none")
         for point in (points if apart else points[:1])
         for arm in arms
+        if warm_up
     ]
     for number in range(rounds):
         for point in chooser.sample(points, len(points)):

@@ -18,20 +18,32 @@ _READ_BYTES = 1 << 20
 class Link:
     """One connection that speaks in frames, each with its length in four bytes before it."""
 
-    __slots__ = ("_received", "_unsent", "number", "socket")
+    __slots__ = ("_address", "_last", "_received", "_unsent", "number", "socket")
 
     def __init__(self, address: str, number: int) -> None:
         """Connect to *address*, host:port; *number* names it. Raises OSError."""
-        host, _, port = address.rpartition(":")
+        self._address = address
+        self.number = number
+        self._last = b""
+        self._connect()
+
+    def _connect(self) -> None:
+        host, _, port = self._address.rpartition(":")
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
-        self.number = number
         self._received = bytearray()
         self._unsent = bytearray()
 
+    def again(self) -> bool:
+        """Connect anew and send again what was sent last; whether that is all. Raises OSError."""
+        self.socket.close()
+        self._connect()
+        return self.send(self._last)
+
     def send(self, frame: bytes) -> bool:
         """Send what goes at once; whether that is all."""
+        self._last = frame
         if self._unsent:
             self._unsent += frame
             return False
@@ -84,10 +96,24 @@ class Links:
         self._poll.register(link.socket, select.EPOLLIN)
         return link
 
+    def again(self, link: Link) -> None:
+        """Connect *link* anew, and send again what went with it last. Raises OSError."""
+        del self._of[link.socket.fileno()]  # closing it ends its registration
+        whole = link.again()
+        self._of[link.socket.fileno()] = link
+        self._poll.register(link.socket, select.EPOLLIN | (0 if whole else select.EPOLLOUT))
+
     def send(self, link: Link, frame: bytes) -> None:
         """Send *frame*, now or when there is room."""
         if not link.send(frame):
             self._poll.modify(link.socket, select.EPOLLIN | select.EPOLLOUT)
+
+    def close(self) -> None:
+        """End all of them."""
+        for link in self._of.values():
+            link.socket.close()
+        self._of.clear()
+        self._poll.close()
 
     def wait(self, timeout_s: float) -> list[Link]:
         """Those for which something has arrived, after *timeout_s* at most."""

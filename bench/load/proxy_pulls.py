@@ -83,7 +83,14 @@ class ProxyPuller:
             wait_s = min(wait_s, max(0.0, (self._working[0][0] - now_ns()) / 1e9))
         for link in self._links.wait(wait_s):
             loop = self._loops[link.number]
-            for frame in link.frames():
+            try:
+                frames = list(link.frames())
+            except ConnectionError:
+                # A worker with too many connections ends one between two calls.
+                self.calls["connected again"] += 1
+                self._links.again(link)
+                continue
+            for frame in frames:
                 if loop.settling:
                     self._settled(loop, frame)
                 else:

@@ -30,6 +30,11 @@ def head_of(body: bytes) -> Head:
     return Head(*_HEAD.unpack_from(body))
 
 
+def packed(head: Head) -> bytes:
+    """Inverse of ``head_of``."""
+    return _HEAD.pack(*head)
+
+
 def key_name(key: int) -> str:
     """The key of messages."""
     return f"key-{key}"

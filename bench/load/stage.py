@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -42,18 +44,28 @@ class Loader:
         """Messages."""
         return self.counter.value
 
+    def alive(self) -> bool:
+        """True. Raises OrderlaneError, with what it said, if it ended."""
+        if not self.child.running:
+            raise OrderlaneError(f"a loader ended early: {self.child.err.strip()[-500:]}")
+        return True
+
     def wait_for(self, messages: int, *, within_s: float = 120.0) -> None:
         """Wait until it has done so many. Raises OrderlaneError if it ended before."""
 
         def done() -> bool:
-            if self.count < messages and not self.child.running:
-                raise OrderlaneError(f"a loader ended early: {self.child.err.strip()[-500:]}")
-            return self.count >= messages
+            return self.count >= messages or not self.alive()
 
         wait_until(done, within_s=within_s, what=f"{messages} messages")
 
     def end(self) -> dict[str, Any]:
         """Its figures, after SIGTERM if it runs. Raises OrderlaneError if it failed."""
+        # One that has not begun has no figures: others may have done all that there was meanwhile.
+        wait_until(
+            lambda: not self.child.running or _catches(self.pid, signal.SIGTERM),
+            within_s=_LAST_S,
+            what="a loader's begin",
+        )
         self.child.process.terminate()
         return self.figures()
 
@@ -95,12 +107,17 @@ class Stage:
         where = {"address": proxy.thrift, "group": self.site.name}
         return self._start("client", {**where, **options})
 
-    def proxy(self, settings: Mapping[str, Any], *, workers: int = 1) -> ProxyProcess:
-        """A proxy with settings of its own, for what ``Site.start_proxy`` does not know."""
+    def proxy(
+        self, settings: Mapping[str, Any], *, workers: int = 1, cold: bool = False
+    ) -> ProxyProcess:
+        """A proxy with settings of its own, for what ``Site.start_proxy`` does not know. *cold*: it
+        begins as users start it in any shape, since its memory or its start is measured.
+        """
         path = self.site.children.folder / "settings.yaml"
         lock = {"broker_lock_expiry_s": self.site.brokers.lock_expiry_s}
         path.write_bytes(orjson.dumps({"lock": lock, **settings}))  # JSON is YAML
-        child = self.site.children.start(
+        children = self.site.children.cold if cold else self.site.children
+        child = children.start(
             *("proxy", "--settings", path, "--nameserver", self.site.brokers.nameserver),
             *("--thrift-port", 0, "--http-port", 0),
             *(("--workers", workers) if workers > 1 else ()),
@@ -146,6 +163,16 @@ class Stage:
         return loader
 
 
+def _catches(pid: int, which: signal.Signals) -> bool:
+    """Whether a process has a handler of that signal; on Linux, True elsewhere."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return bool(caught >> (which - 1) & 1)
+
+
 def stage(site: Site) -> Stage:
     """A stage on *site*."""
     return Stage(site, asyncio.run(_broker_address(site.brokers)))
@@ -182,6 +209,17 @@ def wait_until_read(proxy: ProxyProcess, *, within_s: float = 300.0) -> None:
         return bool(queues) and all(each["position"] >= each["end"] for each in queues)
 
     wait_until(read, within_s=within_s, what="queues read to their ends")
+
+
+def wait_until_finished(proxy: ProxyProcess, *, within_s: float = 300.0) -> None:
+    """Wait until *proxy* has read its queues to their ends, and all of it is finished."""
+
+    def finished() -> bool:
+        queues = proxy.queues()
+        at_ends = all(each["position"] >= each["end"] for each in queues)
+        return bool(queues) and at_ends and not any(each["unfinished"] for each in queues)
+
+    wait_until(finished, within_s=within_s, what="all messages finished")
 
 
 def timed(count: Callable[[], int], processes: Mapping[str, int], *, seconds: float) -> Stretch:

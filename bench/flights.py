@@ -1,0 +1,58 @@
+"""Real flights in a topic, each in the queue of its aircraft, and what handlers take for each."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from types import SimpleNamespace
+
+import orjson
+
+from broker_core.client import BrokerClient
+from broker_core.names import Topic
+from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.message import OutgoingMessage
+from proxy.cli.demo.flights import flight_rows
+from proxy.tuning.sample import Sample
+
+_AT_ONCE = 500
+
+
+def queued_flights(which: str, queues: int) -> dict[int, list[tuple[str | None, bytes]]]:
+    """Key and body of each flight, by its queue; a flight of an unknown aircraft goes anywhere."""
+    by_queue: defaultdict[int, list[tuple[str | None, bytes]]] = defaultdict(list)
+    for number, row in enumerate(flight_rows(which)):
+        tailnum = row["tailnum"] or None
+        body = orjson.dumps({name: value for name, value in row.items() if value})
+        place = number if tailnum is None else abs(java_hash(tailnum))
+        by_queue[place % queues].append((tailnum, body))
+    return dict(sorted(by_queue.items()))
+
+
+async def store_flights(nameserver: str, topic: str, which: str, *, queues: int) -> None:
+    """Store them; the topic must have so many queues, and be empty."""
+    client = BrokerClient(nameservers=[nameserver], client_id=f"flights@{os.getpid()}")
+    await client.start()
+    try:
+        there = await client.writable_queues(Topic(topic))
+        for place, flights in queued_flights(which, queues).items():
+            messages = [OutgoingMessage(Topic(topic), body, key=key) for key, body in flights]
+            for start in range(0, len(messages), _AT_ONCE):
+                await client.send_batch(there[place], messages[start : start + _AT_ONCE])
+    finally:
+        await client.close()
+
+
+def sample_of_flights(which: str, candidates: list[str], *, queues: int) -> Sample:
+    """What the gateway's own sample of that topic would be."""
+    sample = Sample(candidates)
+    for place, flights in queued_flights(which, queues).items():
+        for offset, (key, body) in enumerate(flights):
+            message = SimpleNamespace(key=key, body=body)
+            sample.add(message, queue=f"broker-a_{place}", offset=offset, stored_ms=0)
+    return sample
+
+
+def number_of(queue: str) -> int:
+    """The broker's number of a queue in the name that clients see: 3 in ``broker-a_3#1``."""
+    return int(queue.rpartition("#")[0].rpartition("_")[2])

@@ -1,0 +1,127 @@
+"""What must hold after a soak. Pure: samples and counts in, sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.report import spread
+from bench.soak.samples import FIGURES, Sample, growth
+
+#: Of resident memory, MB a minute.
+MOST_GROWTH = 1.0
+#: Files that the broker has open come and go with those of its log and its queues, so a step says
+#: nothing; a minute.
+_MOST_FILES_GROWTH = 0.5
+#: Samples behind the warm-up; with fewer a slope says nothing.
+_LEAST_SAMPLES = 10
+#: What may not be more in the last third than in the first.
+_COUNTED = {"sockets": "sockets and pipes", "threads": "threads"}
+_VIOLATIONS = {
+    "early": "came before one of their key that never came",
+    "overtaking": "came before one of their key that had failed had come to its end",
+    "garbled": "were not what was sent",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A whole run. *resent*: messages that were sent twice, since their first send was refused;
+    *consumers*: what each counted, by its group; *lapses*: locks that lapsed and were had again,
+    after which messages may come again; *dead_letters*: in the topic of the failing group, which
+    gives messages up; *unfinished*: messages at the proxy in the end; *ends*: sentences about
+    processes that did not end well.
+    """
+
+    sent: int
+    resent: int
+    consumers: Mapping[str, Mapping[str, int]]
+    lapses: int
+    dead_letters: int
+    unfinished: int
+    ends: Sequence[str]
+
+
+def steady(samples: Sequence[Sample], *, warm_s: float) -> list[Sample]:
+    """Those behind the warm-up."""
+    return [each for each in samples if each.at_s >= warm_s]
+
+
+def row(name: str, samples: Sequence[Sample]) -> dict[str, Any]:
+    """What *samples*, those behind the warm-up, say of one process."""
+    return {
+        "process": name,
+        "samples": len(samples),
+        **{
+            figure: spread([float(getattr(each, figure)) for each in samples], digits=1)
+            for figure in FIGURES
+        },
+        "resident_mb_per_min": round(growth(samples, "resident_mb"), 3),
+        "anonymous_mb_per_min": round(growth(samples, "anonymous_mb"), 3),
+        "files_per_min": round(growth(samples, "files"), 3),
+        **{
+            f"{figure}_{when}": _most(_third(samples, which), figure)
+            for figure in _COUNTED
+            for when, which in (("first", 0), ("last", 2))
+        },
+    }
+
+
+def problems_of_memory(name: str, samples: Sequence[Sample]) -> list[str]:
+    """Sentences about a process that grew; *samples* are those behind the warm-up."""
+    if len(samples) < _LEAST_SAMPLES:
+        return [
+            f"{name}: {len(samples)} samples behind the warm-up say nothing of growth; run longer,"
+            " or with a shorter --warm-s"
+        ]
+    found = []
+    per_min = growth(samples, "resident_mb")
+    if per_min >= MOST_GROWTH:
+        found.append(
+            f"{name}: resident memory grows by {per_min:.2f} MB a minute (anonymous:"
+            f" {growth(samples, 'anonymous_mb'):.2f}); less than {MOST_GROWTH:g} is wanted"
+        )
+    for figure, what in _COUNTED.items():
+        first, last = (_most(_third(samples, which), figure) for which in (0, 2))
+        if last > first:
+            found.append(f"{name}: {last} {what} in the last third, {first} at most in the first")
+    if (files := growth(samples, "files")) >= _MOST_FILES_GROWTH:
+        found.append(
+            f"{name}: open files grow by {files:.2f} a minute; less than {_MOST_FILES_GROWTH:g} is"
+            " wanted"
+        )
+    return found
+
+
+def problems_of_messages(seen: Seen) -> list[str]:
+    """Sentences about messages that were lost, out of order or there again."""
+    found = list(seen.ends)
+    for group, counts in seen.consumers.items():
+        if counts["handled"] != seen.sent:
+            found.append(f"{group}: {seen.sent} messages were sent, {counts['handled']} came")
+        for name, what in _VIOLATIONS.items():
+            if counts[name]:
+                found.append(f"{group}: {counts[name]} messages {what}")
+        if counts["again"] > seen.resent and not seen.lapses:
+            found.append(
+                f"{group}: {counts['again']} messages came again, {seen.resent} were sent twice,"
+                " and no lock had lapsed"
+            )
+    given_up = sum(counts["given_up"] for counts in seen.consumers.values())
+    if given_up != seen.dead_letters and not (seen.lapses or seen.resent):
+        found.append(
+            f"{given_up} messages were given up, {seen.dead_letters} dead letters are there"
+        )
+    if seen.unfinished:
+        found.append(f"{seen.unfinished} messages are unfinished at the proxy in the end")
+    return found
+
+
+def _third(samples: Sequence[Sample], which: int) -> Sequence[Sample]:
+    size = max(1, len(samples) // 3)
+    return samples[:size] if which == 0 else samples[-size:]
+
+
+def _most(samples: Sequence[Sample], figure: str) -> int:
+    return max(int(getattr(each, figure)) for each in samples)
