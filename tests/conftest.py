@@ -75,7 +75,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    if isinstance(item, pytest.Function) and is_core_test(item.path, item.module.__name__):
+    measured = item.config.pluginmanager.hasplugin("_cov")  # else it may be a debugger that traces
+    if not measured or (
+        isinstance(item, pytest.Function) and is_core_test(item.path, item.module.__name__)
+    ):
         return (yield)
     # Not pytest-cov's marker: in a worker of pytest-xdist two of its tracers are one inside the
     # other, and it takes away the inner one.

@@ -93,7 +93,7 @@ def _prepared(proxy: Proxy, gateway: Gateway) -> bool:
     lane = proxy.lanes.find(gateway.group)
     if lane is None or not {gateway.topic, _OTHER} <= lane.counts.keys():
         return False
-    return lane.counts[gateway.topic].parked > 0 and lane.counts[_OTHER].dead_lettered > 2
+    return lane.counts[gateway.topic].parked > 0 and lane.counts[_OTHER].dead_lettered.total() > 2
 
 
 async def _schemathesis(gateway: Gateway, http: str, arguments: list[str]) -> int:
@@ -105,7 +105,8 @@ async def _schemathesis(gateway: Gateway, http: str, arguments: list[str]) -> in
     }
     command = [
         *(Path(sys.executable).with_name("st"), "--config-file", _FOLDER / "schemathesis.toml"),
-        *("run", f"http://{http}/api/openapi.json", "--seed", _SEED, *arguments),
+        *("run", f"http://{http}/api/openapi.json", "--seed", _SEED),
+        *("--exclude-path", "/api/events", *arguments),  # a stream, which has no end
     ]
     # It writes what it wants to replay into the folder where it runs.
     running = await asyncio.create_subprocess_exec(

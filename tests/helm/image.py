@@ -41,7 +41,7 @@ class Image:
                 for name in names:
                     _copy(name, source / target)
             elif word == "RUN":
-                command = rest.replace("python -m venv", f"{sys.executable} -m venv", 1)
+                command = rest.replace("python -m venv", f"{sys.executable} -m venv")
                 command = command.replace(_HOME, str(folder / "orderlane"))
                 _run(command, source)
         shutil.rmtree(source)  # as in the second stage: what serves stands in the installation

@@ -26,11 +26,53 @@ VERSIONS = [version for version in all_versions() if float(version.split(".")[1]
 uses = pytest.mark.parametrize("values", [pytest.param(v, id=use) for use, v in USES.items()])
 
 
+#: Two ways in which the values can go for each of what is independent of the others.
+SWITCHES: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
+    ({}, {"embedded": {"enabled": False}, "nameserver": "mq:9876"}),
+    ({}, {"proxy": {"workers": 4}}),
+    ({}, {"proxy": {"autoscaling": {"enabled": True, "lag": {"metric": "lag"}}}}),
+    ({}, {"tls": {each: {"secret": f"{each}-tls"} for each in ("thrift", "http", "brokers")}}),
+    ({}, {"networkPolicy": {"enabled": False}}),
+    ({}, {"monitoring": {"serviceMonitor": {"enabled": True}}}),
+    ({}, {"secrets": {"tokens": {"name": "t"}, "files": {"name": "s", "keys": ["a", "b"]}}}),
+)
+
+
+def validate(rendered: Rendered, version: str) -> None:
+    """Hold all that is of Kubernetes itself against its schemas."""
+    for manifest in rendered.manifests:
+        if not manifest["apiVersion"].startswith("monitoring.coreos.com/"):
+            kubernetes_validate.validate(manifest, version, strict=True)
+
+
 @uses
 @pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
 def test_manifests_are_valid(values: Mapping[str, Any], version: str) -> None:
-    for manifest in Rendered.of(values).manifests:
-        kubernetes_validate.validate(manifest, version, strict=True)
+    validate(Rendered.of(values), version)
+
+
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """*above* on top of *below*, as Helm merges values."""
+    merged = dict(below)
+    for name, value in above.items():
+        inner = merged.get(name)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        merged[name] = laid_over(inner, value) if both else value
+    return merged
+
+
+@pytest.mark.parametrize("run", range(8))
+def test_each_two_switches_go_together_in_each_way(run: int) -> None:
+    """Eight runs see all four states of every two of seven switches: a column is the parity of some
+    of the three bits of *run*.
+    """
+    values: dict[str, Any] = {}
+    for column, ways in enumerate(SWITCHES, start=1):
+        values = laid_over(values, ways[(run & column).bit_count() % 2])
+    rendered = Rendered.of(values)
+    validate(rendered, VERSIONS[-1])
+    names = [(each["kind"], each["metadata"]["name"]) for each in rendered.manifests]
+    assert len(names) == len(set(names))
 
 
 def test_a_wrong_manifest_would_be_seen() -> None:
@@ -52,7 +94,7 @@ def test_the_processes_take_their_settings(values: Mapping[str, Any], tmp_path: 
     rendered = Rendered.of(values)
     file = tmp_path / "orderlane.yaml"
     file.write_text(rendered.settings("proxy"))
-    settings = load_settings(file, environment={})
+    settings = load_settings(file, environment=rendered.environment("proxy"))
     assert (settings.listen.thrift, settings.listen.http) == ("0.0.0.0:9713", "0.0.0.0:9714")
     assert settings.workers == values.get("proxy", {}).get("workers", 1)
     assert [group.name for group in settings.groups] == [
@@ -114,13 +156,6 @@ def test_nothing_runs_as_root_or_writes_where_it_should_not(values: Mapping[str,
             assert (own["readOnlyRootFilesystem"], own["allowPrivilegeEscalation"]) == (True, False)
 
 
-def test_a_pod_may_take_its_time_to_drain() -> None:
-    values = USES["with groups and settings"]
-    spec = Rendered.of(values).pods()["proxy"]["spec"]
-    assert spec["terminationGracePeriodSeconds"] == 45 + 30
-    assert Rendered.of({}).pods()["proxy"]["spec"]["terminationGracePeriodSeconds"] == 30 + 30
-
-
 def test_a_change_of_groups_restarts_no_proxy_and_any_other_does() -> None:
     def annotations(values: Mapping[str, Any]) -> Any:
         return Rendered.of(values).pods()["proxy"]["metadata"]["annotations"]
@@ -132,6 +167,19 @@ def test_a_change_of_groups_restarts_no_proxy_and_any_other_does() -> None:
     mounts = Rendered.of({}).container("proxy")["volumeMounts"]
     assert [(mount["mountPath"], "subPath" in mount) for mount in mounts] == [
         ("/etc/orderlane", False)
+    ]
+
+
+def test_files_of_tls_are_where_brokers_and_nameserver_look_for_them() -> None:
+    rendered = Rendered.of(USES["with TLS and a place to run"])
+    for component in ("broker", "nameserver", "proxy"):
+        mounts = rendered.container(component)["volumeMounts"]
+        assert "/tls" in {each["mountPath"] for each in mounts}
+        volumes = rendered.pods()[component]["spec"]["volumes"]
+        assert "tls" in {each["name"] for each in volumes}
+    assert rendered.container("nameserver")["args"][-4:] == [
+        *("--tls-certificate", "/tls/tls.crt"),
+        *("--tls-key", "/tls/tls.key"),
     ]
 
 
@@ -147,11 +195,74 @@ def test_a_change_of_groups_restarts_no_proxy_and_any_other_does() -> None:
         ({"proxy": {"replicas": 0}}, "replicas"),
         ({"groups": [{"name": "billing"}]}, "topics"),
         ({"proxy": {"service": {"type": "Public"}}}, "ClusterIP"),
+        ({"proxy": {"maxUnavailable": 0}}, "maxUnavailable"),
+        ({"proxy": {"maxUnavailable": "0%"}}, "maxUnavailable"),
+        ({"settings": {"limits": {"memory": 1}}}, "memory"),
+        ({"settings": {"ownership": {"drain_s": "30"}}}, "drain_s"),
+        ({"groups": [{"name": "a", "topics": [{"name": "t", "order": "KEY"}]}]}, "order"),
+        ({"embedded": {"settings": {"retention": 3}}}, "retention"),
+        ({"embedded": {"settings": {"data": "/x"}}}, "embedded.settings.data should not be given"),
+        ({"embedded": {"settings": {"broker_name": "b"}}}, "embedded.settings.broker_name should"),
+        (
+            {"settings": {"listen": {"thrift": "0.0.0.0:1"}}},
+            "settings.listen.thrift should not be given",
+        ),
+        (
+            {"tls": {"brokers": {"secret": "s"}}, "settings": {"broker_tls": {}}},
+            "settings.broker_tls should be left out where tls.brokers.secret is given",
+        ),
+        (
+            {"tls": {"thrift": {"secret": "s"}}, "settings": {"listen": {"tls": None}}},
+            "settings.listen.tls should be left out where tls.thrift.secret is given",
+        ),
+        (
+            {"tls": {"http": {"secret": "s"}}, "settings": {"listen": {"http_tls": None}}},
+            "settings.listen.http_tls should be left out where tls.http.secret is given",
+        ),
+        (
+            {"tls": {"brokers": {"secret": "s"}}, "embedded": {"settings": {"tls": None}}},
+            "embedded.settings.tls should be left out where tls.brokers.secret is given",
+        ),
+        (
+            {"secrets": {"tokens": {"name": "s"}}, "settings": {"tokens": []}},
+            "settings.tokens should be left out where secrets.tokens.name is given",
+        ),
+        (
+            {"proxy": {"autoscaling": {"enabled": True, "cpuPercent": None}}},
+            "proxy.autoscaling should have cpuPercent or lag.metric",
+        ),
+        (
+            {"proxy": {"autoscaling": {"enabled": True, "maxReplicas": 1}}},
+            "proxy.autoscaling.maxReplicas should be no less than minReplicas",
+        ),
+        (
+            {"proxy": {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}}},
+            "proxy.resources.requests.cpu should be given",
+        ),
+        (
+            {
+                "settings": {"listen": {"http_tls": {"certificate": "/c", "key": "/k"}}},
+                "monitoring": {"serviceMonitor": {"enabled": True}},
+            },
+            "monitoring.serviceMonitor.tlsConfig should say how Prometheus knows",
+        ),
     ],
 )
 def test_wrong_values_are_refused_with_a_sentence(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(HelmError, match=re.escape(sentence)):
         Rendered.of(values)
+
+
+def documented() -> list[dict[str, Any]]:
+    """The values in docs/kubernetes.md; what else stands there is for an adapter."""
+    text = (CHART.parent / "docs/kubernetes.md").read_text()
+    blocks = map(yaml.safe_load, re.findall(r"```yml\n(.*?)```", text, flags=re.S))
+    return [values for values in blocks if "externalRules" not in values]
+
+
+@pytest.mark.parametrize("values", documented())
+def test_values_in_the_document_are_right(values: dict[str, Any]) -> None:
+    assert Rendered.of(values).manifests != Rendered.of({}).manifests
 
 
 def test_two_releases_share_no_name() -> None:

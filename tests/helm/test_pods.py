@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +19,8 @@ from tests.helm.image import Image, environment
 from tests.helm.rendering import NAME, Rendered
 from tests.support.processes import Child, wait_until
 
+#: The first test makes the image: packages are fetched, verified and built.
+pytestmark = pytest.mark.timeout(300)
 VALUES: dict[str, Any] = {
     "groups": [{"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}],
     "embedded": {"settings": {"auto_create_topics": True, "segment_bytes": 5_000_000}},
@@ -42,10 +46,7 @@ class Pods:
             config = self.rendered.one("ConfigMap", f"{NAME}-{component}")["data"]
             for name, text in config.items():
                 (folder / name).write_text(self._here(text, folder))
-        variables = {
-            each["name"]: each.get("value") or f"{NAME}-{component}-0"  # metadata.name
-            for each in container.get("env", [])
-        }
+        variables = self.rendered.environment(component)
         command = [str(self._image.entrypoint)]
         command += [self._here(str(each), folder) for each in container["args"]]
         child = Child(command, folder / "container", environment(**variables))
@@ -133,6 +134,16 @@ def test_a_proxy_is_ready_once_it_has_found_a_nameserver(image: Image, tmp_path:
         assert pods.probe("proxy", "liveness")
         pods.start("nameserver")
         wait_until(lambda: pods.probe("proxy", "readiness"), within_s=30, what="ready")
+
+
+def test_what_a_pod_does_before_it_stops_is_in_the_image(image: Image) -> None:
+    container = Rendered.of({"proxy": {"preStopSeconds": 1}}).container("proxy")
+    command = container["lifecycle"]["preStop"]["exec"]["command"]
+    path = f"{image.folder / 'bin'}"  # as ENV says, and nothing of a shell's
+    assert "PATH=/opt/orderlane/bin:" in image.last["ENV"]
+    before = time.monotonic()
+    subprocess.run([f"{path}/{command[0]}", *command[1:]], check=True, timeout=60, env={})
+    assert time.monotonic() - before >= 1
 
 
 def test_the_image_is_slim_and_no_root(image: Image) -> None:

@@ -9,14 +9,16 @@ from contextlib import asynccontextmanager
 import aiohttp
 import orjson
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.http import AdminHttp
 from proxy.admin.snapshots import groups_view
 from proxy.core.flow_window import Budget
-from proxy.metrics import ProxyCollector, definitions
+from proxy.metrics import definitions
+from proxy.metrics_collector import ProxyCollector
 from proxy.topic_rules import rules_of
-from tests.support.lanes import GROUP, make_lane
+from tests.support.lanes import GROUP, make_lane, open_guard
 from tests.support.messages import keyed
 from tests.support.pipelines import Budgets, lease, pipeline, queue
 
@@ -54,7 +56,12 @@ async def admin() -> AsyncIterator[Admin]:
     async def not_ready() -> str | None:
         return made.reason
 
-    http = AdminHttp(registry=registry, not_ready=not_ready, groups=lambda: groups_view([lane]))
+    http = AdminHttp(
+        registry=registry,
+        not_ready=not_ready,
+        groups=lambda: groups_view([lane]),
+        guard=open_guard(),
+    )
     async with aiohttp.ClientSession() as session:
         made = Admin(session, await http.listen("127.0.0.1", 0))
         try:
@@ -102,6 +109,9 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "order_key": "KEY",
                         "max_rate": None,
                         "rate_limited": False,
+                        "delivered": 0,
+                        "filtered": 0,
+                        "filtered_in_a_row": 0,
                     }
                 ],
                 "taking_part": False,
@@ -109,6 +119,8 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                 "bulk_readers": 0,
                 "deliveries": [],
                 "refused": {},
+                "denied": {},
+                "clients_seen_s": None,
                 "queues": [
                     {
                         "queue": "broker-a_3",
@@ -133,9 +145,15 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "paused_whole": False,
                         "near_retention": 0,
                         "records_damaged": False,
+                        "key_rule": "KEY (missing: by_queue)",
+                        "oldest_ms": 0,
+                        "most_attempts": 0,
+                        "window_used": pytest.approx(3 / 20_000),
                         "key_version": 1,
                         "older": 0,
                         "key_change": "",
+                        "reading_paused": "",
+                        "sure": True,
                     }
                 ],
             }
@@ -165,9 +183,22 @@ async def test_bytes_that_are_no_http_end_their_connection_alone() -> None:
         assert (await proxy.get("/healthz"))[0] == 200
 
 
+async def test_a_flood_of_what_is_no_http_is_one_line_of_the_log() -> None:
+    async with admin() as proxy:
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(5):
+                reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+                writer.write(b"\x16\x03\x01\x02\r\n\r\n")
+                await reader.read()
+                writer.close()
+    assert [line["event"] for line in logs] == ["not a request"]
+
+
 async def test_a_port_that_is_taken_is_an_os_error() -> None:
     async with admin() as proxy:
-        other = AdminHttp(registry=CollectorRegistry(), not_ready=_never, groups=dict)
+        other = AdminHttp(
+            registry=CollectorRegistry(), not_ready=_never, groups=dict, guard=open_guard()
+        )
         with pytest.raises(OSError, match="address already in use"):
             await other.listen("127.0.0.1", proxy.port)
         await other.close()

@@ -18,6 +18,7 @@ from proxy.admin.openapi import document
 from proxy.admin.operations import NDJSON, Answer, Asked, Call, ChangeBody, Operation, get, post
 from proxy.admin.routes import MAX_BODY_BYTES, application
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName
+from tests.support.lanes import open_guard
 
 
 class LookQuery(Asked):
@@ -89,7 +90,7 @@ class Asking:
 
 @asynccontextmanager
 async def asking() -> AsyncIterator[Asking]:
-    runner = web.AppRunner(application(OPERATIONS), access_log=None)
+    runner = web.AppRunner(application(OPERATIONS, open_guard()), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -239,7 +240,7 @@ def test_the_document_says_what_is_served() -> None:
     made = document(OPERATIONS, version="1")
     assert made["openapi"] == "3.1.0"
     look = made["paths"]["/api/{group}"]["get"]
-    assert list(look["responses"]) == ["200", "400", "404", "503"]
+    assert list(look["responses"]) == ["200", "400", "401", "403", "404", "503"]
     assert [each["name"] for each in look["parameters"]] == ["group", "limit", "all", "pace"]
     assert look["parameters"][1]["schema"] == {
         "type": "integer",
@@ -250,7 +251,7 @@ def test_the_document_says_what_is_served() -> None:
         "description": "a number from 1 to 9",
     }
     turn = made["paths"]["/api/{group}/turn"]["post"]
-    assert list(turn["responses"]) == ["200", "400", "404", "413", "415"]
+    assert list(turn["responses"]) == ["200", "400", "401", "403", "404", "413", "415"]
     body = made["components"]["schemas"]["Turn"]
     assert (body["required"], body["additionalProperties"]) == (["reason", "times"], False)
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import structlog
 import yaml
@@ -18,11 +19,13 @@ from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.signing import Credentials
 from broker_core.tasks import spawn
 from proxy.app import Proxy
+from proxy.cli.connect import ACCESS_KEY, SECRET_KEY
 from proxy.errors import SettingsError
 from proxy.secrets import credentials_of
 from proxy.settings import BrokerAccountSettings, load_settings
 from tests.support.broker_process import Cluster, run_broker
 from tests.support.eventually import eventually
+from tests.support.verbs import orderlane
 from thin_client.aio import AsyncConsumer
 from thin_client.message import Message
 
@@ -73,6 +76,31 @@ async def test_our_client_signs_and_may_what_its_account_may(cluster: Cluster) -
     root = await cluster.client("root 2", credentials=ROOT)
     pulled = await root.pull(queue, group=BILLING, offset=0, suspend_ms=0)
     assert [each.body for each in pulled.messages] == [b"one"]
+    another = root.another("root 3")
+    pulled = await another.pull(queue, group=BILLING, offset=0, suspend_ms=0)
+    assert [each.body for each in pulled.messages] == [b"one"]
+    await another.close()
+
+
+async def test_verbs_sign_with_the_account_of_the_environment(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queue_of(cluster)
+    asked = ("lag", BILLING, "--topic", ORDERS, "--nameserver", cluster.nameserver, "-o", "json")
+    code, _, error = await orderlane(*asked)
+    assert code == 2
+    assert "No accessKey is configured" in error
+    assert f"{ACCESS_KEY} and {SECRET_KEY} name an account" in error
+    monkeypatch.setenv(ACCESS_KEY, ROOT.access_key)
+    code, _, error = await orderlane(*asked)
+    assert (code, error.count(f"{SECRET_KEY} is not set")) == (2, 1)
+    monkeypatch.setenv(SECRET_KEY, "not-its-secret")
+    code, _, error = await orderlane(*asked)
+    assert code == 2
+    assert "not-its-secret" not in error
+    monkeypatch.setenv(SECRET_KEY, ROOT.secret)
+    code, told, error = await orderlane(*asked)
+    assert (code, [row["end"] for row in orjson.loads(told)]) == (0, [0]), error
 
 
 async def test_accounts_are_read_again_and_a_broken_file_changes_nothing(

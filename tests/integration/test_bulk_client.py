@@ -161,13 +161,14 @@ async def test_a_refusal_is_final() -> None:
     assert len(proxy.requests) == 1
 
 
-async def test_a_missing_token_is_named() -> None:
-    async def unauthorized(request: Request) -> consumer.FetchResponse:
-        return consumer.FetchResponse(code=401, results=[])
+@pytest.mark.parametrize(("code", "why"), [(401, "set the option token"), (403, "may not do that")])
+async def test_a_missing_token_or_right_is_named(code: int, why: str) -> None:
+    async def refused(request: Request) -> consumer.FetchResponse:
+        return consumer.FetchResponse(code=code, results=[])
 
     async with ScriptedProxy() as proxy:
-        proxy.script("fetch", unauthorized)
-        with pytest.raises(Refused, match="set the option token"):
+        proxy.script("fetch", refused)
+        with pytest.raises(Refused, match=why):
             await read(client_of(proxy), Slice(TOPIC, QID, 0, 1))
 
 

@@ -99,7 +99,7 @@ async def test_what_is_held_arrives_when_the_link_is_healed(action: str) -> None
         it.writer.write(framed(b"held"))
         assert await it.silent()
         assert it.served == ([b"before", b"held"] if action == "hold-answers" else [b"before"])
-        it.link.heal()
+        await it.link.heal()
         assert await it.answer() == b"held"
 
 
@@ -112,7 +112,7 @@ async def test_a_reset_ends_connections_and_lets_none_in_until_it_is_healed() ->
         await it.connect()
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await it.ask(b"lost, too")
-        it.link.heal()
+        await it.link.heal()
         await it.connect()
         assert await it.ask(b"after") == b"after"
         assert it.served == [b"before", b"after"]

@@ -12,13 +12,13 @@ import pytest
 
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import OutgoingMessage
-from proxy.app import Addresses
 from proxy.cli import dead_letters as command_line
 from proxy.cli.connect import ask_proxy
 from proxy.cli.output import OutputFormat
 from proxy.errors import OrderlaneError
 from proxy.history.check import HistoryChecker
 from proxy.history.reader import HistoryReader
+from proxy.listening import Addresses
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually

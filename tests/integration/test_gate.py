@@ -62,7 +62,7 @@ def requests(token: str | None) -> list[tuple[str, list[Any]]]:
     return [
         ("pull", [our_pull(GROUP, token=token)]),
         ("submit", [consumer.ConsumeResult(context=context, token=token)]),
-        ("settle", [consumer.AckRequest(groupId=GROUP, acks=[], token=token)]),
+        ("settle", [consumer.AckRequest(GROUP, [consumer.AckBatch(context)], token=token)]),
         (
             "extend",
             [consumer.ExtendRequest(groupId=GROUP, leases=[reference], ms=10, token=token)],
@@ -253,3 +253,110 @@ async def test_wrong_certificate_files_end_the_start_with_a_sentence(
         ):
             with pytest.raises(OrderlaneError, match=sentence):
                 await gateway.start_proxy(**{"listen.tls": {**good, **wrong}})
+
+
+# ---- rules --------------------------------------------------------------------------------------
+
+RULES = [
+    {"principals": ["new"], "may": ["pull", "produce"], "groups": [GROUP], "topics": [TOPIC]},
+    {"principals": ["old"], "may": ["bulk"]},
+]
+RULED = {"tokens": TOKENS, "access": RULES}
+
+
+async def test_every_method_is_refused_to_who_may_not_and_served_to_who_may(
+    tmp_path: Path,
+) -> None:
+    groups = [{"name": name, "topics": [{"name": TOPIC}]} for name in (GROUP, "bulk")]
+    reading = {"fetch", "ack", "ranges"}
+    async with (
+        run_gateway(tmp_path) as gateway,
+        client_of(gateway, groups=groups, **RULED) as client,
+    ):
+        for token, may in (
+            (TOKEN, lambda method: method not in reading),
+            (OLD_TOKEN, reading.__contains__),
+        ):
+            for method, arguments in requests(token):
+                answer = await ask(client, method, arguments)
+                code = getattr(answer, "code", None) if answer is not False else 403
+                refused = code in (403, 71)
+                assert refused is not may(method), (method, token, answer)
+
+
+async def test_somebody_elses_group_can_neither_be_pulled_nor_settled(tmp_path: Path) -> None:
+    groups = [{"name": name, "topics": [{"name": TOPIC}]} for name in (GROUP, "other")]
+    async with run_gateway(tmp_path) as gateway:
+        await gateway.send(["k"])
+        open_to_all = [*RULES, {"principals": ["old"], "may": ["pull"], "groups": ["other"]}]
+        async with client_of(gateway, groups=groups, tokens=TOKENS, access=open_to_all) as client:
+            got = consumer.PullResponse(messages=[])
+            while not got.messages:
+                got = await client.pull("other", token=OLD_TOKEN, linger_ms=500)
+            lease = got.messages[0].leaseId
+            for group in (GROUP, "other"):
+                acks = [consumer.AckBatch(got.context, acked=[lease])]
+                for method, asked in (
+                    ("settle", consumer.AckRequest(group, acks, token=TOKEN)),
+                    ("pull", our_pull(group, acks=acks, token=TOKEN)),
+                    ("submit", link(got.context, success=[got.messages[0].offset])),
+                ):
+                    asked.token = TOKEN
+                    refused = await ask(client, method, [asked])
+                    assert isinstance(refused, consumer.PullException), (method, group)
+                    assert refused.code == 403
+                    assert "new may not pull" in refused.message
+            assert gateway.events("ack_ok") == []
+
+
+async def test_a_rule_for_a_broadcast_group_is_one_for_its_clients(tmp_path: Path) -> None:
+    """What a client holds is of a group of its own, whose name no rule has to know."""
+    groups = [{"name": GROUP, "mode": "broadcast", "topics": [{"name": TOPIC}]}]
+    async with run_gateway(tmp_path) as gateway:
+        await gateway.send(["k"])
+        async with client_of(gateway, groups=groups, **RULED) as client:
+            got = consumer.PullResponse(messages=[])
+            while not got.messages:
+                got = await client.pull(GROUP, token=TOKEN, clientId="a", linger_ms=500)
+            acks = [consumer.AckBatch(got.context, acked=[got.messages[0].leaseId])]
+            assert got.context.groupId != GROUP
+            asked = consumer.AckRequest(GROUP, acks, clientId="a", token=TOKEN)
+            assert (await client.call("settle", asked)).notHeld == []
+            asked.token = OLD_TOKEN
+            refused = await ask(client, "settle", [asked])
+            assert refused.code == 403
+
+
+async def test_a_certificate_says_who_asks(tmp_path: Path, certificates: Certificates) -> None:
+    name = certificates.client_name
+    known = {
+        "certificates": [{"name": "billing", "common_name": name}],
+        "access": [{"principals": ["billing"], "may": ["pull"]}],
+        **tls_of(certificates, client_ca=True),
+    }
+    async with (
+        run_gateway(tmp_path) as gateway,
+        client_of(gateway, tls=certificates.client_context(own=True), **known) as client,
+    ):
+        assert (await client.pull(GROUP)).messages == []
+        answer = await client.call("sendSync", producer.Message(topic=TOPIC, body=b"x"), 1000)
+        assert answer.code == 71
+        assert "billing may not produce" in answer.msg
+
+
+async def test_a_certificate_that_nobody_is_known_by_needs_a_token(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    known = {
+        "certificates": [{"name": "billing", "common_name": "somebody else"}],
+        "tokens": TOKENS,
+        **tls_of(certificates, client_ca=True),
+    }
+    async with (
+        run_gateway(tmp_path) as gateway,
+        client_of(gateway, tls=certificates.client_context(own=True), **known) as client,
+    ):
+        with pytest.raises(consumer.PullException, match="came without a token") as refused:
+            await client.pull(GROUP)
+        assert refused.value.code == 401
+        assert (await client.pull(GROUP, token=TOKEN)).messages == []

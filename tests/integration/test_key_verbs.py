@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app import Addresses
 from proxy.cli.connect import ask_proxy
 from proxy.core.audit_record import AuditWish
 from proxy.history.record import NullHistory
+from proxy.listening import Addresses
 from proxy.upstream.audit import Audit
 from tests.integration.test_parking import PARK, Desk, copied, parking, send, view
 from tests.support.command_line import CommandLine, command_line

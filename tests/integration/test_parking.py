@@ -17,13 +17,14 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
 from proxy.admin.snapshots import groups_view
-from proxy.app import Addresses, Proxy
+from proxy.app import Proxy
 from proxy.cli import doctor
 from proxy.cli import key as command_line
 from proxy.cli.connect import ask_proxy
 from proxy.core.effects import PipelineStatistics
 from proxy.core.parked_key import parked_topic
 from proxy.errors import OrderlaneError
+from proxy.listening import Addresses
 from proxy.upstream.parking import Parking
 from proxy.upstream.retention import look_at
 from tests.support.brokers import Brokers

@@ -12,7 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app import Addresses, Proxy
+from proxy.app import Proxy
+from proxy.listening import Addresses
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
 from tests.support.gateway import GROUP, Gateway, run_gateway

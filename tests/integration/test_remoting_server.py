@@ -19,9 +19,10 @@ from broker_core.errors import (
     LocalProtocolError,
     RequestTimeout,
 )
+from broker_core.late_answer import LateAnswer
 from broker_core.remoting.command import RemotingCommand, SerializeType
 from broker_core.remoting.connection import MAX_FRAME_BYTES
-from broker_core.remoting_channel import Answer, LateAnswer, RemotingChannel
+from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
 from broker_core.tasks import spawn
 from tests.support.eventually import eventually

@@ -12,7 +12,8 @@ import pytest
 
 from broker_core.names import Group
 from broker_core.nameserver.server import NameServer
-from proxy.app import Addresses, Proxy
+from proxy.app import Proxy
+from proxy.listening import Addresses
 from proxy.live import store_watch
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually

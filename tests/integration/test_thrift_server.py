@@ -14,7 +14,9 @@ import structlog
 from thrift.Thrift import TApplicationException, TMessageType
 
 from broker_core.errors import RequestTimeout
-from proxy.downstream.thrift_server import Entry, Reply, ThriftServer, awaiting
+from broker_core.turns import Turns
+from proxy.downstream.thrift_connection import Entry, Reply, awaiting
+from proxy.downstream.thrift_server import ThriftServer
 from proxy.errors import Refused
 from proxy.settings import LimitSettings
 from tests.support.eventually import eventually
@@ -134,6 +136,24 @@ async def test_further_requests_wait_until_the_current_one_is_answered() -> None
         assert await client.answer("submit") is False
         client._sequence_id = 2
         assert await client.answer("ack") is True
+
+
+@on_both_loops
+async def test_requests_that_wait_for_their_turn_are_all_answered_in_order() -> None:
+    """With a slice of a nanosecond each pass of the loop serves one request."""
+    async with running() as (server, _, port), connect(port) as one, connect(port) as two:
+        server.turns = Turns(1)
+        for client in (one, two):
+            client.send_bytes(
+                b"".join(frame_of("ack", ACK_ARGUMENTS, sequence_id=n) for n in (1, 2))
+            )
+        for client in (one, two):
+            for number in (1, 2):
+                client._sequence_id = number
+                assert await client.answer("ack") is True
+        one.send_bytes(frame_of("ack", ACK_ARGUMENTS, sequence_id=3))
+        one.abort()
+        assert await acked(two)
 
 
 @on_both_loops

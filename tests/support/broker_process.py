@@ -12,6 +12,7 @@ from broker_core.broker import Broker, BrokerSettings
 from broker_core.client.broker_client import BrokerClient
 from broker_core.names import QueueName, Topic
 from broker_core.nameserver.server import NameServer
+from broker_core.tls import ClientContext
 
 SMALL_SEGMENT_BYTES = 8 * 1024 * 1024
 
@@ -23,6 +24,8 @@ class AnyCluster(ABC):
 
     def __init__(self, nameserver: str) -> None:
         self.nameserver = nameserver
+        #: How clients connect; None: without TLS.
+        self.client_tls: ClientContext | None = None
         self._clients: list[BrokerClient] = []
 
     @abstractmethod
@@ -39,7 +42,8 @@ class AnyCluster(ABC):
 
     async def client(self, client_id: str = "client-1", **options: Any) -> BrokerClient:
         """A started client that is closed with the cluster."""
-        client = BrokerClient(nameservers=[self.nameserver], client_id=client_id, **options)
+        given = {"tls": self.client_tls, **options}
+        client = BrokerClient(nameservers=[self.nameserver], client_id=client_id, **given)
         await client.start()
         self._clients.append(client)
         return client
@@ -98,13 +102,16 @@ class Cluster(AnyCluster):
 
 @asynccontextmanager
 async def run_broker(tmp_path: Path, **settings: Any) -> AsyncIterator[Cluster]:
-    """Run both; *settings* are fields of BrokerSettings, over small and local defaults.
+    """Run both; *settings* are fields of BrokerSettings, over small and local defaults. Both have
+    the ``tls`` of these, and clients connect by their ``client_tls``.
 
     The test must leave the broker running (``stop_broker`` is followed by ``start_broker``).
     """
-    nameserver = NameServer("127.0.0.1", 0)
+    nameserver = NameServer("127.0.0.1", 0, tls=settings.get("tls"))
     await nameserver.start()
     cluster = Cluster(tmp_path / "data", nameserver, settings)
+    if "client_tls" in settings:
+        cluster.client_tls = ClientContext(settings["client_tls"], "client_tls")
     try:
         await cluster.start_broker()
         try:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import trustme
+
+_LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,16 @@ class Certificates:
     other_ca: Path
     other_client: Path
     other_client_key: Path
+    #: Signed by the authority, for a time that is over.
+    expired_client: Path
+    expired_client_key: Path
+    expired_server: Path
+    expired_server_key: Path
+    #: Signed by the authority, for a host of that name alone.
+    named_server: Path
+    named_server_key: Path
+    #: The common name in the client's.
+    client_name: str = "client.orderlane.test"
 
     def client_context(self, *, own: bool = False) -> ssl.SSLContext:
         """What a client needs that trusts the authority; *own*: it shows its certificate."""
@@ -39,12 +52,23 @@ def make_certificates(folder: Path) -> Certificates:
         *(folder / name for name in ("ca.pem", "server.pem", "server.key")),
         *(folder / name for name in ("client.pem", "client.key")),
         *(folder / name for name in ("other-ca.pem", "other-client.pem", "other-client.key")),
+        *(
+            folder / f"{name}.{ending}"
+            for name in ("expired-client", "expired-server", "named-server")
+            for ending in ("pem", "key")
+        ),
     )
     ca.cert_pem.write_to_path(str(made.ca))
     other.cert_pem.write_to_path(str(made.other_ca))
+    client = ca.issue_cert("client@orderlane.test", common_name=made.client_name)
+    expired = ca.issue_cert("client@orderlane.test", not_after=_LONG_AGO)
+    late = ca.issue_cert("127.0.0.1", not_after=_LONG_AGO)
     for leaf, certificate, key in (
         (ca.issue_cert("127.0.0.1", "::1", "localhost"), made.server, made.server_key),
-        (ca.issue_cert("client@orderlane.test"), made.client, made.client_key),
+        (client, made.client, made.client_key),
+        (expired, made.expired_client, made.expired_client_key),
+        (late, made.expired_server, made.expired_server_key),
+        (ca.issue_cert("broker.orderlane.test"), made.named_server, made.named_server_key),
         (other.issue_cert("x@orderlane.test"), made.other_client, made.other_client_key),
     ):
         leaf.private_key_pem.write_to_path(str(key))

@@ -17,11 +17,13 @@ from broker_core.client import BrokerClient, SendReceipt
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import OutgoingMessage
-from proxy.app import Addresses, Proxy
+from proxy.app import Proxy
 from proxy.core.effects import PipelineStatistics
 from proxy.history.check import verify
 from proxy.history.findings import Report
 from proxy.history.record import HistoryWriter
+from proxy.lane_tracing import Spans
+from proxy.listening import Addresses
 from proxy.live.settings_file import SettingsFile
 from proxy.settings import load_settings
 from tests.support.broker_process import AnyCluster
@@ -63,10 +65,10 @@ class Gateway:
         return QueueName(self.topic, self.cluster.broker_name, number)
 
     async def start_proxy(
-        self, *, file: Path | None = None, **overrides: Any
+        self, *, file: Path | None = None, spans: Spans | None = None, **overrides: Any
     ) -> tuple[Proxy, Addresses]:
         """One more proxy; it is closed at the end if the test does not do it. *file*: it has its
-        groups from there, and watches it.
+        groups from there, and watches it. *spans*: where its spans go.
         """
         given = {
             "nameserver": self.cluster.nameserver,
@@ -80,7 +82,7 @@ class Gateway:
         source = None if file is None else SettingsFile(file, given, environment={})
         settings = load_settings(file, given, environment={})
         history = HistoryWriter(self.histories, f"proxy-{len(self._proxies)}")
-        proxy = Proxy(settings, history=history, file=source)
+        proxy = Proxy(settings, history=history, file=source, spans=spans)
         self._proxies.append(proxy)
         return proxy, await proxy.start()
 

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import subprocess
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -41,6 +41,14 @@ ORDERLY = {
     "rocketmq.client.unlockDelayTimeMills": 3000,
 }
 
+#: Speaks TLS and trusts anybody, as RocketMQ's documents have it for a first try. Java's first
+#: handshake may take longer than the client waits for a route, on a busy machine: it asks again.
+WITH_TLS = {
+    _REBALANCE + "waitInterval": 1000,
+    "tls.enable": "true",
+    "tls.client.authServer": "false",
+}
+
 TOPIC = Topic("orders")
 
 
@@ -69,7 +77,7 @@ class JavaError(Exception):
 class JavaClient:
     """One process. Its output is read by a thread: the broker's event loop stays free."""
 
-    def __init__(self, version: str, folder: Path, properties: dict[str, int]) -> None:
+    def __init__(self, version: str, folder: Path, properties: Mapping[str, int | str]) -> None:
         folder.mkdir(parents=True)
         self._log = folder / "stderr"
         command = java(rocketmq_programs(version), "Driver", heap="200m")
@@ -146,14 +154,14 @@ class JavaClients:
     _shared: dict[str, JavaClient] = field(default_factory=dict)
     _all: list[JavaClient] = field(default_factory=list)
 
-    def shared(self, version: str, properties: dict[str, int]) -> JavaClient:
+    def shared(self, version: str, properties: Mapping[str, int | str]) -> JavaClient:
         """The one that tests of *version* with these system properties use one after another."""
         key = f"{version} {properties}"
         if key not in self._shared or self._shared[key].process.poll() is not None:
             self._shared[key] = self.another(version, properties)
         return self._shared[key]
 
-    def another(self, version: str, properties: dict[str, int]) -> JavaClient:
+    def another(self, version: str, properties: Mapping[str, int | str]) -> JavaClient:
         """One of its own, for a test that kills it."""
         client = JavaClient(version, self.folder / f"java-{len(self._all)}", properties)
         self._all.append(client)

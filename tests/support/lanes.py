@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container
 from typing import Any
 
+from proxy.admin.guard import Guard
 from proxy.core.flow_window import Budget
 from proxy.core.job_chains import Job
 from proxy.core.queue_pipeline import QueuePipeline
@@ -13,6 +14,8 @@ from proxy.core.refill_round import Refill
 from proxy.group_lane import GroupLane
 from proxy.group_settings import GroupSettings
 from proxy.history.record import History, NullHistory
+from proxy.principals import Principals
+from proxy.settings import Settings
 
 GROUP, TOPIC = "billing", "orders"
 
@@ -104,3 +107,8 @@ def make_lane(
         listener=listener or Listener(),
         open_connections=open_connections,
     )
+
+
+def open_guard() -> Guard:
+    """Of an HTTP port on loopback, where nobody has to show who asks."""
+    return Guard(Principals(Settings()), loopback=True)

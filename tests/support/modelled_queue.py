@@ -44,6 +44,7 @@ class Modelled:
         self.naive = NaiveQueue(known)
         self.rules = _rules_of(known)
         self.end = 0  # the offset of the next message sent
+        self.taken = 0  # places of the window, at the last look
         self.epoch = 0
         self.committed = 0
         self.records: list[bytes] = []  # what the ownership topic holds
@@ -173,7 +174,7 @@ class Modelled:
 
     def ready(self) -> list[NaiveJob]:
         """What a pull should get: heads of chains that are being read again come later, and spilled
-        ones once all that an earlier owner had in memory is read.
+        ones once all that an earlier owner had in memory is read, and there is room for them.
         """
         later = {
             offset for owner, refill in self.refills if owner is self.pipeline
@@ -181,6 +182,11 @@ class Modelled:
         }  # fmt: skip
         if self.naive.position < self.naive.read_to:
             later |= self.elsewhere
+        jobs = self.pipeline.jobs
+        for key in jobs._starved:
+            assert jobs.left <= 0, "a key waits for room, and there is some"
+            if (chain := jobs._spilled.of(key)) is not None:
+                later.update(chain.offsets)
         return [job for job in self.naive.ready() if job.sent.offset not in later]
 
     def pull(

@@ -42,6 +42,14 @@ class ParkingMachine(RuleBasedStateMachine):
         self.site.read()
         self.site.pull()
 
+    @rule(key=keys)
+    def retry(self, key: str) -> None:
+        self.site.retry(key)
+
+    @rule()
+    def retry_recorded(self) -> None:
+        self.site.retry_recorded()
+
     @rule()
     def record(self) -> None:
         self.site.record()

@@ -6,6 +6,7 @@ The steps are those of ``proxy.upstream.parking``, each of which a crash may be 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack
 from proxy.core.ids import Epoch
+from proxy.core.job_chains import Job
 from proxy.core.ownership_codec import decode, encode
 from proxy.core.ownership_record import Own, Record, Unreadable
 from proxy.core.ownership_replay import LastOwner, replay
@@ -25,6 +27,7 @@ from proxy.core.refill_round import Refill
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.rules import TopicRules
 from proxy.core.twin_pipeline import TwinPipeline
+from proxy.errors import WrongState
 from tests.support.messages import message
 from tests.support.pipelines import FOR_EVER_NS, HOLDER, MS, Budgets, queue, rules
 
@@ -75,6 +78,7 @@ class ParkingSite:
         self.broken: set[str] = set()
         self.leases: list[tuple[QueuePipeline, Lease]] = []
         self.refills: list[tuple[QueuePipeline, Refill]] = []
+        self.hastened: list[tuple[QueuePipeline, Job]] = []
         self.begin()
 
     # ---- ownership periods ----------------------------------------------------------------------
@@ -95,6 +99,7 @@ class ParkingSite:
         self.unheard = False
         self.leases.clear()
         self.refills.clear()
+        self.hastened.clear()
         last = self.logs[0].last()
         epoch = self.logs[0].append([Own("us", 1, 1, 1, 1)])
         self.pipeline = ParkingPipeline(
@@ -267,6 +272,25 @@ class ParkingSite:
                     self.leases.append((pipeline, lease))
                 self._saw(pipeline, pipeline.take_acted() or Effects())
 
+    def retry(self, key: str) -> None:
+        """Somebody wants the first message of *key* to be retried, as if it had never failed."""
+        name, pipeline = key.encode(), self.pipeline
+        if name in pipeline.parked or name in pipeline.leaving:
+            if self.twin is None or not (self.twin.jobs.knows_key(name) and self.twin.is_read):
+                return
+            pipeline = self.twin
+        with suppress(WrongState):
+            job = pipeline.head(name)
+            if job is not None:
+                pipeline.retry(job, anew=True)
+                self.hastened.append((pipeline, job))
+
+    def retry_recorded(self) -> None:
+        """A record says so."""
+        for pipeline, job in self.hastened:
+            self._saw(pipeline, pipeline.offer_again(job))
+        self.hastened.clear()
+
     def settle(self) -> None:
         """The oldest lease is acked, or nacked if its key is broken."""
         if not self.leases:
@@ -291,6 +315,7 @@ class ParkingSite:
     def finish(self) -> None:
         """Nothing is broken any more, all is redriven: everything must come to an end."""
         self.broken.clear()
+        self.retry_recorded()
         for _ in range(40 * (len(self.sent) + 4)):
             self.record_parked()
             self.open_twin()

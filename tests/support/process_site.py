@@ -67,11 +67,11 @@ def look(http: str, path: str) -> Any:
         return orjson.loads(answer.read())
 
 
-def ask(http: str, path: str, **asked: str) -> Any:
-    """POST to a proxy's HTTP port, which has to agree; its answer."""
+def ask(http: str, path: str, *, method: str = "POST", **asked: Any) -> Any:
+    """POST (or PUT, DELETE) to a proxy's HTTP port, which has to agree; its answer."""
     body = orjson.dumps({"by": "ada", "reason": "to see what comes of it", **asked})
     headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"http://{http}{path}", body, headers)
+    request = urllib.request.Request(f"http://{http}{path}", body, headers, method=method)
     with urllib.request.urlopen(request, timeout=60) as answer:
         return orjson.loads(answer.read())
 

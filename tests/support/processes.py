@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Protocol, Self
 
 import orjson
 
@@ -45,13 +45,58 @@ class Ended:
         return orjson.loads(self.out)
 
 
+class Process(Protocol):
+    """What is used of ``subprocess.Popen``."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def args(self) -> Any: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int, /) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class Starter(Protocol):
+    """How a process is started."""
+
+    def __call__(
+        self,
+        args: list[str],
+        /,
+        *,
+        stdin: int,
+        stdout: IO[bytes],
+        stderr: IO[bytes],
+        cwd: Path,
+        env: Mapping[str, str],
+    ) -> Process: ...
+
+
 class Child:
     """``python -m proxy.cli VERB …``. Everything that waits has a limit."""
 
-    def __init__(self, command: list[str], output: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        output: Path,
+        environment: Mapping[str, str],
+        start: Starter = subprocess.Popen,
+    ) -> None:
         self._out, self._err = output.with_suffix(".out"), output.with_suffix(".err")
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
+            self.process = start(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -73,7 +118,7 @@ class Child:
     def err(self) -> str:
         return self._err.read_text()
 
-    def ready(self, *, within_s: float = 30) -> dict[str, Any]:
+    def ready(self, *, within_s: float = 90) -> dict[str, Any]:
         """The ready line, once it is there."""
         self.wait_for(1, within_s=within_s)
         line: dict[str, Any] = orjson.loads(self.out[0])
@@ -85,7 +130,7 @@ class Child:
         """The last line of stdout, as JSON."""
         return dict(orjson.loads(self.out[-1]))
 
-    def wait_for(self, lines: int, *, within_s: float = 30) -> None:
+    def wait_for(self, lines: int, *, within_s: float = 90) -> None:
         """Wait until stdout has so many lines."""
         wait_until(
             lambda: len(self.out) >= lines or not self.running,
@@ -126,6 +171,10 @@ class Children:
     """All children of a test; leaving the context kills those that still run."""
 
     folder: Path
+    starter: Starter = subprocess.Popen
+    under: Sequence[str] = ()
+    """What every command begins with, such as ``ip netns exec NAME``."""
+    environment: Mapping[str, str] = field(default_factory=dict)
     _started: list[Child] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)  # threads may start children
 
@@ -141,16 +190,27 @@ class Children:
 
     def start(self, *arguments: object, **environment: str) -> Child:
         """Start a verb; its working directory is ``folder``."""
-        return self._start(str(arguments[0]), _command(arguments), environment)
+        return self.start_command(str(arguments[0]), _command(arguments), **environment)
+
+    def at(self, under: Sequence[str], environment: Mapping[str, str]) -> Children:
+        """Starts children of the same test elsewhere."""
+        return replace(self, under=under, environment=environment)
+
+    @property
+    def cold(self) -> Children:
+        """Starts children of the same test as users do: by an interpreter of their own."""
+        return replace(self, starter=subprocess.Popen)
 
     def start_module(self, module: str, *arguments: object) -> Child:
         """Start ``python -m MODULE …``, a program of the tests' own."""
         command = [sys.executable, "-m", module, *map(str, arguments)]
-        return self._start(module.rpartition(".")[2], command, {})
+        return self.start_command(module.rpartition(".")[2], command)
 
-    def _start(self, name: str, command: list[str], environment: Mapping[str, str]) -> Child:
+    def start_command(self, name: str, command: Sequence[str], **environment: str) -> Child:
+        """Start any command; *name* is that of its output."""
         output = self.folder / f"{next(self._numbers)}-{name}"
-        child = Child(command, output, _environment(environment))
+        settings = _environment({**self.environment, **environment})
+        child = Child([*self.under, *command], output, settings, self.starter)
         self._started.append(child)
         return child
 

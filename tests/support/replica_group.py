@@ -19,6 +19,7 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.message import decode_messages
+from broker_core.tls import ClientContext
 
 SEGMENT_BYTES = 128 * 1024
 _SMALL = {"segment_bytes": SEGMENT_BYTES, "max_message_bytes": 32 * 1024}
@@ -39,7 +40,9 @@ class ReplicaGroup:
     def __init__(self, folder: Path, nameserver: NameServer, settings: dict[str, Any]) -> None:
         self.nameserver = nameserver
         self.brokers: dict[int, Broker] = {}
-        self.pool = ConnectionPool()
+        files = settings.get("client_tls")
+        self._tls = None if files is None else ClientContext(files, "client_tls")
+        self.pool = ConnectionPool(tls=self._tls)
         self._folder = folder
         self._settings = settings
         self._ports: dict[int, int] = {}
@@ -66,7 +69,7 @@ class ReplicaGroup:
                     "role": role,
                     "broker_id": 0 if role == "master" else number or 9,
                     **_SMALL,
-                    **(self._settings if role == "master" else {}),
+                    **(self._settings if role == "master" else self._tls_settings()),
                     **settings,
                 }
             )
@@ -76,6 +79,10 @@ class ReplicaGroup:
         self.brokers[number] = broker
         return broker
 
+    def _tls_settings(self) -> dict[str, Any]:
+        names = ("tls", "client_tls")
+        return {name: self._settings[name] for name in names if name in self._settings}
+
     async def stop(self, number: int, *, crash: bool = False) -> None:
         """Close one, or end it as ``kill -9`` would."""
         broker = self.brokers.pop(number)
@@ -83,7 +90,9 @@ class ReplicaGroup:
 
     async def client(self) -> BrokerClient:
         """A client that is closed with the group."""
-        client = BrokerClient(nameservers=[self.nameserver.address], client_id="client-1")
+        client = BrokerClient(
+            nameservers=[self.nameserver.address], client_id="client-1", tls=self._tls
+        )
         await client.start()
         self._clients.append(client)
         return client
@@ -146,8 +155,8 @@ class ReplicaGroup:
 
 @asynccontextmanager
 async def replica_group(folder: Path, **settings: Any) -> AsyncIterator[ReplicaGroup]:
-    """A group without brokers; *settings* are those of its masters."""
-    nameserver = NameServer("127.0.0.1", 0)
+    """A group without brokers; *settings* are those of its masters, TLS that of all."""
+    nameserver = NameServer("127.0.0.1", 0, tls=settings.get("tls"))
     await nameserver.start()
     group = ReplicaGroup(folder, nameserver, settings)
     try:

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.support.processes import wait_until
 
 #: The newest of each line that can be had.
 VERSIONS = ("5.3.3", "4.9.7")
-_READY_S = 60
+_READY_S = 120
 _UPDATE_BROKER_CONFIG = 25  # a change of the permission is told to the nameservers at once
 
 #: What 4.9 insists on finding in its home; 5.x brings its own.
@@ -37,7 +37,8 @@ _LOGBACK = """<configuration><appender name="file" class="ch.qos.logback.core.Fi
 _BROKER = """brokerClusterName=DefaultCluster
 brokerName=broker-a
 brokerId=0
-brokerIP1=127.0.0.1
+brokerIP1={address}
+brokerIP2={address}
 namesrvAddr={nameserver}
 listenPort={port}
 storePathRootDir={store}
@@ -67,9 +68,25 @@ SIZED_FOR_WORK = {
 }
 
 
+#: What makes a broker a slave of the master of its name.
+_SLAVE = {"brokerId": "1", "brokerRole": "SLAVE"}
+_SLAVE_ID = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process runs: its address, what its command begins with, and what it finds there."""
+
+    address: str = "127.0.0.1"
+    under: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class OfficialCluster:
-    """One nameserver and one broker ``broker-a``; the broker can be killed and started again."""
+    """One nameserver and one broker ``broker-a``; the broker can be killed and started again, and
+    may have a slave, as may that.
+    """
 
     folder: Path
     version: str
@@ -79,41 +96,58 @@ class OfficialCluster:
     nameserver: str = ""
     broker_address: str = ""
     broker_name: str = "broker-a"
-    _port: int = 0
+    places: Mapping[str, Place] = field(default_factory=dict)
+    """Of ``namesrv``, ``broker`` and ``slave``; the loopback by default."""
+    _ports: dict[str, int] = field(default_factory=dict)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start_nameserver(self) -> None:
         """Start it on a free port."""
-        port = free_ports()[1]
-        self.nameserver = f"127.0.0.1:{port}"
+        port, address = free_ports()[1], self._place("namesrv").address
+        self.nameserver = f"{address}:{port}"
         self._write("namesrv.properties", f"listenPort={port}\n")
         self._start("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", heap=None)
-        self._wait_for_port("namesrv", port)
+        self._wait_until(
+            lambda: not is_free(port, address), "namesrv", f"listening on {self.nameserver}"
+        )
 
     def start_broker(self) -> None:
         """Start it on the data and the port of before; returns once the nameserver knows it.
 
         5.x registers by itself 10 s after its start only.
         """
-        self._port = self._port or free_ports()[1]
-        self.broker_address = f"127.0.0.1:{self._port}"
-        sizes = SMALL if self.heap is None else SIZED_FOR_WORK
-        more = "".join(f"{name}={value}\n" for name, value in {**sizes, **self.settings}.items())
-        text = _BROKER.format(
-            nameserver=self.nameserver, port=self._port, store=self.folder / "store", more=more
-        )
-        self._write("broker.properties", text)
-        out = self.folder / "broker.out"
-        before = out.stat().st_size if out.exists() else 0
-        self._start("broker", "org.apache.rocketmq.broker.BrokerStartup", heap=self.heap)
-        self._wait_until(
-            lambda: b"boot success" in out.read_bytes()[before:], "broker", "boot success"
-        )
-        self._wait_until(self._is_registered, "broker", "registered")
+        self.broker_address = self._start_broker("broker", MASTER_ID, {})
 
-    def stop_broker(self, *, crash: bool = False) -> None:
-        """SIGTERM, or ``kill -9``."""
-        process = self._processes["broker"]
+    def start_slave(self) -> None:
+        """The same of its slave."""
+        self._start_broker("slave", _SLAVE_ID, _SLAVE)
+
+    def _start_broker(self, name: str, broker_id: int, more: dict[str, str]) -> str:
+        """Its address."""
+        port = self._ports.setdefault(name, 0) or free_ports()[1]
+        self._ports[name] = port
+        address = self._place(name).address
+        sizes = SMALL if self.heap is None else SIZED_FOR_WORK
+        store = self.folder / ("slave-store" if broker_id else "store")
+        text = _BROKER.format(
+            address=address,
+            nameserver=self.nameserver,
+            port=port,
+            store=store,
+            more="".join(f"{k}={v}\n" for k, v in {**sizes, **self.settings, **more}.items()),
+        )
+        self._write(f"{name}.properties", text)
+        out = self.folder / f"{name}.out"
+        before = out.stat().st_size if out.exists() else 0
+        self._start(name, "org.apache.rocketmq.broker.BrokerStartup", heap=self.heap)
+        self._wait_until(lambda: b"boot success" in out.read_bytes()[before:], name, "boot success")
+        at = f"{address}:{port}"
+        self._wait_until(lambda: self._is_registered(broker_id, at), name, "registered")
+        return at
+
+    def stop_broker(self, *, crash: bool = False, name: str = "broker") -> None:
+        """SIGTERM, or ``kill -9``; *name*: ``broker`` or ``slave``."""
+        process = self._processes[name]
         if crash:
             process.kill()
         else:
@@ -124,13 +158,13 @@ class OfficialCluster:
         self.stop_broker(crash=crash)
         self.start_broker()
 
-    def pause_broker(self) -> None:
+    def pause_broker(self, name: str = "broker") -> None:
         """SIGSTOP: it lives and does nothing."""
-        self._processes["broker"].send_signal(signal.SIGSTOP)
+        self._processes[name].send_signal(signal.SIGSTOP)
 
-    def resume_broker(self) -> None:
+    def resume_broker(self, name: str = "broker") -> None:
         """SIGCONT."""
-        self._processes["broker"].send_signal(signal.SIGCONT)
+        self._processes[name].send_signal(signal.SIGCONT)
 
     @property
     def broker_runs(self) -> bool:
@@ -152,7 +186,7 @@ class OfficialCluster:
         return (self.folder / f"{name}.out").read_text(errors="replace")[-3000:]
 
     def _start(self, name: str, main: str, *, heap: str | None) -> None:
-        jars = rocketmq_jars(self.version)
+        jars, place = rocketmq_jars(self.version), self._place(name)
         conf = self.folder / "conf"
         conf.mkdir(exist_ok=True)
         (conf / f"logback_{name}.xml").write_text(_LOGBACK.format(file=self.folder / f"{name}.log"))
@@ -169,30 +203,30 @@ class OfficialCluster:
         ]
         with (self.folder / f"{name}.out").open("ab") as out:
             self._processes[name] = subprocess.Popen(
-                command,
+                [*place.under, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env={**os.environ, "ROCKETMQ_HOME": str(self.folder)},
+                env={**os.environ, **place.environment, "ROCKETMQ_HOME": str(self.folder)},
             )
 
     def _write(self, name: str, text: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text(text)
 
-    def _is_registered(self) -> bool:
+    def _place(self, name: str) -> Place:
+        return self.places.get(name, Place())
+
+    def _is_registered(self, broker_id: int, address: str) -> bool:
         answer = _ask(self.nameserver, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
         broker = ClusterTable.from_json(answer.body).brokers.get(self.broker_name)
-        if broker is not None and MASTER_ID in broker.addresses:
+        if broker is not None and broker_id in broker.addresses:
             return True
         # A new topic would not do: the nameserver refuses strangers who speak of one topic only.
         change = RemotingCommand(_UPDATE_BROKER_CONFIG, body=b"brokerPermission=6")
-        _ask(self.broker_address, change)
+        _ask(address, change)
         return False
-
-    def _wait_for_port(self, name: str, port: int) -> None:
-        self._wait_until(lambda: not is_free(port), name, f"listening on {port}")
 
     def _wait_until(self, holds: Callable[[], bool], name: str, what: str) -> None:
         process = self._processes[name]
@@ -211,14 +245,18 @@ def official_cluster(
     *,
     lock_expiry_s: float = 60,
     heap: str | None = None,
+    places: Mapping[str, Place] | None = None,
     **settings: str,
 ) -> Iterator[OfficialCluster]:
     """Nameserver and broker of Apache RocketMQ *version*; *settings* go to the broker's file.
 
     *lock_expiry_s*: how long an orderly lock outlives its last renewal; 60 is their own default.
     *heap*, such as ``2g``: the broker is sized for work, not for tests.
+    *places*: where processes run that are not to run on the loopback.
     """
-    cluster = OfficialCluster(folder, version, settings, lock_expiry_s, heap)
+    cluster = OfficialCluster(
+        folder, version, settings, lock_expiry_s, heap, places={} if places is None else places
+    )
     try:
         cluster.start_nameserver()
         cluster.start_broker()
@@ -255,6 +293,6 @@ def free_ports() -> tuple[int, int, int]:
     raise AssertionError("no three free ports")
 
 
-def is_free(port: int) -> bool:
+def is_free(port: int, address: str = "127.0.0.1") -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+        return probe.connect_ex((address, port)) != 0

@@ -13,6 +13,7 @@ from proxy.core.flow_window import Budget
 from proxy.core.ids import Epoch
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.downstream.consumer_service import ConsumerService
+from proxy.downstream.load import Load
 from proxy.downstream.thrift_server import ThriftServer
 from proxy.group_lane import GroupLane
 from proxy.group_settings import GroupSettings
@@ -54,9 +55,10 @@ class Serving:
 
     def __post_init__(self) -> None:
         self.lanes = Lanes(self._make, auto_create=self.auto_create)
-        self.consumers = ConsumerService(self.lanes, self.limits)
+        load = Load(self.limits.max_inflight_bytes)
+        self.consumers = ConsumerService(self.lanes, self.limits, load)
         self.listener = Dispatcher(self.consumers)
-        self.server = ThriftServer(self.consumers.entries(), self.limits)
+        self.server = ThriftServer(self.consumers.entries(), self.limits, load)
 
     def lane(self, group: str = GROUP) -> GroupLane:
         """The lane of a group that must be there."""
@@ -120,7 +122,7 @@ async def parked(serving: Serving, client: ThriftClient, **fields: Any) -> None:
 @asynccontextmanager
 async def serving(
     *groups: GroupSettings,
-    limits: Mapping[str, int] | None = None,
+    limits: Mapping[str, float] | None = None,
     history: History | None = None,
     auto_create: bool = False,
 ) -> AsyncIterator[Serving]:

@@ -1,14 +1,12 @@
 """The tables in ``docs/`` that are made from code or results: settings, metrics, benchmarks,
-options of the Spark source.
+long chaos runs, options of the Spark source.
 
 ``python -m tests.support.tables`` writes them anew; a test fails while they are stale.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -17,48 +15,39 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from bench import document, scale_document
-from proxy.action_settings import ActionSettings, FilterSettings, TransformSettings
-from proxy.group_settings import GroupSettings, TopicSettings
+from broker_core.broker.settings import BrokerSettings
 from proxy.metrics import definitions
-from proxy.push_settings import HeaderSettings, PushSettings
-from proxy.redis_settings import RedisSettings
-from proxy.settings import SecretSettings, Settings, TlsSettings, TokenSettings
+from proxy.settings import Settings
+from tests.chaos import results
+from tests.support.setting_fields import setting_fields
 from thin_client.spark import option_table
 
 ROOT = Path(__file__).resolve().parents[2]
 METRIC_PREFIX = "orderlane_"
-
-_LISTS: dict[str, type[BaseModel]] = {"groups": GroupSettings, "topics": TopicSettings}
-#: Groups of settings that may be left out: a line for the whole, and one for each inside.
-_OPTIONAL: dict[str, tuple[str, type[BaseModel]]] = {
-    "tls": ("tls.", TlsSettings),
-    "tokens": ("tokens[].", TokenSettings),
-    "actions": ("actions[].", ActionSettings),
-    "filter": ("filter.", FilterSettings),
-    "transform": ("transform.", TransformSettings),
-    "push": ("push.", PushSettings),
-    "headers": ("headers[].", HeaderSettings),
-    "secrets": ("secrets[].", SecretSettings),
-    "redis": ("redis.", RedisSettings),
-}
+#: What the commands take where a required setting is not given.
+_COMMANDS_TAKE = {"data": "`orderlane-data`"}
 
 
 def tables() -> dict[Path, dict[str, str]]:
     """Document → name of a marked place in it → what should stand there."""
     return {
-        ROOT / "docs/settings.md": {"settings": settings_table()},
+        ROOT / "docs/settings.md": {
+            "settings": settings_table(Settings),
+            "broker-settings": settings_table(BrokerSettings),
+        },
         ROOT / "docs/operating.md": {"metrics": metrics_table()},
         ROOT / "docs/benchmarks.md": document.tables(),
         ROOT / "docs/scale.md": scale_document.tables(),
+        ROOT / "docs/guarantees.md": results.tables(),
         ROOT / "docs/spark.md": {"spark-options": option_table.table()},
     }
 
 
-def settings_table() -> str:
-    """Every setting: its path, default and reason."""
+def settings_table(model: type[BaseModel]) -> str:
+    """Every setting of *model*: its path, default and reason."""
     rows = [
-        f"| `{path}` | {_default(field)} | {_cell(field.description or '')} |"
-        for path, field in _fields(Settings, "")
+        f"| `{path}` | {_default(path, field)} | {_cell(field.description or '')} |"
+        for path, field in setting_fields(model)
     ]
     return "\n".join(["| setting | default | meaning |", "| --- | --- | --- |", *rows])
 
@@ -84,21 +73,9 @@ def with_tables(text: str, contents: dict[str, str]) -> str:
     return text
 
 
-def _fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
-    for name, field in model.model_fields.items():
-        inner = _LISTS.get(name) or field.annotation
-        if inspect.isclass(inner) and issubclass(inner, BaseModel):
-            yield from _fields(inner, f"{prefix}{name}{'[]' if name in _LISTS else ''}.")
-        else:
-            yield f"{prefix}{name}", field
-            if name in _OPTIONAL:
-                path, inner = _OPTIONAL[name]
-                yield from _fields(inner, prefix + path)
-
-
-def _default(field: FieldInfo) -> str:
+def _default(path: str, field: FieldInfo) -> str:
     if field.default is PydanticUndefined:
-        return "required"
+        return _COMMANDS_TAKE.get(path, "required")
     choices = _choices(field.annotation)
     shown = f"`{_yaml(field.default)}`"
     others = [f"`{choice}`" for choice in choices if choice != field.default]

@@ -35,6 +35,14 @@ def test_what_is_no_record_is_told_apart(body: bytes) -> None:
         decode(body)
 
 
+@pytest.mark.parametrize("time", [b"-1", b"9223372036854775808", b"2" * 60, b"1e999", b"null"])
+def test_a_time_that_no_clock_could_show_is_none(time: bytes) -> None:
+    at_ms = str(record(1).at_ms).encode()
+    body = encode(record(1)).replace(b'"at_ms":' + at_ms, b'"at_ms":' + time)
+    with pytest.raises(ValueError, match="not an audit record"):
+        decode(body)
+
+
 def test_any_text_can_stand_in_a_record() -> None:
     assert audit_text("\ud800" + "x" * 5000) == "?" + "x" * 2047
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -60,7 +61,7 @@ CASE = Case(
     arms={"slow": slow, "fast": fast, "broken": broken},
     columns=(Column("per_s", "messages/s"), Column("per_s", "of slow", 2, to="slow")),
     short=Shape(rounds=3, sizes={"messages": 2}),
-    full=Shape(rounds=5, sizes={"messages": 9}),
+    full=Shape(rounds=3, sizes={"messages": 2}),
     plots=(Plot(Column("per_s", "messages/s"), log_x=True),),
 )
 
@@ -71,6 +72,7 @@ def silent(_sentence: str) -> None:
 
 def measured(tmp_path: Path, plan: Plan, case: Case = CASE) -> dict[str, Any]:
     out = tmp_path / "toy-embedded.json"
+    plan = replace(plan, scale="full")  # which has a warm-up
     result = measure(case, plan, out, command="orderlane bench toy", say=silent)
     assert orjson.loads(out.read_bytes()) == orjson.loads(orjson.dumps(result))
     return result
@@ -146,7 +148,7 @@ def test_columns_compare_with_another_point_and_by_difference(tmp_path: Path) ->
 
 def test_what_takes_too_long_did_not_finish(tmp_path: Path) -> None:
     shape = Shape(rounds=1, points=(1,), limit_s=0.05)
-    case = Case(**{**_fields(CASE), "arms": {"stuck": stuck}, "short": shape})
+    case = Case(**{**_fields(CASE), "arms": {"stuck": stuck}, "full": shape})
     result = measured(tmp_path, Plan(), case)
     assert {run["error"] for run in result["runs"]} == {"did not finish within 0.05 s"}
 
@@ -200,6 +202,15 @@ def test_a_run_is_told_what_its_round_has_found_also_before_a_stop(tmp_path: Pat
     assert measured_in == [WARM_UP, 0, 1], "once in each round, with those before the stop"
     loads = {(run["round"], run["figures"]["load"]) for run in result["runs"] if "figures" in run}
     assert loads == {(WARM_UP, 100.0), (0, 200.0), (1, 300.0)}
+
+
+@pytest.mark.parametrize(("histories", "rounds"), [("always", {0}), ("apart", {WARM_UP, 0})])
+def test_in_short_shapes_nothing_comes_first_but_runs_that_are_judged_apart(
+    tmp_path: Path, histories: str, rounds: set[int]
+) -> None:
+    case = Case(**{**_fields(CASE), "histories": histories})
+    result = measure(case, Plan(rounds=1), tmp_path / "a.json", command="", say=silent)
+    assert {run["round"] for run in result["runs"]} == rounds
 
 
 def test_a_torn_line_is_a_run_that_did_not_end(tmp_path: Path) -> None:

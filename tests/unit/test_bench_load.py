@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ from thrift.transport.TTransport import TMemoryBuffer
 from bench.frame.context import OrderViolated
 from bench.load.client import observer_of
 from bench.load.delays import Delays
+from bench.load.links import Links
 from bench.load.requests import BrokerPulls, BrokerSends, ProxySends, opaque_of, sequence_of
 from bench.load.shape import Arrivals, Batches, Order, Shape, head_of, zipf_shares
 from bench.load.stage import check_order
@@ -167,3 +169,25 @@ def test_pulls_from_brokers_are_held_until_a_message_comes() -> None:
     assert (command.opaque, header.queue_id, header.queue_offset) == (6, 6, 1_000)
     assert header.suspend_timeout_millis > 0
     assert opaque_of(b'{"code":0,"opaque":17}') == 17
+
+
+def test_a_connection_that_was_ended_is_made_anew_and_says_the_same_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        links = Links()
+        link = links.connect(f"127.0.0.1:{server.getsockname()[1]}")
+        links.send(link, b"\0\0\0\1x")
+        first, _ = server.accept()
+        assert first.recv(100) == b"\0\0\0\1x"
+        first.close()
+        assert links.wait(5) == [link]
+        with pytest.raises(ConnectionError):
+            list(link.frames())
+
+        links.again(link)
+        second, _ = server.accept()
+        assert second.recv(100) == b"\0\0\0\1x"
+        second.sendall(b"\0\0\0\2yz")
+        assert links.wait(5) == [link]
+        assert list(link.frames()) == [b"\0\0\0\2yz"]
+        second.close()
+        link.socket.close()

@@ -14,6 +14,7 @@ from proxy.cli import main
 from proxy.cli.output import OutputFormat, print_rows
 from proxy.downstream.gate import Gate
 from proxy.errors import NotAllowed, SettingsError
+from proxy.principals import Principals
 from proxy.settings import load_settings
 from tests.support.histories import Story
 from thrift_idl import consumer
@@ -199,9 +200,10 @@ def test_a_token_is_shown_with_what_the_settings_keep_of_it(
     made, settings = capsys.readouterr().out.split("\n", 1)
     path = tmp_path / "orderlane.yaml"
     path.write_text(settings)
-    Gate(load_settings(path, environment={}).tokens).check("settle", CallWith(made))
+    gate = Gate(Principals(load_settings(path, environment={})), topics_of=lambda _group: [])
+    gate.check("settle", CallWith(made))
     with pytest.raises(NotAllowed):
-        Gate(load_settings(path, environment={}).tokens).check("settle", CallWith(made[:-1]))
+        gate.check("settle", CallWith(made[:-1]))
 
     assert orderlane("token", "billing", "-o", "json") == 0
     other = orjson.loads(capsys.readouterr().out)

@@ -81,3 +81,13 @@ def test_files_named_in_the_documents_exist(document: Path) -> None:
         document.read_text(),
     )
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_each_attack_names_a_test_that_is_there() -> None:
+    """And there are so many rows as the document promises to keep."""
+    table = (ROOT / "SECURITY.md").read_text().partition("| attack | answer | test |")[2]
+    rows = [line.rstrip("| ").rpartition("| ")[2].strip("`") for line in table.splitlines()[2:]]
+    assert len(rows) >= 25
+    for row in rows:
+        path, _, name = row.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(), row

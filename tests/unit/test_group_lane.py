@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,7 +94,12 @@ async def test_every_event_is_counted_for_its_topic(bench: Bench) -> None:
     assert bench.settle(success=[3], failed=[4]) == []
     bench.lane.dead_lettered(owned, _rejected(bench, owned, lease_id=6))
     assert bench.counts == TopicCounts(
-        delivered=6, acked=2, nacked=3, released=1, fenced=1, dead_lettered=1
+        delivered=6,
+        acked=2,
+        nacked=3,
+        released=1,
+        fenced=1,
+        dead_lettered=Counter(rejected=1),
     )
 
 
@@ -105,7 +112,7 @@ def _rejected(bench: Bench, owned: QueuePipeline, *, lease_id: int) -> Job:
 async def test_filtered_and_keyless_messages_are_counted() -> None:
     bench = Bench(tags="paid")
     bench.own(0, keyed(0, "k", tag="open"), message(1, tag="paid"), keyed(2, "k", tag="paid"))
-    assert (bench.counts.filtered, bench.counts.missing_keys) == (1, 1)
+    assert (bench.counts.filtered, bench.counts.missing_keys) == (1, {"by_queue": 1})
     bench.lane.close()
 
 
@@ -151,7 +158,9 @@ async def test_the_life_of_a_lease_stands_in_the_history(bench: Bench) -> None:
     decided_ns = finish.pop("at_ns")
     assert finish == {**here, "offset": 0, "outcome": "ok"}
     assert first["at_ns"] <= decided_ns <= third["at_ns"]
-    assert bench.notes.of("extend") == [{**here, "lease": 3, "ms": 10}]
+    (extension,) = bench.notes.of("extend")
+    assert third["at_ns"] <= extension.pop("at_ns") <= now_ns()
+    assert extension == {**here, "lease": 3, "ms": 10}
 
 
 async def test_what_is_in_memory_stands_in_the_history_now_and_then() -> None:
@@ -161,7 +170,10 @@ async def test_what_is_in_memory_stands_in_the_history_now_and_then() -> None:
     here = {**PLACE, "epoch": owned.epoch}
     assert bench.notes.of("window") == [{**here, "jobs": 1, "limit": 4}]
     bench.read(owned, *(keyed(offset, str(offset)) for offset in range(2, 6)))
-    assert bench.notes.of("window")[1:] == [{**here, "jobs": 6, "limit": 4}]
+    assert (owned.position, bench.notes.of("window")[1:]) == (4, []), "no more than fit"
+    owned.change_rules(replace(owned.rules, max_jobs=3))
+    bench.read(owned, keyed(4, "e"))
+    assert bench.notes.of("window")[1:] == [{**here, "jobs": 4, "limit": 3}], "at once"
     bench.lane.close()
 
 
@@ -308,7 +320,7 @@ async def test_nothing_of_a_lost_queue_returns(bench: Bench) -> None:
     bench.lane.remove(owned)
     bench.lane.return_unsent(batches)
     bench.lane.dead_lettered(owned, job)
-    assert (bench.counts.dead_lettered, bench.lane.leases_of_group.used) == (0, 0)
+    assert (bench.counts.dead_lettered, bench.lane.leases_of_group.used) == ({}, 0)
     assert bench.settle(acked=ids(1)) == [1]
     assert bench.memory.used == 0
 

@@ -67,6 +67,16 @@ def test_r3_copies_out_of_order() -> None:
     assert "R3" in story.redriven(2, 0, 1).found()
 
 
+def test_a_copy_may_finish_before_its_message_is_said_to_be_parked() -> None:
+    """The broker's answer was late, and readers saw the copy before."""
+    story = Parked(parked=1)
+    story.about("redrive", state="started")
+    story.redriven(0, 1, 2)
+    for offset in (1, 2):
+        story.finish(offset, outcome="parked", queue="broker-a_3", order="k")
+    assert story.about("unpark").found() == set()
+
+
 def test_r3_unparked_too_early() -> None:
     story = Parked(parked=2)
     story.about("redrive", state="started")
@@ -155,3 +165,16 @@ def test_copies_keep_the_order_keys_that_they_were_parked_by() -> None:
     story.add("rules", **twin, order_key="KEY", visibility_ms=1000, retry_ms=[1], jobs=0)
     story.about("redrive", state="started")
     assert story.redriven(0, 1, 2).about("unpark").found() == set()
+
+
+def test_a_former_owner_that_comes_late_to_the_copies_owns_nothing() -> None:
+    """It stood still while the queue got another owner; its record of the copies came behind."""
+    story = Parked()
+    twin = {**story.lane, **TWIN}
+    story.add("own+", **twin, epoch=1, period=5, owner="p")
+    late = {**twin, "epoch": 2}
+    story.add("own+", **late, period=4, owner="q").add("own-", **late, reason="lost")
+    story.about("redrive", state="started").redriven(0, 1, 2)
+    assert story.about("unpark").found() == set()
+    story.deliver(3, **{**TWIN, "epoch": 2}, origin_offset=9)
+    assert "W2" in story.found()

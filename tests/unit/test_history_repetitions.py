@@ -119,6 +119,18 @@ def test_d3b_a_crash_forgets_none_that_a_record_says(attempt: int, found: set[st
     assert story.ack(0, story.deliver(0, attempt=attempt)).found() == found
 
 
+@pytest.mark.parametrize(("attempt", "found"), [(1, {"D3b"}), (2, set()), (4, set()), (5, {"D3b"})])
+def test_d3b_a_record_knows_nothing_of_what_failed_later(attempt: int, found: set[str]) -> None:
+    """The second was alive in it, and failed before the crash; the third was in no record."""
+    story = owned(1)
+    story.expire(0, story.deliver(0))
+    second = story.deliver(0)
+    recorded(story, at=5).expire(0, second)
+    story.deliver(0)
+    story.own(9)
+    assert story.ack(0, story.deliver(0, attempt=attempt)).found() == found
+
+
 def test_d3b_nor_do_two_crashes() -> None:
     story = owned(1)
     story.expire(0, story.deliver(0))

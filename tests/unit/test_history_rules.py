@@ -79,3 +79,19 @@ def test_what_was_in_memory_when_a_limit_was_lowered_may_stay(
         story.add("window", **LANE, epoch=1, jobs=1, limit=1)
     story.add("window", **LANE, epoch=1, jobs=3, limit=1)
     assert story.found() == found
+
+
+@pytest.mark.parametrize(("lowered", "found"), [(True, set()), (False, {"D3b"})])
+def test_what_came_to_its_end_unrecorded_comes_once_more_if_the_limit_was_lowered_since(
+    lowered: bool, found: set[str]
+) -> None:
+    """The next owner knows of hand-outs before that end; how many, no history says."""
+    story = owned("k")
+    go_by(story, max_deliveries=4)
+    failed(story, 4).finish(0, outcome="dlq")
+    story.own(2, begin=0, **{**RULES, "max_deliveries": 4})
+    if lowered:
+        go_by(story, epoch=2, max_deliveries=2)
+    lease = story.deliver(0, attempt=4 if lowered else 5)
+    story.wait(6).expire(0, lease)
+    assert story.finish(0, outcome="dlq").found() == found

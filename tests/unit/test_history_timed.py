@@ -19,6 +19,8 @@ RULES: dict[str, Any] = {
     "max_leased": 10,
 }
 
+SECOND = 1_000_000_000
+
 
 def owned(*keys: str, **others: Any) -> Story:
     """A story of a queue with a message for each of *keys*, and an owner."""
@@ -120,6 +122,21 @@ def test_r2_a_lease_that_expires_although_it_was_extended() -> None:
     lease = story.deliver(0)
     story.wait(4).add("extend", **LANE, epoch=1, lease=lease, ms=60_000).wait(2)
     assert story.expire(0, lease).through(0).found() == {"R2"}
+
+
+@pytest.mark.parametrize(("stood_still_s", "found"), [(3, set()), (0, {"R2"})])
+def test_leases_and_extensions_count_from_their_decisions(
+    stood_still_s: int, found: set[str]
+) -> None:
+    """The proxy may have stood still before it wrote what it had decided."""
+    story = owned("k").wait(4)
+    lease = story.deliver(0, at_ns=story.now_ns - stood_still_s * SECOND)
+    assert story.wait(3).expire(0, lease).through(0).found() == found
+    story = owned("k")
+    lease = story.deliver(0)
+    at_ns = story.wait(4).now_ns - stood_still_s * SECOND
+    story.add("extend", **LANE, epoch=1, lease=lease, ms=3000, at_ns=at_ns)
+    assert story.wait(1.5).expire(0, lease).through(0).found() == found
 
 
 def test_an_extension_counts_from_its_own_time() -> None:

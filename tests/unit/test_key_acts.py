@@ -166,3 +166,17 @@ def test_what_waits_for_no_retry_cannot_be_hastened() -> None:
 
 def test_a_key_without_messages_has_no_head() -> None:
     assert two_keys().head(b"c") is None
+
+
+def test_two_retries_at_once_offer_a_message_once() -> None:
+    """Each waits for a record between its two steps."""
+    queue = two_keys()
+    job = head(queue)
+    queue.retry(job, anew=True)
+    with pytest.raises(WrongState, match="message 0 of key 'a' is being retried by somebody"):
+        queue.retry(job, anew=True)
+    with pytest.raises(WrongState, match="being retried"):
+        queue.skip(job, WHY)
+    queue.offer_again(job)
+    assert sorted(offsets(lease(queue))) == [0, 1]
+    assert lease(queue) == []

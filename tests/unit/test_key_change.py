@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker_core.remoting.message import StoredMessage
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.errors import WrongState
+from proxy.lane_history import rules_in_history
 from tests.support.messages import message
 from tests.support.pipelines import lease, offsets, pipeline, rules
 from tests.support.rekeyed_site import RekeyedSite
@@ -60,6 +64,16 @@ def test_nothing_is_read_until_a_record_names_the_switch() -> None:
     assert (here.room(), here.position) == (0, 0)
 
 
+def test_a_history_names_the_rule_before_until_a_record_names_the_switch() -> None:
+    """Else the checker judges by a rule that nothing is handed out by yet."""
+    here = pipeline(rules("KEY"), messages=OLDER)
+    here.change_rules(rules("$.id"))
+    here.plan_key_change()
+    assert rules_in_history(here)["order_key"] == "KEY"
+    here.key_change_recorded()
+    assert rules_in_history(here)["order_key"] == "$.id"
+
+
 def test_a_second_change_begins_when_the_first_is_through() -> None:
     here = changed()
     here.change_rules(rules("QID"))
@@ -106,3 +120,13 @@ def test_the_switch_lies_behind_all_that_was_copied_also_by_an_owner_who_never_s
     site.plan()
     assert site.pipeline.key_record.since == 4
     site.finish()
+
+
+def test_what_waits_for_older_messages_is_not_retried() -> None:
+    """Else it would be offered beside the lease that it got when these had ended."""
+    here = changed()
+    here.on_messages([sent(2, "c", "x")], next_offset=3)
+    job = here.head(b"x")
+    assert job is not None
+    with pytest.raises(WrongState, match="message 2 of key 'x' waits for older messages while"):
+        here.retry(job, anew=True)

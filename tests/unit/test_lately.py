@@ -41,3 +41,24 @@ def test_of_the_keys_of_late_the_last_events_are_kept() -> None:
     assert [event.at_ns for event in events.of(b"always")] == list(range(568, 600))
     assert [event.offset for event in events.of(b"599")] == [599]
     assert events.of(b"0") == []
+
+
+def test_many_keys_with_many_events_are_as_many_as_a_queue_may_keep() -> None:
+    """Keys that fail and go on, one after the other: those of the last keys, each with its last."""
+    events = KeyEvents()
+    for at in range(10_000):
+        events.note(b"%d" % (at // 40), KeyEvent(at, "handed out"))
+    kept = [len(events.of(key)) for key in events.keys if key is not None]
+
+    assert sum(kept) == 2_048
+    assert kept == [32] * 64
+    assert [event.at_ns for event in events.of(b"249")] == list(range(9_968, 10_000))
+
+
+def test_events_of_few_keys_are_all_there() -> None:
+    """However often their oldest ones were forgotten."""
+    events = KeyEvents()
+    for at in range(64 * 100):
+        events.note(b"%d" % (at % 64), KeyEvent(at, "failed"))
+
+    assert [len(events.of(b"%d" % key)) for key in range(64)] == [32] * 64

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
+from itertools import product
 from typing import NamedTuple
 
 import pytest
@@ -10,25 +12,35 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker_core.clock import wall_ms
 from broker_core.names import Topic
+from proxy.core.effects import Nack
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import PullWish
 from proxy.core.ids import LeaseId
+from proxy.core.key_counts import KeyCount, key_counts
+from proxy.core.measures import Measures
+from proxy.core.parked_key import ParkedKey
+from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.pull_buffer import Holder
 from proxy.group_lane import GroupLane
 from proxy.lane_counts import TopicCounts
 from proxy.lane_listener import Verdicts
 from proxy.metrics import (
     CONFIGURATION,
+    COUNTS_BY,
     DELIVERIES,
+    HISTOGRAMS,
+    LIMITS,
+    PREFIX,
     PROCESS,
     TOPIC_COUNTERS,
-    ProxyCollector,
     definitions,
 )
+from proxy.metrics_collector import ProxyCollector
 from proxy.topic_rules import rules_of
-from tests.support.lanes import GROUP, make_lane
-from tests.support.messages import keyed
+from tests.support.lanes import GROUP, group_settings, make_lane
+from tests.support.messages import keyed, message
 from tests.support.pipelines import Budgets, pipeline, queue
 
 SECRET = "a-customers-name"
@@ -57,12 +69,18 @@ async def lane_with_work() -> tuple[GroupLane, Budget]:
     )
     lane.add(owned)
     keys = ["first", SECRET, SECRET, SECRET, "failing", "last"]
-    lane.on_messages(owned, [keyed(n, key) for n, key in enumerate(keys)], next_offset=6)
+    stored_ms = wall_ms() - 90_000
+    messages = [
+        message(n, body=b"xyz", key=key, store_ms=stored_ms + n) for n, key in enumerate(keys)
+    ]
+    lane.on_messages(owned, messages, next_offset=6)
     owned.end_offset = 8
     lane.lease(PullWish(Holder(1), None, 3, 1 << 30))
     verdicts = Verdicts("orders", owned.qid, acked=[LeaseId(1), LeaseId(77)], failed=[4])
     lane.settle(verdicts, connection=1)
     lane.presence.waiting_pulls = 4
+    lane.presence.joined = True
+    lane.rates.route(ORDERS, [queue(3), queue(4)])
     lane.close()
     return lane, memory
 
@@ -74,6 +92,7 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
     bulk = {lane.name: {"bulk_bytes": 7.0, "bulk_held_back": 0.25} for lane in lanes}
     source = {"file": dict.fromkeys(CONFIGURATION, 1.0)}
     sent = {(lane.name, ORDERS): dict.fromkeys(DELIVERIES, 2.0) for lane in lanes}
+    limits = {name: {"max_waiting_pulls": 3.0} for name in LIMITS}
     registry.register(
         ProxyCollector(
             lanes,
@@ -83,6 +102,7 @@ def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]
             lambda: bulk,
             configuration=lambda: source,
             deliveries=lambda: sent,
+            limits=lambda: limits,
         )
     )
     text = generate_latest(registry).decode()
@@ -98,7 +118,7 @@ async def test_a_rate_limit_shows_this_proxy_s_share_and_what_it_holds_back() ->
     lane, memory = await lane_with_work()
     [pipeline] = lane.buffer
     lane.rates.follow(lane.settings.model_copy(update={"max_rate": 0.001}))
-    lane.rates.route(ORDERS, [pipeline.queue, queue(9)])
+    lane.rates.route(ORDERS, [pipeline.queue, queue(4)])
     _, values = scrape(lane, memory=memory)
     assert values[Sample("orderlane_rate_limit", (GROUP, ""))] == pytest.approx(0.0005)
     assert values[Sample("orderlane_rate_limited", (GROUP, "orders"))] == 1
@@ -109,15 +129,25 @@ async def test_every_definition_has_a_sample_with_its_labels_and_its_kind() -> N
     topic = lane.settings.topics[0].model_copy(update={"max_rate": 5.0})
     lane.rates.follow(lane.settings.model_copy(update={"topics": (topic,)}))
     text, values = scrape(lane, memory=memory)
-    labels = {"group": GROUP, "topic": "orders", "queue": "broker-a_3", "source": "file"}
-    expected = {
-        Sample("orderlane_" + each.name, tuple(labels[name] for name in sorted(each.labels)))
-        for each in definitions()
-    }
+    values_of = {"group": [GROUP], "topic": ["orders"], "queue": ["broker-a_3"]}
+    values_of |= {"source": ["file"], "limit": ["max_waiting_pulls"]}
+    expected = set()
+    for each in definitions():
+        if each.values:
+            values_of[each.labels[-1]] = [*each.values]
+        for labels in product(*(values_of[name] for name in sorted(each.labels))):
+            if each.bounds:
+                for bound in (*(format(bound, "g") for bound in each.bounds), "+Inf"):
+                    bounded = (*zip(sorted(each.labels), labels, strict=True), ("le", bound))
+                    by_name = tuple(value for _, value in sorted(bounded))
+                    expected.add(Sample(f"{PREFIX}{each.name}_bucket", by_name))
+                expected.add(Sample(f"{PREFIX}{each.name}_sum", labels))
+                expected.add(Sample(f"{PREFIX}{each.name}_count", labels))
+            else:
+                expected.add(Sample(PREFIX + each.name, labels))
     assert values.keys() == expected
     for each in definitions():
-        kind = "counter" if each.counter else "gauge"
-        assert f"# TYPE orderlane_{each.name} {kind}\n" in text
+        assert f"# TYPE orderlane_{each.name} {each.kind}\n" in text
         assert f"# HELP orderlane_{each.name} {each.help}\n" in text
         assert each.counter == each.name.endswith("_total")
 
@@ -126,7 +156,10 @@ async def test_the_values_of_a_queue_are_those_of_its_statistics() -> None:
     lane, memory = await lane_with_work()
     _, values = scrape(lane, memory=memory)
     place = (GROUP, "broker-a_3", "orders")
-    assert {name: value for (name, labels), value in values.items() if labels == place} == {
+    of_queue = {name: value for (name, labels), value in values.items() if labels == place}
+    assert 90 <= of_queue.pop("orderlane_lag_seconds") < 150
+    assert of_queue.pop("orderlane_commit_age_seconds") > 0
+    assert of_queue == {
         "orderlane_consumer_lag_messages": 8,
         "orderlane_unfinished_messages": 5,
         "orderlane_ready_messages": 1,
@@ -135,8 +168,8 @@ async def test_the_values_of_a_queue_are_those_of_its_statistics() -> None:
         "orderlane_blocked_messages": 2,
         "orderlane_spilled_messages": 0,
         "orderlane_uncopied_messages": 0,
-        "orderlane_keys": 3,
-        "orderlane_paused_keys": 0,
+        "orderlane_highest_attempts": 1,
+        "orderlane_queue_window_used_ratio": 5 / 20_000,
         "orderlane_span_messages": 6,
         "orderlane_near_retention_keys": 0,
         "orderlane_owner_epoch": 9,
@@ -145,7 +178,10 @@ async def test_the_values_of_a_queue_are_those_of_its_statistics() -> None:
 
 async def test_the_values_of_a_topic_are_its_counts() -> None:
     lane, memory = await lane_with_work()
-    assert TOPIC_COUNTERS.keys() == {each.name for each in fields(TopicCounts)}
+    names = {each.name for each in fields(TopicCounts)}
+    assert TOPIC_COUNTERS.keys() | COUNTS_BY.keys() | {"measures", "filtered_in_a_row"} == names
+    assert HISTOGRAMS.keys() == {each.name for each in fields(Measures)}
+    lane.counts[ORDERS].dead_lettered = Counter(exhausted=3, missing_key=1)
     for number, name in enumerate(TOPIC_COUNTERS):
         setattr(lane.counts[ORDERS], name, number)
     _, values = scrape(lane, memory=memory)
@@ -153,6 +189,8 @@ async def test_the_values_of_a_topic_are_its_counts() -> None:
         values[Sample("orderlane_" + each.name, (GROUP, "orders"))]
         for each in TOPIC_COUNTERS.values()
     ] == list(range(len(TOPIC_COUNTERS)))
+    assert values[Sample("orderlane_dlq_total", (GROUP, "exhausted", "orders"))] == 3
+    assert values[Sample("orderlane_dlq_total", (GROUP, "missing_key", "orders"))] == 1
 
 
 async def test_the_values_of_the_process_are_its_figures() -> None:
@@ -181,18 +219,97 @@ async def test_what_bulk_readers_do_is_counted_by_group() -> None:
 async def test_no_key_stands_in_a_scrape() -> None:
     lane, memory = await lane_with_work()
     assert SECRET not in scrape(lane, memory=memory)[0]
+    assert not any("key" in label for each in definitions() for label in each.labels)
+
+
+async def test_keys_are_counted_by_the_state_of_their_first_message() -> None:
+    lane, memory = await lane_with_work()
+    (owned,) = lane.buffer
+    lane.on_messages(owned, [keyed(n, key) for n, key in ((6, "away"), (7, "x"))], next_offset=8)
+    owned.pause(b"away", PausedKey(0))
+    owned.parked[b"x"] = ParkedKey(7, owned.epoch)
+    _, values = scrape(lane, memory=memory)
+    counts = {
+        state: values[Sample("orderlane_keys", (GROUP, "broker-a_3", state, "orders"))]
+        for state in KeyCount
+    }
+    assert counts == {
+        "ready": 1,
+        "running": 1,
+        "retrying": 1,
+        "blocked": 0,
+        "paused": 1,
+        "parked": 1,
+    }
+    owned.pause(EVERYTHING, PausedKey(0))
+    _, values = scrape(lane, memory=memory)
+    assert values[Sample("orderlane_keys", (GROUP, "broker-a_3", "paused", "orders"))] == 2
+
+
+async def test_keyless_messages_are_no_keys() -> None:
+    lane = make_lane(group_settings(order_key="$.id", missing_key="unordered"))
+    owned = pipeline(rules_of(lane.settings.topics[0]), of=queue(3))
+    lane.add(owned)
+    bodies = [b"{}", b"{}", b'{"id": "a"}', b'{"id": "a"}']
+    lane.on_messages(owned, [message(n, body=it) for n, it in enumerate(bodies)], next_offset=4)
+    counts = key_counts(owned)
+    lane.close()
+    assert (counts[KeyCount.READY], counts[KeyCount.BLOCKED], sum(counts.values())) == (1, 0, 1)
+    assert lane.counts[ORDERS].missing_keys == {"unordered": 2}
+
+
+async def test_the_share_of_the_hottest_keys_is_that_of_their_hand_outs() -> None:
+    lane, memory = await lane_with_work()
+    _, values = scrape(lane, memory=memory)  # three hand-outs of as many keys
+    assert values[Sample("orderlane_hot_key_share", (GROUP, "1", "orders"))] == pytest.approx(1 / 3)
+    assert values[Sample("orderlane_hot_key_share", (GROUP, "10", "orders"))] == 1
+
+
+async def test_histograms_count_each_hand_out_and_each_verdict() -> None:
+    lane, memory = await lane_with_work()
+    (owned,) = lane.buffer
+    place = (GROUP, "orders")
+    _, values = scrape(lane, memory=memory)
+    assert values[Sample("orderlane_queue_wait_seconds_count", place)] == 3
+    assert values[Sample("orderlane_handler_seconds_count", place)] == 2
+    assert values[Sample("orderlane_attempts_count", place)] == 1
+    assert values[Sample("orderlane_key_wait_seconds_count", place)] == 0
+    verdicts = Verdicts("orders", owned.qid, acked=[LeaseId(2)], nacked=[Nack(LeaseId(99))])
+    lane.settle(verdicts, connection=1)
+    _, values = scrape(lane, memory=memory)
+    assert values[Sample("orderlane_key_wait_seconds_count", place)] == 1
+    assert values[Sample("orderlane_attempts_bucket", (GROUP, "1", "orders"))] == 2
+
+
+async def test_queues_of_a_topic_are_told_while_the_proxy_is_in_its_group() -> None:
+    lane, memory = await lane_with_work()
+    _, values = scrape(lane, memory=memory)
+    assert values[Sample("orderlane_topic_queues", (GROUP, "orders"))] == 2
+    lane.presence.joined = False
+    _, values = scrape(lane, memory=memory)
+    assert Sample("orderlane_topic_queues", (GROUP, "orders")) not in values
+    assert values[Sample("orderlane_group_joined", (GROUP,))] == 0
+
+
+async def test_nothing_waits_for_a_commit_where_all_is_committed() -> None:
+    lane, memory = await lane_with_work()
+    (owned,) = lane.buffer
+    owned.committed = owned.committable
+    _, values = scrape(lane, memory=memory)
+    assert values[Sample("orderlane_commit_age_seconds", (GROUP, "broker-a_3", "orders"))] == 0
 
 
 async def test_a_lost_queue_leaves_no_sample_behind() -> None:
     lane, memory = await lane_with_work()
     (owned,) = lane.buffer
     lane.remove(owned)
-    assert not [name for name, labels in scrape(lane, memory=memory)[1] if len(labels) == 3]
+    queues = [labels for _, labels in scrape(lane, memory=memory)[1] if "broker-a_3" in labels]
+    assert queues == []
 
 
 def test_a_proxy_without_groups_has_all_families() -> None:
     text, values = scrape(memory=Budget(100))
-    assert len(values) == len(FIGURES) + len(CONFIGURATION) + 2
+    assert len(values) == len(FIGURES) + len(CONFIGURATION) + len(LIMITS) + 2
     assert text.count("# TYPE") == len(definitions())
 
 

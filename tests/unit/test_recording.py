@@ -7,7 +7,7 @@ from proxy.core.ownership_replay import LastOwner
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
 from tests.support.messages import keyed
-from tests.support.pipelines import KEYS, lease, pipeline
+from tests.support.pipelines import KEYS, lease, pipeline, rules
 from tests.unit.test_ownership_record import own
 
 HOUR_NS = 3600 * 1_000_000_000
@@ -67,7 +67,7 @@ def test_a_snapshot_is_written_in_any_case_if_it_is_asked_for() -> None:
 
 def kinds(count: int, *, ns_each: int = 1, messages: int = 1) -> list[str]:
     """What *count* rounds write, in each of which so many messages come and are finished."""
-    queue = pipeline()
+    queue = pipeline(rules(max_jobs=count * messages + 1))
     records = Recording(queue, None)
     found = []
     for number in range(count):

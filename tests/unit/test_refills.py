@@ -25,12 +25,15 @@ class Desk:
 
     name = "billing"
 
-    def __init__(self, there: range, *, before: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, there: range, *, before: Callable[[], None] = lambda: None, known: bool = True
+    ) -> None:
+        """*known*: a message is in memory, so that it is known how long they are."""
         self.there, self.before = there, before
         self.asked: list[tuple[int, int]] = []  # offset, how many
         self.given: list[tuple[Refill, list[int]]] = []
         self.refills = Refills(SimpleNamespace(client=self))  # type: ignore[arg-type]
-        self.pipeline = pipeline()
+        self.pipeline = pipeline(messages=[keyed(0, "z")] if known else ())
 
     async def pull(self, _queue: Any, *, offset: int, max_messages: int, **_: Any) -> PullResult:
         self.asked.append((offset, max_messages))
@@ -66,6 +69,15 @@ async def test_near_offsets_of_several_keys_are_read_together_and_far_ones_apart
     await desk.read(one, other)
     assert desk.asked == [(3, 7), (1000, 1)]
     assert desk.given == [(one, [3, 5, 9]), (other, [4, 1000])]
+
+
+async def test_while_nobody_knows_how_long_messages_are_few_are_asked_for() -> None:
+    """They may have a megabyte each."""
+    desk = Desk(range(2000), known=False)
+    late = Refill(b"z", (0,))
+    await desk.read(*(Refill(b"%d" % n, tuple(range(n, 1024, 16))) for n in range(1, 9)), late)
+    before = [refill.key for refill, _ in desk.given].index(b"z")
+    assert before == 4, "256 messages, then those that were wanted later"
 
 
 async def test_what_retention_deleted_meanwhile_is_not_given() -> None:

@@ -188,7 +188,10 @@ def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sen
         ("nameserver: 'ns:9876,'", "nameserver[1] is '': should be host:port"),
         ("nameserver: 'ns:0'", "should name the port that the server listens on, not 0"),
         ("listn: {}", "listn: unknown; did you mean listen?"),
-        ("frobnicate: 1", "frobnicate: unknown; known are auto_create_groups, broker_account,"),
+        (
+            "frobnicate: 1",
+            "frobnicate: unknown; known are access, auto_create_groups, broker_account,",
+        ),
         ("2: 3", "the name of a setting should be text"),
         ("listen: {tls: {certificate: a.pem}}", "listen.tls.key is missing"),
         ("listen: {tls: {certificate: a.pem, key: b.pem, ca: c}}", "listen.tls.ca: unknown"),
@@ -270,3 +273,15 @@ def test_unsafe_lock_times_are_refused_with_their_values(
 def test_host_port() -> None:
     assert host_port("127.0.0.1:9713") == ("127.0.0.1", 9713)
     assert host_port("[::1]:0") == ("::1", 0)
+
+
+def test_rules_need_somebody_whom_they_can_be_about() -> None:
+    rule = b"access: [{principals: [a], may: [pull]}]\n"
+    with pytest.raises(SettingsError, match="access: these rules need tokens or certificates"):
+        load_settings(environment={}, content=rule, path=Path("x.yaml"))
+    known = b"certificates: [{name: a, common_name: a}]\n"
+    with pytest.raises(SettingsError, match="certificates: these need client_ca of listen"):
+        load_settings(environment={}, content=known, path=Path("x.yaml"))
+    wrong = b"access: [{principals: [a], may: [read]}]\n"
+    with pytest.raises(SettingsError, match=r"access\[0\]\.may\[0\]"):
+        load_settings(environment={}, content=wrong, path=Path("x.yaml"))

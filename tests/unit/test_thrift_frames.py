@@ -10,6 +10,7 @@ from thrift.Thrift import TApplicationException, TMessageType, TType
 from thrift.transport.TTransport import TMemoryBuffer
 
 from proxy.downstream.thrift_frames import (
+    KEPT_BYTES,
     MAX_NAME_BYTES,
     FrameBuffer,
     FrameError,
@@ -55,6 +56,26 @@ def test_frames_come_out_whole_wherever_the_stream_was_cut() -> None:
                 frames.append(frame)
         assert frames == [b"one", b"second", b"3"]
         assert buffer.buffered == 0
+
+
+def test_a_frame_that_is_passed_over_leaves_its_head_wherever_the_stream_was_cut() -> None:
+    """Those before and behind it come out whole; what is held meanwhile is the head."""
+    large = bytes(n % 251 for n in range(KEPT_BYTES * 3))
+    stream = framed(b"one") + framed(large) + framed(b"3")
+    for cut in range(8, 11 + len(large)):
+        for again in (cut, cut + 1, cut + KEPT_BYTES):
+            buffer = FrameBuffer(1024)
+            frames = []
+            for part in (stream[:cut], stream[cut:again], stream[again:]):
+                buffer.receive_data(part)
+                while (frame := buffer.next_frame()) is not None:
+                    frames.append(frame)
+                if buffer.announced == 4 + len(large):
+                    buffer.pass_over()
+                    assert buffer.buffered <= KEPT_BYTES
+            begun = 11 <= cut < 11 + len(large) or 11 <= again < 11 + len(large)
+            assert frames == [b"one", large[: KEPT_BYTES - 4] if begun else large, b"3"]
+            assert (buffer.buffered, buffer.announced) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -60,15 +60,13 @@ async def test_only_wanted_tags_arrive_and_the_offset_passes_the_others(scene: S
     tags = ["red", "green", "blue", None, "Aa", "BB"]
     for n, tag in enumerate(tags * 10):
         await send(scene, n % 4, f"{tag} {n}", tag=tag)
-    await scene.start("push", "c", tags="red || blue||Aa")
+    await scene.start("push", "c", tags="red || blue||Aa", persistMs=500)
     await scene.handled(30)
     assert sorted(s.body.split()[0] for s in scene.java.seen("c")) == (
         ["Aa"] * 10 + ["blue"] * 10 + ["red"] * 10
     )
-    await scene.java.call("close", "c")
-    last = {s.queue: s.offset for s in sorted(scene.java.seen("c"), key=lambda s: s.offset)}
-    # The client may not have noted the end of its last handling yet when it was closed.
-    assert all(offset >= last[q] for q, offset in enumerate(await committed(scene)) if offset)
+    # What it closed with would not do: it may not have noted the end of its last handlings yet.
+    await until(partial(committed, scene), [15] * 4)
 
 
 @pytest.mark.feature("concurrent: tags")

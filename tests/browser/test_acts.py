@@ -1,0 +1,266 @@
+"""What an operator does on the pages: with a reason, seen before, and on record afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from playwright.async_api import Locator, Page, expect
+
+from tests.browser.conftest import OpenPage
+from tests.browser.site import FAILING, HELD, PARKED, SPARE, Site
+from tests.support.eventually import eventually
+
+
+async def test_a_poison_message_is_looked_at_parked_and_redriven_in_order(
+    site: Site, opened: OpenPage
+) -> None:
+    async with opened(answers=True) as page:
+        await page.goto(f"{site.url}/#/groups/shipping/keys?list=blocked")
+        row = page.get_by_role("row", name=FAILING)
+        await expect(row).to_contain_text("retrying")
+        await expect(row).to_contain_text("the carrier does not answer")
+        await row.get_by_role("link", name="broker-a").click()
+        await expect(page.locator("pre.body")).to_contain_text(f'"id": "{FAILING}"')
+        await page.get_by_label("Hex").check()
+        await expect(page.locator("pre.body")).to_contain_text("00000000  7b")
+        await page.go_back()
+        await _act(page, FAILING, "Park", "its carrier has moved")
+        await expect(_notice(page, f"Parked {FAILING}")).to_be_visible()
+        await page.goto(f"{site.url}/#/groups/shipping/dead-letters")
+        await expect(page.get_by_role("row", name=FAILING)).to_contain_text("its carrier has moved")
+        site.repaired.set()
+        await page.get_by_role("row", name=FAILING).get_by_role("button", name="Act…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Reason").fill("the carrier has a new address")
+        await dialog.get_by_role("button", name="Preview").click()
+        await expect(dialog.get_by_role("row", name="Copies to hand out")).to_contain_text("5")
+        await dialog.get_by_role("button", name="Redrive").click()
+        await expect(_notice(page, f"{FAILING} is redriven")).to_be_visible()
+        await eventually(lambda: site.shipped[FAILING] == sorted(site.shipped[FAILING]) != [])
+        await eventually(lambda: len(site.shipped[FAILING]) == 5)
+        await expect(page.get_by_role("row", name=FAILING)).to_have_count(0)
+        await page.goto(f"{site.url}/#/audit?group=shipping")
+        for verb, reason in (
+            ("key park", "its carrier has moved"),
+            ("key redrive", "the carrier has a new address"),
+        ):
+            await expect(page.get_by_role("row", name=verb).first).to_contain_text(reason)
+
+
+async def test_a_key_is_paused_and_resumed(site: Site, opened: OpenPage) -> None:
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/shipping/keys?list=blocked")
+        await _act(page, FAILING, "Pause", "until the carrier is back")
+        await expect(page.get_by_role("row", name=FAILING)).to_have_count(0)
+        await page.get_by_label("Show keys that are").select_option("paused")
+        # A pause holds in all queues, so the key stands there once for each.
+        await expect(page.get_by_role("row", name=FAILING).first).to_contain_text("paused")
+        await _act(page, FAILING, "Resume", "it is back")
+        await expect(page.get_by_text("No key is paused.")).to_be_visible()
+
+
+async def test_a_key_is_retried_and_skipped(site: Site, opened: OpenPage) -> None:
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/shipping/keys?list=blocked")
+        await _act(page, FAILING, "Retry now", "the carrier answers again")
+        await expect(_notice(page, "is offered")).to_be_visible()
+        row = page.get_by_role("row", name=FAILING)
+        await expect(row.locator("[data-label=Attempts]")).to_have_text("2")
+        await _act(page, FAILING, "Skip the first message", "it was sent by hand")
+        await expect(_notice(page, "Skipped")).to_be_visible()
+        await expect(row.locator("[data-label=Backlog]")).to_have_text("4")
+
+
+async def test_a_redrive_of_a_key_that_fails_again_leaves_it_parked(
+    site: Site, opened: OpenPage
+) -> None:
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/billing/keys?topic=orders&key={PARKED}")
+        one = page.get_by_label("One key")
+        await one.get_by_role("button", name="Act…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Reason").fill("once more")
+        await dialog.get_by_label("Messages a second").fill("many")
+        await dialog.get_by_role("button", name="Preview").click()
+        await expect(dialog.get_by_role("alert")).to_contain_text("is no rate")
+        await dialog.get_by_label("Messages a second").fill("5")
+        await dialog.get_by_role("button", name="Preview").click()
+        await dialog.get_by_role("button", name="Redrive").click()
+        await expect(one).to_contain_text("redrive")
+        await expect(one.get_by_text("parked").first).to_be_visible()
+
+
+async def test_a_lease_is_extended_and_revoked(site: Site, opened: OpenPage) -> None:
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/billing/leases?key={HELD}")
+        await expect(page.locator("tbody tr")).to_have_count(1)
+        await page.get_by_role("button", name="Act…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Seconds from now").fill("-1")
+        await dialog.get_by_label("Reason").fill("it takes long")
+        await dialog.get_by_role("button", name="Extend").click()
+        await expect(dialog.get_by_role("alert")).to_contain_text("above 0")
+        await dialog.get_by_label("Seconds from now").fill("60")
+        await dialog.get_by_role("button", name="Extend").click()
+        await expect(_notice(page, "The lease ends in")).to_be_visible()
+        await page.get_by_label("Key", exact=True).fill(SPARE)
+        await page.get_by_role("button", name="Filter").click()
+        await expect(page.locator("tbody tr")).to_contain_text(SPARE)
+        await _act(page, SPARE, "Revoke", "its client hangs")
+        await expect(_notice(page, "Revoked")).to_be_visible()
+
+
+async def test_a_group_is_paused_and_resumed(site: Site, opened: OpenPage) -> None:
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/billing")
+        for verb, state in (("Pause", "paused"), ("Resume", "moves")):
+            await page.get_by_role("button", name=f"{verb} the group…").click()
+            dialog = page.get_by_role("dialog")
+            await dialog.get_by_label("Reason").fill("a migration")
+            await dialog.get_by_role("button", name=verb, exact=True).click()
+            await expect(_notice(page, f"{verb}d in 5 queues")).to_be_visible()
+            await expect(page.locator(".facts .badge").first).to_contain_text(state)
+
+
+async def test_an_offset_is_reset_after_a_look_at_what_it_means(
+    site: Site, opened: OpenPage
+) -> None:
+    async with opened(answers=True) as page:
+        await page.goto(f"{site.url}/#/groups/billing")
+        await page.get_by_role("row", name="letters").get_by_role("button", name="Reset…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Reason").fill("from the beginning")
+        for kind, where, wrong in (("offset", "x", "is no offset"), ("time", "x", "is no time")):
+            await dialog.get_by_label("Go on at").select_option(kind)
+            await dialog.get_by_label("Offset, or time").fill(where)
+            await dialog.get_by_role("button", name="Preview").click()
+            await expect(dialog.get_by_role("alert")).to_contain_text(wrong)
+        await dialog.get_by_label("Go on at").select_option("offset")
+        await dialog.get_by_label("Offset, or time").fill("999999")
+        await dialog.get_by_role("button", name="Preview").click()
+        await expect(dialog.get_by_role("alert")).not_to_be_empty()
+        await dialog.get_by_label("Offset, or time").fill("1")
+        await dialog.get_by_role("button", name="Preview").click()
+        await expect(dialog.get_by_role("row", name="Handed out again")).to_contain_text("2")
+        await dialog.get_by_role("button", name="Reset").click()
+        await expect(_notice(page, "goes on at 1, from 3")).to_be_visible()
+
+
+async def test_dead_letters_are_filtered_looked_at_and_sent_back(
+    site: Site, opened: OpenPage
+) -> None:
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/billing/dead-letters")
+        table = page.get_by_role("region", name="Dead letters")
+        await expect(table.locator("tbody tr")).to_have_count(3)
+        await page.get_by_label("Key", exact=True).fill("dead-1")
+        await page.get_by_role("button", name="Filter").click()
+        await expect(table.locator("tbody tr")).to_have_count(1)
+        await table.get_by_role("button", name="View").click()
+        await expect(page.locator("pre.body")).to_contain_text("00 ff 72 61 77")
+        await page.get_by_role("button", name="Send all back…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Reason").fill("the address is known now")
+        await dialog.get_by_role("button", name="Preview").click()
+        await expect(dialog.get_by_role("row", name="Dead letters that wait")).to_contain_text("3")
+        await dialog.get_by_role("button", name="Send back").click()
+        await expect(_notice(page, "The redrive is")).to_be_visible()
+        await expect(page.get_by_text("3 sent")).to_be_visible()
+
+
+async def test_without_a_reason_nothing_is_done(site: Site, opened: OpenPage) -> None:
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/shipping/keys?list=blocked")
+        await page.get_by_role("row", name=FAILING).get_by_role("button", name="Act…").click()
+        dialog = page.get_by_role("dialog")
+        for reason in ("", "   "):
+            await dialog.get_by_label("Reason").fill(reason)
+            await dialog.get_by_role("button", name="Pause").click()
+            await expect(dialog.get_by_role("alert")).to_contain_text("a reason is missing")
+        await dialog.get_by_role("button", name="Cancel").click()
+        await expect(dialog).to_have_count(0)
+        await page.goto(f"{site.url}/#/audit")
+        await expect(page.get_by_text("Nothing was changed by a person.")).to_be_visible()
+
+
+async def test_messages_wrongly_asked_for(site: Site, opened: OpenPage) -> None:
+    async with opened(answers=True) as page:
+        await page.goto(f"{site.url}/#/groups/billing/messages")
+        find = page.get_by_role("button", name="Find")
+        await find.click()
+        problem = page.locator(".problem")
+        await expect(problem).to_contain_text("nothing to look for")
+        await page.get_by_label("Find by").select_option("place")
+        for text, sentence in (("x", "is no place"), ("broker-a_0@999", "there is no message")):
+            await page.get_by_label("Key, id or place").fill(text)
+            await find.click()
+            await expect(problem).to_contain_text(sentence)
+        await page.get_by_label("Find by").select_option("key")
+        await page.get_by_label("Key, id or place").fill(HELD)
+        await find.click()
+        await expect(page.locator("tbody tr")).to_have_count(5)
+        await expect(problem).to_be_empty()
+
+
+async def test_order_keys_are_judged_by_real_messages(site: Site, opened: OpenPage) -> None:
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/billing/order-key")
+        report = page.get_by_role("region", name="Report on order keys")
+        await expect(report.get_by_role("row", name="$.id")).to_be_visible()
+        await expect(report.get_by_role("row", name="$.city")).to_contain_text("100.0 %")
+        await expect(report.locator("figure")).to_have_count(2)
+        half = page.get_by_label("Half of them take, ms")
+        await half.fill("0")
+        await page.get_by_role("button", name="Judge").click()
+        assert not await half.evaluate("(input) => input.checkValidity()")
+        await expect(report.locator("figure")).to_have_count(2)
+        await half.fill("20")
+        await page.get_by_label("Handlers").fill("4")
+        await page.get_by_role("button", name="Judge").click()
+        await expect(report.locator("figure")).to_have_count(4)
+        await expect(report).to_contain_text("Time for all of them, 20 ms each")
+        await expect(report).to_contain_text("of 4 handlers busy")
+        await page.reload()  # the address says what was asked
+        await expect(report.locator("figure")).to_have_count(4)
+
+
+async def test_a_key_is_a_text_whatever_it_says(site: Site, opened: OpenPage) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    async with opened() as page:
+        dialogs: list[Any] = []
+
+        def note(dialog: Any) -> None:
+            dialogs.append(dialog)
+
+        page.on("dialog", note)
+        await page.goto(f"{site.url}/#/groups/shipping/keys")
+        await page.get_by_label("Find a key").fill(evil)
+        await page.get_by_role("button", name="Find").click()
+        await expect(page.get_by_role("heading", name=evil)).to_be_visible()
+        await page.get_by_role("button", name="Pause it all the same…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Reason").fill(evil)
+        await dialog.get_by_role("button", name="Pause").click()
+        await page.goto(f"{site.url}/#/audit?group=shipping")
+        await expect(page.get_by_role("row", name="key pause")).to_contain_text(evil)
+        await asyncio.sleep(0)
+        assert dialogs == []
+        assert await page.locator("main img").count() == 0
+
+
+def _notice(page: Page, text: str) -> Locator:
+    return page.locator("#notices").get_by_text(text).last
+
+
+async def _act(page: Page, name: str, verb: str, reason: str) -> None:
+    """Do *verb* to what stands in the row of *name*."""
+    row = page.get_by_role("row", name=name).first
+    await row.get_by_role("button", name="Act…").click()
+    dialog = page.get_by_role("dialog")
+    if await dialog.get_by_role("radio").count():
+        await dialog.get_by_role("radio", name=verb).check()
+    await dialog.get_by_label("Reason").fill(reason)
+    await expect(dialog.locator(".changes")).to_be_visible()
+    await dialog.get_by_role("button", name=verb, exact=True).click()
+    await expect(dialog).to_have_count(0)

@@ -1,0 +1,121 @@
+"""What stands around the pages: the stream and what takes its place, tokens, keyboard, theme."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.async_api import expect
+
+from tests.browser.conftest import OpenPage
+from tests.browser.site import TOKEN, Site, prepared, with_token
+
+
+async def test_where_the_stream_breaks_the_console_asks_instead_and_goes_back(
+    site: Site, opened: OpenPage
+) -> None:
+    async with opened(answers=True) as page:
+        await page.route("**/api/events", lambda route: route.abort())
+        await page.goto(site.url)
+        await expect(page.locator("#live")).to_have_text("every 4 s")
+        await expect(page.get_by_role("link", name="billing")).to_be_visible()
+        await page.unroute("**/api/events")
+        await expect(page.locator("#live")).to_have_text("live")
+
+
+async def test_a_proxy_that_is_gone_is_said_to_be(site: Site, opened: OpenPage) -> None:
+    async with opened(answers=True) as page:
+        await page.goto(site.url)
+        await expect(page.locator("#live")).to_have_text("live")
+        site.over.set()
+        await site.gateway.close_proxy(site.proxy)
+        await expect(page.locator("#banner")).to_contain_text("the proxy does not answer")
+
+
+async def test_figures_change_by_themselves(site: Site, opened: OpenPage) -> None:
+    async with opened() as page:
+        await page.goto(site.url)
+        lag = page.get_by_role("row", name="shipping").locator("[data-label=Unfinished]")
+        before = await lag.inner_text()
+        await site.gateway.send(["failing-1"] * 7)
+        await expect(lag).to_have_text(str(int(before) + 7))
+
+
+async def test_where_tokens_are_asked_for_one_is_given_once_a_tab(
+    tmp_path: Path, opened: OpenPage
+) -> None:
+    async with prepared(tmp_path, **with_token()) as site, opened(answers=True) as page:
+        await page.goto(site.url.replace("0.0.0.0", "127.0.0.1"))
+        dialog = page.get_by_role("dialog")
+        for wrong, sentence in (("", "no blanks"), ("a b", "no blanks"), ("x", "does not know")):
+            await dialog.get_by_label("Token").fill(wrong)
+            await dialog.get_by_role("button", name="Use it").click()
+            await expect(dialog.get_by_role("alert")).to_contain_text(sentence)
+        await dialog.get_by_label("Token").fill(TOKEN)
+        await dialog.get_by_role("button", name="Use it").click()
+        await expect(page.locator("#live")).to_have_text("live")
+        await page.reload()
+        await expect(page.locator("#live")).to_have_text("live")
+        await page.goto(f"{page.url.partition('#')[0]}#/groups/shipping/keys?list=blocked")
+        await page.get_by_role("button", name="Act…").first.click()
+        await dialog.get_by_label("Reason").fill("who am I?")
+        await dialog.get_by_role("button", name="Pause").click()
+        await page.goto(f"{page.url.partition('#')[0]}#/audit")
+        await expect(page.get_by_role("row", name="key pause").first).to_contain_text("anna")
+        assert await page.evaluate("Object.keys(localStorage).length + document.cookie.length") == 0
+
+
+async def test_the_keyboard_is_enough(site: Site, opened: OpenPage) -> None:
+    async with opened() as page:
+        await page.goto(site.url)
+        await expect(page.get_by_role("link", name="billing")).to_be_visible()
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("main")).to_be_focused()
+        await page.keyboard.press("/")
+        await expect(page.get_by_label("Filter groups by name")).to_be_focused()
+        await page.keyboard.type("ship?")
+        await expect(page.get_by_role("dialog")).to_have_count(0)  # that was a text
+        await page.get_by_label("Filter groups by name").fill("ship")
+        await expect(page.locator("tbody tr")).to_have_count(1)
+        await page.keyboard.press("Tab")
+        await page.locator("main").focus()
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog")).to_contain_text("Keys of the keyboard")
+        await page.keyboard.press("Escape")
+        await page.get_by_role("link", name="shipping").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("shipping")
+        for keys, title in (("gk", "Keys"), ("gl", "Leases"), ("gm", "Messages"), ("ga", "Audit")):
+            await page.locator("main").focus()
+            for key in keys:
+                await page.keyboard.press(key)
+            await expect(page).to_have_title(
+                f"{title} · shipping · orderlane" if title != "Audit" else "Audit · orderlane"
+            )
+
+
+async def test_the_focus_stays_while_figures_change(site: Site, opened: OpenPage) -> None:
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/shipping/keys")
+        act = page.get_by_role("row", name="failing-1").get_by_role("button", name="Act…")
+        await act.focus()
+        await site.gateway.send(["failing-1"] * 3)
+        backlog = page.get_by_role("row", name="failing-1").locator("[data-label=Backlog]")
+        await expect(backlog).to_have_text("8")
+        await expect(act).to_be_focused()
+
+
+async def test_the_theme_is_chosen_and_remembered(site: Site, opened: OpenPage) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    async with opened(scheme="light") as page:
+        await page.goto(site.url)
+        light = await page.evaluate(ground)
+        button = page.get_by_role("button", name="Theme:")
+        await button.click()
+        await button.click()
+        await expect(button).to_have_text("Theme: dark")
+        assert await page.evaluate(ground) != light
+        await page.reload()
+        await expect(button).to_have_text("Theme: dark")
+        assert await page.evaluate(ground) != light

@@ -1,0 +1,132 @@
+"""What Prometheus and Grafana are told. Their operators' kinds are not in Kubernetes' schemas."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helm_python import HelmError
+
+from proxy.workers.places import places
+from tests.helm.rendering import CHART, NAME, USES, Rendered
+
+RULES = {"groups": [{"name": "orderlane", "rules": [{"alert": "A", "expr": "up == 0"}]}]}
+#: With what templates and YAML would misread, were it not passed on as it is.
+ALERTS = f"# Alerts\n{yaml.safe_dump(RULES)}".replace("up == 0", '"up{job=\\"{{ x }}\\"} == 0"')
+BOARD = {"title": "orderlane: {{ group }}", "panels": [{"expr": 'x{a="b"}'}]}
+ENABLED: Mapping[str, Any] = {
+    "monitoring": {
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+        "dashboard": {"enabled": True},
+    }
+}
+
+
+@pytest.fixture
+def chart(tmp_path: Path) -> Path:
+    """A chart of its own, without files."""
+    shutil.copytree(CHART, tmp_path / "helm", ignore=shutil.ignore_patterns("files"))
+    return tmp_path / "helm"
+
+
+def monitor(values: Mapping[str, Any]) -> dict[str, Any]:
+    (found,) = Rendered.of(values).all("ServiceMonitor")
+    return found
+
+
+def test_nothing_of_the_operators_is_there_unless_it_is_asked_for() -> None:
+    kinds = {each["apiVersion"].partition("/")[0] for each in Rendered.of({}).manifests}
+    assert "monitoring.coreos.com" not in kinds
+    assert NAME + "-dashboard" not in str(Rendered.of({}).manifests)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_each_worker_is_asked_and_none_twice(workers: int) -> None:
+    values = {
+        "proxy": {"workers": workers},
+        "monitoring": {"serviceMonitor": {"enabled": True, "interval": "15s"}},
+    }
+    rendered = Rendered.of(values)
+    (found,) = rendered.all("ServiceMonitor")
+    spec = found["spec"]
+    assert spec["namespaceSelector"] == {"matchNames": ["default"]}
+    assert {each["interval"] for each in spec["endpoints"]} == {"15s"}
+    selector = spec["selector"]["matchLabels"].items()
+    services = [
+        each for each in rendered.all("Service") if selector <= each["metadata"]["labels"].items()
+    ]
+    asked = []
+    for endpoint in spec["endpoints"]:
+        (port,) = (
+            port
+            for service in services
+            for port in service["spec"]["ports"]
+            if port["name"] == endpoint["port"]
+        )
+        asked.append(port["port"])
+    doors = {"listen.thrift": "0.0.0.0:9713", "listen.http": "0.0.0.0:9714"}
+    own = [int(place.http.rpartition(":")[2]) for place in places(workers, doors=doors)]
+    assert asked == ([9714] if workers == 1 else own)
+
+
+def test_prometheus_knows_the_certificate_of_the_http_port() -> None:
+    found = monitor(USES["with Secrets"])
+    assert found["metadata"]["labels"]["release"] == "prometheus"
+    (endpoint,) = found["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == (
+        "https",
+        {
+            "ca": {"secret": {"name": "http-tls", "key": "ca.crt"}},
+            "serverName": f"{NAME}-proxy-http.default.svc",
+        },
+    )
+    own = {"ca": {"configMap": {"name": "ca", "key": "ca.crt"}}, "serverName": "orderlane"}
+    values = {
+        "settings": {"listen": {"http_tls": {"certificate": "/c", "key": "/k"}}},
+        "monitoring": {"serviceMonitor": {"enabled": True, "tlsConfig": own}},
+    }
+    (endpoint,) = monitor(values)["spec"]["endpoints"]
+    assert endpoint["tlsConfig"] == own
+
+
+def test_rules_and_dashboard_are_the_files(chart: Path) -> None:
+    (chart / "files").mkdir()
+    (chart / "files/alerts.yaml").write_text(ALERTS)
+    (chart / "files/dashboard.json").write_text(json.dumps(BOARD, indent=2))
+    rendered = Rendered.of(ENABLED, chart=chart)
+    (rule,) = rendered.all("PrometheusRule")
+    assert rule["spec"] == yaml.safe_load(ALERTS)
+    assert "{{ x }}" in rule["spec"]["groups"][0]["rules"][0]["expr"]
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    board = rendered.one("ConfigMap", f"{NAME}-dashboard")
+    assert json.loads(board["data"]["orderlane.json"]) == BOARD
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [("prometheusRule", "files/alerts.yaml"), ("dashboard", "files/dashboard.json")],
+)
+def test_a_chart_without_the_files_says_so(chart: Path, values: str, missing: str) -> None:
+    with pytest.raises(HelmError, match=missing):
+        Rendered.of({"monitoring": {values: {"enabled": True}}}, chart=chart)
+
+
+def test_the_files_of_the_chart_are_what_these_objects_hold() -> None:
+    """As far as the chart has them; without them both are refused, as above."""
+    there = {file.name: file.read_text() for file in (CHART / "files").glob("*")}
+    if "alerts.yaml" in there:
+        (rule,) = Rendered.of({"monitoring": {"prometheusRule": {"enabled": True}}}).all(
+            "PrometheusRule"
+        )
+        assert rule["spec"] == yaml.safe_load(there["alerts.yaml"])
+    if "dashboard.json" in there:
+        rendered = Rendered.of({"monitoring": {"dashboard": {"enabled": True}}})
+        board = rendered.one("ConfigMap", f"{NAME}-dashboard")["data"]["orderlane.json"]
+        assert json.loads(board) == json.loads(there["dashboard.json"])
+    assert set(there) <= {"alerts.yaml", "dashboard.json"}

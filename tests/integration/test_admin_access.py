@@ -1,0 +1,119 @@
+"""The HTTP port where it is not on loopback: tokens, rules, other sites, and who is on record."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.admin.guard import SECURITY_HEADERS
+from proxy.cli.connect import ADMIN_TOKEN, proxy_groups
+from proxy.errors import OrderlaneError
+from tests.support.gateway import GROUP, TOPIC, run_gateway
+
+TOKENS = [
+    {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("ops", "dev")
+]
+RULES = [
+    {"principals": ["ops"], "may": ["admin"]},
+    {"principals": ["dev"], "may": ["pull"]},
+]
+DRAIN = "/api/owners/drain"
+CHANGE = orjson.dumps({"reason": "because"})
+
+
+@asynccontextmanager
+async def everywhere(tmp_path: Path) -> AsyncIterator[str]:
+    """host:port of the HTTP port of a proxy that listens on all addresses."""
+    async with run_gateway(tmp_path) as gateway:
+        _, addresses = await gateway.start_proxy(
+            **{"listen.http": "0.0.0.0:0", "tokens": TOKENS, "access": RULES}
+        )
+        yield f"127.0.0.1:{addresses.http.rpartition(':')[2]}"
+
+
+async def ask(
+    http: str, path: str, *, token: str | None = None, body: bytes | None = None, **headers: str
+) -> tuple[int, Any, bytes]:
+    """Status, headers and body of the answer."""
+    shown = {} if token is None else {"Authorization": f"Bearer {token}"}
+    sent = {"Content-Type": "application/json", **shown}
+    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+
+    def asked() -> tuple[int, Any, bytes]:
+        request = urllib.request.Request(f"http://{http}{path}", data=body, headers=sent)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, answer.headers, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers, error.read()
+
+    return await asyncio.to_thread(asked)
+
+
+async def test_who_shows_no_token_sees_probes_and_metrics_alone(tmp_path: Path) -> None:
+    async with everywhere(tmp_path) as http:
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert (await ask(http, path))[0] == 200
+        for path in ("/api/groups", "/api/openapi.json", f"/api/groups/{GROUP}/offsets"):
+            for token in (None, "", "wrong"):
+                status, headers, body = await ask(http, path, token=token)
+                assert status == 401
+                assert headers["WWW-Authenticate"] == "Bearer"
+                assert TOPIC not in body.decode()
+        assert (await ask(http, DRAIN, body=CHANGE))[0] == 401
+        _, _, metrics = await ask(http, "/metrics")
+        assert b"orderlane_refused_calls_total 10.0" in metrics
+
+
+async def test_a_token_without_the_right_is_refused_and_one_with_it_is_on_record(
+    tmp_path: Path,
+) -> None:
+    async with everywhere(tmp_path) as http:
+        status, _, body = await ask(http, "/api/groups", token="dev")
+        assert (status, b"dev may not admin" in body) == (403, True)
+        assert (await ask(http, "/api/groups", token="ops"))[0] == 200
+
+        assert (await ask(http, DRAIN, token="dev", body=CHANGE))[0] == 403
+        assert (await ask(http, DRAIN, token="ops", body=CHANGE))[0] == 200
+        said = orjson.dumps({"reason": "because", "by": "anna"})
+        assert (await ask(http, "/api/owners/resume", token="ops", body=said))[0] == 200
+        _, _, audit = await ask(http, "/api/audit", token="ops")
+        assert {row["actor"] for row in orjson.loads(audit)["records"]} == {"ops", "ops (anna)"}
+
+
+async def test_pages_of_other_sites_are_refused_whoever_shows_a_token(tmp_path: Path) -> None:
+    async with everywhere(tmp_path) as http:
+        for headers in ({"Origin": "https://evil.test"}, {"Sec_Fetch_Site": "cross-site"}):
+            status, _, body = await ask(http, DRAIN, token="ops", body=CHANGE, **headers)
+            assert (status, b"another site" in body) == (403, True)
+
+
+async def test_every_answer_has_the_headers_that_keep_browsers_out(tmp_path: Path) -> None:
+    async with everywhere(tmp_path) as http:
+        for path, token in (
+            ("/healthz", None),
+            ("/api/groups", None),
+            ("/api/groups", "ops"),
+            ("/nowhere", None),
+        ):
+            _, headers, _ = await ask(http, path, token=token)
+            assert {name: headers[name] for name in SECURITY_HEADERS} == SECURITY_HEADERS
+
+
+async def test_verbs_take_the_token_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with everywhere(tmp_path) as http:
+        with pytest.raises(OrderlaneError, match=f"answers 401: .*{ADMIN_TOKEN}"):
+            await asyncio.to_thread(proxy_groups, http)
+        monkeypatch.setenv(ADMIN_TOKEN, "ops")
+        assert GROUP in str(await asyncio.to_thread(proxy_groups, http))

@@ -1,0 +1,159 @@
+"""Connections to the HTTP port that send too slowly, or are too many."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import BaseModel
+
+from broker_core.tasks import spawn
+from proxy.admin.http import AdminHttp
+from proxy.admin.http_connections import HttpConnections
+from proxy.admin.operations import Call, post
+from proxy.downstream.load import Load
+from proxy.settings import LimitSettings
+from tests.support.eventually import eventually
+from tests.support.lanes import open_guard
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Said(BaseModel):
+    """A body."""
+
+    word: str
+
+
+class Client:
+    """One raw connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def healthy(self) -> bool:
+        """Ask, on this connection, and read the whole answer."""
+        self.writer.write(HEALTH)
+        async with asyncio.timeout(5):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            await self.reader.readexactly(len(b"ok\n"))
+        return head.startswith(b"HTTP/1.1 200 ")
+
+    async def rest(self) -> bytes:
+        """What comes until the server ends the connection."""
+        try:
+            async with asyncio.timeout(10):
+                return await self.reader.read()
+        except ConnectionError:
+            return b""
+
+
+@asynccontextmanager
+async def running(**limits: float) -> AsyncIterator[tuple[HttpConnections, Load, int]]:
+    """The port, with an operation that takes a body."""
+
+    async def say(call: Call) -> dict[str, Any]:
+        return call.body.model_dump()  # type: ignore[union-attr]
+
+    async def ready() -> str | None:
+        return None
+
+    load = Load(1 << 20)
+    connections = HttpConnections(LimitSettings.model_validate(limits), load)
+    http = AdminHttp(
+        registry=CollectorRegistry(),
+        not_ready=ready,
+        groups=dict,
+        guard=open_guard(),
+        operations=[post("/api/say", "Say it.", say, body=Said, answer=dict[str, Any])],
+        connections=connections,
+    )
+    try:
+        yield connections, load, await http.listen("127.0.0.1", 0)
+    finally:
+        await http.close()
+
+
+@asynccontextmanager
+async def connect(port: int) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("sent", [b"", HEALTH[:-2]], ids=["nothing", "half a head"])
+async def test_a_head_that_does_not_end_costs_its_connection(sent: bytes) -> None:
+    """A header line now and then does not help; others are served meanwhile."""
+    async with running(slow_request_s=0.6) as (_, load, port), connect(port) as slow:
+        slow.writer.write(sent)
+        ended = spawn(slow.rest(), name="rest")
+        began_s = asyncio.get_running_loop().time()
+        while not ended.done():
+            if sent:
+                slow.writer.write(b"X-More: 1\r\n")
+            async with connect(port) as good:
+                assert await good.healthy()
+            await asyncio.sleep(0.05)
+        assert await ended == b""
+        assert 0.4 < asyncio.get_running_loop().time() - began_s < 5
+        assert load.dropped["slow_request_s"] == 1
+
+
+async def test_a_connection_that_had_a_request_may_have_another_and_is_ended_in_silence() -> None:
+    """By aiohttp, half a second head or none: counted are those that never asked."""
+    async with running(slow_request_s=1.0) as (_, load, port), connect(port) as client:
+        for _ in range(8):
+            assert await client.healthy()
+            await asyncio.sleep(0.2)
+        client.writer.write(HEALTH[:20])
+        began_s = asyncio.get_running_loop().time()
+        assert await client.rest() == b""
+        assert asyncio.get_running_loop().time() - began_s < 5
+        assert load.dropped["slow_request_s"] == 0
+
+
+async def test_a_body_that_does_not_end_is_answered_408_and_its_connection_ends() -> None:
+    head = (
+        b"POST /api/say HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Connection: close\r\nContent-Length: 1000\r\n\r\n"
+    )
+    async with running(slow_request_s=0.4) as (_, _, port), connect(port) as client:
+        client.writer.write(head + b'{"word"')
+        async with asyncio.timeout(5):
+            answer = await client.reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        client.writer.write(b" " * 993)  # what aiohttp would wait for a while
+        assert b"the body was not whole within 0.4 s" in await client.rest()
+
+
+async def test_connections_over_the_limit_are_closed_and_the_others_go_on() -> None:
+    async with running(max_http_connections=2) as (connections, _, port):
+        async with connect(port) as one, connect(port) as two:
+            assert await one.healthy()
+            assert await two.healthy()
+            async with connect(port) as three:
+                three.writer.write(HEALTH)
+                assert await three.rest() == b""
+            assert connections.refused == 1
+            assert await one.healthy()
+        await eventually(lambda: not any(each.connections for each in connections._servers))
+        async with connect(port) as three:
+            assert await three.healthy()
+
+
+async def test_the_system_looks_for_those_that_are_gone() -> None:
+    async with running(dead_peer_s=45) as (connections, _, port), connect(port) as client:
+        assert await client.healthy()
+        [handler] = [each for server in connections._servers for each in server.connections]
+        assert handler.transport is not None
+        options = handler.transport.get_extra_info("socket")
+        assert options.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert options.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 45_000

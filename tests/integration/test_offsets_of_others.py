@@ -1,0 +1,85 @@
+"""A group changes between RocketMQ's own consumers and the gateway, and back: its committed offsets
+are what both have in common. What RocketMQ's consumers do is done here by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from broker_core.client.membership import Membership
+from tests.support.brokers import Brokers
+from tests.support.consumers import consuming
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, run_gateway
+from thin_client.message import Message
+
+
+@asynccontextmanager
+async def served(gateway: Gateway, name: str) -> AsyncIterator[list[int]]:
+    """A proxy and a client while the context lasts, and the offsets that the client handled."""
+    offsets: list[int] = []
+
+    async def note(message: Message) -> None:
+        offsets.append(message.offset)
+
+    proxy, at = await gateway.start_proxy()
+    async with consuming(gateway, at.thrift, name, handle=note):
+        yield offsets
+    await gateway.close_proxy(proxy)
+
+
+async def theirs_commit(gateway: Gateway, offset: int) -> None:
+    """A consumer of RocketMQ's takes part for a moment: its heartbeat is what makes the group known
+    to a broker of 5.3, which takes no commit of others.
+    """
+    client = gateway.client.another("theirs")
+    membership = Membership(client)
+    await membership.join(gateway.group, [gateway.topic])
+    await client.commit_offset(gateway.group, gateway.queue(0), offset)
+    await membership.close()  # it leaves
+    await client.close()
+
+
+@pytest.mark.feature("proxy: offsets of RocketMQ's consumers")
+@pytest.mark.parametrize("start_from", ["earliest", "latest"])
+async def test_a_group_goes_on_where_the_consumers_before_it_were_there_and_back(
+    brokers: Brokers, tmp_path: Path, start_from: str
+) -> None:
+    """Whatever start_from says. A broker that forgot commits would be another story."""
+    async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
+        gateway.settings["groups"][0]["start_from"] = start_from
+        client, group, queue = gateway.client, gateway.group, gateway.queue(0)
+        await gateway.send([f"k{number}" for number in range(10)])
+        await theirs_commit(gateway, 4)
+
+        async with served(gateway, "there") as handled:
+            await eventually(lambda: len(handled) == 6, within_s=30)
+        assert sorted(handled) == [4, 5, 6, 7, 8, 9]
+        assert await client.committed_offset(group, queue) == 10  # where theirs would go on
+
+        await gateway.send([f"k{number}" for number in range(5)])
+        await theirs_commit(gateway, 12)  # back for a while
+
+        async with served(gateway, "again") as handled:
+            await eventually(lambda: len(handled) == 3, within_s=30)
+        assert sorted(handled) == [12, 13, 14]
+
+
+@pytest.mark.feature("proxy: offsets of RocketMQ's consumers")
+async def test_a_lowered_commit_moves_a_group_back_no_more_once_it_has_records(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    """It might be a late commit of nobody: ``orderlane offsets reset`` is what moves a group."""
+    async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
+        await gateway.send([f"k{number}" for number in range(6)])
+        async with served(gateway, "first") as handled:
+            await eventually(lambda: len(handled) == 6, within_s=30)
+        await gateway.client.commit_offset(gateway.group, gateway.queue(0), 1)
+        await gateway.send(["last"])
+        async with served(gateway, "second") as handled:
+            await eventually(lambda: 6 in handled, within_s=30)
+        assert handled == [6]

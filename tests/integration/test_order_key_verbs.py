@@ -1,0 +1,277 @@
+"""``orderlane order-key`` by its words, against a gateway that keeps groups in a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from broker_core.names import Topic
+from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.message import OutgoingMessage
+from proxy.cli.connect import ask_proxy, broker_client
+from proxy.errors import OrderlaneError
+from tests.support.command_line import CommandLine, command_line
+from tests.support.processes import Child, Children
+from thin_client import AsyncConsumer, Message
+
+SETTINGS = {
+    "group_store": "nameserver",
+    "ownership": {"leave_after_s": 600},
+    "groups": [{"name": "fixed", "topics": [{"name": "orders", "order_key": "KEY"}]}],
+}
+WHY = ("--reason", "a test")
+MESSAGES = 3_000
+
+
+@dataclass(frozen=True)
+class Running:
+    """A gateway in a process of its own, with messages in its topic ``orders``."""
+
+    http: str
+    thrift: str
+    nameserver: str
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        return ("--http", self.http, "--nameserver", self.nameserver)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("order-key")
+    (folder / "settings.yaml").write_text(yaml.safe_dump(SETTINGS))
+    names = ("thrift", "http", "nameserver", "broker")
+    ports = [part for name in names for part in (f"--{name}-port", 0)]
+    with Children(folder) as children:
+        up: Child = children.start("up", "--data", "data", "--settings", "settings.yaml", *ports)
+        ready = up.ready()
+        yield Running(ready["http"], ready["thrift"], ready["nameserver"])
+
+
+@pytest.fixture(scope="module")
+def filled(running: Running) -> Running:
+    """With 3,000 orders of 100 customers, sent by customer: a third belongs to one of them."""
+    asyncio.run(_fill(running))
+    return running
+
+
+async def _fill(running: Running) -> None:
+    async with broker_client(running.nameserver) as client:
+        await client.create_topic(Topic("orders"), queues=4)
+        queues = await client.writable_queues(Topic("orders"))
+        by_queue: dict[int, list[OutgoingMessage]] = {}
+        for number in range(MESSAGES):
+            customer = "c0" if number % 3 == 0 else f"c{number % 100}"
+            document = {
+                "n": number,
+                "customer": customer,
+                "country": "DE" if number % 2 else "FR",
+                "item": {"id": number % 50 if number % 5 else str(number % 50)},
+            }
+            body = orjson.dumps(document)
+            place = abs(java_hash(customer)) % len(queues)
+            by_queue.setdefault(place, []).append(
+                OutgoingMessage(Topic("orders"), body, key=customer)
+            )
+        for place, messages in by_queue.items():
+            for start in range(0, len(messages), 500):
+                await client.send_batch(queues[place], messages[start : start + 500])
+
+
+@pytest.fixture
+def orderlane(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    with command_line(monkeypatch, capsys) as run:
+        yield run
+
+
+def by_candidate(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {row["candidate"]: row for row in rows}
+
+
+def test_lint_finds_the_candidates_and_says_what_each_would_do(
+    orderlane: CommandLine, filled: Running
+) -> None:
+    where = filled.where
+    told = orderlane("order-key", "lint", "fixed", *where, "-o", "json").json
+    found = by_candidate(told["candidates"])
+
+    assert told["messages"] == MESSAGES
+    assert set(found) == {"QID", "KEY", "$.n", "$.customer", "$.country", "$.item.id"}
+    customer = found["$.customer"]
+    share = (MESSAGES / 3 + 20) / MESSAGES  # c0 is every third, and some of the others
+    assert customer["top1_share"] == pytest.approx(share, abs=0.01)
+    assert customer["max_speedup"] == pytest.approx(1 / customer["top1_share"])
+    assert (customer["scattered_keys"], customer["missing"]) == (0, 0)
+    assert found["KEY"]["top1_share"] == customer["top1_share"]
+    assert found["$.country"]["scattered_keys"] == 2
+    assert found["$.country"]["chains"] == 8, "two countries in four queues"
+    assert found["$.item.id"]["kinds"] == {"text": 600, "number": 2400}
+    assert told["advice"]["take"] in ("KEY", "$.customer")
+
+    table = orderlane("order-key", "lint", "fixed", *where, "--candidate", "$.country")
+    assert (table.code, table.out.splitlines()[1].split()[0]) == (0, "$.country")
+    assert "it would keep no order here; 2 of 2 keys stand in several queues" in table.err
+
+
+def test_a_sample_is_of_the_newest_messages_and_leaves_no_trace(
+    orderlane: CommandLine, filled: Running
+) -> None:
+    before = ask_proxy(filled.http, "/api/groups")
+    told = orderlane(
+        "order-key", "lint", "fixed", *filled.where, "--sample", 300, "-o", "json"
+    ).json
+
+    assert 300 <= told["messages"] <= 304, "rounded up in each of four queues"
+    assert ask_proxy(filled.http, "/api/groups") == before
+    lag = orderlane("lag", "fixed", *filled.where, "-o", "json").json
+    assert {row["committed"] for row in lag} == {None}
+
+
+def test_the_admin_api_has_the_report_of_a_bounded_sample(
+    orderlane: CommandLine, filled: Running
+) -> None:
+    told = orjson.loads(
+        ask_proxy(filled.http, "/api/groups/fixed/order-key?sample=5000&workers=16")
+    )
+    lint = orderlane(
+        *("order-key", "lint", "fixed", *filled.where, "--sample", 5000, "--workers", 16),
+        *("-o", "json"),
+    ).json
+
+    assert (told["group"], told["topic"], told["order_key"]) == ("fixed", "orders", "KEY")
+    assert {name: told[name] for name in lint} == lint
+    for query, status in (("sample=10001", "400"), ("topic=x", "404"), ("workers=0", "400")):
+        with pytest.raises(OrderlaneError, match=f"answers {status}"):
+            ask_proxy(filled.http, f"/api/groups/fixed/order-key?{query}")
+    with pytest.raises(OrderlaneError, match="answers 404"):
+        ask_proxy(filled.http, "/api/groups/nobody/order-key")
+
+
+def test_simulate_ranks_candidates_and_names_the_best(
+    orderlane: CommandLine, filled: Running
+) -> None:
+    candidates = [
+        part for each in ("QID", "$.customer", "$.country") for part in ("--candidate", each)
+    ]
+    asked = ("order-key", "simulate", "fixed", *filled.where, *candidates, "--workers", 8)
+    told = orderlane(*asked, "--service-ms", "p50=3,p99=80", "-o", "json").json
+    again = orderlane(*asked, "--service-ms", "p50=3,p99=80", "-o", "json").json
+    found = by_candidate(told["candidates"])
+
+    assert told == again
+    assert [each["seconds"] for each in told["candidates"]] == sorted(
+        each["seconds"] for each in told["candidates"]
+    )
+    assert told["take"] == "$.customer"
+    assert found["QID"]["busy"] <= 4, "a queue at a time"
+    assert (found["$.customer"]["keeps_order"], found["$.country"]["keeps_order"]) == (True, False)
+    for each in told["candidates"]:
+        assert each["busy"] <= 8
+        assert each["seconds"] >= told["ideal_s"]
+        assert each["key_wait"]["p50_ms"] <= each["key_wait"]["p99_ms"]
+
+    table = orderlane(*asked, "--service-ms", "5")
+    assert (table.code, len(table.out.splitlines())) == (0, 4)
+    assert "take $.customer" in table.err
+    assert "Not to be taken as the messages stand, whatever their times: $.country" in table.err
+
+
+def test_the_admin_api_simulates_as_the_verb_does(orderlane: CommandLine, filled: Running) -> None:
+    report = "/api/groups/fixed/order-key?sample=5000&workers=8"
+    asked = ("order-key", "simulate", "fixed", *filled.where, "--sample", 5000, "--workers", 8)
+
+    for query, words in (("service_ms=3&service_p99_ms=80", "p50=3,p99=80"), ("service_ms=5", "5")):
+        told = orjson.loads(ask_proxy(filled.http, f"{report}&{query}"))
+        assert told["simulation"] == orderlane(*asked, "--service-ms", words, "-o", "json").json
+    assert orjson.loads(ask_proxy(filled.http, report))["simulation"] is None
+    for wrong in (
+        "service_ms=0",
+        "service_ms=5e-324",
+        "service_ms=nan",
+        "service_ms=1e9",
+        "service_p99_ms=-1",
+    ):
+        with pytest.raises(OrderlaneError, match="answers 400"):
+            ask_proxy(filled.http, f"{report}&{wrong}")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("lint", "nobody"), "there is no group 'nobody'"),
+        (("lint", "fixed", "--topic", "x"), "group 'fixed' has no topic 'x': it has orders"),
+        (("lint", "fixed", "--candidate", "id"), "order key 'id' is neither QID nor KEY"),
+        (("lint", "fixed", "--candidate", "QID", "--candidate", "QID"), "'QID' is named twice"),
+        (("simulate", "fixed", "--service-ms", "fast"), "'fast' is neither a number of"),
+        (("simulate", "fixed", "--service-ms", "p50=9,p99=3"), "expected 0.001 <= p50 <= p99"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(
+    orderlane: CommandLine, filled: Running, words: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in orderlane.problem("order-key", *words, *filled.where)
+
+
+def test_a_group_of_a_settings_file_is_changed_there(
+    orderlane: CommandLine, filled: Running
+) -> None:
+    said = orderlane.problem("order-key", "rollout", "fixed", "QID", *WHY, "--http", filled.http)
+
+    assert "comes from its proxies' settings file, so change it there: set order_key: QID" in said
+    assert "order_key_version: 1 of topic orders" in said
+
+
+async def _handle_some(running: Running, group: str) -> None:
+    """Until its queues are owned, and a few messages are handled."""
+    handled = 0
+    consumer = AsyncConsumer(running.thrift, group=group, concurrency=4)
+
+    async def handle(_message: Message) -> None:
+        nonlocal handled
+        handled += 1
+        if handled >= MESSAGES:
+            consumer.stop()
+
+    await consumer.run(handle, handle_signals=False)
+
+
+def test_a_rollout_is_shown_until_all_queues_are_through(
+    orderlane: CommandLine, filled: Running, tmp_path: Path
+) -> None:
+    http = ("--http", filled.http)
+    (tmp_path / "stored.yaml").write_text(
+        yaml.safe_dump({"topics": [{"name": "orders", "order_key": "KEY"}]})
+    )
+    created = orderlane(
+        "groups", "create", "stored", "--file", tmp_path / "stored.yaml", *WHY, *http
+    )
+    assert created.code == 0, created.err
+    asyncio.run(_handle_some(filled, "stored"))
+
+    got = orderlane("order-key", "get", "stored", *http, "-o", "json")
+    assert {row["order_key"] for row in got.json} == {"KEY (missing: by_queue)"}
+    assert "the settings say KEY (missing: by_queue) (from store)" in got.err
+    tried = orderlane("order-key", "rollout", "stored", "$.customer", *WHY, *http, "--dry-run")
+    assert "KEY (missing: by_queue) → $.customer (missing: by_queue)" in tried.err
+    assert "say why" in orderlane.problem("order-key", "rollout", "stored", "$.customer", *http)
+
+    for order_key in ("$.customer", "KEY"):  # and back, which is no older file
+        done = orderlane(
+            *("order-key", "rollout", "stored", order_key, *WHY, *http, "-o", "json"),
+            *("--timeout", 60),
+        )
+        assert done.code == 0, done.err
+        assert {row["order_key"] for row in done.json} == {f"{order_key} (missing: by_queue)"}
+        assert {row["change"] for row in done.json} == {""}
+        assert "all 4 owned queues are ordered by" in done.err
+    again = orderlane("order-key", "rollout", "stored", "KEY", *WHY, *http)
+    assert (again.code, "is ordered by KEY (missing: by_queue) already" in again.err) == (0, True)

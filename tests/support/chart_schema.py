@@ -1,0 +1,258 @@
+"""``helm/values.schema.json``: the chart's own values, and below them every setting of proxies and
+brokers, made from the models that the processes themselves read.
+
+``python -m tests.support.chart_schema`` writes it anew, ``--check`` only tells whether it is fresh,
+as a test does. It is draft-07, which every Helm 3 and 4 knows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from broker_core.broker.settings import BrokerSettings
+from proxy.settings import MOST_WORKERS, Settings
+from tests.support.tables import ROOT
+
+FILE = ROOT / "helm/values.schema.json"
+Schema = dict[str, Any]
+
+#: Settings that stand elsewhere in the values or are fixed, with where, or why. The templates
+#: refuse them by a sentence of their own.
+OWN_PROXY: Mapping[str, str] = {
+    "nameserver": "At the top of the values: nameserver.",
+    "workers": "In the values as proxy.workers.",
+    "groups": "At the top of the values: groups.",
+    "listen.thrift": "Fixed: port 9713 of the pod.",
+    "listen.http": "Fixed: port 9714 of the pod.",
+}
+OWN_BROKER: Mapping[str, str] = {
+    "data": "Fixed: the volume of the pod.",
+    "listen": "Fixed: port 10911 of the pod.",
+    "nameserver": "Fixed: the embedded nameserver.",
+    "broker_name": "Fixed: the name of the pod.",
+}
+
+
+# ---- words --------------------------------------------------------------------------------------
+
+
+def _closed(**properties: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _text(*, filled: bool = False) -> Schema:
+    return {"type": "string", "minLength": 1} if filled else {"type": "string"}
+
+
+def _whole(least: int, most: int | None = None) -> Schema:
+    schema: Schema = {"type": "integer", "minimum": least}
+    return schema if most is None else {**schema, "maximum": most}
+
+
+def _list(items: Schema | None = None) -> Schema:
+    return {"type": "array", "items": {"type": "object"} if items is None else items}
+
+
+def _choice(*words: str) -> Schema:
+    return {"type": "string", "enum": list(words)}
+
+
+_SWITCH: Schema = {"type": "boolean"}
+#: Of Kubernetes, which checks them itself.
+_MAP: Schema = {"type": "object"}
+_TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+#: None of them away would mean that a node can never be drained.
+_SOME_PODS: Schema = {
+    "anyOf": [_whole(1), {"type": "string", "pattern": "^([1-9]|[1-9][0-9]|100)%$"}]
+}
+
+
+# ---- the chart's own values ---------------------------------------------------------------------
+
+
+def _placement() -> dict[str, Schema]:
+    return {
+        "nodeSelector": _TEXTS,
+        "tolerations": _list(),
+        "affinity": _MAP,
+        "topologySpread": _list(
+            {"type": "object", "required": ["topologyKey", "maxSkew", "whenUnsatisfiable"]}
+        ),
+    }
+
+
+def _files() -> dict[str, Schema]:
+    return {"volumes": _list(), "volumeMounts": _list()}
+
+
+def _proxy() -> Schema:
+    lag = _closed(
+        metric=_text(),
+        type=_choice("External", "Pods"),
+        matchLabels=_TEXTS,
+        averageValue=_text(filled=True),
+    )
+    autoscaling = _closed(
+        enabled=_SWITCH,
+        minReplicas=_whole(1),
+        maxReplicas=_whole(1),
+        cpuPercent={"type": ["integer", "null"], "minimum": 1},
+        lag=lag,
+        behavior=_MAP,
+    )
+    service = _closed(type=_choice("ClusterIP", "NodePort", "LoadBalancer"), annotations=_TEXTS)
+    return _closed(
+        replicas=_whole(1),
+        workers=_whole(1, MOST_WORKERS),
+        resources=_MAP,
+        preStopSeconds=_whole(0, 600),
+        endWithinSeconds=_whole(1),
+        maxUnavailable=_SOME_PODS,
+        autoscaling=autoscaling,
+        service=service,
+        podAnnotations=_TEXTS,
+        env=_list(),
+        **_files(),
+        **_placement(),
+    )
+
+
+def _embedded(settings: Schema) -> Schema:
+    return _closed(
+        enabled=_SWITCH,
+        brokers=_whole(1),
+        settings=settings,
+        storage=_closed(size=_text(filled=True), className=_text()),
+        resources=_MAP,
+        **_files(),
+        **_placement(),
+        nameserver=_closed(args=_list(_text()), size=_text(filled=True), resources=_MAP),
+    )
+
+
+def _secrets() -> dict[str, Schema]:
+    port = _closed(secret=_text(), clientCa=_SWITCH)
+    key = {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$", "maxLength": 64}
+    return {
+        "secrets": _closed(
+            tokens=_closed(name=_text(), key=_text(filled=True)),
+            files=_closed(name=_text(), keys=_list(key)),
+        ),
+        "tls": _closed(
+            thrift=port,
+            http=port,
+            brokers=_closed(secret=_text(), verify=_choice("", "full", "ca", "none")),
+        ),
+    }
+
+
+def _around() -> dict[str, Schema]:
+    peers = _list()
+    return {
+        "networkPolicy": _closed(
+            enabled=_SWITCH, clients=peers, operators=peers, prometheus=peers, brokerClients=peers
+        ),
+        "monitoring": _closed(
+            serviceMonitor=_closed(
+                enabled=_SWITCH, labels=_TEXTS, interval=_text(filled=True), tlsConfig=_MAP
+            ),
+            prometheusRule=_closed(enabled=_SWITCH, labels=_TEXTS),
+            dashboard=_closed(enabled=_SWITCH, labels=_TEXTS),
+        ),
+    }
+
+
+# ---- settings -----------------------------------------------------------------------------------
+
+
+def _tidy(schema: Any) -> Any:
+    """Without titles, which repeat the names, and with descriptions in one line."""
+    if isinstance(schema, list):
+        return [_tidy(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    tidied = {}
+    for name, value in schema.items():
+        if name in ("properties", "definitions"):
+            tidied[name] = {each: _tidy(inner) for each, inner in value.items()}
+        elif name == "description":
+            tidied[name] = " ".join(value.split())
+        elif name != "title" and not (name == "default" and isinstance(value, dict)):
+            tidied[name] = _tidy(value)  # the default of a group is that of each of its settings
+    return tidied
+
+
+def _of(model: type[BaseModel]) -> tuple[Schema, Schema]:
+    """The schema of *model*, and what it refers to."""
+    schema = _tidy(model.model_json_schema(ref_template="#/definitions/{model}"))
+    definitions = schema.pop("$defs", {})
+    return schema, {name: _tidy(each) for name, each in definitions.items()}
+
+
+def _set_apart(schema: Schema, definitions: Schema, own: Mapping[str, str]) -> None:
+    """Replace what the chart sets itself by a word on where that is."""
+    for path, where in own.items():
+        place, _, name = path.rpartition(".")
+        group = schema
+        if place:
+            group = definitions[schema["properties"][place]["$ref"].rpartition("/")[2]]
+        group["properties"][name] = {"description": where}
+        if name in group.get("required", ()):
+            group["required"].remove(name)
+
+
+def chart_schema() -> Schema:
+    """The whole."""
+    settings, definitions = _of(Settings)
+    groups = settings["properties"]["groups"]
+    _set_apart(settings, definitions, OWN_PROXY)
+    broker, of_broker = _of(BrokerSettings)
+    _set_apart(broker, of_broker, OWN_BROKER)
+    image = _closed(
+        repository=_text(filled=True),
+        tag=_text(),
+        pullPolicy=_choice("Always", "IfNotPresent", "Never"),
+    )
+    values = _closed(
+        image=image,
+        imagePullSecrets=_list(),
+        nameserver=_text(),
+        groups=groups,
+        settings=settings,
+        **_secrets(),
+        proxy=_proxy(),
+        embedded=_embedded(broker),
+        **_around(),
+    )
+    values["properties"]["global"] = _MAP
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$comment": "Made by python -m tests.support.chart_schema.",
+        **values,
+        "definitions": definitions | of_broker,
+    }
+
+
+def text() -> str:
+    """What has to stand in the file."""
+    return orjson.dumps(
+        chart_schema(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    ).decode()
+
+
+def main(arguments: list[str]) -> str | None:
+    """Write the file, or (``--check``) say in a sentence that it is stale."""
+    if arguments != ["--check"]:
+        FILE.write_text(text())
+    elif FILE.read_text() != text():
+        return f"{FILE} is stale: python -m tests.support.chart_schema writes it anew"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,182 @@
+"""Is a command of a document one that there is? Told by the command line, Makefile and modules.
+
+Nothing is run: ``tests/integration/test_documents_run.py`` does that.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import typer
+
+from tests.support.cli_words import groups, options, root, typed
+from tests.support.doc_commands import (
+    Block,
+    Command,
+    begins_like_a_command,
+    blocks_of,
+    commands_of,
+    inline_commands,
+    inline_options,
+    parts_of,
+)
+from tests.support.processes import ROOT
+
+#: The documents whose commands are held against what there is. Those of ``PAGES`` are run as well.
+PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
+DOCUMENTS = (*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md")
+#: Options that stand alone in backticks and belong to another program than ``orderlane``.
+FOREIGN_OPTIONS = {
+    "--hypothesis-seed": "pytest, in CONTRIBUTING.md",
+    "--require-hashes": "pip, in SECURITY.md",
+    "--short": "python -m bench.coefficients, in docs/scale.md",
+}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@cache
+def blocks_in(page: Path) -> tuple[Block, ...]:
+    """All blocks of code of a document."""
+    return tuple(blocks_of(name_of(page), page.read_text()))
+
+
+@cache
+def commands_in(page: Path) -> tuple[Command, ...]:
+    """The commands of its blocks."""
+    return tuple(commands_of(blocks_in(page)))
+
+
+def all_in(page: Path) -> list[Command]:
+    """These and those inside of its sentences."""
+    return [*commands_in(page), *inline_commands(name_of(page), page.read_text())]
+
+
+def options_in(page: Path) -> list[Command]:
+    """What stands in backticks and begins with an option."""
+    return list(inline_options(name_of(page), page.read_text()))
+
+
+def option_problem(command: Command) -> str | None:
+    """What is wrong with an option that stands by itself."""
+    option = re.split("[ =]", command.text)[0]
+    if option in options() or option in FOREIGN_OPTIONS:
+        return None
+    return f"{command}: no verb has the option {option}"
+
+
+def hidden_commands(blocks: Sequence[Block]) -> list[str]:
+    """Lines that look like commands in blocks that are not taken as such: none is looked at."""
+    return [
+        f"{block.page}:{block.line + number}: {line}"
+        for block in blocks
+        if block.language in ("", "text") and not block.has_commands
+        for number, line in enumerate(block.lines)
+        if begins_like_a_command(line)
+    ]
+
+
+def problem_of(command: Command) -> str | None:
+    """What is wrong with it, with page and line; None if nothing is that can be known unrun."""
+    for part in parts_of(command.text):
+        wrong = None
+        if part.program == "orderlane":
+            wrong = _wrong_verb(part.words[1:], inline=command.inline)
+        elif part.program == "make":
+            wrong = _wrong_target(part.words[1:])
+        elif part.words[:2] in (("python", "-m"), ("python3", "-m")):
+            wrong = _wrong_module(part.words[2], part.words[3:])
+        if wrong is not None:
+            return f"{command}: {wrong}"
+    return None if command.inline else _wrong_shell(command)
+
+
+def _wrong_verb(words: Sequence[str], *, inline: bool) -> str | None:
+    if not words or words[0].startswith("--"):
+        known = {option for parameter in root().params for option in parameter.opts}
+        return None if words and words[0] in known else f"no such option of orderlane: {words[:1]}"
+    if inline and " ".join(words) in groups():
+        return None
+    try:
+        typed(words)
+    except typer.TyperException as error:
+        if inline and _leaves_out(words, error):
+            return None
+        return error.format_message().strip()
+    return None
+
+
+def _leaves_out(words: Sequence[str], error: typer.TyperException) -> bool:
+    """A sentence may name a verb alone, and write N for a number."""
+    missing = type(error).__name__ == "MissingParameter"
+    return missing or (type(error).__name__ == "BadParameter" and "N" in words)
+
+
+@cache
+def _makefile() -> tuple[frozenset[str], frozenset[str]]:
+    """Its targets, and the names that may be set."""
+    text = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^([\w-]+):(?!=)", text, flags=re.M)
+    return frozenset(targets), frozenset(re.findall(r"^(\w+) \?=", text, flags=re.M))
+
+
+def _wrong_target(words: Sequence[str]) -> str | None:
+    targets, names = _makefile()
+    more: list[str] = []
+    for word in words:
+        name, is_set, value = word.partition("=")
+        if is_set and name not in names:
+            return f"the Makefile knows no {name}"
+        if not is_set and word not in targets:
+            return f"the Makefile has no target {word}"
+        if name == "ARGS":
+            more = shlex.split(value)
+    (target, *_) = (word for word in words if "=" not in word)
+    if more and (module := _module_of(target)) is not None:
+        return _wrong_module(module, more)
+    return None
+
+
+def _module_of(target: str) -> str | None:
+    """The module that gets ``ARGS``."""
+    recipe = re.search(
+        rf"^{target}:.*\n(?:\t.*\n)*?\t.*python -m ([\w.]+).*ARGS",
+        (ROOT / "Makefile").read_text(),
+        flags=re.M,
+    )
+    return None if recipe is None else recipe[1]
+
+
+def _wrong_module(module: str, words: Sequence[str]) -> str | None:
+    if module == "venv":
+        return None
+    try:
+        found = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        return f"there is no module {module}"
+    folders = list(found.submodule_search_locations or ())
+    files = [file for folder in folders for file in Path(folder).glob("*.py")]
+    text = "".join(file.read_text() for file in files or [Path(str(found.origin))])
+    for option in (word.partition("=")[0] for word in words if word.startswith("--")):
+        typer_name = option.removeprefix("--").replace("-", "_")
+        if f'"{option}"' not in text and not re.search(rf"^    {typer_name}: ", text, flags=re.M):
+            return f"{module} has no option {option}"
+    return None
+
+
+def _wrong_shell(command: Command) -> str | None:
+    """What a shell says that reads the command and runs nothing."""
+    read = subprocess.run(
+        ["bash", "-n"], input=command.text, capture_output=True, text=True, timeout=60, check=False
+    )
+    return None if read.returncode == 0 else f"{command}: {read.stderr.strip()}"

@@ -1,0 +1,164 @@
+"""Who may ask over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from proxy.admin.guard import Guard, is_loopback
+from proxy.errors import Forbidden, NotAllowed
+from proxy.principals import Principals
+from proxy.settings import Settings
+
+KEYS = "/api/groups/{group}/topics/{topic}/keys"
+NAMES = {"group": "billing", "topic": "orders"}
+
+
+def token(name: str) -> dict[str, str]:
+    return {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest()}
+
+
+def guard(
+    *rules: dict[str, Any], tokens: tuple[str, ...] = ("anna",), loopback: bool = False
+) -> Guard:
+    settings = Settings.model_validate(
+        {"tokens": [token(each) for each in tokens], "access": rules}
+    )
+    return Guard(Principals(settings), loopback=loopback)
+
+
+def shown(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {name}"}
+
+
+@pytest.mark.parametrize(
+    ("address", "so"),
+    [
+        ("127.0.0.1:9714", True),
+        ("127.9.9.9", True),
+        ("localhost:1", True),
+        ("LOCALHOST", True),
+        ("[::1]:9714", True),
+        ("::1", False),  # no host and port: what follows the last colon is one
+        ("[::1]", True),
+        ("0.0.0.0:9714", False),
+        ("[::]:9714", False),
+        ("10.0.0.1:9714", False),
+        ("127.0.0.1.evil.test", False),
+        ("localhost.evil.test:80", False),
+        ("", False),
+    ],
+)
+def test_what_is_loopback(address: str, so: bool) -> None:
+    assert is_loopback(address) is so
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+def test_probes_and_metrics_are_open(path: str) -> None:
+    assert guard().check(path, {}, {"Sec-Fetch-Site": "cross-site"}) is None
+
+
+def test_on_loopback_nobody_has_to_say_who_asks() -> None:
+    assert guard(loopback=True).check(KEYS, NAMES, {"Host": "127.0.0.1:9714"}) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "who"),
+    [
+        ({}, None),
+        ({"Authorization": "Bearer "}, None),
+        ({"Authorization": "Bearer bob"}, None),
+        ({"Authorization": "Basic anna"}, None),
+        ({"Authorization": "anna"}, None),
+        ({"Authorization": "Bearer anna"}, "anna"),
+        ({"Authorization": "bearer  anna "}, "anna"),
+    ],
+)
+def test_elsewhere_a_token_says_it(headers: dict[str, str], who: str | None) -> None:
+    made = guard()
+    if who is None:
+        with pytest.raises(NotAllowed, match="ORDERLANE_ADMIN_TOKEN"):
+            made.check(KEYS, NAMES, headers)
+        assert made.refused == 1
+    else:
+        assert made.check(KEYS, NAMES, headers) == who
+        assert made.refused == 0
+
+
+def test_without_tokens_in_the_settings_nobody_may_ask_elsewhere() -> None:
+    with pytest.raises(NotAllowed, match="settings have no tokens"):
+        guard(tokens=()).check(KEYS, NAMES, shown("anna"))
+
+
+@pytest.mark.parametrize(
+    ("names", "may"),
+    [
+        (NAMES, True),
+        ({"group": "billing"}, False),
+        ({"group": "archive", "topic": "orders"}, False),
+        ({"group": "billing", "topic": "salaries"}, False),
+        ({}, False),
+    ],
+)
+def test_a_rule_lets_some_see_some_groups(names: dict[str, str], may: bool) -> None:
+    made = guard(
+        {"principals": ["anna"], "may": ["admin"], "groups": ["bill*"], "topics": ["orders"]}
+    )
+    if may:
+        assert made.check(KEYS, names, shown("anna")) == "anna"
+    else:
+        with pytest.raises(Forbidden, match="anna may not admin"):
+            made.check(KEYS, names, shown("anna"))
+
+
+def test_whoever_may_pull_may_not_admin() -> None:
+    with pytest.raises(Forbidden):
+        guard({"principals": ["*"], "may": ["pull", "produce", "bulk"]}).check(
+            KEYS, NAMES, shown("anna")
+        )
+
+
+@pytest.mark.parametrize("loopback", [True, False])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.test"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9715"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_a_page_of_another_site_is_refused(headers: dict[str, str], loopback: bool) -> None:
+    asked = {"Host": "127.0.0.1:9714", **shown("anna"), **headers}
+    with pytest.raises(Forbidden, match="another site"):
+        guard(loopback=loopback).check(KEYS, NAMES, asked)
+
+
+def test_its_own_pages_are_served() -> None:
+    headers = {
+        "Host": "127.0.0.1:9714",
+        "Origin": "http://127.0.0.1:9714",
+        "Sec-Fetch-Site": "same-origin",
+    }
+    assert guard(loopback=True).check(KEYS, NAMES, headers) is None
+
+
+def test_a_name_that_another_site_leads_here_by_is_refused_on_loopback() -> None:
+    with pytest.raises(Forbidden, match=r"not called 'evil\.test:9714'"):
+        guard(loopback=True).check(KEYS, NAMES, {"Host": "evil.test:9714"})
+
+
+def test_a_certificate_says_who_asks() -> None:
+    settings = Settings.model_validate(
+        {
+            "certificates": [{"name": "ops", "common_name": "ops.test"}],
+            "listen": {"tls": {"certificate": "c", "key": "k", "client_ca": "a"}},
+        }
+    )
+    made = Guard(Principals(settings), loopback=False)
+    assert made.check(KEYS, NAMES, {}, certificate="ops.test") == "ops"
+    with pytest.raises(NotAllowed):
+        made.check(KEYS, NAMES, {}, certificate="other.test")

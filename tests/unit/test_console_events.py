@@ -1,0 +1,116 @@
+"""The stream of events: bounded for each reader, and nobody waits for a slow one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import structlog
+
+from proxy.console.events import MOST_READERS, MOST_WAITING, Events
+from proxy.errors import Unavailable
+
+
+class Looks:
+    """What is looked at; ``count`` is how often."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> bytes:
+        self.count += 1
+        return b'{"n":%d}' % self.count
+
+
+async def test_a_reader_has_the_state_at_once_and_then_what_is_told() -> None:
+    events = Events(Looks(), every_s=3600)
+    pieces = aiter(events.read())
+    assert await anext(pieces) == b'retry: 3000\n\nid: 1\nevent: overview\ndata: {"n":1}\n\n'
+    events.tell()
+    assert await anext(pieces) == b'id: 2\nevent: overview\ndata: {"n":2}\n\n'
+    await pieces.aclose()  # type: ignore[attr-defined]
+    assert events.readers == 0
+    await events.close()
+
+
+async def test_all_readers_share_one_look_and_nobody_looks_for_none() -> None:
+    looks = Looks()
+    events = Events(looks, every_s=3600)
+    readers = [events.read() for _ in range(3)]
+    before = looks.count
+    events.tell()
+    assert looks.count == before + 1
+    for reader in readers:
+        pieces = aiter(reader)
+        await anext(pieces)
+        await pieces.aclose()  # type: ignore[attr-defined]
+    events.tell()
+    assert looks.count == before + 1
+    await events.close()
+
+
+async def test_a_slow_reader_is_dropped_and_counted_and_others_go_on() -> None:
+    events = Events(Looks(), every_s=3600)
+    slow, quick = events.read(), events.read()
+    cut = []
+    slow.on_dropped = lambda: cut.append("slow")
+    pieces = aiter(quick)
+    for _ in range(MOST_WAITING):
+        await anext(pieces)
+        events.tell()
+    assert (cut, events.dropped, events.readers) == (["slow"], 1, 1)
+    await anext(pieces)
+    assert [piece async for piece in slow] == []  # it ends, and nothing old comes
+    await events.close()
+
+
+async def test_more_readers_than_the_limit_are_refused_and_counted() -> None:
+    events = Events(Looks(), every_s=3600)
+    for _ in range(MOST_READERS):
+        events.read()
+    with pytest.raises(Unavailable, match="close one of them"):
+        events.read()
+    assert events.refused == 1
+    await events.close()
+
+
+async def test_closing_ends_all_streams_and_lets_none_begin() -> None:
+    events = Events(Looks(), every_s=3600)
+    reader = events.read()
+
+    async def read_all() -> list[bytes]:
+        return [piece async for piece in reader]
+
+    reading = asyncio.gather(read_all())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await events.close()
+    assert len((await reading)[0]) <= 1
+    with pytest.raises(Unavailable, match="the proxy ends"):
+        events.read()
+
+
+async def test_events_come_by_themselves() -> None:
+    events = Events(Looks(), every_s=0.001)
+    pieces = aiter(events.read())
+    numbers = [(await anext(pieces)).split(b"data: ")[1] for _ in range(3)]
+    assert numbers == [b'{"n":1}\n\n', b'{"n":2}\n\n', b'{"n":3}\n\n']
+    await events.close()
+
+
+async def test_a_look_that_fails_once_ends_nothing() -> None:
+    looks = Looks()
+
+    def look() -> bytes:
+        piece = looks()
+        if looks.count == 2:
+            raise ValueError("a bug")
+        return piece
+
+    events = Events(look, every_s=0.001)
+    pieces = aiter(events.read())
+    await anext(pieces)
+    with structlog.testing.capture_logs() as logs:
+        assert b'{"n":3}' in await asyncio.wait_for(anext(pieces), 5)
+    assert [line["exc_info"] for line in logs]
+    await events.close()

@@ -1,0 +1,37 @@
+"""Which sockets the system looks after, and whose end says that nobody was there."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import pytest
+
+from proxy.dead_peers import find_dead_peer, is_dead_peer
+
+
+@pytest.mark.parametrize("within_s", [1.0, 4.4, 90.0, 86_400.0])
+def test_any_time_that_settings_take_is_one_that_the_system_takes(within_s: float) -> None:
+    with socket.socket() as connection:
+        find_dead_peer(connection, within_s=within_s)
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            found = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            assert found == round(within_s * 1000)
+
+
+def test_what_is_no_tcp_or_has_gone_is_left_alone() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        find_dead_peer(one, within_s=5)
+    find_dead_peer(None, within_s=5)
+    gone = socket.socket()
+    gone.close()
+    find_dead_peer(gone, within_s=5)
+
+
+def test_a_reset_is_no_silence() -> None:
+    assert is_dead_peer(TimeoutError(errno.ETIMEDOUT, "timed out"))
+    assert is_dead_peer(OSError(errno.EHOSTUNREACH, "no route"))
+    assert not is_dead_peer(ConnectionResetError(errno.ECONNRESET, "reset"))
+    assert not is_dead_peer(None)

@@ -1,0 +1,230 @@
+"""Causes are ranked, sentences say what is known, and nothing is found where nothing waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.diagnosis.diagnose import diagnose
+from proxy.diagnosis.facts import (
+    Delivery,
+    Facts,
+    HeldGroup,
+    HeldQueue,
+    HeldTopic,
+    Jump,
+    KeyFacts,
+    Paused,
+    ProxyFacts,
+    QueueFacts,
+    group_of,
+)
+from proxy.diagnosis.findings import Cause, number, some, span, typed
+
+NOW_MS = 1_767_225_600_000
+FREE = QueueFacts("orders", "broker-a_0", end=7, committed=2, first=0, state="free")
+OWNED = HeldQueue("orders", "broker-a_0", unfinished=3, ready=0, blocked=2, end=9, position=9)
+HERE = HeldGroup(taking_part=True, waiting_pulls=1, clients_seen_s=0.0, queues=(OWNED,))
+PROXY = ProxyFacts("p:1", proxy="p@1#1", group=HERE)
+
+
+def facts(*proxies: ProxyFacts, **more: object) -> Facts:
+    return Facts("billing", NOW_MS, proxies=proxies, **more)  # type: ignore[arg-type]
+
+
+def causes(found: Facts) -> list[Cause]:
+    return [each.cause for each in diagnose(found)]
+
+
+def test_nothing_is_found_of_a_group_that_works() -> None:
+    assert diagnose(facts(PROXY)) == []
+    busy = replace(OWNED, ready=500, leased=8)
+    assert (
+        diagnose(facts(replace(PROXY, group=replace(HERE, queues=(busy,), waiting_pulls=0)))) == []
+    )
+
+
+def test_nothing_is_found_where_nothing_waits() -> None:
+    done = replace(FREE, committed=7)
+    assert diagnose(facts(replace(PROXY, group=HeldGroup()), queues=(done,))) == []
+    asleep = replace(PROXY, group=HeldGroup(), clock_ahead_s=60.0)
+    assert diagnose(facts(asleep, queues=(done,))) == []
+
+
+@pytest.mark.parametrize(
+    ("group", "queue", "cause"),
+    [
+        (HeldGroup(), FREE, Cause.NO_PULLER),
+        (HeldGroup(clients_seen_s=14.0), FREE, Cause.NO_OWNER),
+        (HeldGroup(clients_seen_s=16.0), FREE, Cause.NO_PULLER),
+        (HeldGroup(waiting_pulls=1), replace(FREE, state="gone", owner="q@1"), Cause.NO_OWNER),
+        (
+            HeldGroup(waiting_pulls=1, refused={"orders/broker-a_0": "version 2"}),
+            FREE,
+            Cause.OLDER_SETTINGS,
+        ),
+        (HeldGroup(deliveries=(Delivery("orders", 9.0, "no route"),)), None, Cause.TARGET_DOWN),
+    ],
+)
+def test_who_is_missing(group: HeldGroup, queue: QueueFacts | None, cause: Cause) -> None:
+    queues = () if queue is None else (queue,)
+    assert causes(facts(replace(PROXY, group=group), queues=queues)) == [cause]
+
+
+def test_a_lock_that_others_have_is_told_with_its_time() -> None:
+    group = HeldGroup(waiting_pulls=1, denied={"orders/broker-a_0": 20.0})
+    (found,) = diagnose(facts(replace(PROXY, group=group), queues=(FREE,)))
+    assert found.since_ms == NOW_MS - 20_000
+    assert found.sentence == (
+        "nobody owns orders/broker-a_0: 5 messages wait; the proxy at p:1 asks for the lock of"
+        " orders/broker-a_0 in vain for 20 s: another member of the group has it. Find the consumer"
+        " that takes part in this group without a proxy, and stop it: orderlane owners ls billing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("queue", "found"),
+    [
+        (replace(OWNED, ready=3, blocked=0), [Cause.NO_PULLER]),
+        (replace(OWNED, ready=3, blocked=0, leased=1), []),
+        (replace(OWNED, ready=3, sure=False), [Cause.LOCK_IN_DOUBT]),
+        (replace(OWNED, ready=3, topic="%PARK%1"), []),
+        (replace(OWNED, ready=3, draining=True), []),
+    ],
+)
+def test_ready_messages_without_a_pull(queue: HeldQueue, found: list[Cause]) -> None:
+    group = HeldGroup(queues=(queue,), clients_seen_s=4.0)
+    assert causes(facts(replace(PROXY, group=group))) == found
+
+
+def test_clients_that_pull_at_another_proxy_are_sent_there() -> None:
+    lonely = HeldGroup(queues=(replace(OWNED, ready=3),), clients_seen_s=4.0)
+    (found,) = diagnose(facts(replace(PROXY, group=lonely), replace(PROXY, http="p:2")))
+    assert "those that pull do so at others" in found.sentence
+    assert "the last one was here 4.0 s ago" in found.sentence
+
+
+def test_pauses_of_the_group_come_before_those_of_keys() -> None:
+    paused = KeyFacts("k", "orders", "broker-a_0", backlog=900, by="bob", reason="look")
+    idle = replace(paused, key="idle", backlog=0)
+    group = replace(HERE, paused=Paused(NOW_MS - 1, "ada", "the bank is closed"))
+    found = diagnose(facts(replace(PROXY, group=group, paused=(paused, idle))))
+    assert [each.cause for each in found] == [Cause.PAUSED] * 2
+    assert sorted(each.where for each in found) == ["group billing", "orders/broker-a_0 key k"]
+
+
+def test_a_rate_limit_names_the_setting_that_limits() -> None:
+    topic = HeldTopic("orders", max_rate=5.0, rate_limited=True)
+    for of_group, name in ((None, "orders.max_rate"), (9.0, "orders.max_rate"), (2.0, "max_rate")):
+        group = replace(HERE, max_rate=of_group, topics=(topic,))
+        (found,) = diagnose(facts(replace(PROXY, group=group)))
+        assert f"--set {name}=null" in found.command
+
+
+@pytest.mark.parametrize(
+    ("reading_paused", "ready", "found"),
+    [
+        ("memory", 0, [Cause.MEMORY_FULL]),
+        ("jobs", 0, [Cause.MEMORY_FULL]),
+        ("", 0, []),
+        ("memory", 1, []),
+    ],
+)
+def test_a_full_memory_counts_where_something_is_unread(
+    reading_paused: str, ready: int, found: list[Cause]
+) -> None:
+    queue = replace(OWNED, reading_paused=reading_paused, ready=ready)
+    proxy = replace(PROXY, group=replace(HERE, queues=(queue,)))
+    assert causes(facts(proxy)) == []
+    ahead = (QueueFacts("orders", "broker-a_0", end=12),)
+    assert causes(facts(proxy, queues=ahead)) == found
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (
+            KeyFacts("k", "orders", "broker-a_0", "retrying", 5, 61_000, 4, 3, retry_ms=2000),
+            "its message at offset 5, stored 61 s ago failed 3 times, and is tried again in 2.0 s;"
+            " 3 messages of the key wait behind it",
+        ),
+        (
+            KeyFacts("k", "orders", "broker-a_0", "leased", 5, backlog=2, overdue=True, holder="c"),
+            "its message at offset 5 is with c for longer than a lease; 1 message of the key",
+        ),
+        (KeyFacts("k", "orders", "broker-a_0", "dead-lettering", 5), "is given up, and the proxy"),
+        (KeyFacts("k", "orders", "broker-a_0", "leased", 5, backlog=1, overdue=True), None),
+        (KeyFacts("k", "orders", "broker-a_0", "leased", 5, backlog=900), None),
+    ],
+)
+def test_a_blocked_key(key: KeyFacts, words: str | None) -> None:
+    found = diagnose(facts(replace(PROXY, blocked=(key,))))
+    assert [each.cause for each in found] == ([] if words is None else [Cause.KEY_BLOCKED])
+    assert words is None or words in found[0].what
+
+
+@pytest.mark.parametrize(
+    ("delivered", "filtered", "in_a_row", "found"),
+    [
+        (0, 19, 19, False),
+        (0, 20, 20, True),
+        (1000, 99, 99, False),
+        (1000, 101, 101, True),
+        (10, 10_000, 10_000 // 2, False),  # one of 500 passes: 5,000 in a row are no sign yet
+        (10, 20_000, 19_000, True),
+    ],
+)
+def test_a_filter_that_lets_nothing_pass(
+    delivered: int, filtered: int, in_a_row: int, found: bool
+) -> None:
+    topic = HeldTopic("orders", None, False, delivered, filtered, in_a_row)
+    group = replace(HERE, topics=(topic,))
+    assert causes(facts(replace(PROXY, group=group))) == [Cause.FILTERED] * found
+
+
+def test_clocks() -> None:
+    still = Jump("stood_still", by_s=7.0, ago_s=3.0)
+    (found,) = diagnose(facts(replace(PROXY, jumps=(still,))))
+    assert (found.cause, found.since_ms) == (Cause.CLOCK_JUMP, NOW_MS - 3000)
+    assert "stood still for 7.0 s, until 3.0 s ago" in found.what
+    assert causes(facts(replace(PROXY, jumps=(replace(still, ago_s=61.0),)))) == []
+    (found,) = diagnose(facts(replace(PROXY, clock_ahead_s=-3600.0)))
+    assert "is 60 min behind the clock of this machine" in found.what
+    moved = Jump("wall_clock", by_s=90.0, ago_s=3.0)
+    (found,) = diagnose(facts(replace(PROXY, jumps=(moved,), clock_ahead_s=90.0)))
+    assert "was moved 90 s ahead 3.0 s ago and is 90 s ahead of the clock" in found.what
+
+
+def test_the_most_basic_cause_comes_first() -> None:
+    key = KeyFacts("k", "orders", "broker-a_0", "retrying", 5, backlog=9)
+    found = causes(
+        facts(
+            replace(PROXY, blocked=(key,), group=replace(HERE, paused=Paused())),
+            ProxyFacts("p:2", trouble="no proxy answers"),
+            brokers_away={"broker-a": "no connection"},
+        )
+    )
+    assert found == [Cause.BROKER_AWAY, Cause.PROXY_AWAY, Cause.PAUSED, Cause.KEY_BLOCKED]
+
+
+def test_rows_of_an_older_proxy_lead_to_no_finding() -> None:
+    """And fields of a newer one are passed over."""
+    row = {
+        "topics": [{"name": "orders", "order_key": "KEY"}],
+        "queues": [{"topic": "orders", "queue": "broker-a_0", "epoch": 4, "end": 3, "new": 1}],
+        "waiting_pulls": 1,
+        "paused": None,
+    }
+    group = group_of(row)
+    assert group.queues == (HeldQueue("orders", "broker-a_0", end=3),)
+    assert diagnose(facts(replace(PROXY, group=replace(group, queues=())))) == []
+
+
+def test_words() -> None:
+    assert [number(1, "key"), number(2000, "key")] == ["1 key", "2,000 keys"]
+    assert [span(-1), span(3.25), span(45), span(600), span(7200)] == [
+        *("0.0 s", "3.2 s", "45 s", "10 min", "2 h")
+    ]
+    assert some(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert typed("key", "show", "g", "it's 1") == "orderlane key show g 'it'\"'\"'s 1'"

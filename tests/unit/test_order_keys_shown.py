@@ -1,0 +1,62 @@
+"""What docs/order-keys.md shows is what the command line prints of the reports beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from proxy.cli import order_key
+from proxy.cli.output import OutputFormat, print_rows
+from proxy.tuning.report import TuningReport
+from proxy.tuning.simulation import SimulationReport
+from tests.support.doc_words import PAGES, blocks_in, commands_in
+from tests.support.processes import ROOT
+
+PAGE = next(page for page in PAGES if page.name == "order-keys.md")
+
+
+def report(kind: Any, name: str) -> Any:
+    return TypeAdapter(kind).validate_json((ROOT / "docs/order-keys" / name).read_bytes())
+
+
+LINT: TuningReport = report(TuningReport, "lint.json")
+SIMULATION: SimulationReport = report(SimulationReport, "simulate.json")
+
+
+def shown_by(verb: str) -> tuple[str, ...]:
+    """The table below the command."""
+    (command,) = [each for each in commands_in(PAGE) if f"order-key {verb} " in each.text]
+    return command.shown
+
+
+def sentences() -> list[tuple[str, ...]]:
+    """Blocks of text alone."""
+    return [block.lines for block in blocks_in(PAGE) if not block.language and not block.prompted]
+
+
+@pytest.mark.parametrize(
+    ("verb", "rows", "columns"),
+    [
+        ("lint", lambda: [order_key._lint_row(each) for each in LINT.candidates], order_key._LINT),
+        ("simulate", lambda: order_key._simulated_rows(SIMULATION), order_key._SIMULATED),
+    ],
+)
+def test_tables_are_those_of_the_reports(
+    verb: str,
+    rows: Callable[[], list[dict[str, Any]]],
+    columns: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_rows(rows(), columns=columns, output=OutputFormat.TABLE)
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert printed == [line.split() for line in shown_by(verb)]
+
+
+def test_sentences_are_those_of_the_reports() -> None:
+    told = {*order_key._lint_sentences(LINT), *order_key._simulation_sentences(SIMULATION)}
+    lint, simulation = sentences()[:2]
+    assert set(lint) < told
+    assert list(simulation) == list(order_key._simulation_sentences(SIMULATION))

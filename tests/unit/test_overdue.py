@@ -1,0 +1,50 @@
+"""States that may last so long: who came first is late first, and nobody costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from proxy.overdue import Overdue
+from tests.support.eventually import eventually
+
+
+async def test_who_stays_is_late_once_in_the_order_of_coming_and_who_leaves_is_not() -> None:
+    late: list[str] = []
+    overdue = Overdue[str](0.1, late.append)
+    began_s = asyncio.get_running_loop().time()
+    for who in "abc":
+        overdue.begin(who)
+    overdue.end("b")
+    overdue.end("nobody")
+    await asyncio.sleep(0.05)
+    overdue.begin("a")  # it is in it already: its time goes on
+    overdue.begin("d")
+    await eventually(lambda: late == ["a", "c", "d"])
+    assert asyncio.get_running_loop().time() - began_s >= 0.149
+    assert len(overdue) == 0
+    assert overdue._timer is None
+
+
+async def test_whoever_is_told_may_begin_and_end_others() -> None:
+    late: list[str] = []
+
+    def tell(who: str) -> None:
+        late.append(who)
+        overdue.end("b")
+        if len(late) == 1:
+            overdue.begin("a")
+
+    overdue = Overdue[str](0.02, tell)
+    overdue.begin("a")
+    overdue.begin("b")
+    await eventually(lambda: late == ["a", "a"])
+    assert overdue._timer is None
+
+
+async def test_after_the_end_nobody_is_late() -> None:
+    late: list[str] = []
+    overdue = Overdue[str](0.01, late.append)
+    overdue.begin("a")
+    overdue.close()
+    await asyncio.sleep(0.05)
+    assert (late, len(overdue)) == ([], 0)

@@ -1,0 +1,72 @@
+"""Who somebody is, by what is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import pytest
+
+from proxy import principals
+from proxy.principals import Principals
+from proxy.settings import Settings
+from proxy.tls import common_name
+
+
+def known(*names: str) -> Principals:
+    tokens = [
+        {"name": name, "sha256": hashlib.sha256(f"token of {name}".encode()).hexdigest()}
+        for name in names
+    ]
+    return Principals(Settings.model_validate({"tokens": tokens}))
+
+
+def test_a_token_is_its_principals_and_two_may_be_of_one() -> None:
+    sha256 = hashlib.sha256(b"new").hexdigest()
+    tokens = [
+        {"name": "2025", "sha256": "0" * 64, "principal": "billing"},
+        {"name": "2026", "sha256": sha256, "principal": "billing"},
+    ]
+    assert Principals(Settings.model_validate({"tokens": tokens})).of("new", None) == "billing"
+    assert known("a", "b").of("token of b", None) == "b"
+
+
+@pytest.mark.parametrize("token", ["", "token of c", "token of a ", "\ud800", "x" * 1_000_000])
+def test_any_other_text_is_nobodys(token: str) -> None:
+    assert known("a", "b").of(token, None) is None
+
+
+@pytest.mark.parametrize("token", ["token of a", "token of b", "token of c", "nothing"])
+def test_every_token_is_compared_whichever_is_right(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[bytes] = []
+
+    def compare(left: bytes, right: bytes) -> bool:
+        compared.append(right)
+        return hmac.compare_digest(left, right)
+
+    made = known("a", "b", "c")
+    monkeypatch.setattr(principals, "hmac", type("Counted", (), {"compare_digest": compare}))
+    made.of(token, None)
+    assert len(compared) == 3
+
+
+def test_who_shows_a_wrong_token_is_not_known_by_a_certificate() -> None:
+    settings = {
+        "certificates": [{"name": "ops", "common_name": "ops.test"}],
+        "listen": {"tls": {"certificate": "c", "key": "k", "client_ca": "a"}},
+    }
+    made = Principals(Settings.model_validate(settings))
+    assert made.of(None, "ops.test") == "ops"
+    assert made.of("wrong", "ops.test") is None
+    assert made.of(None, "other.test") is None
+
+
+def test_a_certificate_with_two_names_is_nobodys() -> None:
+    one = ((("organizationName", "o"),), (("commonName", "a"),))
+    assert common_name({"subject": one}) == "a"
+    assert common_name({"subject": (*one, (("commonName", "b"),))}) is None
+    assert common_name({"subject": ((("commonName", "a"), ("commonName", "a")),)}) is None
+    assert common_name({}) is None
+    assert common_name(None) is None

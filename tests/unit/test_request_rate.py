@@ -1,0 +1,46 @@
+"""Requests a second by address; times are given."""
+
+from __future__ import annotations
+
+from proxy.downstream.request_rate import RequestRate, take
+
+MS = 1_000_000
+SECOND = 1000 * MS
+
+
+def test_so_many_a_second_pass_and_a_second_s_worth_at_once() -> None:
+    bucket = RequestRate(10).enter("a", 5 * SECOND)
+    assert sum(take(bucket, 5 * SECOND) for _ in range(50)) == 10
+    passed = sum(take(bucket, 5 * SECOND + n * MS) for n in range(1, 3001))
+    assert passed == 30
+
+
+def test_a_rate_below_one_lets_one_pass_now_and_then() -> None:
+    bucket = RequestRate(0.5).enter("a", 0)
+    assert [take(bucket, n * SECOND) for n in range(5)] == [True, False, True, False, True]
+
+
+def test_connections_of_an_address_share_and_others_do_not_count() -> None:
+    rate = RequestRate(2)
+    one, two, other = rate.enter("a", 0), rate.enter("a", 0), rate.enter("b", 0)
+    assert [take(bucket, 0) for bucket in (one, two, one)] == [True, True, False]
+    assert take(other, 0)
+
+
+def test_nobody_gains_by_connecting_anew_and_who_is_gone_is_forgotten() -> None:
+    """A bucket is kept until it would be full anyway."""
+    rate = RequestRate(2)
+    for _ in range(2):
+        assert take(rate.enter("a", 0), 0)
+    rate.leave("a", 0)
+    assert not take(rate.enter("a", SECOND // 4), SECOND // 4)
+    rate.leave("a", SECOND // 4)
+    rate.enter("b", SECOND)
+    assert len(rate) == 2
+    rate.leave("b", SECOND)
+    rate.enter("c", 5 * SECOND // 4)
+    assert len(rate) == 2  # without a
+    rate.enter("b", 3 * SECOND)  # back before it was looked for
+    assert len(rate) == 2
+    rate.enter("d", 9 * SECOND)
+    assert len(rate) == 3

@@ -1,0 +1,133 @@
+"""Frames of ``orderlane top``, of frozen looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.cli.top_frame import GroupFigures, HotKey, Look, figures_of, frame, hot_key_of, short
+
+S = 1_000_000_000
+
+
+def queue(name: str, topic: str = "orders", **figures: Any) -> dict[str, Any]:
+    zeros = dict.fromkeys(("unfinished", "blocked", "leased", "end", "committed", "position"), 0)
+    return {"topic": topic, "queue": name, "paused_whole": False, **zeros, **figures}
+
+
+def group(*queues: dict[str, Any], pulls: int = 0, limited: bool = False) -> dict[str, Any]:
+    return {
+        "queues": list(queues),
+        "waiting_pulls": pulls,
+        "deliveries": [],
+        "topics": [{"name": "orders", "rate_limited": limited}],
+    }
+
+
+BEFORE = {"billing": group(queue("a_0", end=900, committed=100, position=200, unfinished=50))}
+NOW = {
+    "billing": group(
+        queue("a_0", end=900, committed=300, position=700, unfinished=50, blocked=8, leased=3),
+        queue("a_1", "%PARK%0011223344556677", unfinished=99, leased=1),
+        pulls=2,
+        limited=True,
+    ),
+    "idle": group(queue("b_0", unfinished=2, paused_whole=True)),
+}
+OTHER = {"billing": group(queue("a_2", end=5, committed=5, position=5))}
+KEY = hot_key_of(
+    "billing",
+    {
+        "key": "customer-17",
+        "queue": "a_0",
+        "share": 0.25,
+        "backlog": 1234,
+        "attempts": 3,
+        "state": "retrying",
+    },
+)
+
+
+def looked(*rows: tuple[str, dict[str, Any]], at_s: int = 0, **more: Any) -> Look:
+    return Look(at_ns=at_s * S, time="12:00:00", groups=figures_of(rows), **more)
+
+
+def test_a_frame() -> None:
+    before = looked(("p:1", BEFORE))
+    look = looked(
+        ("p:1", NOW), ("p:2", OTHER), at_s=2, keys=(KEY,), away=(("p:3", "no proxy answers"),)
+    )
+    assert frame(look, before) == [
+        "orderlane top  12:00:00                                                 2 groups",
+        "away: p:3: no proxy answers",
+        "",
+        "GROUP              QUEUES      LAG   PER S   UNFIN  BLOCKED  LEASED  PULLS  S",
+        "billing                 2      600     250      50        8       4      2  R",
+        "idle                    1        0       -       2        0       0      0  PC",
+        "",
+        "HOTTEST KEYS          QUEUE              SHARE  BACKLOG  TRIES  STATE",
+        "customer-17           a_0                  25%     1234      3  retrying",
+        "",
+        "OWNERS",
+        "billing           p:1                    1 queue",
+        "billing           p:2                    1 queue",
+        "idle              p:1                    1 queue",
+    ]
+
+
+def test_throughput_is_of_queues_that_were_owned_at_both_looks() -> None:
+    """One that was taken over meanwhile went nowhere by itself."""
+    before, look = looked(("p:2", OTHER)), looked(("p:1", NOW), ("p:2", OTHER), at_s=1)
+    (line,) = [line for line in frame(look, before) if line.startswith("billing   ")][:1]
+    assert line.split()[3] == "0"
+    assert frame(look)[3].split()[3] == "-", "one look says nothing of it"
+
+
+def test_busiest_groups_come_first_and_the_rest_is_counted() -> None:
+    groups = tuple(GroupFigures(f"g{lag:02}", lag=lag) for lag in range(40))
+    lines = frame(Look(0, "12:00:00", groups), height=12)
+    assert len(lines) <= 12
+    assert lines[3].startswith("g39 ")
+    shown = sum(line.startswith("g") for line in lines)
+    assert f"… {40 - shown} more groups" in lines
+
+
+def test_short_counts() -> None:
+    assert [short(each) for each in (0, 0.04, 7.25, 9999, 10_000, 999_499, 2_500_000)] == [
+        *("0", "0.0", "7.2", "9999", "10k", "999k", "2.5M")
+    ]
+
+
+@given(
+    st.lists(
+        st.builds(
+            GroupFigures,
+            name=st.text(max_size=300),
+            **dict.fromkeys(("queues", "lag", "unfinished", "blocked", "leased"), st.integers(0)),
+            owners=st.lists(st.tuples(st.text(max_size=90), st.integers(0)), max_size=9).map(tuple),
+        ),
+        max_size=60,
+    ),
+    st.lists(
+        st.builds(
+            HotKey,
+            *(st.text(max_size=90),) * 3,
+            share=st.floats(0, 1),
+            backlog=st.integers(0),
+            state=st.text(max_size=90),
+        ),
+        max_size=6,
+    ),
+    st.integers(20, 200),
+    st.integers(8, 60),
+)
+def test_any_frame_fits(
+    groups: list[GroupFigures], keys: list[HotKey], width: int, height: int
+) -> None:
+    """And nothing that a key holds moves the cursor."""
+    look = Look(S, "12:00:00", tuple(groups), tuple(keys), (("p:1", "away\nfor long"),))
+    lines = frame(look, Look(0, "11:59:59", tuple(groups)), width=width, height=height)
+    assert 1 <= len(lines) <= height
+    assert all(len(line) <= width and line.isprintable() for line in lines)

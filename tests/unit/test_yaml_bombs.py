@@ -1,0 +1,43 @@
+"""Settings files that say little and mean much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import SettingsError
+from proxy.settings import load_settings
+
+PATH = Path("orderlane.yaml")
+
+
+def refused(text: str) -> str:
+    with pytest.raises(SettingsError) as refusal:
+        load_settings(PATH, environment={}, content=text.encode())
+    return str(refusal.value)
+
+
+def test_aliases_of_aliases_are_refused_at_once() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 20)]
+    assert "aliases make more than 100,000 values" in refused("\n".join(lines))
+
+
+@pytest.mark.parametrize("text", ["groups: &a [*a]", "listen: &a {tls: *a}", "a: &a {? [*a] : b}"])
+def test_an_alias_of_what_it_stands_in_is_refused(text: str) -> None:
+    assert "aliases make more than 100,000 values" in refused(text)
+
+
+def test_a_file_nested_without_end_is_refused() -> None:
+    assert "nested too deeply" in refused("groups: " + "[" * 100_000)
+
+
+def test_a_few_aliases_are_as_good_as_what_they_stand_for() -> None:
+    text = """
+groups:
+  - {name: a, topics: &topics [{name: orders, order_key: KEY}]}
+  - {name: b, topics: *topics}
+"""
+    groups = load_settings(PATH, environment={}, content=text.encode()).groups
+    assert groups[0].topics == groups[1].topics
