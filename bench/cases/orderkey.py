@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 from bench.cases.consuming import ended
 from bench.flights import sample_of_flights, store_flights
@@ -16,7 +15,7 @@ from proxy.core.order_key import compile_order_key
 from proxy.core.rules import TopicRules
 from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
-from proxy.tuning.simulator import Plan, play
+from proxy.tuning.simulator import Plan, play, service_ns
 
 _HANDLERS, _QUEUES, _TOPIC = 64, 8, "bench"
 #: So long that handlers are what limits, not two processors: a simulation knows nothing of those.
@@ -90,14 +89,8 @@ def _gateway(context: RunContext, candidate: Point) -> Figures:
         proxy.child.terminate(within_s=60)
         if said["faults"]:
             raise OrderViolated(f"{said['faults']} messages came early or again")
-        work_s = sum(_work_s(context, str(candidate)))
-        return {**said, **part.cpu_us, "busy": work_s / said["seconds"]}
-
-
-def _work_s(context: RunContext, candidate: str) -> Iterator[float]:
-    service = _service(context)
-    for place, queue in enumerate(_sample(context, candidate).queues.values()):
-        yield from (service.ns(place, offset) / 1e9 for offset in queue.offsets)
+        work_ns = sum(map(sum, service_ns(_sample(context, str(candidate)), _service(context))))
+        return {**said, **part.cpu_us, "busy": work_ns / 1e9 / said["seconds"]}
 
 
 CASES = (

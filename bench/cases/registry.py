@@ -18,6 +18,7 @@ from bench.cases import (
     produce,
     restart,
     scales,
+    simulate,
     slow,
     starts,
     workers,
@@ -27,7 +28,7 @@ from bench.frame.case import Case
 _MODULES = (
     *(slow, ladder, drain, hotkey, latency, produce),
     *(acks, scales, workers, memory, idle, restart, starts, chains),
-    *(history, orderkey),
+    *(history, orderkey, simulate),
 )
 
 CASES: Mapping[str, Case] = {case.name: case for module in _MODULES for case in module.CASES}

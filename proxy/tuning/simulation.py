@@ -11,7 +11,7 @@ from proxy.core.rules import TopicRules
 from proxy.tuning.advice import alone
 from proxy.tuning.report import TuningReport
 from proxy.tuning.sample import Sample
-from proxy.tuning.simulator import Plan, Played, play
+from proxy.tuning.simulator import Plan, Played, play, service_ns
 
 _MS = 1e6
 #: Times that differ by less are equal: a run on a real machine varies more.
@@ -90,8 +90,9 @@ def simulate(
     *on_run* is told of each when it is over: a large sample takes seconds.
     """
     runs, work_ns = [], 0
+    lasts_ns = service_ns(sample, plan.service)
     for candidate in sample.candidates:
-        played = play(sample, candidate, rules, plan)
+        played = play(sample, candidate, rules, plan, lasts_ns=lasts_ns)
         work_ns = played.work_ns  # the same for all
         runs.append(_simulated(played, lint))
         on_run(runs[-1])

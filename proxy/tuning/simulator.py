@@ -35,7 +35,7 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.refill_round import Refill
 from proxy.core.rules import TopicRules
 from proxy.core.starvation import PATIENCE_NS, READ_AHEAD, Patience
-from proxy.tuning.sample import QueueSample, Sample
+from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulated_client import SimulatedClient
 
@@ -111,10 +111,16 @@ class _Queue:
     )
 
     def __init__(
-        self, place: int, pipeline: QueuePipeline, keys: list[bytes | None], *, chained: bool
+        self,
+        place: int,
+        pipeline: QueuePipeline,
+        keys: list[bytes | None],
+        service_ns: array[int],
+        *,
+        chained: bool,
     ) -> None:
         self.place, self.pipeline, self.keys = place, pipeline, keys
-        self.service_ns: Sequence[int] = ()
+        self.service_ns = service_ns
         self.read_ns = array("q", bytes(8 * len(keys)))
         self.done_ns: dict[bytes | None, int] = {}  # when a message of a key ended last
         self.open: dict[bytes, int] = {}  # messages of a key that are read and unfinished
@@ -128,16 +134,32 @@ class _Queue:
         return self.pipeline.position < len(self.keys)
 
 
+def service_ns(sample: Sample, service: ServiceTimes) -> list[array[int]]:
+    """How long each message takes, by queue: the same under all candidates, so made once."""
+    return [
+        service.all_ns(place, each.offsets) for place, each in enumerate(sample.queues.values())
+    ]
+
+
 def play(
-    sample: Sample, candidate: str, rules: TopicRules, plan: Plan, *, starts: bool = False
+    sample: Sample,
+    candidate: str,
+    rules: TopicRules,
+    plan: Plan,
+    *,
+    lasts_ns: Sequence[array[int]] | None = None,
+    starts: bool = False,
 ) -> Played:
-    """Work *sample* off with *candidate* as its order key, and all else as in *rules*.
+    """Work *sample* off with *candidate* as its order key, and all else as in *rules*. *lasts_ns*:
+    what ``service_ns`` says of the plan's service; None: it is asked.
 
     O(messages x log workers). Raises ValueError if *candidate* is none of the sample's.
     """
     if candidate not in sample.candidates:
         raise ValueError(f"{candidate!r} is no candidate of this sample")
-    run = _Run(sample, candidate, rules, plan)
+    if lasts_ns is None:
+        lasts_ns = service_ns(sample, plan.service)
+    run = _Run(sample, candidate, rules, plan, lasts_ns)
     if starts:
         run.played.starts = []
     run.go()
@@ -145,15 +167,24 @@ def play(
 
 
 class _Run:
-    def __init__(self, sample: Sample, candidate: str, rules: TopicRules, plan: Plan) -> None:
+    def __init__(
+        self,
+        sample: Sample,
+        candidate: str,
+        rules: TopicRules,
+        plan: Plan,
+        lasts_ns: Sequence[array[int]],
+    ) -> None:
         column = sample.candidates.index(candidate)
         self.plan = plan
         self.played = Played(candidate, len(sample))
         self._buffer = GroupBuffer(Budget(_FOR_EVER))
         rules = _simulated(rules, candidate)
         self._queues = [
-            self._queue(place, each, each.keys[column], rules)
-            for place, each in enumerate(sample.queues.values())
+            self._queue(place, each.keys[column], lasts, rules)
+            for place, (each, lasts) in enumerate(
+                zip(sample.queues.values(), lasts_ns, strict=True)
+            )
         ]
         self._unread = self._queues
         self._client: SimulatedClient[_Queue] = SimulatedClient(
@@ -171,7 +202,7 @@ class _Run:
         self._now_ns = 0
 
     def _queue(
-        self, place: int, sampled: QueueSample, keys: list[bytes | None], rules: TopicRules
+        self, place: int, keys: list[bytes | None], lasts_ns: array[int], rules: TopicRules
     ) -> _Queue:
         pipeline = QueuePipeline(
             queue=QueueName(Topic("sample"), "simulated", place),
@@ -186,11 +217,8 @@ class _Run:
         )
         self._buffer.add(pipeline)
         chained = rules.missing_key is MissingKey.BY_QUEUE
-        queue = _Queue(place, pipeline, keys, chained=chained)
-        took = self.plan.service.ns
-        queue.service_ns = array("q", [took(place, offset) for offset in sampled.offsets])
-        self.played.work_ns += sum(queue.service_ns)
-        return queue
+        self.played.work_ns += sum(lasts_ns)
+        return _Queue(place, pipeline, keys, lasts_ns, chained=chained)
 
     def go(self) -> None:
         """To the end of the last message."""
