@@ -14,6 +14,7 @@ from proxy.cli.garbage import look_at_young_objects_only
 from proxy.cli.options import DEFAULT_HTTP, DEFAULT_NAMESERVER, HttpOption, NameserverOption
 from proxy.cli.order_key_sample import known, take_sample
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
+from proxy.cli.side_by_side import side_by_side
 from proxy.core.order_key import MissingKey
 from proxy.errors import OrderlaneError
 from proxy.topic_rules import rules_of
@@ -129,7 +130,9 @@ def simulate(
     linted = _report(taken, of.topic.name, workers, MissingKey(of.topic.missing_key))
     look_at_young_objects_only()  # there are millions of them, and no garbage
     told = _quiet if output is OutputFormat.JSON else _say_time
-    report = simulation.simulate(taken, rules_of(of.topic), plan, lint=linted, on_run=told)
+    report = simulation.simulate(
+        taken, rules_of(of.topic), plan, lint=linted, on_run=told, each=side_by_side
+    )
     if output is OutputFormat.JSON:
         print_json(report.as_dict())
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from proxy.tuning.report import TuningReport
 from proxy.tuning.sample import Sample
 from proxy.tuning.simulator import Plan, Played, play, service_ns
 
+#: Applies a function to each of some candidates, in their order.
+Each = Callable[[Callable[[str], "Simulated"], Iterable[str]], Iterable["Simulated"]]
 _MS = 1e6
 #: Times that differ by less are equal: a run on a real machine varies more.
 _EQUAL = 0.02
@@ -85,18 +87,22 @@ def simulate(
     *,
     lint: TuningReport,
     on_run: Callable[[Simulated], None] = lambda _: None,
+    each: Each = map,
 ) -> SimulationReport:
     """Play *sample* with each of its candidates, and judge them; *lint* is of the same sample.
-    *on_run* is told of each when it is over: a large sample takes seconds.
+    *on_run* is told of each when it is over: a large sample takes seconds. *each* applies a
+    function to all candidates, as ``map`` does, or in several processes at a time.
     """
-    runs, work_ns = [], 0
     lasts_ns = service_ns(sample, plan.service)
-    for candidate in sample.candidates:
-        played = play(sample, candidate, rules, plan, lasts_ns=lasts_ns)
-        work_ns = played.work_ns  # the same for all
-        runs.append(_simulated(played, lint))
-        on_run(runs[-1])
-    return _ranked(runs, lint=lint, plan=plan, work_ns=work_ns)
+
+    def one(candidate: str) -> Simulated:
+        return _simulated(play(sample, candidate, rules, plan, lasts_ns=lasts_ns), lint)
+
+    runs = []
+    for run in each(one, sample.candidates):
+        runs.append(run)
+        on_run(run)
+    return _ranked(runs, lint=lint, plan=plan, work_ns=sum(map(sum, lasts_ns)))
 
 
 def _simulated(played: Played, lint: TuningReport) -> Simulated:
