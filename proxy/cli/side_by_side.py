@@ -27,7 +27,7 @@ def side_by_side(work: Callable[[Item], Found], items: Iterable[Item]) -> Iterat
     Raises what *work* raises, and OrderlaneError if a process is killed, by the system if need be.
     """
     items = list(items)
-    processes = min(len(items), len(os.sched_getaffinity(0)))
+    processes = min(len(items), _processors())
     if processes <= 1:
         yield from map(work, items)
         return
@@ -43,6 +43,11 @@ def side_by_side(work: Callable[[Item], Found], items: Iterable[Item]) -> Iterat
         ) from None
     finally:
         _work.remove(work)
+
+
+def _processors() -> int:
+    """One where the system does not say: there, forking is not safe either."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def _begin() -> None:
