@@ -83,10 +83,14 @@ class GroupLane:
             self.listener.on_wanted(self)
 
     def starves(self, pipeline: QueuePipeline) -> bool:
-        """True if clients wait, or waited a moment ago, and *pipeline* has little for them."""
-        if self.presence.waiting_pulls and not self.buffer.offers(now_ns()):
-            self.presence.starvation.note(now_ns())
-        return pipeline.ready < READ_AHEAD and self.presence.starvation.lately(now_ns())
+        """True if clients wait, or waited a moment ago, and *pipeline* has little for them: if
+        nobody waits now, nothing at all, or whoever waited would have had it.
+        """
+        now, waiting = now_ns(), self.presence.waiting_pulls
+        if waiting and not self.buffer.offers(now):
+            self.presence.starvation.note(now)
+        enough = READ_AHEAD if waiting else 1
+        return pipeline.ready < enough and self.presence.starvation.lately(now)
 
     # ---- ownership; caller: upstream ------------------------------------------------------------
 

@@ -82,6 +82,31 @@ def ids(*numbers: int) -> list[LeaseId]:
     return [LeaseId(number) for number in numbers]
 
 
+# ---- clients that wait in vain -------------------------------------------------------------------
+
+
+async def test_a_queue_with_something_for_the_next_client_is_read_past_for_nobody(
+    bench: Bench,
+) -> None:
+    owned = bench.own(0)
+    wish = PullWish(Holder(1, "c"), None, 1, 1)
+    assert not bench.lane.starves(owned)
+    bench.lane.pull_waits(wish)
+    assert bench.lane.starves(owned)
+    bench.lane.pull_ends(wish)
+    assert bench.lane.starves(owned)  # it is about to pull again
+
+    bench.read(owned, keyed(0, "k"), keyed(1, "k"))
+    assert not bench.lane.starves(owned)
+    bench.lease(1)
+    assert owned.ready == 0
+    assert bench.lane.starves(owned)  # what is left waits for its key
+    bench.settle(acked=ids(1))
+    assert not bench.lane.starves(owned)
+    bench.lane.pull_waits(wish)
+    assert bench.lane.starves(owned)  # little is there, and somebody waits still
+
+
 # ---- counts and histories -----------------------------------------------------------------------
 
 
