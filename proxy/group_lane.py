@@ -83,9 +83,7 @@ class GroupLane:
             self.listener.on_wanted(self)
 
     def starves(self, pipeline: QueuePipeline) -> bool:
-        """True if clients wait, or waited a moment ago, and *pipeline* has little for them: if
-        nobody waits now, nothing at all, or whoever waited would have had it.
-        """
+        """True if clients wait and *pipeline* has little for them, or waited and it has nothing."""
         now, waiting = now_ns(), self.presence.waiting_pulls
         if waiting and not self.buffer.offers(now):
             self.presence.starvation.note(now)

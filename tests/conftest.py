@@ -10,6 +10,7 @@ the parameter ``version``; ``make conformance-rocketmq`` prints the table of wha
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -34,6 +35,10 @@ settings.load_profile("anywhere")
 settings.register_profile("ci", settings(derandomize=True))
 if os.environ.get("ORDERLANE_REQUIRE_ALL") == "1":
     settings.load_profile("ci")
+
+# Who runs the tests in the background has them ignore Ctrl-C, and all processes would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The default draws a frame around each traceback and shows every variable in it: half a second
 # for each failure that a test provokes.

@@ -34,10 +34,11 @@ from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.refill_round import Refill
 from proxy.core.rules import TopicRules
-from proxy.core.starvation import PATIENCE_NS, READ_AHEAD, Patience
+from proxy.core.starvation import PATIENCE_NS, READ_AHEAD
 from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulated_client import SimulatedClient
+from proxy.tuning.simulated_queue import SimulatedMessage, SimulatedQueue
 
 _FOR_EVER = 1 << 62
 _NEVER = 1 << 62
@@ -89,49 +90,6 @@ class Played:
 
     def __post_init__(self) -> None:
         self.key_waits_ns = array("q")
-
-
-class _Message:
-    """What pipelines look at of a message."""
-
-    __slots__ = ("key_bytes", "queue_offset")
-    body = raw_properties = b""
-    body_is_compressed = False
-
-    def __init__(self, queue_offset: int, key: bytes | None) -> None:
-        self.queue_offset, self.key_bytes = queue_offset, key
-
-
-class _Queue:
-    """One queue of the sample, and its pipeline; offsets count from 0."""
-
-    __slots__ = (
-        *("place", "pipeline", "keys", "service_ns", "read_ns", "done_ns", "open", "finished"),
-        *("patience", "verdicts", "chained"),
-    )
-
-    def __init__(
-        self,
-        place: int,
-        pipeline: QueuePipeline,
-        keys: list[bytes | None],
-        service_ns: array[int],
-        *,
-        chained: bool,
-    ) -> None:
-        self.place, self.pipeline, self.keys = place, pipeline, keys
-        self.service_ns = service_ns
-        self.read_ns = array("q", bytes(8 * len(keys)))
-        self.done_ns: dict[bytes | None, int] = {}  # when a message of a key ended last
-        self.open: dict[bytes, int] = {}  # messages of a key that are read and unfinished
-        self.finished = 0  # since the last look at its room
-        self.patience = Patience()
-        self.verdicts: list[Lease] = []
-        self.chained = chained  # what has no key is a chain
-
-    @property
-    def unread(self) -> bool:
-        return self.pipeline.position < len(self.keys)
 
 
 def service_ns(sample: Sample, service: ServiceTimes) -> list[array[int]]:
@@ -187,14 +145,14 @@ class _Run:
             )
         ]
         self._unread = self._queues
-        self._client: SimulatedClient[_Queue] = SimulatedClient(
+        self._client: SimulatedClient[SimulatedQueue] = SimulatedClient(
             workers=plan.workers, capacity=plan.capacity
         )
         self._low_water = max(1, (plan.waiting + 1) // 2)
         self._of = {queue.pipeline: queue for queue in self._queues}
-        self._ends: list[tuple[int, int, _Queue, Lease]] = []  # of messages with handlers
-        self._judged: list[_Queue] = []  # with verdicts that wait to be sent
-        self._travelling: list[tuple[_Queue, list[Lease]]] = []
+        self._ends: list[tuple[int, int, SimulatedQueue, Lease]] = []  # of messages with handlers
+        self._judged: list[SimulatedQueue] = []  # with verdicts that wait to be sent
+        self._travelling: list[tuple[SimulatedQueue, list[Lease]]] = []
         self._begun = 0
         self._exchange_ns = _NEVER  # when the round trip under way reaches the proxy
         self._send_ns = _NEVER  # when verdicts that are kept back are sent
@@ -203,7 +161,7 @@ class _Run:
 
     def _queue(
         self, place: int, keys: list[bytes | None], lasts_ns: array[int], rules: TopicRules
-    ) -> _Queue:
+    ) -> SimulatedQueue:
         pipeline = QueuePipeline(
             queue=QueueName(Topic("sample"), "simulated", place),
             epoch=Epoch(1),
@@ -218,7 +176,7 @@ class _Run:
         self._buffer.add(pipeline)
         chained = rules.missing_key is MissingKey.BY_QUEUE
         self.played.work_ns += sum(lasts_ns)
-        return _Queue(place, pipeline, keys, lasts_ns, chained=chained)
+        return SimulatedQueue(place, pipeline, keys, lasts_ns, chained=chained)
 
     def go(self) -> None:
         """To the end of the last message."""
@@ -316,7 +274,7 @@ class _Run:
         while (taken := self._client.take()) is not None:
             self._start(*taken)
 
-    def _start(self, queue: _Queue, lease: Lease) -> None:
+    def _start(self, queue: SimulatedQueue, lease: Lease) -> None:
         job, now_ns = lease.job, self._now_ns
         offset = job.offset
         read_ns = queue.read_ns[offset]
@@ -347,7 +305,7 @@ class _Run:
         if read:
             self._lease()
 
-    def _read(self, queue: _Queue, *, demand: bool = False) -> bool:
+    def _read(self, queue: SimulatedQueue, *, demand: bool = False) -> bool:
         """What there is room for; True if something was read."""
         before = position = queue.pipeline.position
         end = len(queue.keys)
@@ -360,9 +318,9 @@ class _Run:
         self._buffer.refresh(queue.pipeline)
         return position > before
 
-    def _admit(self, queue: _Queue, first: int, until: int) -> None:
+    def _admit(self, queue: SimulatedQueue, first: int, until: int) -> None:
         keys = queue.keys[first:until]
-        messages = [_Message(offset, key) for offset, key in enumerate(keys, first)]
+        messages = [SimulatedMessage(offset, key) for offset, key in enumerate(keys, first)]
         effects = queue.pipeline.on_messages(_stored(messages), next_offset=until)
         until = queue.pipeline.position
         queue.read_ns[first:until] = array("q", [self._now_ns]) * (until - first)
@@ -382,12 +340,12 @@ class _Run:
                 self.played.dead_lettered += 1
                 queue.pipeline.dead_lettered(job)
 
-    def _refill(self, queue: _Queue, refills: Iterable[Refill]) -> None:
+    def _refill(self, queue: SimulatedQueue, refills: Iterable[Refill]) -> None:
         """Spilled messages are read again, at once."""
         wanted = deque(refills)
         while wanted:
             refill = wanted.popleft()
-            messages = [_Message(offset, refill.key) for offset in refill.offsets]
+            messages = [SimulatedMessage(offset, refill.key) for offset in refill.offsets]
             wanted += queue.pipeline.refilled(refill, _stored(messages)).refills
 
 
@@ -408,6 +366,6 @@ def _simulated(rules: TopicRules, candidate: str) -> TopicRules:
     )
 
 
-def _stored(messages: Sequence[_Message]) -> Sequence[StoredMessage]:
+def _stored(messages: Sequence[SimulatedMessage]) -> Sequence[StoredMessage]:
     """A pipeline looks at no more of them than they have."""
     return cast("Sequence[StoredMessage]", messages)
