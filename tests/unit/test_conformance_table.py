@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from itertools import count
+
+import pytest
 
 from broker_core.tasks import spawn
+from tests.conformance.clients.gateway_play import clock_offset_ns
 from tests.conformance.clients.standstills import LATE_S, Standstills
 from tests.conformance.clients.table import PLAYS, Result, judged
 
@@ -71,3 +75,24 @@ def test_a_loop_that_is_kept_busy_is_late() -> None:
         return standstills.longest_since(began)
 
     assert asyncio.run(run()) >= LATE_S
+
+
+# ---- clocks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("slept_ns", "expected_ns"), [(0, 0), (5 * 10**9, 5 * 10**9)])
+def test_a_standstill_between_two_looks_at_clocks_is_no_sleep(
+    monkeypatch: pytest.MonkeyPatch, slept_ns: int, expected_ns: int
+) -> None:
+    stalls = count()  # looks at any clock: the process stands still before most of them
+    clock_ns = 10**12
+
+    def look(ahead_ns: int) -> int:
+        nonlocal clock_ns
+        clock_ns += 50 if 10 < next(stalls) < 20 else 200_000
+        return clock_ns + ahead_ns
+
+    monkeypatch.setattr(time, "monotonic_ns", lambda: look(0))
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _: look(slept_ns))
+
+    assert clock_offset_ns() - expected_ns in range(100)

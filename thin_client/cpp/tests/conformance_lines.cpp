@@ -140,7 +140,7 @@ void History::handling(const char* event, const Message& m, const char* outcome)
 void History::write(Json event) {
     if (!file_.is_open()) return;
     const std::lock_guard lock(mutex_);
-    event["t_ns"] = now(CLOCK_BOOTTIME) + clock_offset_ns_;
+    event["t_ns"] = now(CLOCK_MONOTONIC) + clock_offset_ns_;
     event["wall_ms"] = now(CLOCK_REALTIME) / 1'000'000;
     event["node"] = node_;
     file_ << dumped(event) + "\n" << std::flush;
