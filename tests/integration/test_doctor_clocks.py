@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
 from broker_core.client import BrokerClient
 from broker_core.names import Topic
@@ -17,6 +16,7 @@ from tests.chaos.clocks import Clocks
 from tests.support.brokers import EMBEDDED_ONES
 from tests.support.process_site import Site, children_in, look
 from tests.support.processes import wait_until
+from tests.support.tools import without
 
 
 def _send(site: Site, count: int) -> None:
@@ -69,7 +69,7 @@ def test_a_proxy_that_stood_still_longer_than_it_trusts_its_locks(tmp_path: Path
 def test_a_proxy_whose_wall_clock_was_moved(tmp_path: Path) -> None:
     clocks = Clocks.open(tmp_path / "clocks")
     if clocks.library is None:
-        pytest.skip("no C compiler: no clock can be moved")
+        without("gcc not found: no clock can be moved")
     with children_in(tmp_path) as children:
         site = Site(children, EMBEDDED_ONES)
         site.start()

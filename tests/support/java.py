@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.support.processes import ROOT
+from tests.support.tools import without
 
 POM = ROOT / "tests/conformance/rocketmq/pom.xml"
 SOURCES = ROOT / "tests/conformance/rocketmq/java"
@@ -28,15 +28,9 @@ OPENS = [
 
 def require_java() -> None:
     """Skip the test where Java or Maven is missing; fail it where everything is required."""
-    import pytest  # the rest is of use without it: benchmarks start these brokers, too
-
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
-    if not missing:
-        return
-    reason = f"{', '.join(missing)} not found: install a JDK of version 17 or newer, and Maven"
-    if os.environ.get("ORDERLANE_REQUIRE_ALL") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    if missing:
+        without(f"{', '.join(missing)} not found: install a JDK of version 17 or newer, and Maven")
 
 
 def rocketmq_jars(version: str) -> Path:
