@@ -52,8 +52,8 @@ async def played(play: Play) -> Result:
 
 async def judged(play: Callable[[], Awaitable[Result]], standstills: Standstills) -> Result:
     """What *play* comes to. It is done again if it fails while this process, which has the proxies,
-    is late itself: then answers came later than the case says. A client that fails is never late
-    enough to be excused, since only this process is looked at.
+    is late itself: then answers came later than the case says. A client that fails each time has
+    failed, and what was excused is told.
     """
     excused: list[str] = []
     while True:
