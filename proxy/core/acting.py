@@ -34,18 +34,19 @@ class Unreported:
     """What became of jobs that were about to be handed out, until somebody takes it."""
 
     def __init__(self) -> None:
-        self._effects: Effects | None = None
+        self.noted: Effects | None = None
+        """What ``take`` would give."""
 
-    def take(self) -> Effects | None:
-        """All of it, once; None if there is nothing."""
-        effects, self._effects = self._effects, None
+    def take(self) -> Effects:
+        """All of it, once."""
+        effects, self.noted = self.effects, None
         return effects
 
     @property
     def effects(self) -> Effects:
         """Where to note more of it."""
-        self._effects = self._effects or Effects()
-        return self._effects
+        self.noted = self.noted or Effects()
+        return self.noted
 
     def ended(
         self, job: Job, acted: Dropped | Failed, *, origin: int

@@ -10,7 +10,7 @@ from typing import Any
 from proxy.core.job_chains import Job
 from proxy.core.key_change import KeyChange
 from proxy.core.key_rules import KeyRecord
-from proxy.core.measures import Measures
+from proxy.core.measures import Measures, Moment
 from proxy.core.queue_jobs import QueueJobs
 from proxy.core.refill_round import Refill
 
@@ -49,9 +49,10 @@ class ChangingJobs(QueueJobs):
             self._chains.open(key)
         return through
 
-    def at(self, now_ns: int) -> None:
-        """What happens next happens *now*: for measures alone."""
-        self._chains.clock_ns = now_ns
+    @property
+    def now(self) -> Moment:
+        """Whoever says when something happens says it there."""
+        return self._chains.now
 
     def measured_by(self, measures: Measures) -> None:
         """Add what jobs wait for one another to those from now on."""
@@ -90,7 +91,7 @@ class ChangingJobs(QueueJobs):
     def finish_all(self, jobs: Sequence[Job]) -> None:
         """As elsewhere."""
         if self.change is None:
-            super().finish_all(jobs)
+            QueueJobs.finish_all(self, jobs)
         else:
             for job in jobs:
                 self.finish(job)

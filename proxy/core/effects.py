@@ -113,8 +113,9 @@ class Effects:
         self.acked = []
         self.missing_keys = 0
         self.parking = self.keys_changed = False
-        for name, value in given.items():
-            setattr(self, name, value)
+        if given:
+            for name, value in given.items():
+                setattr(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
         """What was not looked at before: nothing of it happened."""

@@ -95,7 +95,9 @@ class GroupBuffer:
         """Note whether *pipeline* has ready jobs. Caller: the group lane, after every event, and
         when it may hand out again.
         """
-        turns = self._ready.setdefault(pipeline.topic, {})
+        turns = self._ready.get(pipeline.topic)
+        if turns is None:
+            turns = self._ready[pipeline.topic] = {}
         if pipeline.ready and not pipeline.closed:
             turns.setdefault(pipeline)
         else:
@@ -166,18 +168,18 @@ class GroupBuffer:
     def _firsts(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
         """One job of each key."""
         batches: list[Batch] = []
-        jobs_left = min(wish.max_jobs, self.leases.left)
+        jobs_left = min(wish.max_jobs, self.leases.limit - self.leases.used)
         bytes_left = wish.max_bytes
-        for topic in self.ready_topics():
-            if wish.topics is not None and topic not in wish.topics:
+        work, limited, allowed = self._work, not self.rates.open, _ANY_NUMBER
+        for topic, turns in list(self._ready.items()):
+            if not turns or (wish.topics is not None and topic not in wish.topics):
                 continue
-            turns = self._ready[topic]
             for _ in range(len(turns)):
-                if jobs_left <= 0 or bytes_left <= 0 or not self._work.left:
+                if jobs_left <= 0 or bytes_left <= 0 or work.used >= work.limit:
                     return batches
                 if batches and not wish.many_queues:
                     return batches
-                if not (allowed := _most(self.rates.left(topic, now_ns))):
+                if limited and not (allowed := _most(self.rates.left(topic, now_ns))):
                     break  # the other topics may go on
                 pipeline = next(iter(turns))
                 del turns[pipeline]
@@ -192,13 +194,15 @@ class GroupBuffer:
                     self._acted.append((pipeline, acted))
                 if pipeline.ready and (leases or pipeline.may_hand_out(now_ns)):
                     turns[pipeline] = None  # behind the others; else it is back once it may
-                if leases or acted is not None:
+                if (leases or acted is not None) and len(self._ready) > 1:
                     self._ready[topic] = self._ready.pop(topic)  # behind the other topics
                 if leases:
                     batches.append(Batch(pipeline, leases))
-                    self.rates.took(topic, len(leases))
+                    if limited:
+                        self.rates.took(topic, len(leases))
                     jobs_left -= len(leases)
-                    bytes_left -= sum(lease.body_bytes for lease in leases)
+                    for lease in leases:
+                        bytes_left -= lease.body_bytes
         return batches
 
 

@@ -43,7 +43,7 @@ class HandOuts(HandingOut):
 
         Affects: chains (successors become ready), buffer, tracker, window.
         """
-        effects = self.on_time(now_ns=now_ns)
+        effects = self._on_time(now_ns)
         expired = 0 if effects.plain else len(effects.released)  # they ended with a run that did
         live, end, ended = self._buffer.live, self._buffer.end_one, []
         for lease_id in acked:
@@ -94,7 +94,7 @@ class HandOuts(HandingOut):
         held it while all its leases went to one connection that is now closed: a client that
         reconnected. Anything else is fenced.
         """
-        effects = self.on_time(now_ns=now_ns)
+        effects = self._on_time(now_ns)
         nack_of: dict[int, Nack | None] = {offset: Nack(LeaseId(0)) for offset in failed}
         nack_of.update(dict.fromkeys(success))  # success wins
         for offset, nack in nack_of.items():
@@ -151,21 +151,26 @@ class HandOuts(HandingOut):
         answer was never written is offered uncounted; so are those of a run that its client had
         given back, though one ahead of them was open.
         """
-        self.at(now_ns)
+        return self._with_refills(self._on_time(now_ns))
+
+    def _on_time(self, now_ns: int) -> Effects:
+        """The same, with what is to be read again left to whoever has more to do."""
+        self._now.ns = now_ns
         effects = Effects()
-        for leases in self._buffer.expired(now_ns):
-            effects.expired += self._ended(leases, effects, now_ns=now_ns)
-        self._buffer.offer_due(now_ns)
+        if self._buffer.is_due(now_ns):
+            for leases in self._buffer.expired(now_ns):
+                effects.expired += self._ended(leases, effects, now_ns=now_ns)
+            self._buffer.offer_due(now_ns)
         if self._held_back_ns:
             held_back = self._held_back_ns.items()
             self._held_back_ns = {offset: due for offset, due in held_back if due > now_ns}
-        return self._with_refills(effects)
+        return effects
 
     def revoke(self, lease_id: LeaseId, *, now_ns: int) -> Effects:
         """End a lease, and all of its run, as if its deadline had come: what its client says of it
         later is fenced. Nothing but ``fenced`` if it is not live.
         """
-        effects = self.on_time(now_ns=now_ns)
+        effects = self._on_time(now_ns)
         if (lease := self._live(lease_id, effects)) is not None:
             leases = self._buffer.end(lease.run[0] if lease.run else lease)
             effects.revoked += self._ended(leases, effects, now_ns=now_ns)
@@ -247,7 +252,7 @@ class HandOuts(HandingOut):
 
     def _take_back(self, job: Job) -> None:
         job.attempts -= 1  # handed back unhandled: it does not count
-        self._buffer.offer(job, self._clock_ns)
+        self._buffer.offer(job, self._now.ns)
 
     def _unfollow(self, leases: Iterable[Lease]) -> None:
         for lease in leases:

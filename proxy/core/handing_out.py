@@ -50,6 +50,7 @@ class HandingOut:
         self.extensions_refused = False
         self.closed = False
         self._buffer = PullBuffer(leases_of_group, jobs.window.memory)
+        self._ready_queues = (self._buffer.offered, *jobs.ready_queues)
         self._unreported = Unreported()
         #: What actions may look at in the present pull; the group buffer's.
         self.work = Budget(MAX_WORK)
@@ -64,7 +65,7 @@ class HandingOut:
         self.hot = HotKeys()
         self.events = KeyEvents()
         self._noted_keys = self.events.keys
-        self._clock_ns = 0
+        self._now = jobs.now
         self.measures = Measures()
         self.measured_by(self.measures)
 
@@ -72,8 +73,7 @@ class HandingOut:
         """What happens next happens *now*, where that is not said: for measures, and what is noted
         of keys. No decision depends on it. Caller: group lane.
         """
-        self._clock_ns = now_ns
-        self.jobs.at(now_ns)
+        self._now.ns = now_ns
 
     def measured_by(self, measures: Measures) -> None:
         """Add what is measured to *measures* from now on. Caller: group lane."""
@@ -99,7 +99,8 @@ class HandingOut:
         """Jobs that ``lease`` would give, were handing out allowed; those of keys that were paused
         lately may be among them.
         """
-        return 0 if EVERYTHING in self.paused else self._buffer.offered + self.jobs.ready
+        offered, main, reactivated = self._ready_queues  # asked for at every message
+        return 0 if EVERYTHING in self.paused else len(offered) + len(main) + len(reactivated)
 
     def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
         """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
@@ -108,15 +109,17 @@ class HandingOut:
         for ``take_acted``.
         Affects: chains, buffer; through actions also tracker and window.
         """
-        self.at(now_ns)
+        self._now.ns = now_ns
         leases: list[Lease] = []
         if not self.may_hand_out(now_ns):
             return leases
         body_bytes = 0
+        max_jobs = min(max_jobs, sum(map(len, self._ready_queues)))
         deadline_ns = now_ns + self.visibility_ns
         work, next_job, grant = self.work, self._next_job, self._buffer.grant
         some_stay = self.paused or self._held_back_ns or self._failures.given_up
         acts = self.rules.actions.each
+        since_ns: list[int] = []
         while len(leases) < max_jobs and body_bytes < max_bytes and work.used < work.limit:
             job = next_job()
             if job is None:
@@ -133,7 +136,8 @@ class HandingOut:
             lease = grant(job, holder, deadline_ns, made_body, now_ns)
             body_bytes += lease.body_bytes
             leases.append(lease)
-        self.measures.queue_wait.note_since([each.job.since_ns for each in leases], now_ns)
+            since_ns.append(job.since_ns)
+        self.measures.queue_wait.note_since(since_ns, now_ns)
         self._handed_out(leases)
         return leases
 
@@ -154,7 +158,7 @@ class HandingOut:
 
     def _handed_out(self, leases: Collection[Lease]) -> None:
         """Count who got what."""
-        self.hot.note([each.job.key for each in leases], now_ns=self._clock_ns)
+        self.hot.note([each.job.key for each in leases], now_ns=self._now.ns)
         if self._noted_keys:
             for each in leases:
                 if each.job.key in self._noted_keys:
@@ -166,8 +170,9 @@ class HandingOut:
 
         Affects: spilled chains.
         """
-        effects = self._unreported.take()
-        return None if effects is None else self._with_refills(effects)
+        if self._unreported.noted is None:
+            return None
+        return self._with_refills(self._unreported.take())
 
     def _act(self, job: Job) -> Acted:
         """What the actions of the topic make of *job*; a body that nobody can read has failed."""
@@ -227,11 +232,9 @@ class HandingOut:
         return [lease for run in runs.values() for lease in run]
 
     def _next_job(self) -> Job | None:
-        """The job whose turn it is."""
-        return self._polled()
+        """The job whose turn it is.
 
-    def _polled(self) -> Job | None:
-        """Jobs offered again go first, but have no monopoly, or a client that hands its jobs back
+        Jobs offered again go first, but have no monopoly, or a client that hands its jobs back
         at once would starve all other keys: of (REACTIVATION_BURST + 1)² jobs in a row there is
         one of each kind that is ready, offered, reactivated and new, the oldest of its kind.
         """
@@ -248,14 +251,19 @@ class HandingOut:
     def _acked(self, leases: Sequence[Lease], effects: Effects) -> None:
         """The jobs of *leases*, which have ended, were handled."""
         effects.acked += leases
-        jobs = [lease.job for lease in leases]
+        jobs: list[Job] = []
+        granted_ns: list[int] = []
+        for lease in leases:
+            jobs.append(lease.job)
+            granted_ns.append(lease.granted_ns)
         measures = self.measures
-        measures.handler.note_since([lease.granted_ns for lease in leases], self._clock_ns)
+        measures.handler.note_since(granted_ns, self._now.ns)
         if not (self._noted_keys or self._failures.attempts):
             self.jobs.finish_all(jobs)
+            finished, ok = effects.finished, Outcome.OK
             for job in jobs:
                 job.message = None  # whoever still holds the job must not hold the body
-            effects.finished += [(job.offset, Outcome.OK) for job in jobs]
+                finished.append((job.offset, ok))
             measures.attempts.note(1, len(jobs))  # whatever failed before stands in _failures
         else:
             for job in jobs:
@@ -285,7 +293,7 @@ class HandingOut:
 
     def _note(self, job: Job, what: str, detail: str) -> None:
         if job.key is not None:
-            event = KeyEvent(self._clock_ns, what, job.offset, job.attempts, detail)
+            event = KeyEvent(self._now.ns, what, job.offset, job.attempts, detail)
             self.events.note(job.key, event)
 
     def _give_up(self, job: Job, effects: Effects) -> None:

@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import chain as both
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.measures import Measures
+from proxy.core.measures import Measures, Moment
 from proxy.errors import JobStateError
 
 #: Only moves rightwards, but that a run which ends early puts its rest back into the chain.
@@ -84,18 +83,20 @@ class JobChains:
     waits: Callable[[Job], bool] | None = None
     """Whether a job that has none ahead of it waits nevertheless, until its key is ``open``ed."""
     _burst: int = 0  # reactivated jobs polled since the main queue's last turn
-    clock_ns: int = 0
-    """When what happens now happens: for measures alone, no decision depends on it."""
+    now: Moment = field(default_factory=Moment)
     measures: Measures = field(default_factory=Measures)
+
+    @property
+    def queues(self) -> tuple[Collection[Job], Collection[Job]]:
+        """What ``poll`` chooses from: the main queue and the reactivation queue, as they are at any
+        time.
+        """
+        return self._main, self._reactivated
 
     @property
     def ready(self) -> int:
         """Jobs that ``poll`` would give now."""
         return len(self._main) + len(self._reactivated)
-
-    def ready_jobs(self) -> Iterator[Job]:
-        """Those, in no order."""
-        return both(self._main, self._reactivated)
 
     @property
     def keys(self) -> Collection[bytes]:
@@ -127,7 +128,7 @@ class JobChains:
         key = job.key
         if job.state is not NEW:
             job.move(NEW, READY)
-        job.since_ns = self.clock_ns
+        job.since_ns = self.now.ns
         chain = None if key is None else self._chains.get(key)
         if chain is not None:
             job.state = CHAINED
@@ -174,7 +175,7 @@ class JobChains:
     def unfollow(self, job: Job) -> None:
         """Put a job that ran behind another back into its chain: the last of them first."""
         job.move(RUNNING, CHAINED)
-        job.since_ns = self.clock_ns
+        job.since_ns = self.now.ns
 
     def finish(self, job: Job) -> Job | None:
         """End *job*, and make its successor ready unless its key is held; returns the successor.
@@ -193,9 +194,11 @@ class JobChains:
         if (
             successor.state is not RUNNING  # not in its run
             and key not in self._held
-            and not self._waits(successor)
+            and (self.waits is None or not self.waits(successor))
         ):
-            successor.move(CHAINED, READY)
+            if successor.state is not CHAINED:
+                successor.move(CHAINED, READY)
+            successor.state = READY
             self._waited(successor)
             self._reactivated.append(successor)
         if key is not None and (chain := self._chains.get(key)) is not None:
@@ -264,7 +267,7 @@ class JobChains:
 
     def _waited(self, job: Job) -> None:
         """*job* stood in its chain until now."""
-        now_ns, since_ns = self.clock_ns, job.since_ns
+        now_ns, since_ns = self.now.ns, job.since_ns
         if since_ns:
             job.waited_ns += now_ns - since_ns
             self.measures.key_wait.note(now_ns - since_ns)

@@ -24,9 +24,10 @@ class JobsByKey:
         """Jobs that ``poll`` would give now."""
         return self._chains.ready
 
-    def ready_jobs(self) -> Iterator[Job]:
-        """Those, in no order."""
-        return self._chains.ready_jobs()
+    @property
+    def ready_queues(self) -> tuple[Collection[Job], Collection[Job]]:
+        """Those in their queues, as they are at any time."""
+        return self._chains.queues
 
     @property
     def keys(self) -> int:

@@ -153,9 +153,7 @@ class KeyActs(HandOuts):
     @property
     def unordered_ready(self) -> int:
         """How many of the ``ready`` jobs have no key. O(ready)."""
-        return sum(
-            job.key is None for job in (*self._buffer.offered_jobs(), *self.jobs.ready_jobs())
-        )
+        return sum(job.key is None for jobs in self._ready_queues for job in jobs)
 
     def retry_times(self) -> dict[int, int]:
         """By offset when the jobs that wait for their retry are offered again. O(waiting)."""

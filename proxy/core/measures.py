@@ -38,10 +38,11 @@ class Histogram:
 
     def note(self, value: int, times: int = 1) -> None:
         """*value* was seen, so many times."""
-        if value < 0:
-            value = 0
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.total += value * times
+        if value <= 0:
+            self.counts[0] += times
+        else:
+            self.counts[bisect_left(self.bounds, value)] += times
+            self.total += value * times
 
     def note_since(self, began_ns: list[int], now_ns: int) -> None:
         """What began at these times ended *now*. Those of 0 are left out: nobody knows when."""
@@ -60,6 +61,17 @@ class Histogram:
 def attempts() -> Histogram:
     """Of hand-outs."""
     return Histogram(TIMES)
+
+
+class Moment:
+    """When what happens now happens, in ns; for measures, and what is noted of keys: no decision
+    depends on it.
+    """
+
+    __slots__ = ("ns",)
+
+    def __init__(self) -> None:
+        self.ns = 0
 
 
 @dataclass(slots=True, eq=False)

@@ -118,10 +118,13 @@ class OrderKeyed(KeyActs):
         self.jobs.begin_change(self.key_record, parked=parked)
 
     def _with_refills(self, effects: Effects) -> Effects:
+        if self.jobs.quiet:
+            return effects  # as nearly always
         if self.jobs.change is not None and self.jobs.settle_change():
             self.key_record = self.key_record.through()
             effects.keys_changed = True
         return super()._with_refills(effects)
 
     def _rule_of(self, message: StoredMessage) -> KeyRule:
-        return self.key_record.rule_at(message.queue_offset)
+        record = self.key_record
+        return record.rule if record.before is None else record.rule_at(message.queue_offset)

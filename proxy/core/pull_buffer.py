@@ -121,18 +121,14 @@ class PullBuffer:
     _deadlines: list[_Deadline] = field(default_factory=list)
     _newest: _Deadline | None = None  # among them
     _retries: list[tuple[int, int, Job]] = field(default_factory=list)  # due, offset, job
-    _offered: deque[Job] = field(default_factory=deque)
+    offered: deque[Job] = field(default_factory=deque)
+    """Jobs to be handed out again now, the next first. Others only look at it."""
     _ids: Iterator[LeaseId] = field(default_factory=lambda: cast(Iterator[LeaseId], count(1)))
 
     @property
     def leased(self) -> int:
         """Live leases."""
         return len(self._leases)
-
-    @property
-    def offered(self) -> int:
-        """Jobs to be handed out again now."""
-        return len(self._offered)
 
     @property
     def waiting(self) -> int:
@@ -171,7 +167,9 @@ class PullBuffer:
         if made_body is not None:
             lease.made_body = made_body
             self.memory.used += body_bytes
-        if job.sole_connection != holder.connection:
+        if job.sole_connection == 0:
+            job.sole_connection = holder.connection
+        elif job.sole_connection != holder.connection:
             lease.held_by(holder)
         job.attempts += 1
         self.leases_of_group.used += 1
@@ -244,7 +242,7 @@ class PullBuffer:
         """Hand *job* out again, before anything new; since when it may be, 0: nobody knows."""
         job.since_ns = since_ns
         job.waited_ns = 0
-        self._offered.append(job)
+        self.offered.append(job)
 
     def retry_at(self, job: Job, due_ns: int) -> None:
         """Offer *job* again at *due_ns*; its key waits with it."""
@@ -258,24 +256,27 @@ class PullBuffer:
         """The jobs that wait for their retry. O(waiting)."""
         return [job for _, _, job in self._retries]
 
-    def offered_jobs(self) -> Iterable[Job]:
-        """The jobs to be handed out again now."""
-        return iter(self._offered)
-
     def retry_times(self) -> dict[int, int]:
         """By offset when the jobs that wait for their retry are offered. O(waiting)."""
         return {offset: due_ns for due_ns, offset, _ in self._retries}
 
     def withdraw(self, job: Job) -> None:
         """Hand *job*, which is running and of which no lease lives, out no more. O(such jobs)."""
-        if job in self._offered:
-            self._offered.remove(job)
+        if job in self.offered:
+            self.offered.remove(job)
         self._retries = [each for each in self._retries if each[2] is not job]
         heapq.heapify(self._retries)
 
     def take_offered(self) -> Job | None:
         """The next job to hand out again, or None."""
-        return self._offered.popleft() if self._offered else None
+        return self.offered.popleft() if self.offered else None
+
+    def is_due(self, now_ns: int) -> bool:
+        """True if ``expired`` or ``offer_due`` may have something to do now."""
+        deadlines, retries = self._deadlines, self._retries
+        return bool(
+            (deadlines and deadlines[0][0] <= now_ns) or (retries and retries[0][0] <= now_ns)
+        )
 
     def expired(self, now_ns: int) -> list[list[Lease]]:
         """End the leases whose deadline has come, each with those behind it in its run."""

@@ -172,7 +172,7 @@ class QueuePipeline(OrderKeyed):
             return effects
         jobs = self.jobs
         position = jobs.position
-        rules = self.rules
+        rules, resumes = self.rules, jobs.resumes
         left = jobs.left
         for message in messages:
             offset = message.queue_offset
@@ -183,7 +183,7 @@ class QueuePipeline(OrderKeyed):
                 break
             left -= 1
             position = offset + 1
-            if jobs.resumes and jobs.knows(offset):
+            if resumes and jobs.knows(offset):
                 jobs.pass_over(offset)
             elif (
                 rules.tags is not None

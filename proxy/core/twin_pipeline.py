@@ -98,10 +98,10 @@ class TwinPipeline(QueuePipeline):
             return list(firsts)
         return super().lengthen(firsts, max_run=max_run, max_jobs=max_jobs, max_bytes=max_bytes)
 
-    def on_time(self, *, now_ns: int) -> Effects:
+    def _on_time(self, now_ns: int) -> Effects:
         """The pause of a redrive may be over, too."""
         self._pausing = self._pausing and now_ns < self._next_ns
-        return super().on_time(now_ns=now_ns)
+        return super()._on_time(now_ns)
 
     def next_due_ns(self, now_ns: int) -> int | None:
         """When ``on_time`` has something to do."""

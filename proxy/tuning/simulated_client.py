@@ -48,12 +48,16 @@ class SimulatedClient(Generic[Queue]):
             self._behind[key] = deque()
         self.ready.append((queue, lease))
 
-    def take(self) -> tuple[Queue, Lease] | None:
-        """The next one for a handler; None without one, or without a handler."""
-        if not self.ready or self.busy >= self._workers:
-            return None
-        self.busy += 1
-        return self.ready.popleft()
+    def take(self) -> list[tuple[Queue, Lease]]:
+        """The next ones, for as many handlers as have nothing to do."""
+        ready, idle = self.ready, self._workers - self.busy
+        if len(ready) <= idle:
+            taken = list(ready)
+            ready.clear()
+        else:
+            taken = [ready.popleft() for _ in range(idle)]
+        self.busy += len(taken)
+        return taken
 
     def handled(self, lease: Lease) -> Queue | None:
         """A handler is done with *lease*. Returns the queue of the one that was behind it and waits

@@ -186,7 +186,11 @@ class _Run:
         ends, client = self._ends, self._client
         while True:
             end_ns = ends[0][0] if ends else _NEVER
-            due_ns = min(self._exchange_ns, self._send_ns, self._look_ns)
+            due_ns = self._exchange_ns
+            if self._send_ns < due_ns:
+                due_ns = self._send_ns
+            if self._look_ns < due_ns:
+                due_ns = self._look_ns
             if end_ns <= due_ns:
                 if end_ns == _NEVER:
                     break
@@ -196,7 +200,8 @@ class _Run:
                 queue.verdicts.append(lease)
                 if (following := client.handled(lease)) is not None:
                     following.done_ns[lease.job.key] = end_ns
-                self._hand_over()
+                if client.ready:
+                    self._hand_over()
                 if self._exchange_ns == _NEVER:  # else what is under way comes first
                     self._send_in_time()
             elif due_ns == self._exchange_ns:
@@ -224,8 +229,9 @@ class _Run:
     def _send(self) -> None:
         """The client sends what verdicts it has."""
         self._send_ns, self._exchange_ns = _NEVER, self._now_ns + self.plan.round_trip_ns
-        self._travelling = [(queue, queue.verdicts) for queue in self._judged]
+        self._travelling = travelling = []
         for queue in self._judged:
+            travelling.append((queue, queue.verdicts))
             queue.verdicts = []
         self._judged = []
 
@@ -262,7 +268,7 @@ class _Run:
 
     def _lease(self) -> None:
         client = self._client
-        while (room := client.room) > 0 and self._buffer.has_ready:
+        while self._buffer.has_ready and (room := client.room) > 0:
             wish = PullWish(_CLIENT, None, room, _FOR_EVER, many_queues=True)
             for pipeline, leases in self._buffer.lease(wish, now_ns=self._now_ns):
                 queue = self._of[pipeline]
@@ -271,19 +277,16 @@ class _Run:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        while (taken := self._client.take()) is not None:
-            self._start(*taken)
-
-    def _start(self, queue: SimulatedQueue, lease: Lease) -> None:
-        job, now_ns = lease.job, self._now_ns
-        offset = job.offset
-        read_ns = queue.read_ns[offset]
-        done_ns = queue.done_ns.get(job.key, 0)
-        self.played.key_waits_ns.append(done_ns - read_ns if done_ns > read_ns else 0)
-        if self.played.starts is not None:
-            self.played.starts.append((queue.place, offset, now_ns))
-        self._begun += 1
-        heappush(self._ends, (now_ns + queue.service_ns[offset], self._begun, queue, lease))
+        ends, now_ns, played = self._ends, self._now_ns, self.played
+        for queue, lease in self._client.take():
+            job = lease.job
+            offset = job.offset
+            read_ns, done_ns = queue.read_ns[offset], queue.done_ns.get(job.key, 0)
+            played.key_waits_ns.append(done_ns - read_ns if done_ns > read_ns else 0)
+            if played.starts is not None:
+                played.starts.append((queue.place, offset, now_ns))
+            self._begun += 1
+            heappush(ends, (now_ns + queue.service_ns[offset], self._begun, queue, lease))
 
     # ---- reading ---------------------------------------------------------------------------------
 

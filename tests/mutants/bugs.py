@@ -128,8 +128,8 @@ def _no_end(original: Any, buffer: PullBuffer, lease: Any) -> Any:
 def _expiry_finishes(original: Any, pipeline: QueuePipeline, *, now_ns: int) -> Any:
     effects = original(pipeline, now_ns=now_ns)
     for lease in effects.expired:
-        if lease.job in pipeline._buffer._offered:
-            pipeline._buffer._offered.remove(lease.job)
+        if lease.job in pipeline._buffer.offered:
+            pipeline._buffer.offered.remove(lease.job)
             pipeline._finish(lease.job, Outcome.OK, effects)
     return effects
 

@@ -68,7 +68,7 @@ class FairnessMachine(RuleBasedStateMachine):
                 job.key
                 for jobs in (here.jobs._chains._main, here.jobs._chains._reactivated)
                 for job in jobs
-            } | {job.key for job in here._buffer._offered}
+            } | {job.key for job in here._buffer.offered}
             assert len(ready) == here.ready
             for key in ready - self.waiting[number].keys():
                 assert key is not None
