@@ -231,10 +231,8 @@ class HandingOut:
         self._handed_out(followers)
         return [lease for run in runs.values() for lease in run]
 
-    def _next_job(self) -> Job | None:
-        """The job whose turn it is.
-
-        Jobs offered again go first, but have no monopoly, or a client that hands its jobs back
+    def _polled(self) -> Job | None:
+        """Jobs offered again go first, but have no monopoly, or a client that hands its jobs back
         at once would starve all other keys: of (REACTIVATION_BURST + 1)² jobs in a row there is
         one of each kind that is ready, offered, reactivated and new, the oldest of its kind.
         """
@@ -245,6 +243,9 @@ class HandingOut:
             return self._buffer.take_offered()
         self._offered_in_a_row = 0
         return self.jobs.poll()
+
+    #: The job whose turn it is. Some pass jobs over.
+    _next_job = _polled
 
     # ---- ends of jobs ----------------------------------------------------------------------------
 
