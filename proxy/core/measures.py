@@ -46,9 +46,9 @@ class Histogram:
 
     def note_since(self, began_ns: list[int], now_ns: int) -> None:
         """What began at these times ended *now*. Those of 0 are left out: nobody knows when."""
-        if not (times := len(began_ns)):
+        if not began_ns:
             return
-        first = began_ns[0]
+        first, times = began_ns[0], len(began_ns)
         if times == 1 or began_ns.count(first) == times:  # so it is with most batches
             if first:
                 self.note(now_ns - first, times)

@@ -7,6 +7,7 @@ several queues; what waits for nothing but a handler goes in the order in which 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from proxy.core.order_key import QUEUE_CHAIN
@@ -36,17 +37,18 @@ class SimulatedClient(Generic[Queue]):
         """True if a handler has nothing to do."""
         return not self.ready and self.busy < self._workers
 
-    def add(self, queue: Queue, lease: Lease) -> None:
-        """A lease came. Of a key with another one here it waits behind that."""
-        key = lease.job.key
-        if key is not None and key != QUEUE_CHAIN:  # no other queue has one of these
-            behind = self._behind.get(key)
-            if behind is not None:
-                behind.append((queue, lease))
-                self._blocked += 1
-                return
-            self._behind[key] = deque()
-        self.ready.append((queue, lease))
+    def add(self, queue: Queue, leases: Iterable[Lease]) -> None:
+        """Leases came. Of a key with another one here one waits behind that."""
+        for lease in leases:
+            key = lease.job.key
+            if key is not None and key != QUEUE_CHAIN:  # no other queue has one of these
+                behind = self._behind.get(key)
+                if behind is not None:
+                    behind.append((queue, lease))
+                    self._blocked += 1
+                    continue
+                self._behind[key] = deque()
+            self.ready.append((queue, lease))
 
     def take(self) -> list[tuple[Queue, Lease]]:
         """The next ones, for as many handlers as have nothing to do."""

@@ -271,9 +271,7 @@ class _Run:
         while self._buffer.has_ready and (room := client.room) > 0:
             wish = PullWish(_CLIENT, None, room, _FOR_EVER, many_queues=True)
             for pipeline, leases in self._buffer.lease(wish, now_ns=self._now_ns):
-                queue = self._of[pipeline]
-                for lease in leases:
-                    client.add(queue, lease)
+                client.add(self._of[pipeline], leases)
             self._hand_over()
 
     def _hand_over(self) -> None:
