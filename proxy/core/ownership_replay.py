@@ -30,7 +30,8 @@ class LastOwner:
 
     ``snapshot`` is the state that they add up to. It may be of periods before: what was finished
     then is finished still. ``snapshot_at`` is where the records of it begin, ``last_at`` where the
-    last of them stands. If they begin before the records that were replayed, ``snapshot`` is None.
+    last of them stands. If they begin before the records that were replayed, or before the first of
+    these that says who was the owner, ``snapshot`` is None.
     ``damage``: what of them could not be had, None if all is well. ``forgotten``: retention deleted
     the snapshot, which says nothing of leases: they have ended long ago. ``to``: as in ``Clean``.
     """
@@ -152,13 +153,13 @@ class _Replay:
     state: _State | None = None
     whole: Snapshot | None = None  # the last one that is complete
     snapshot_at: int | None = None
-    first: int | None = None  # where the records begin
+    first: int | None = None  # where the records begin of which it is known who was the owner
     damage: str | None = None
     longest_ms: int = 0  # of leases, in the period
     unreadable_at: int = -1  # the last record that may have been that of an owner
 
     def see(self, offset: int, record: Record | Unreadable) -> None:
-        if self.first is None:
+        if self.first is None and (self.epoch is not None or isinstance(record, Own)):
             self.first = offset
         if isinstance(record, Unreadable):
             self.unreadable_at = offset

@@ -80,11 +80,17 @@ class OwnershipLog:
             while True:
                 start = max(lowest, end - span)
                 records = await self._read(group, twin, start=start, end=end)
-                found = _replayed(records, by_period=by_period)
+                # What stands first may be the late word of an owner before: no beginning, but where
+                # nothing ahead of it is left.
+                found = _replayed(records, by_period=by_period, begin=start == lowest)
                 at = None if found is None else found.snapshot_at
                 if found is not None and found.snapshot is None and at is not None and at >= lowest:
-                    records = await self._read(group, twin, start=at, end=start) + records
-                    found = _replayed(records, by_period=by_period)
+                    if at < start:
+                        records = await self._read(group, twin, start=at, end=start) + records
+                    # An owner that came later built on it, so it is that of the owner then.
+                    behind = [each for each in records if each[0] >= at]
+                    if behind and behind[0][0] == at:
+                        found = _replayed(behind, by_period=by_period, begin=True)
                 # Owners that crashed early wrote nothing: the one that counts may be far behind.
                 if start == lowest or (found is not None and found.snapshot is not None):
                     return _told(twin, found, lowest=lowest), end
@@ -190,10 +196,10 @@ def _told(twin: QueueName, found: LastOwner | None, *, lowest: int) -> LastOwner
 
 
 def _replayed(
-    records: Sequence[tuple[int, Record | Unreadable]], *, by_period: bool
+    records: Sequence[tuple[int, Record | Unreadable]], *, by_period: bool, begin: bool
 ) -> LastOwner | None:
-    """What *records* say; if they begin with a snapshot, it counts."""
+    """What *records* say; if they *begin* what counts, and with a snapshot, that does."""
     epoch = None
-    if records and isinstance(first := records[0][1], SnapshotPart) and first.number == 0:
+    if begin and records and isinstance(first := records[0][1], SnapshotPart) and first.number == 0:
         epoch = first.epoch
     return replay(records, epoch_before=epoch, by_period=by_period)

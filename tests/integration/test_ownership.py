@@ -18,9 +18,10 @@ from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName
 from proxy.app import Proxy
 from proxy.core.effects import PipelineStatistics
-from proxy.core.ownership_record import Clean, Own, Snapshot, parts
+from proxy.core.ids import Epoch
+from proxy.core.ownership_record import Clean, Delta, Own, Snapshot, parts
 from proxy.group_lane import GroupLane
-from proxy.upstream.ownership_log import OwnershipLog
+from proxy.upstream.ownership_log import _TAIL, OwnershipLog
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -244,6 +245,41 @@ async def test_a_new_owner_passes_over_what_a_snapshot_says_is_finished(
             await eventually(lambda: len(offsets) == 4, within_s=15)
 
         assert sorted(offsets) == [1, 3, 5, 6]
+
+
+@pytest.mark.feature("proxy: ownership")
+async def test_a_snapshot_counts_however_far_the_record_of_its_owner_stands_ahead(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    """It was written in the middle of a period, and whoever came next built on it. The tail that is
+    read first begins with the late word of an owner before that one.
+    """
+    async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
+        log = OwnershipLog(gateway.client)
+        queue = (await gateway.client.queues(gateway.topic))[0]
+
+        async def own(number: int) -> Epoch:
+            record = Own(f"gone@{number}#1", 5000, 5000, broker_start_ms=1, period=number)
+            return Epoch(await log.append(gateway.group, queue, record))
+
+        first = await own(1)
+        await log.append(gateway.group, queue, *parts(Snapshot(first, 0, 4)))
+        second = await own(2)
+        at = await log.append(gateway.group, queue, *parts(Snapshot(second, 0, 5, (0, 1))))
+        await log.append(gateway.group, queue, *parts(Snapshot(first, 0, 4)))
+        for number in range(_TAIL - 4):
+            delta = Delta(second, at, 0, 5 + number, after=at + number + bool(number))
+            await log.append(gateway.group, queue, delta)
+        at = await log.append(gateway.group, queue, *parts(Snapshot(second, 1, 90, (1, 3, 7))))
+        third = await own(3)
+        await log.append(gateway.group, queue, Delta(third, at, 3, 90, left=(1,), after=at))
+
+        last, end = await log.last(gateway.group, queue)
+
+        assert (at, end) == (_TAIL + 1, _TAIL + 4)
+        assert last is not None
+        assert (last.damage, last.forgotten, last.snapshot_at) == (None, False, at)
+        assert last.snapshot == Snapshot(third, 3, 90, (3, 7))
 
 
 @pytest.mark.feature("proxy: where a group begins")

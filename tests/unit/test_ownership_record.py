@@ -265,6 +265,24 @@ def test_a_delta_on_a_snapshot_before_the_first_record_says_where_to_begin() -> 
     assert last == LastOwner(Epoch(5), own(), None, clean=False, snapshot_at=4)
 
 
+def test_a_snapshot_before_the_first_owner_that_is_known_may_be_that_of_the_owner_then() -> None:
+    """Of epoch 1, whose record stands further ahead; that of epoch 5 builds on it."""
+    late = Delta(Epoch(1), 2, 3, 9, after=2)
+    snapshot = whole(Snapshot(Epoch(1), 2, 9, (2, 5)))
+    records = [
+        (3, late),
+        (4, snapshot),
+        (5, own()),
+        (6, Delta(Epoch(5), 4, 5, 9, left=(2,), after=4)),
+    ]
+    last = replay(records)
+    assert last is not None
+    assert (last.snapshot, last.snapshot_at, last.damage) == (None, 4, None)
+    last = replay(records[1:], epoch_before=Epoch(1))
+    assert last is not None
+    assert last.snapshot == Snapshot(Epoch(5), 5, 9, (5,))
+
+
 def test_records_of_the_first_version_are_read() -> None:
     """They name neither addresses, nor who parked a key, nor what a delta follows."""
     assert decode(
