@@ -154,7 +154,10 @@ class Lanes:
 
     def _unknown(self, group: str, hint: str = "") -> UnknownName:
         if Group(group) in self._retired:
-            return UnknownName(f"group {_shown(group)} was removed: its queues are handed over")
+            return UnknownName(
+                f"there is no group {_shown(group)} any more: it was removed, and its queues are"
+                " being handed over"
+            )
         known = ", ".join(sorted(self._lanes)) or "none yet"
         return UnknownName(f"there is no group {_shown(group)} here; known groups: {known}{hint}")
 

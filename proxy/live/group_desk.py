@@ -8,7 +8,7 @@ from typing import Any
 
 from broker_core.names import check_name
 from proxy.core.audit_record import Change
-from proxy.errors import Refused, SettingsError, UnknownName
+from proxy.errors import Refused, SettingsError
 from proxy.group_settings import GroupSettings
 from proxy.lanes import Lanes
 from proxy.live.group_store import check_version
@@ -40,13 +40,15 @@ class GroupDesk:
         self._watch = store
 
     def describe(self, group: str) -> dict[str, Any]:
-        """Where *group* comes from, and its settings. Raises UnknownName."""
+        """Where *group* comes from, and its settings.
+
+        Raises UnknownName, too of a group that was removed while its queues are handed over.
+        """
         source = self._live.source_of(group)
-        lane = self._lanes.find(group)
-        settings = self._live.groups.get(group) or (None if lane is None else lane.settings)
+        settings = self._live.groups.get(group)
         refused = self._refused().get(group)
         if settings is None and refused is None:
-            raise self._unknown(group)
+            settings = self._lanes.named(group).settings
         return {
             "group": group,
             "source": "clients" if source is None else source.value,
@@ -77,7 +79,8 @@ class GroupDesk:
         watch = self._stored_here(group)
         await watch.store.refresh()
         if not self._version(group):
-            raise self._unknown(group)
+            self._lanes.named(group)
+            raise Refused(f"group {group} is not in the store: it comes from clients")
         return await self._change(watch, group, None, wish)
 
     async def _change(
@@ -133,7 +136,3 @@ class GroupDesk:
 
     def _refused(self) -> Mapping[str, str]:
         return {} if self._watch is None else self._watch.state.refused
-
-    def _unknown(self, group: str) -> UnknownName:
-        known = ", ".join(sorted(lane.name for lane in self._lanes)) or "none yet"
-        return UnknownName(f"there is no group {group!r:.80} here; known groups: {known}")

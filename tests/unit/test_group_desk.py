@@ -1,0 +1,83 @@
+"""What an operator is told of a group, wherever it comes from and while it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from proxy.errors import Refused, UnknownName
+from proxy.group_lane import GroupLane
+from proxy.lanes import Lanes
+from proxy.live.group_desk import GroupDesk, Wish
+from proxy.live.group_store import GroupStore
+from proxy.live.live_groups import LiveGroups, Source
+from proxy.live.store_watch import StoreWatch
+from proxy.upstream.audit import Audit
+from tests.support.eventually import eventually
+from tests.support.lanes import group_settings, make_lane
+
+
+class EmptyNameserver:
+    """One that has no group."""
+
+    nameservers = ("one:1",)
+
+    async def all_of(self, _nameserver: str, _namespace: str) -> dict[str, str]:
+        return {}
+
+
+class Site:
+    """A desk beside lanes whose queues are handed over when the test says so."""
+
+    def __init__(self) -> None:
+        self.lanes = Lanes(make_lane, auto_create=True)
+        self.may_leave = asyncio.Event()
+        self.live = LiveGroups(self.lanes, changed=lambda _lane: None, give_up=self._give_up)
+        watch = StoreWatch(GroupStore(EmptyNameserver()), self.live)  # type: ignore[arg-type]
+        self.desk = GroupDesk(self.lanes, self.live, cast(Audit, None), watch)
+
+    async def _give_up(self, _lane: GroupLane) -> None:
+        await self.may_leave.wait()
+
+
+async def test_a_group_is_shown_with_where_it_comes_from() -> None:
+    site = Site()
+    site.live.give(Source.FILE, [group_settings("filed")])
+    site.lanes.require("asked", ["orders"])
+    assert site.desk.describe("filed")["source"] == "file"
+    assert site.desk.describe("asked")["source"] == "clients"
+    with pytest.raises(UnknownName, match="there is no group 'nobody' here; known groups: "):
+        site.desk.describe("nobody")
+
+
+async def test_a_removed_group_is_no_more_though_its_queues_are_being_handed_over() -> None:
+    """It was shown as one from clients, with the settings that it had."""
+    site = Site()
+    site.live.give(Source.FILE, [group_settings("billing")])
+    site.live.give(Source.FILE, [])
+    assert site.live.leaving == ["billing"]
+    with pytest.raises(UnknownName, match="there is no group 'billing' any more: it was removed"):
+        site.desk.describe("billing")
+    again = group_settings("billing", order_key="QID")
+    site.live.give(Source.FILE, [again])
+    assert site.desk.describe("billing")["settings"]["topics"][0]["order_key"] == "QID"
+    site.live.give(Source.FILE, [])
+    site.may_leave.set()
+    await eventually(lambda: not site.live.leaving)
+    with pytest.raises(UnknownName, match="there is no group 'billing' here"):
+        site.desk.describe("billing")
+
+
+async def test_only_what_is_in_the_store_is_deleted_there() -> None:
+    site = Site()
+    site.live.give(Source.FILE, [group_settings("filed")])
+    site.lanes.require("asked", ["orders"])
+    wish = Wish("me", "a test")
+    with pytest.raises(Refused, match="filed comes from the proxy's settings file"):
+        await site.desk.delete("filed", wish)
+    with pytest.raises(Refused, match="asked is not in the store: it comes from clients"):
+        await site.desk.delete("asked", wish)
+    with pytest.raises(UnknownName, match="there is no group 'nobody'"):
+        await site.desk.delete("nobody", wish)
