@@ -79,6 +79,10 @@ async def _messages(client: BrokerClient) -> tuple[int, list[bytes]] | None:
         await client.pull(QUEUE, group=GROUP, offset=offset, suspend_ms=0)
         while offset < end:
             pulled = await client.pull(QUEUE, group=GROUP, offset=offset, suspend_ms=0)
+            if not pulled.messages:
+                assert offset < pulled.next_offset
+                begin = offset = pulled.next_offset  # retention was here
+                bodies.clear()
             for message in pulled.messages:
                 assert message.queue_offset == offset
                 bodies.append(message.body)
