@@ -39,7 +39,7 @@ class Parking:
         self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
         self._early: set[int] = set()  # the same: finished before anybody knew that it was stored
         self._runs: dict[int, int | None] = {}  # the same: in which run the copy went out last
-        self._highest: dict[str | None, int] = {}  # of those that were parked, by key
+        self._highest: dict[str | None, int] = {}  # of those that have a copy, by key
         self._waiting: dict[str, deque[int]] = {}  # the same by key, rising; ended ones leave late
 
     def park(self, event: Event) -> None:
@@ -125,6 +125,8 @@ class Parking:
             self._facts.violation(
                 "R3", f"key {order!r}: the copy of offset {origin} was handed out, not redriven"
             )
+        # Whether or not its owner lived to say so, it is stored.
+        self._highest[order] = max(self._highest.get(order, -1), origin)
         run = self._runs[origin] = event.get("run")
         left = self._left(order)
         if left and left[0] < origin and (run is None or self._runs.get(left[0]) != run):

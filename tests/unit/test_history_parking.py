@@ -147,6 +147,23 @@ def test_a_message_parked_again_behind_copies_of_later_ones_had_its_end() -> Non
     assert story.about("unpark").found() == set()
 
 
+def test_so_do_copies_of_which_nobody_said_that_they_are_stored() -> None:
+    """A client had the head when its key was parked, and finished it; then its owner crashed before
+    the broker's answer to the copies came, which readers had seen.
+    """
+    story = Parked(parked=0)
+    acked = next(event for event in story.events if event["e"] == "ack_ok")
+    story.events.remove(acked)
+    story.verdict(0, acked["lease"], "broker-a_3").finish(0, queue="broker-a_3")
+    story.about("redrive", state="started")
+    story.redriven(1)
+    story.add("own+", **story.lane, epoch=2, owner="q", parked=["k"])
+    for offset in range(3):
+        story.finish(offset, outcome="parked", queue="broker-a_3", order="k", epoch=2)
+    story.redriven(2)
+    assert story.about("unpark").found() == set()
+
+
 def test_d1_a_message_parked_behind_copies_of_later_ones() -> None:
     story = Parked(parked=0)
     for offset in (1, 2, 0):
