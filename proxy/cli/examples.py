@@ -57,6 +57,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "key redrive": (
         "key redrive billing customer-17 --dry-run",
         f"key redrive billing customer-17 --rate 10 {_WHY}",
+        f"key redrive billing --all {_WHY}",
     ),
     "key stop": (f"key stop billing customer-17 {_WHY}",),
     "key skip": (f"key skip billing customer-17 --offset 1042 {_WHY}",),

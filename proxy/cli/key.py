@@ -102,7 +102,8 @@ def park(
 @app.command("redrive")
 def redrive(
     group: str,
-    key: str,
+    key: Annotated[str | None, typer.Argument(help="the key; none with --all")] = None,
+    every: Annotated[bool, typer.Option("--all", help="all keys that are parked")] = False,
     reason: Annotated[str | None, typer.Option(help="why, for the audit")] = None,
     topic: Topic = None,
     queue: Queue = None,
@@ -111,9 +112,30 @@ def redrive(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Hand out what is parked of a key, in order; then it goes on as any other."""
-    asked = {"key": key, "queue": queue, "dry_run": dry_run, "rate": rate}
-    _act(http, group, topic, "redrive", output, **asked, **given_reason(reason, dry_run))
+    """Hand out what is parked of a key, in order; then it goes on as any other.
+
+    --all leaves keys alone that are redriven already; --queue and --topic say of which.
+    """
+    if (key is None) != every:
+        raise OrderlaneError("say which key is redriven: its name, or --all")
+    asked = {"dry_run": dry_run, "rate": rate, **given_reason(reason, dry_run)}
+    if key is not None:
+        _act(http, group, topic, "redrive", output, key=key, queue=queue, **asked)
+        return
+    seen = look_at_keys(http, group, topic, "parked")
+    path = f"{place_of(http, group, topic)}/redrive"
+    rows, refusals = [], []
+    for each in seen.rows:
+        if each["state"] != "parked" or queue not in (None, each["queue"]):
+            continue
+        try:
+            rows.append(_answer(http, path, key=each["key"], queue=each["queue"], **asked))
+        except OrderlaneError as error:  # the others go on
+            refusals.append(str(error))
+    print_rows(rows, columns=_COLUMNS, output=output)
+    if refusals:
+        raise OrderlaneError("\n".join(refusals))
+    seen.tell()
 
 
 @app.command("stop")
@@ -215,13 +237,17 @@ def _act(
     http: str, group: str, topic: str | None, verb: str, output: OutputFormat, **asked: Any
 ) -> None:
     path = f"{place_of(http, group, topic)}/{verb}"
+    print_rows([_answer(http, path, **asked)], columns=_COLUMNS, output=output)
+
+
+def _answer(http: str, path: str, **asked: Any) -> dict[str, Any]:
+    """What became of the key, by the proxy that owns its queue."""
     body = orjson.dumps({"by": actor(), **asked})
     try:
         answer = ask_proxy(http, path, body=body, timeout_s=CHANGE_TIMEOUT_S)
     except OwnedElsewhere as elsewhere:
         answer = _ask_owners(elsewhere, path, body)
-    row = orjson.loads(answer)
-    print_rows([row], columns=_COLUMNS, output=output)
+    return dict(orjson.loads(answer))
 
 
 def _ask_owners(elsewhere: OwnedElsewhere, path: str, body: bytes) -> bytes:

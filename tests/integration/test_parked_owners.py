@@ -51,6 +51,41 @@ async def test_a_proxy_that_does_not_own_a_keys_queue_names_the_one_that_does(
                 await asyncio.to_thread(redrive, gateway.group, "a", http=other.http)
 
 
+async def test_all_parked_keys_are_redriven_by_one_verb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By any proxy, and those alone that are not redriven yet."""
+    desk = Desk("a", "b")
+    printed: list[set[str]] = []
+
+    def note(rows: list[dict[str, str]], **_: object) -> None:
+        printed.append({row["key"] for row in rows})
+
+    monkeypatch.setattr(command_line, "print_rows", note)
+    async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+        proxy, at = await gateway.start_proxy()
+        _, other = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a", "b", "a")
+            await eventually(lambda: copied(proxy, gateway) == 3, within_s=10)
+            await eventually(lambda: view(proxy, gateway)["copies"] == 2, within_s=10)
+            every = partial(
+                *(command_line.redrive, gateway.group),
+                **{"every": True, "reason": "mended", "dry_run": True, "rate": 0.0},
+                **{"http": other.http, "output": "json"},
+            )
+            with pytest.raises(OrderlaneError, match="its name, or --all"):
+                await asyncio.to_thread(every, "a")
+            await asyncio.to_thread(every)
+            assert set(parking(proxy, gateway).keys().values()) == {False}, "nothing was redriven"
+            desk.broken.clear()
+            await asyncio.to_thread(every, dry_run=False)
+            await eventually(lambda: (desk.done["a"], desk.done["b"]) == ([1, 3], [2]), within_s=10)
+            await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
+            await asyncio.to_thread(every, dry_run=False)
+    assert printed == [{"a", "b"}, {"a", "b"}, set()]
+
+
 async def test_parked_keys_outlive_their_ownership_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
