@@ -71,8 +71,12 @@ async def test_all_parked_keys_are_redriven_by_one_verb(
             await eventually(lambda: view(proxy, gateway)["copies"] == 2, within_s=10)
             every = partial(
                 *(command_line.redrive, gateway.group),
-                **{"every": True, "reason": "mended", "dry_run": True, "rate": 0.0},
-                **{"http": other.http, "output": "json"},
+                every=True,
+                reason="mended",
+                dry_run=True,
+                rate=0.0,
+                http=other.http,
+                output="json",
             )
             with pytest.raises(OrderlaneError, match="its name, or --all"):
                 await asyncio.to_thread(every, "a")
