@@ -10,8 +10,9 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by
   (order key, who asked for it, why), longest_lease_ms (how long leases may be in this period, if
   that is longer than its ``own`` says), paused (pairs of order key, null for all of the queue, and
-  [since_ms, who asked for it, why]), keys (the order key: see ``KeyRecord``). The parts of a
-  snapshot follow each other; what they list adds up;
+  [since_ms, who asked for it, why]), keys (the order key: see ``KeyRecord``), own (the fields of
+  the ``own`` record of the period, in the first part: retention may have deleted that record). The
+  parts of a snapshot follow each other; what they list adds up;
 - ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
   before it build on), after (offset of the delta before it, or of that snapshot), base, read, left
   (offsets that were unfinished, and are finished or spilled now), unfinished (those that were
@@ -29,7 +30,7 @@ stuck key has messages, so they are packed: ``width:base64``, with differences (
 
 Proxies of several versions take a queue over from each other. What came to be written later
 (``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``,
-``to``) may be missing, and what a reader does not know it passes over.
+``to``, ``own``) may be missing, and what a reader does not know it passes over.
 """
 
 from __future__ import annotations
@@ -59,9 +60,7 @@ def encode(record: Record) -> bytes:
     """The record as the body of a message."""
     match record:
         case Own():
-            fields: dict[str, Any] = {"kind": "own", **asdict(record)}
-            if not record.by_name:
-                del fields["by_name"]
+            fields: dict[str, Any] = {"kind": "own", **_own_to_json(record)}
         case SnapshotPart():
             piece = record.piece
             fields = {
@@ -77,6 +76,8 @@ def encode(record: Record) -> bytes:
                 "spilled": _packed_by_key(piece.spilled),
                 **_of_keys(piece),
             }
+            if record.own is not None:
+                fields["own"] = _own_to_json(record.own)
         case Delta():
             fields = {
                 "kind": "delta",
@@ -107,15 +108,7 @@ def decode(body: bytes) -> Record:
         if version != VERSION:
             raise ValueError(f"its version is {version}, not {VERSION}")
         if kind == "own":
-            return Own(
-                owner=str(fields["owner"]),
-                trust_ms=_number(fields["trust_ms"]),
-                longest_lease_ms=_number(fields["longest_lease_ms"]),
-                broker_start_ms=_number(fields["broker_start_ms"]),
-                period=_number(fields["period"]),
-                http=str(fields.get("http", "")),
-                by_name=fields.get("by_name") is True,
-            )
+            return _own(fields)
         if kind == "snapshot":
             return _snapshot_part(fields)
         if kind == "delta":
@@ -127,6 +120,25 @@ def decode(body: bytes) -> Record:
         raise ValueError(f"not an ownership record: {error!r}") from error
     except ValueError as error:
         raise ValueError(f"not an ownership record: {error}") from error
+
+
+def _own_to_json(own: Own) -> dict[str, Any]:
+    fields = asdict(own)
+    if not own.by_name:
+        del fields["by_name"]
+    return fields
+
+
+def _own(fields: dict[str, Any]) -> Own:
+    return Own(
+        owner=str(fields["owner"]),
+        trust_ms=_number(fields["trust_ms"]),
+        longest_lease_ms=_number(fields["longest_lease_ms"]),
+        broker_start_ms=_number(fields["broker_start_ms"]),
+        period=_number(fields["period"]),
+        http=str(fields.get("http", "")),
+        by_name=fields.get("by_name") is True,
+    )
 
 
 def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
@@ -147,7 +159,8 @@ def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
     number, of = _number(fields["part"]), _number(fields["of"])
     if not 0 <= number < of:
         raise ValueError(f"it is part {number} of {of}")
-    return SnapshotPart(number, of, piece)
+    own = fields.get("own")
+    return SnapshotPart(number, of, piece, None if own is None else _own(own))
 
 
 def _delta(fields: dict[str, Any]) -> Delta:

@@ -126,6 +126,8 @@ class SnapshotPart:
     number: int
     of: int
     piece: Snapshot
+    #: In the first part: the record that began the period, which retention may have deleted.
+    own: Own | None = None
 
     @property
     def epoch(self) -> Epoch:
@@ -183,8 +185,8 @@ class Unreadable:
 Record = Own | SnapshotPart | Delta | Clean
 
 
-def parts(snapshot: Snapshot) -> list[SnapshotPart]:
-    """The records of *snapshot*, in order; at least one."""
+def parts(snapshot: Snapshot, own: Own | None = None) -> list[SnapshotPart]:
+    """The records of *snapshot*, in order; at least one. *own* began the period that it is of."""
     pieces: list[Snapshot] = []
     room = 0
     for place, some in _chunks(snapshot):
@@ -215,11 +217,14 @@ def parts(snapshot: Snapshot) -> list[SnapshotPart]:
     for name, paused in snapshot.paused.items():
         size = 1 + (len(name or b"") + len(paused.by) + len(paused.reason)) // _OFFSET_BYTES
         if room < size:
-            pieces.append(Snapshot(snapshot.epoch, snapshot.base, snapshot.read))
+            pieces.append(_empty_piece(snapshot))
             room = _PART
         room -= size
         pieces[-1].paused[name] = paused
-    return [SnapshotPart(number, len(pieces), piece) for number, piece in enumerate(pieces)]
+    return [
+        SnapshotPart(number, len(pieces), piece, None if number else own)
+        for number, piece in enumerate(pieces)
+    ]
 
 
 def _empty_piece(whole: Snapshot) -> Snapshot:

@@ -144,6 +144,7 @@ class _State:
 @dataclass(slots=True)
 class _Replay:
     by_period: bool
+    begins: bool  # nothing is left ahead of the records
     epoch: Epoch | None = None
     own: Own | None = None
     clean: bool = False
@@ -159,6 +160,8 @@ class _Replay:
     unreadable_at: int = -1  # the last record that may have been that of an owner
 
     def see(self, offset: int, record: Record | Unreadable) -> None:
+        if self.begins and isinstance(record, SnapshotPart) and record.own is not None:
+            self._repeated(record.epoch, record.own)
         if self.first is None and (self.epoch is not None or isinstance(record, Own)):
             self.first = offset
         if isinstance(record, Unreadable):
@@ -167,8 +170,7 @@ class _Replay:
         elif isinstance(record, Own):
             if self.by_period and self.own is not None and record.period < self.own.period:
                 return  # the same
-            self.epoch, self.own, self.clean, self.parts = Epoch(offset), record, False, []
-            self.longest_ms, self.to = record.longest_lease_ms, ""
+            self._begin(Epoch(offset), record)
         elif self.epoch is not None and record.epoch > self.epoch and not self.by_period:
             self._damaged(offset, f"it is of epoch {record.epoch}, which has no owner")
         elif record.epoch != self.epoch:
@@ -181,6 +183,20 @@ class _Replay:
             self._delta(offset, record)
         else:
             self.clean, self.to = True, record.to
+
+    def _begin(self, epoch: Epoch, own: Own) -> None:
+        self.epoch, self.own, self.clean, self.parts = epoch, own, False, []
+        self.longest_ms, self.to = own.longest_lease_ms, ""
+
+    def _repeated(self, epoch: Epoch, own: Own) -> None:
+        """A snapshot of that period says how it began: it counts if the record of that is gone."""
+        known = self.epoch, self.own
+        if known[0] is None or (known[1] is None and epoch >= known[0]):
+            self._begin(epoch, own)
+        elif known[1] is not None and epoch != known[0]:
+            by_period = self.by_period and own.period != known[1].period
+            if own.period > known[1].period if by_period else epoch > known[0]:
+                self._begin(epoch, own)
 
     def _damaged(self, offset: int, why: str) -> None:
         self.damage = f"record {offset}: {why}"
@@ -204,7 +220,7 @@ class _Replay:
 
     def _delta(self, offset: int, delta: Delta) -> None:
         at = -1 if self.state is None else self.state.at
-        if delta.snapshot < at:
+        if delta.snapshot < at and (self.epoch is None or at > self.epoch):
             return  # it was late: its owner wrote a snapshot instead
         if self.state is not None and delta.snapshot == at:
             sound = self.damage is None if delta.after is None else delta.after == self.state.last
@@ -233,20 +249,23 @@ def replay(
     *,
     epoch_before: Epoch | None = None,
     by_period: bool = False,
+    begins: bool = True,
 ) -> LastOwner | None:
     """The newest ownership period in *records* (pairs of queue offset and record, rising).
 
     Only the highest epoch counts; later records of a lower one are a late zombie's and ignored.
     A snapshot holds until the next one, over an owner too that crashed before it wrote any.
     *epoch_before* is the ownership period that the first of them belong to, if that is known.
-    *by_period*: whoever owns a queue owns its parked twin, where ``period`` is the epoch there: an
-    ``own`` of a lower one came late, and is ignored as well.
+    *begins*: nothing is left ahead of them. Else who was the owner may stand there, and what
+    snapshots say of it is not believed: a late one may come first. *by_period*: whoever owns a
+    queue owns its parked twin, where ``period`` is the epoch there: an ``own`` of a lower one came
+    late, and is ignored as well.
 
     Where records are missing or unreadable (``damage`` says so) the state is that of the last ones
     that add up: what finished since is repeated, unless it was committed, and which keys were
-    parked since has to be found elsewhere. None if there is no ``own`` record.
+    parked since has to be found elsewhere. None if none says who was an owner.
     """
-    seen = _Replay(by_period, epoch_before)
+    seen = _Replay(by_period, begins, epoch_before)
     for offset, record in records:
         seen.see(offset, record)
     if seen.own is None or seen.epoch is None:

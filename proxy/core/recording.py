@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from proxy.core.key_rules import KeyRecord
-from proxy.core.ownership_record import Delta, Record, Snapshot, parts
+from proxy.core.ownership_record import Delta, Own, Record, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
@@ -28,9 +28,14 @@ class Recording:
     to be told, before the next.
     """
 
-    def __init__(self, pipeline: QueuePipeline, last: LastOwner | None) -> None:
-        """*last*: the owner before, whose snapshot *pipeline* resumed."""
+    def __init__(
+        self, pipeline: QueuePipeline, last: LastOwner | None, own: Own | None = None
+    ) -> None:
+        """*last*: the owner before, whose snapshot *pipeline* resumed. *own* began the period: all
+        snapshots repeat it, for a period may be longer than its first record is kept.
+        """
         self._pipeline = pipeline
+        self._own = own
         self._snapshot_at: int | None = None  # where the deltas begin; None: a snapshot comes next
         self._last_at = 0  # where the last record of those stands
         self._in_snapshot = self._in_deltas = self._deltas = self._since_ns = 0
@@ -89,7 +94,7 @@ class Recording:
         snapshot = self._pipeline.snapshot(now_ns=now_ns)
         self._tell(snapshot)
         self._since_ns = now_ns
-        return [*parts(snapshot)]
+        return [*parts(snapshot, self._own)]
 
     def written(self, records: Sequence[Record], *, at: int) -> None:
         """The *records* that were due are stored, the first one at offset *at*."""

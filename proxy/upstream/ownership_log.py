@@ -202,4 +202,4 @@ def _replayed(
     epoch = None
     if begin and records and isinstance(first := records[0][1], SnapshotPart) and first.number == 0:
         epoch = first.epoch
-    return replay(records, epoch_before=epoch, by_period=by_period)
+    return replay(records, epoch_before=epoch, by_period=by_period, begins=begin)

@@ -282,10 +282,10 @@ class Parking:
 
     async def _open(self) -> None:
         """Own the twin, too: whoever owns the queue does. Its records have a log of their own."""
-        twin, last = await self._take_over()
+        twin, last, own = await self._take_over()
         if last is not None and last.damage is not None:
             self._lane.records_damaged(twin)
-        self._context.recorder.begin(twin, last)
+        self._context.recorder.begin(twin, last, own)
         self._pipeline.twin = twin
         self._notes.period(
             twin,
@@ -310,7 +310,7 @@ class Parking:
                 self._log.error("copies not read; trying again", reason=str(bug), exc_info=bug)
                 await asyncio.sleep(_LONGEST_BACK_OFF_S)
 
-    async def _take_over(self) -> tuple[TwinPipeline, LastOwner | None]:
+    async def _take_over(self) -> tuple[TwinPipeline, LastOwner | None, Own]:
         context, pipeline, group = self._context, self._pipeline, self._lane.name
         await self._create()
         committed = await context.client.committed_offset(group, self._queue)
@@ -342,7 +342,7 @@ class Parking:
             resume=None if last is None else last.snapshot,
             now_ns=now_ns(),
         )
-        return twin, last
+        return twin, last, own
 
     async def _create(self) -> None:
         client, queue = self._context.client, self._pipeline.queue

@@ -93,6 +93,9 @@ class PeriodStart:
             committed, start = await start_offset(context, self._lane.settings, self._queue)
             own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
             self._hold(self._wait_ns(own, last, end))
+            # Leases that this period waits for outlive it if it ends at once.
+            waits_ms = -((now_ns() - self.hold_until_ns) // 1_000_000)
+            own = replace(own, longest_lease_ms=max(own.longest_lease_ms, waits_ms))
             epoch = Epoch(await context.log.append(group, self._queue, own))
             begun = Begun(own, epoch, last, committed, start)
             if epoch == end:

@@ -11,6 +11,7 @@ import structlog
 
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
+from proxy.core.ownership_record import Own
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
@@ -37,9 +38,9 @@ class Recorder:
         self._log = log
         self._written: WeakKeyDictionary[QueuePipeline, _Written] = WeakKeyDictionary()
 
-    def begin(self, pipeline: QueuePipeline, last: LastOwner | None) -> None:
-        """A period begins: *pipeline* resumed what *last* says."""
-        self._written[pipeline] = _Written(Recording(pipeline, last))
+    def begin(self, pipeline: QueuePipeline, last: LastOwner | None, own: Own) -> None:
+        """A period begins, with *own*: *pipeline* resumed what *last* says."""
+        self._written[pipeline] = _Written(Recording(pipeline, last, own))
 
     async def run(self, lanes: Iterable[GroupLane], *, every_s: float) -> None:
         """Record until cancelled. *lanes* is iterated anew each time."""

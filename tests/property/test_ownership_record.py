@@ -54,7 +54,7 @@ deltas = st.builds(
     st.dictionaries(st.binary(max_size=9), parked_keys | st.none(), max_size=3),
     numbers | st.none(), numbers, st.dictionaries(names, paused_keys | st.none(), max_size=3),
 )  # fmt: skip
-part = snapshots().map(lambda snapshot: parts(snapshot)[0])
+part = st.builds(lambda snapshot, own: parts(snapshot, own)[0], snapshots(), st.none() | owns)
 records = st.one_of(owns, part, deltas, st.builds(Clean, epochs))
 values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | numbers | st.floats(allow_nan=False) | st.text(max_size=5),

@@ -124,6 +124,13 @@ SNAPSHOT = (
             b'"paused":[["a2V5",[9,"me","so"]],[null,[8,"",""]]]}',
         ),
         (
+            SnapshotPart(0, 1, Snapshot(Epoch(4), 2, 3), Own("c@1", 5000, 6000, 77, 3)),
+            b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":1,"base":2,"read":3,'
+            b'"unfinished":[],"attempts":[],"leases":[],"spilled":[],"parked":[],"parked_by":[],'
+            b'"own":{"owner":"c@1","trust_ms":5000,"longest_lease_ms":6000,"broker_start_ms":77,'
+            b'"period":3,"http":""}}',
+        ),
+        (
             Delta(Epoch(4), 3, 10, 20, after=7, paused={b"key": None, None: PausedKey(8)}),
             b'{"v":1,"kind":"delta","epoch":4,"snapshot":3,"after":7,"base":10,"read":20,"left":[],'
             b'"unfinished":[],"attempts":[],"spilled":[],"heads":[],"parked":[],"parked_by":[],'
