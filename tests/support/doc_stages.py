@@ -149,6 +149,11 @@ def _parked(site: DocSite, said: Mapping[str, Any]) -> Words:
     return words
 
 
+def _parked_one(site: DocSite, said: Mapping[str, Any]) -> Words:
+    """All keys are those that other commands parked."""
+    return {} if said["every"] else _parked(site, said)
+
+
 def _redriven(site: DocSite, said: Mapping[str, Any]) -> Words:
     words = _parked(site, said)
     _act(site, said, words, "redrive")
@@ -291,7 +296,7 @@ STAGES: dict[str, Callable[[DocSite, Mapping[str, Any]], Words]] = {
     "key skip": _failed,
     "key retry": _failed,
     "key park": _failed,
-    "key redrive": _parked,
+    "key redrive": _parked_one,
     "key stop": _redriven,
     "dead-letters ls": _died,
     "dead-letters show": _died,
