@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from broker_core.remoting.message import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    MAX_ZEROS_IN_PROPERTIES,
     StoredMessage,
     decode_message,
 )
@@ -41,6 +43,7 @@ from broker_core.store.segments import Segment
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SECTOR_BYTES = 512  # what a disk writes as a whole
+_LONG_ZEROS = re.compile(rb"\0{%d,}" % (MAX_ZEROS_IN_PROPERTIES + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +202,10 @@ def _enter(queue: ConsumeQueue, message: StoredMessage, ended: ConsumeQueue) -> 
     ended.append(ended_entry(message.physical_offset, message.size, message.prepared_offset))
 
 
-def is_garbled(message: StoredMessage, position: int) -> bool:
+def is_garbled(message: StoredMessage, position: int, *, segment_start: int) -> bool:
     """True if its head, topic or properties cannot be so: the check sum covers the body alone.
 
-    Zeros are what a power cut leaves of sectors; no topic or property holds them.
+    Zeros are what a power cut leaves of sectors; no topic holds them.
     """
     properties = message.raw_properties
     return (
@@ -213,7 +216,24 @@ def is_garbled(message: StoredMessage, position: int) -> bool:
         or "\0" in message.topic
         or "/" in message.topic
         or (bool(properties) and not properties.endswith(b"\x02"))
-        or bytes(_SECTOR_BYTES) in properties
+        or (
+            len(properties) > MAX_ZEROS_IN_PROPERTIES
+            and _lacks_sectors(properties, end=position + message.size - segment_start)
+        )
+    )
+
+
+def _lacks_sectors(properties: bytes, *, end: int) -> bool:
+    """True if zeros stand in place of whole sectors of the file, where *properties* end at *end*.
+
+    Zeros that begin or end inside a sector were sent: so many have not always been refused.
+    """
+    # The byte before them may be zero as well: it is the low one of their length.
+    tail = bytes((len(properties) & 0xFF,)) + properties
+    start = end - len(tail)
+    return any(
+        (start + zeros.start()) % _SECTOR_BYTES == 0 == (start + zeros.end()) % _SECTOR_BYTES
+        for zeros in _LONG_ZEROS.finditer(tail)
     )
 
 
@@ -269,7 +289,7 @@ class _Scan:
             except RemoteProtocolError:
                 self.reason = "the message is cut short, or its body does not match its check sum"
                 return
-            if is_garbled(message, position):
+            if is_garbled(message, position, segment_start=segment.start):
                 self.reason = "the head, topic or properties of the message are garbled"
                 return
             position += message.size
