@@ -127,6 +127,49 @@ async def test_a_master_whose_log_is_held_gives_offsets_behind_what_is_not_visib
     await store.close()
 
 
+async def test_a_checkpoint_ends_before_a_put_of_which_a_part_alone_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    """A slave that is behind confirms ends of chunks, which no put knows of."""
+    store = slave_at(tmp_path)
+    first = await store.put(envelope(0), [entry(b"first")], store_ms=1)
+    parts = [(envelope(queue_id), [entry(b"%d" % queue_id)]) for queue_id in range(QUEUES)]
+    together = await store.put_all(parts, store_ms=1)
+    await store.put(envelope(2), [entry(b"last")], store_ms=1)
+    for part in together[1:]:
+        store.confirm(part.physical_offsets[0])
+        assert store.visible_end == first.log_end
+    await store.checkpoint()
+    store.abandon()
+
+    store = slave_at(tmp_path)
+    assert store.visible_end == first.log_end
+    assert [bodies(store, queue_id) for queue_id in range(QUEUES)] == [[b"first"], [], []]
+    store.confirm(store.end_offset)
+    everything = [[b"first", b"0"], [b"1"], [b"2", b"last"]]
+    assert [bodies(store, queue_id) for queue_id in range(QUEUES)] == everything
+    assert store.visible_end == store.end_offset
+    for queue_id, before in enumerate(everything):
+        stored = await store.put(envelope(queue_id), [entry(b"new")], store_ms=2)
+        assert stored.first_queue_offset == len(before)
+    await store.close()
+
+
+async def test_what_is_visible_of_a_copy_ends_behind_a_message_also_if_less_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    ends = [(await master.put(envelope(0), [entry(b"x")], store_ms=1)).log_end for _ in range(2)]
+    await catch_up(master, slave)
+    for confirmed, visible in ((1, 0), (ends[0], ends[0]), (ends[1] - 1, ends[0])):
+        slave.confirm(confirmed)
+        assert slave.visible_end == visible
+    slave.confirm(ends[1])
+    assert slave.visible_end == ends[1]
+    await slave.close()
+    await master.close()
+
+
 async def test_a_chunk_that_is_garbled_or_out_of_place_is_refused_whole(tmp_path: Path) -> None:
     chooser = random.Random(3)
     master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
