@@ -169,7 +169,7 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
                 deleted.pop(gone, None)
     for queue, offset in deleted.items():
         if queue not in started:
-            queue.start_at(offset)
+            queue.end_empty_at(offset)
     result.end_offset, result.reason = scan.end, scan.reason
     return result
 
