@@ -8,7 +8,7 @@
    either: all is read and rebuilt.
 3. Messages behind the checkpoint are entered into their queues again.
 4. A checkpoint is forgotten before consume queues are rebuilt: killed in the middle of it, the next
-   start rebuilds them again.
+   start rebuilds them again. How far messages were visible is known still.
 5. Queue offsets of a queue go on where they ended, also if all its messages have been deleted.
 6. A record that deletes a topic drops the entries of the topic's messages before it, in its turn.
    A checkpoint behind the record is written only after they were dropped.
@@ -64,6 +64,12 @@ class Checkpoint:
     def to_table(self) -> dict[str, int]:
         """Inverse of ``from_table``."""
         return {"physical": self.physical, "entries": self.entries}
+
+    def forgotten(self) -> Checkpoint:
+        """The same for a start that rebuilds: no queues have so few entries, so they are not
+        believed, but ``physical`` says still how far messages were visible.
+        """
+        return Checkpoint(self.physical, -1)
 
 
 @dataclass(slots=True)

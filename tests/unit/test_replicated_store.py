@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -152,6 +155,82 @@ async def test_a_checkpoint_ends_before_a_put_of_which_a_part_alone_is_confirmed
     for queue_id, before in enumerate(everything):
         stored = await store.put(envelope(queue_id), [entry(b"new")], store_ms=2)
         assert stored.first_queue_offset == len(before)
+    await store.close()
+
+
+def lose_entries(folder: Path) -> None:
+    """So that the next start rebuilds all queues."""
+    shutil.rmtree(folder / "consumequeue" / TOPIC / "0")
+
+
+async def test_what_was_confirmed_is_known_though_starts_that_rebuild_are_killed(
+    tmp_path: Path,
+) -> None:
+    store = slave_at(tmp_path)
+    stored = await store.put(envelope(0), [entry(b"%d" % n) for n in range(9)], store_ms=1)
+    store.confirm(stored.log_end)
+    await store.checkpoint()
+    await store.put(envelope(0), [entry(b"unconfirmed")], store_ms=1)
+    store.abandon()
+    lose_entries(tmp_path)
+    for _ in range(3):
+        store = slave_at(tmp_path)
+        assert store.recovery.rebuilt
+        assert store.visible_end == store.confirmed_end == stored.log_end
+        assert bodies(store, 0) == [b"%d" % n for n in range(9)]
+        store.abandon()
+    store = slave_at(tmp_path)
+    await store.close()
+    store = slave_at(tmp_path)
+    assert not store.recovery.rebuilt
+    assert store.visible_end == stored.log_end
+    await store.close()
+
+
+async def test_what_came_in_place_of_confirmed_bytes_that_the_disk_lost_is_not_confirmed(
+    tmp_path: Path,
+) -> None:
+    store = slave_at(tmp_path)
+    ends = [
+        (await store.put(envelope(0), [entry(body)], store_ms=1)).log_end
+        for body in (b"kept", b"lost")
+    ]
+    store.confirm(ends[1])
+    await store.close()
+    os.truncate(tmp_path / "commitlog" / ("0" * 20), ends[1] - 1)
+    store = slave_at(tmp_path)
+    assert store.recovery.lost_bytes
+    await store.put(envelope(0), [entry(b"unconfirmed")], store_ms=1)
+    assert store.end_offset > ends[1]
+    store.abandon()
+    store = slave_at(tmp_path)
+    assert not store.recovery.lost_bytes, "it was told"
+    assert store.visible_end == ends[0]
+    assert bodies(store, 0) == [b"kept"]
+    await store.close()
+
+
+async def test_a_start_that_finds_no_room_for_what_was_confirmed_rebuilds_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = slave_at(tmp_path)
+    stored = await store.put(envelope(0), [entry(b"a")], store_ms=1)
+    store.confirm(stored.log_end)
+    await store.close()
+    lose_entries(tmp_path)
+
+    def full(table: JsonTable, content: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JsonTable, "save", full)
+        store = slave_at(tmp_path)
+        assert bodies(store, 0) == [b"a"]
+        store.abandon()
+    store = slave_at(tmp_path)
+    assert store.recovery.rebuilt
+    store.confirm(stored.log_end)
+    assert bodies(store, 0) == [b"a"]
     await store.close()
 
 
