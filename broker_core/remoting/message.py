@@ -31,6 +31,9 @@ _QUEUE_OFFSET_AT = 20
 #: Where the commit log writes the message's own place in it.
 PHYSICAL_OFFSET_AT = 28
 MAX_PROPERTIES_BYTES = 32767
+#: Zero bytes in a row in properties. One more, behind a length whose low byte is zero, would be a
+#: sector of zeros, and that is what a power cut leaves of a message.
+MAX_ZEROS_IN_PROPERTIES = 510
 
 KEYS = "KEYS"
 TAGS = "TAGS"

@@ -13,6 +13,7 @@ from broker_core.remoting.message import (
     CRC_MASK,
     MAGIC_V1,
     MAX_PROPERTIES_BYTES,
+    MAX_ZEROS_IN_PROPERTIES,
     RECORD_HEADS,
     SYS_BORN_V6,
     SYS_STORE_V6,
@@ -20,6 +21,7 @@ from broker_core.remoting.message import (
 )
 
 _SHORT = struct.Struct(">h")
+_TOO_MANY_ZEROS = bytes(MAX_ZEROS_IN_PROPERTIES + 1)
 
 
 class BatchEntry(NamedTuple):
@@ -66,8 +68,9 @@ def encode_run(
     """Encode messages (V1) that stand one behind the other from *place* in the log on, the first
     one at *queue_offset*. Their bytes are added to *pieces*; returns their sizes.
 
-    Properties always end with their separator here: recovery knows a torn message by that.
-    Raises LocalProtocolError if topic or properties are longer than the layout has room for.
+    Properties always end with their separator here, and hold no sector of zeros: recovery knows a
+    torn message by that. Raises LocalProtocolError if they hold more zeros in a row than they may,
+    or if they or the topic are longer than the layout has room for.
     """
     topic = envelope.topic.encode()
     born, store = envelope.born_host, envelope.store_host
@@ -84,6 +87,10 @@ def encode_run(
             raise LocalProtocolError(
                 f"topic of {len(topic)} bytes (at most {MAX_NAME_CHARS}) or properties of"
                 f" {len(properties)} bytes (at most {MAX_PROPERTIES_BYTES}) too long to store"
+            )
+        if _TOO_MANY_ZEROS in properties:
+            raise LocalProtocolError(
+                f"properties hold more than {MAX_ZEROS_IN_PROPERTIES} zero bytes in a row"
             )
         size = fixed + len(body) + len(properties)
         crc = zlib.crc32(body) & CRC_MASK

@@ -126,6 +126,48 @@ class ConsumeQueue:
             self.cut(offset - 1)
             self.append(ENTRY.pack(_START_MARK, 0, 0))
 
+    def end_empty_at(self, offset: int) -> None:
+        """As ``start_at``, for a queue that ends there or holds nothing valid behind it.
+
+        Without a message in the log its files alone know where it goes on: whatever crash comes,
+        they say so. Blocks until it is on disk; on a full disk entries stay. Raises OSError.
+        """
+        if not offset:
+            self.cut(0)
+            return
+        last = (offset - 1) * ENTRY.size
+        start = last - last % self._file_bytes
+        alone = self._starts == [start] and self.end_offset == offset
+        if alone and self.entry(offset - 1)[0] == _START_MARK:
+            return  # a start before this one did it: thousands of queues may be so
+        try:
+            self._replace(start, mark_at=last - start)
+        except OSError:
+            self.cut(offset)
+            return
+        for other in [s for s in self._starts if s != start]:
+            self._files.forget(self._path(other))
+            self._path(other).unlink()
+        self._starts, self._flushed = [start], offset * ENTRY.size
+        self._tail.clear()
+
+    def _replace(self, start: int, *, mark_at: int) -> None:
+        """Make the file of *start* one of empty entries, the last of them at *mark_at*."""
+        path = self._path(start)
+        fresh = path.with_suffix(".new")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with fresh.open("wb") as file:
+                file.seek(mark_at)
+                file.write(ENTRY.pack(_START_MARK, 0, 0))
+                file.flush()
+                os.fdatasync(file.fileno())
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+        self._files.forget(path)
+        fresh.replace(path)
+
     def cut(self, end_offset: int) -> None:
         """Forget entries from *end_offset* on, or make the missing ones before it empty."""
         self.flush()

@@ -76,7 +76,7 @@ def messages_of(chunk: Chunk) -> tuple[list[StoredMessage], bool]:
             message = decode_message(chunk.data, position, check_crc=True, plain=False)
         except RemoteProtocolError as error:
             raise StoreError(f"what was copied is no message at offset {place}: {error}") from error
-        if is_garbled(message, place):
+        if is_garbled(message, place, segment_start=chunk.segment_start):
             raise StoreError(f"the head, topic or properties at offset {place} are garbled")
         messages.append(message)
         position += message.size

@@ -329,10 +329,10 @@ class MessageStore:
             self._on_durable()
 
     def _make_visible(self, log_end: int) -> None:
-        self._visible_end = max(self._visible_end, log_end)  # async: a sync ends behind it
         pending = self._appender.pending
         while pending and pending[0].log_end <= log_end:
             put = pending.popleft()
+            self._visible_end = put.log_end
             for added in put.added:
                 queue = added.queue
                 queue.append(b"".join(added.entries))
@@ -346,6 +346,8 @@ class MessageStore:
                 self._drop_queues(put.deletes, at=put.log_end)
             if self._on_arrival is not None:
                 tell_of_arrivals(self._on_arrival, put.added)
+        if not pending:  # else log_end may be in the middle of a put, and no entry of it is there
+            self._visible_end = max(self._visible_end, log_end)  # async: a sync ends behind it
 
     def _drop_queues(self, topic: Topic, *, at: int) -> None:
         self.reader.log_was_shortened()

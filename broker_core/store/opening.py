@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -71,7 +72,10 @@ def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: Exi
         checkpoint_table.delete()
         checkpoint = None
         rejoin.apply(log, queues)
-    recovery = recover(log, queues, checkpoint, forget_checkpoint=checkpoint_table.delete)
+    forget = partial(_forget, checkpoint_table, checkpoint)
+    recovery = recover(log, queues, checkpoint, forget_checkpoint=forget)
+    if recovery.lost_bytes:  # what comes in their place was not visible, nor is it lost again
+        _forget(checkpoint_table, Checkpoint(log.end_offset, 0))
     if recovery.rebuilt:
         checkpoint = None
     if rejoin is not None:
@@ -81,6 +85,16 @@ def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: Exi
     return Opened(
         data, log, queues, recovery, checkpoint_table, checkpoint, rejoin_table, visible_end
     )
+
+
+def _forget(table: JsonTable, checkpoint: Checkpoint | None) -> None:
+    """Have starts rebuild the queues, until there is another checkpoint. Raises OSError."""
+    if checkpoint is not None:
+        with suppress(OSError):  # no room for it; what was visible is not known then
+            table.save(checkpoint.forgotten().to_table())
+            table.delete_backup()
+            return
+    table.delete()
 
 
 def _end_rejoin(

@@ -8,7 +8,7 @@
    either: all is read and rebuilt.
 3. Messages behind the checkpoint are entered into their queues again.
 4. A checkpoint is forgotten before consume queues are rebuilt: killed in the middle of it, the next
-   start rebuilds them again.
+   start rebuilds them again. How far messages were visible is known still.
 5. Queue offsets of a queue go on where they ended, also if all its messages have been deleted.
 6. A record that deletes a topic drops the entries of the topic's messages before it, in its turn.
    A checkpoint behind the record is written only after they were dropped.
@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from broker_core.remoting.message import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    MAX_ZEROS_IN_PROPERTIES,
     StoredMessage,
     decode_message,
 )
@@ -41,6 +43,7 @@ from broker_core.store.segments import Segment
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 _SECTOR_BYTES = 512  # what a disk writes as a whole
+_LONG_ZEROS = re.compile(rb"\0{%d,}" % (MAX_ZEROS_IN_PROPERTIES + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,12 @@ class Checkpoint:
     def to_table(self) -> dict[str, int]:
         """Inverse of ``from_table``."""
         return {"physical": self.physical, "entries": self.entries}
+
+    def forgotten(self) -> Checkpoint:
+        """The same for a start that rebuilds: no queues have so few entries, so they are not
+        believed, but ``physical`` says still how far messages were visible.
+        """
+        return Checkpoint(self.physical, -1)
 
 
 @dataclass(slots=True)
@@ -166,7 +175,7 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
                 deleted.pop(gone, None)
     for queue, offset in deleted.items():
         if queue not in started:
-            queue.start_at(offset)
+            queue.end_empty_at(offset)
     result.end_offset, result.reason = scan.end, scan.reason
     return result
 
@@ -199,10 +208,10 @@ def _enter(queue: ConsumeQueue, message: StoredMessage, ended: ConsumeQueue) -> 
     ended.append(ended_entry(message.physical_offset, message.size, message.prepared_offset))
 
 
-def is_garbled(message: StoredMessage, position: int) -> bool:
+def is_garbled(message: StoredMessage, position: int, *, segment_start: int) -> bool:
     """True if its head, topic or properties cannot be so: the check sum covers the body alone.
 
-    Zeros are what a power cut leaves of sectors; no topic or property holds them.
+    Zeros are what a power cut leaves of sectors; no topic holds them.
     """
     properties = message.raw_properties
     return (
@@ -213,7 +222,24 @@ def is_garbled(message: StoredMessage, position: int) -> bool:
         or "\0" in message.topic
         or "/" in message.topic
         or (bool(properties) and not properties.endswith(b"\x02"))
-        or bytes(_SECTOR_BYTES) in properties
+        or (
+            len(properties) > MAX_ZEROS_IN_PROPERTIES
+            and _lacks_sectors(properties, end=position + message.size - segment_start)
+        )
+    )
+
+
+def _lacks_sectors(properties: bytes, *, end: int) -> bool:
+    """True if zeros stand in place of whole sectors of the file, where *properties* end at *end*.
+
+    Zeros that begin or end inside a sector were sent: so many have not always been refused.
+    """
+    # The byte before them may be zero as well: it is the low one of their length.
+    tail = bytes((len(properties) & 0xFF,)) + properties
+    start = end - len(tail)
+    return any(
+        (start + zeros.start()) % _SECTOR_BYTES == 0 == (start + zeros.end()) % _SECTOR_BYTES
+        for zeros in _LONG_ZEROS.finditer(tail)
     )
 
 
@@ -269,7 +295,7 @@ class _Scan:
             except RemoteProtocolError:
                 self.reason = "the message is cut short, or its body does not match its check sum"
                 return
-            if is_garbled(message, position):
+            if is_garbled(message, position, segment_start=segment.start):
                 self.reason = "the head, topic or properties of the message are garbled"
                 return
             position += message.size

@@ -79,8 +79,11 @@ class ReplicatedStore(MessageStore):
         if log_end <= self._visible_end:
             return
         while self._copied and self._copied[0].end <= log_end:
-            self._enter(self._copied.popleft())
-        super()._make_visible(log_end)
+            message = self._copied.popleft()
+            self._enter(message)
+            self._visible_end = message.end
+        if not self._copied:
+            super()._make_visible(log_end)
 
     def _enter(self, message: Copied) -> None:
         queue = self._queues.obtain(message.topic, message.queue_id)

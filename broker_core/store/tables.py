@@ -69,6 +69,11 @@ class JsonTable:
         self.path.unlink(missing_ok=True)
         sync_folder(self.path.parent)
 
+    def delete_backup(self) -> None:
+        """Forget the content before the last save; on return that is on disk. Raises OSError."""
+        self._backup.unlink(missing_ok=True)
+        sync_folder(self.path.parent)
+
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:

@@ -18,7 +18,12 @@ from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand, SerializeType
 from broker_core.remoting.headers import PullMessageHeader
-from broker_core.remoting.message import OutgoingMessage, decode_messages, encode_properties
+from broker_core.remoting.message import (
+    SYS_TRANSACTION_PREPARED,
+    OutgoingMessage,
+    decode_messages,
+    encode_properties,
+)
 from broker_core.remoting.message_batch import encode_batch
 from broker_core.remoting.route_bodies import BrokerRegistration
 from tests.support.broker_process import run_broker
@@ -79,6 +84,31 @@ async def test_properties_too_long_to_store_are_refused(raw: Raw) -> None:
     header = send_header(properties=f"K\x01{'v' * 40_000}")
     answer = await raw.ask(RequestCode.SEND_MESSAGE_V2, header.to_v2(), b"x")
     assert (answer.code, "at most 32767" in (answer.remark or "")) == (13, True)
+
+
+@pytest.mark.parametrize("way", ["plain", "batch", "delayed", "transactional"])
+async def test_properties_that_look_like_a_lost_sector_of_the_disk_are_refused(
+    raw: Raw, way: str
+) -> None:
+    """A start would end the log at them, and lose all behind; slaves would copy no further."""
+
+    async def send(zeros: int) -> RemotingCommand:
+        value = "\0" * zeros
+        if way == "batch":
+            batch = encode_batch([OutgoingMessage(TOPIC, b"a", properties={"K": value})])
+            return await raw.ask(
+                RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True).to_v2(), batch
+            )
+        more = {"delayed": "DELAY\x013\x02", "transactional": "TRAN_MSG\x01true\x02PGROUP\x01p\x02"}
+        header = send_header(
+            properties=f"{more.get(way, '')}K\x01{value}\x02",
+            sys_flag=SYS_TRANSACTION_PREPARED if way == "transactional" else 0,
+        )
+        return await raw.ask(RequestCode.SEND_MESSAGE_V2, header.to_v2(), b"a")
+
+    answer = await send(511)
+    assert (answer.code, "zero bytes in a row" in (answer.remark or "")) == (13, True)
+    assert (await send(510)).code == 0
 
 
 async def test_missing_and_mistyped_fields_are_named(raw: Raw) -> None:

@@ -7,11 +7,15 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from broker_core.remoting import record_encoding
 from broker_core.remoting.message import decode_messages
+from broker_core.remoting.record_encoding import BatchEntry
+from broker_core.store.copying import messages_of, read_chunk
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reader import ReadStatus
 from tests.support.store_messages import TOPIC, entry, envelope
@@ -139,3 +143,82 @@ def test_a_garbled_body_costs_only_itself_and_what_follows(
                 assert all_bodies(store, queue_id) == mine
         finally:
             store.abandon()
+
+
+async def write_with_properties(folder: Path, first: int, properties: bytes) -> int:
+    """In the second segment, behind a body of *first* bytes, and one more message behind it.
+
+    Segments begin where no sector of the log as a whole does. Returns where the one in question
+    ends in its file.
+    """
+    store = MessageStore(folder, segment_bytes=9001, flush="async")
+    store.start()
+    await store.put(envelope(0), [entry(bytes(8800))], store_ms=1)
+    await store.put(envelope(0), [entry(b"x" * first)], store_ms=2)
+    # As the versions did that took any properties.
+    with patch.object(record_encoding, "_TOO_MANY_ZEROS", bytes(32_768)):
+        stored = await store.put(envelope(0), [BatchEntry(0, b"sent", properties)], store_ms=3)
+    await store.put(envelope(0), [entry(b"last")], store_ms=4)
+    store.abandon()
+    return stored.log_end - 9001
+
+
+def recovered(folder: Path) -> list[bytes]:
+    """The bodies behind the first one, the same as a slave would copy."""
+    store = MessageStore(folder, segment_bytes=9001, flush="async")
+    try:
+        bodies = all_bodies(store, 0)[1:]
+        chunk = read_chunk(store._log, 9001, limit=store.end_offset, max_bytes=9001)
+        assert chunk is not None
+        assert [message.body for message in messages_of(chunk)[0]] == bodies
+        return bodies
+    finally:
+        store.abandon()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 600), st.integers(0, 300), st.integers(511, 3000))
+def test_zeros_that_were_sent_as_properties_cost_nothing(
+    first: int, before: int, zeros: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        properties = b"k\x01" + b"v" * before + bytes(zeros) + b"\x02"
+        end = asyncio.run(write_with_properties(Path(name), first, properties))
+        assume((end - 1) % 512 or zeros % 512)  # else nobody can tell
+        assert recovered(Path(name)) == [b"x" * first, b"sent", b"last"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 600), st.integers(1024, 3000), st.integers(0, 5), st.integers(1, 3))
+def test_sectors_of_zeros_in_properties_end_the_log_before_their_message(
+    first: int, length: int, sector: int, count: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        properties = b"k\x01" + b"v" * length + b"\x02"
+        end = asyncio.run(write_with_properties(folder, first, properties))
+        begin = -(-(end - len(properties)) // 512) * 512 + sector * 512
+        assume(begin + count * 512 < end)
+        with (folder / "commitlog" / f"{9001:020d}").open("r+b") as file:
+            file.seek(begin)
+            file.write(bytes(count * 512))
+        assert recovered(folder) == [b"x" * first]
+
+
+def test_a_sector_that_begins_with_the_low_byte_of_the_length_ends_the_log(tmp_path: Path) -> None:
+    """That byte is zero as it was; the sector has 511 bytes of the properties."""
+    properties = b"k\x01" + b"v" * 1021 + b"\x02"
+    first = next(n for n in range(512) if _low_byte_at(n, len(properties)) % 512 == 0)
+    end = asyncio.run(write_with_properties(tmp_path, first, properties))
+    begin = end - len(properties) - 1
+    assert begin % 512 == 0
+    with (tmp_path / "commitlog" / f"{9001:020d}").open("r+b") as file:
+        file.seek(begin)
+        file.write(bytes(512))
+    assert recovered(tmp_path) == [b"x" * first]
+
+
+def _low_byte_at(first: int, length: int) -> int:
+    """Behind a message with a body of *first* bytes and the rest of the one in question."""
+    assert length % 256 == 0
+    return 91 + len(TOPIC) + first + 91 + len(TOPIC) + len(b"sent") - 1

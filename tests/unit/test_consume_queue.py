@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,10 @@ from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.files import OpenFiles
 
 PER_FILE = 4
+
+
+class Killed(BaseException):
+    """In place of a kill."""
 
 
 def opened(folder: Path) -> ConsumeQueue:
@@ -113,6 +121,57 @@ def test_a_queue_can_start_at_any_number(tmp_path: Path) -> None:
     again.cut_behind(5000)
     assert again.end_offset == 6  # the number is not forgotten with the message
     assert again.first_at_or_behind(0) == 6
+
+
+@pytest.mark.parametrize("offset", range(11))
+def test_a_queue_without_messages_ends_where_it_did_whenever_it_is_broken_off(
+    tmp_path: Path, offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before any change of its files; then again, until it gets through."""
+    queue = filled(tmp_path, 10)
+    queue.flush()
+    queue.cut(offset)
+    done = False
+    for changes in range(9):
+        left = changes
+
+        def killed(change: Callable[..., object], *arguments: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return change(*arguments)
+
+        with monkeypatch.context() as patched:
+            for owner, name in ((Path, "replace"), (Path, "unlink"), (os, "fdatasync")):
+                change = partial(killed, getattr(owner, name))
+                patched.setattr(owner, name, lambda *a, change=change, **_: change(*a))
+            try:
+                queue.end_empty_at(offset)
+                done = True
+            except Killed:
+                pass
+        queue = opened(tmp_path)
+        assert queue.end_offset == offset
+    assert done
+    assert queue.first_at_or_behind(0) == offset
+    queue.append(ENTRY.pack(5000, 100, 0))
+    assert places(queue, offset, 9) == [5000]
+
+
+def test_a_queue_without_messages_keeps_its_end_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = filled(tmp_path, 10)
+    queue.flush()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    queue.end_empty_at(9)
+    assert (queue.end_offset, opened(tmp_path).end_offset) == (9, 9)
+    assert not list((tmp_path / "q").glob("*.new"))
 
 
 def test_files_of_deleted_messages_go_but_the_last_stays(tmp_path: Path) -> None:

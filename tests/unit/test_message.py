@@ -178,6 +178,14 @@ def test_properties_that_no_reader_could_split_are_refused() -> None:
         stored(BatchEntry(0, b"", b"x" * 40_000))
 
 
+def test_properties_that_a_recovery_would_take_for_a_lost_sector_are_refused() -> None:
+    zeros = b"k\x01" + bytes(510)
+    two = zeros + b"\x02" + zeros + b"\x02"
+    assert decode_message(stored(BatchEntry(0, b"", two))).raw_properties == two
+    with pytest.raises(LocalProtocolError, match="more than 510 zero bytes in a row"):
+        stored(BatchEntry(0, b"", zeros + b"\0"))
+
+
 def test_batch_round_trip_keeps_bodies_flags_and_properties() -> None:
     batch = [
         OutgoingMessage(TOPIC, b"one", key="k1", tag="t1", flag=9),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -125,6 +128,125 @@ async def test_a_master_whose_log_is_held_gives_offsets_behind_what_is_not_visib
     store.confirm(stored.log_end)
     assert bodies(store, 0) == [b"a", b"b"]
     await store.close()
+
+
+async def test_a_checkpoint_ends_before_a_put_of_which_a_part_alone_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    """A slave that is behind confirms ends of chunks, which no put knows of."""
+    store = slave_at(tmp_path)
+    first = await store.put(envelope(0), [entry(b"first")], store_ms=1)
+    parts = [(envelope(queue_id), [entry(b"%d" % queue_id)]) for queue_id in range(QUEUES)]
+    together = await store.put_all(parts, store_ms=1)
+    await store.put(envelope(2), [entry(b"last")], store_ms=1)
+    for part in together[1:]:
+        store.confirm(part.physical_offsets[0])
+        assert store.visible_end == first.log_end
+    await store.checkpoint()
+    store.abandon()
+
+    store = slave_at(tmp_path)
+    assert store.visible_end == first.log_end
+    assert [bodies(store, queue_id) for queue_id in range(QUEUES)] == [[b"first"], [], []]
+    store.confirm(store.end_offset)
+    everything = [[b"first", b"0"], [b"1"], [b"2", b"last"]]
+    assert [bodies(store, queue_id) for queue_id in range(QUEUES)] == everything
+    assert store.visible_end == store.end_offset
+    for queue_id, before in enumerate(everything):
+        stored = await store.put(envelope(queue_id), [entry(b"new")], store_ms=2)
+        assert stored.first_queue_offset == len(before)
+    await store.close()
+
+
+def lose_entries(folder: Path) -> None:
+    """So that the next start rebuilds all queues."""
+    shutil.rmtree(folder / "consumequeue" / TOPIC / "0")
+
+
+async def test_what_was_confirmed_is_known_though_starts_that_rebuild_are_killed(
+    tmp_path: Path,
+) -> None:
+    store = slave_at(tmp_path)
+    stored = await store.put(envelope(0), [entry(b"%d" % n) for n in range(9)], store_ms=1)
+    store.confirm(stored.log_end)
+    await store.checkpoint()
+    await store.put(envelope(0), [entry(b"unconfirmed")], store_ms=1)
+    store.abandon()
+    lose_entries(tmp_path)
+    for _ in range(3):
+        store = slave_at(tmp_path)
+        assert store.recovery.rebuilt
+        assert store.visible_end == store.confirmed_end == stored.log_end
+        assert bodies(store, 0) == [b"%d" % n for n in range(9)]
+        store.abandon()
+    store = slave_at(tmp_path)
+    await store.close()
+    store = slave_at(tmp_path)
+    assert not store.recovery.rebuilt
+    assert store.visible_end == stored.log_end
+    await store.close()
+
+
+async def test_what_came_in_place_of_confirmed_bytes_that_the_disk_lost_is_not_confirmed(
+    tmp_path: Path,
+) -> None:
+    store = slave_at(tmp_path)
+    ends = [
+        (await store.put(envelope(0), [entry(body)], store_ms=1)).log_end
+        for body in (b"kept", b"lost")
+    ]
+    store.confirm(ends[1])
+    await store.close()
+    os.truncate(tmp_path / "commitlog" / ("0" * 20), ends[1] - 1)
+    store = slave_at(tmp_path)
+    assert store.recovery.lost_bytes
+    await store.put(envelope(0), [entry(b"unconfirmed")], store_ms=1)
+    assert store.end_offset > ends[1]
+    store.abandon()
+    store = slave_at(tmp_path)
+    assert not store.recovery.lost_bytes, "it was told"
+    assert store.visible_end == ends[0]
+    assert bodies(store, 0) == [b"kept"]
+    await store.close()
+
+
+async def test_a_start_that_finds_no_room_for_what_was_confirmed_rebuilds_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = slave_at(tmp_path)
+    stored = await store.put(envelope(0), [entry(b"a")], store_ms=1)
+    store.confirm(stored.log_end)
+    await store.close()
+    lose_entries(tmp_path)
+
+    def full(table: JsonTable, content: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JsonTable, "save", full)
+        store = slave_at(tmp_path)
+        assert bodies(store, 0) == [b"a"]
+        store.abandon()
+    store = slave_at(tmp_path)
+    assert store.recovery.rebuilt
+    store.confirm(stored.log_end)
+    assert bodies(store, 0) == [b"a"]
+    await store.close()
+
+
+async def test_what_is_visible_of_a_copy_ends_behind_a_message_also_if_less_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    ends = [(await master.put(envelope(0), [entry(b"x")], store_ms=1)).log_end for _ in range(2)]
+    await catch_up(master, slave)
+    for confirmed, visible in ((1, 0), (ends[0], ends[0]), (ends[1] - 1, ends[0])):
+        slave.confirm(confirmed)
+        assert slave.visible_end == visible
+    slave.confirm(ends[1])
+    assert slave.visible_end == ends[1]
+    await slave.close()
+    await master.close()
 
 
 async def test_a_chunk_that_is_garbled_or_out_of_place_is_refused_whole(tmp_path: Path) -> None:

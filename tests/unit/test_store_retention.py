@@ -141,6 +141,35 @@ async def test_a_crash_before_the_consume_queues_are_trimmed(
     await again.close()
 
 
+async def test_a_queue_whose_messages_are_gone_goes_on_after_kills_while_all_are_rebuilt(
+    tmp_path: Path,
+) -> None:
+    """Its offsets stand nowhere but in its own files, before the next checkpoint too."""
+    store = reopened(tmp_path)
+    await store.put(envelope(1), [entry(b"old")] * 11, store_ms=1)
+    for n in range(MESSAGES):
+        await store.put(envelope(), [entry(b"%03d" % n)], store_ms=n)
+    await store.checkpoint()
+    assert await store.delete_expired(before_ms=None, keep_bytes=1) > 1
+    store.abandon()
+    (tmp_path / "checkpoint.json").unlink()
+    for _ in range(3):
+        store = reopened(tmp_path)
+        assert store.recovery.rebuilt
+        assert store.reader.min_offset(TOPIC, 1) == store.reader.end_offset(TOPIC, 1) == 11
+        check_all_from_the_oldest_on(store)
+        store.abandon()
+    store = reopened(tmp_path)
+    assert (
+        await store.put(envelope(1), [entry(b"new")], store_ms=MESSAGES)
+    ).first_queue_offset == 11
+    await store.close()
+    store = reopened(tmp_path)
+    assert not store.recovery.rebuilt
+    assert store.reader.end_offset(TOPIC, 1) == 12
+    await store.close()
+
+
 async def test_a_power_cut_that_brings_segments_back(tmp_path: Path) -> None:
     """Deletions may not be on disk yet; the consume queues may be further than the log."""
     store = await filled(tmp_path)
