@@ -23,7 +23,7 @@ from pathlib import Path
 
 from broker_core.errors import StoreError
 from broker_core.remoting.message import MAGIC_BLANK
-from broker_core.store.files import OpenFiles, sync_folder, write_at
+from broker_core.store.files import OpenFiles, sync_file, sync_folder, write_at
 from broker_core.store.segments import (
     Segment,
     allocate,
@@ -100,10 +100,11 @@ class CommitLog:
         """How much one ``write`` may take."""
         return self._segment_bytes - FILLER.size
 
-    def open_at(self, end: int) -> Dropped:
-        """Make *end* the end of the log. What is behind it goes to ``*.dropped``. Raises OSError.
+    def open_at(self, end: int, *, synced: int = 0) -> Dropped:
+        """Make *end* the end of the log, all before it on disk: up to *synced* it is known to be.
 
-        These files are named by the log's offset of their first byte; ``delete_dropped`` ends them.
+        What is behind it goes to ``*.dropped``, files that are named by the log's offset of their
+        first byte; ``delete_dropped`` ends them. Raises OSError.
         """
         dropped = 0
         while self.segments and self.segments[-1].start > end:
@@ -130,6 +131,9 @@ class CommitLog:
             self._give_back_room()  # stale bytes behind the end must not come back
         with suppress(OSError):
             self._allocate_active()
+        for segment in self.segments[:-1]:
+            if segment.end > synced:  # a killed process may have left it to the system's cache
+                sync_file(segment.path)
         os.fdatasync(self._active)
         return Dropped(dropped + stale, last.path, used)
 
