@@ -339,12 +339,14 @@ class CommitLog:
         start = self.segments[-1].end if self.segments else self.end_offset
         capacity = self._segment_bytes if capacity is None else capacity
         segment = Segment(self._folder / f"{start:020d}", start, capacity)
+        self._lengthen_active()
         descriptor = allocate(segment)
         if self._active is not None:
             try:
                 self._fill()
             except OSError:
                 os.close(descriptor)
+                segment.path.unlink()  # on a full disk every byte counts
                 raise
             self._full.append(self._active)
         self.segments.append(segment)
@@ -352,13 +354,27 @@ class CommitLog:
         self._allocated = True
         self.end_offset = start
 
+    def _lengthen_active(self) -> None:
+        """Give the last file its whole length: in front of another one a start found a hole."""
+        if self._active is None:
+            return
+        last = self.segments[-1]
+        if os.fstat(self._active).st_size < last.capacity:  # opened, or written to, without room
+            os.ftruncate(self._active, last.capacity)
+            sync_file(last.path)
+
     def _fill(self) -> None:
-        """Mark the rest of the last segment as unused."""
+        """Mark the rest of the last segment as unused. It stays as long, also if this fails."""
         assert self._active is not None
-        if left := self.segments[-1].end - self.end_offset:
-            if not self._allocated:
-                os.ftruncate(self._active, self.segments[-1].capacity)
-            self.write(FILLER.pack(left, MAGIC_BLANK))
+        last = self.segments[-1]
+        if left := last.end - self.end_offset:
+            filler = FILLER.pack(left, MAGIC_BLANK)
+            try:
+                write_at(self._active, filler, self.end_offset - last.start)
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    self.fail(error)
+                raise
 
 
 def _start(segment: Segment) -> int:
