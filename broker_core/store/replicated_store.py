@@ -16,6 +16,7 @@ from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY
 from broker_core.store.copies import Copied, copied
 from broker_core.store.copying import Chunk
 from broker_core.store.message_store import Flush, MessageStore
+from broker_core.store.pending import Added, tell_of_arrivals
 from broker_core.store.recovery import taken_back
 
 
@@ -101,4 +102,5 @@ class ReplicatedStore(MessageStore):
         if message.deletes is not None:
             self._drop_queues(message.deletes, at=message.end)
         if self._on_arrival is not None:
-            self._on_arrival(message.topic, message.queue_id, frozenset((message.code,)))
+            added = Added(message.topic, message.queue_id, queue, [], {message.code})
+            tell_of_arrivals(self._on_arrival, (added,))

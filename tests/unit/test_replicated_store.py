@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -215,4 +216,28 @@ async def test_a_copy_begins_anew_behind_what_retention_took(tmp_path: Path) -> 
     assert_equal(master, slave)
     assert slave.reader.end_offset(TOPIC, 9) == 2
     await slave.close()
+    await master.close()
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_listener_that_fails_keeps_nobody_from_being_answered(
+    tmp_path: Path, early: bool
+) -> None:
+    """It is called where a sync ends, or where other replicas confirm."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("listener")
+
+    store = ReplicatedStore(tmp_path, segment_bytes=SEGMENT)
+    store.start(broken)
+    if early:
+        store.confirm(1_000_000)
+    master = master_at(tmp_path / "m")
+    for body in (b"a", b"b"):
+        await master.put(envelope(0), [entry(body)], store_ms=1)
+        async with asyncio.timeout(5):
+            await catch_up(master, store)
+    store.confirm(1_000_000)
+    assert bodies(store, 0) == [b"a", b"b"]
+    await store.close()
     await master.close()
