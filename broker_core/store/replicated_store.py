@@ -66,9 +66,11 @@ class ReplicatedStore(MessageStore):
             self._make_visible(self.durable_end)
 
     def _leave_out(self, topic: Topic) -> None:
-        for message in [each for each in self._copied if each.topic == topic]:
-            self._copied.remove(message)
-            self._next_offsets.pop(self._queues.obtain(topic, message.queue_id), None)
+        left_out = {each.queue_id for each in self._copied if each.topic == topic}
+        if left_out:
+            self._copied = deque(each for each in self._copied if each.topic != topic)
+        for queue_id in left_out:
+            self._next_offsets.pop(self._queues.obtain(topic, queue_id), None)
 
     def _hold(self, message: Copied) -> None:
         self._copied.append(message)
