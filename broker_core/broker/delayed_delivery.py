@@ -55,7 +55,7 @@ class DelayedDelivery:
         was_promoted: bool = False,
     ) -> None:
         """Read which messages wait: 2 µs for each that was delayed lately; for each that is kept
-        if the log is the copy that a slave held. Raises OSError.
+        if the log was read anew, or is the copy that a slave held. Raises OSError.
         """
         self._store = store
         self._topics = topics
@@ -129,11 +129,13 @@ class DelayedDelivery:
         return True
 
     def _load(self, was_promoted: bool) -> None:
-        table = self._store.table("delayOffset").load()
-        lowest: dict[int, int] = {}
-        # Bytes that had been on disk are gone: so may be deliveries that the table counts.
-        if not (self._store.recovery.lost_bytes or was_promoted):
-            lowest = _lowest_offsets(table)
+        table = self._store.table("delayOffset")
+        lowest = _lowest_offsets(table.load())
+        # A log that was read anew has perhaps lost, one that was copied perhaps never got, endings
+        # that the table counts. It goes before there is a checkpoint: the next start would believe.
+        if lowest and (self._store.recovery.rebuilt or was_promoted):
+            table.delete()
+            lowest = {}
         for due_ms, place in self._store.delays.waiting(lowest):
             self._waiting.add(Due(due_ms, place))
         for number in range(TIMER_QUEUE + 1):

@@ -13,6 +13,7 @@ from broker_core.client.results import SendReceipt
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.store import recovery
 from broker_core.store.commit_log import CommitLog
 from tests.support.broker_process import Cluster, run_broker
 from tests.support.delayed import Clock, passed, stored
@@ -162,6 +163,37 @@ async def test_after_crashes_nothing_is_lost_and_nothing_comes_twice(
     await passed(cluster)
     assert len(cluster.broker._parts.delayed) == 0
     assert [m.body for m in await stored(client, queue, 10)] == expected
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_log_that_lost_its_end_is_believed_before_the_table_of_what_waits(
+    tmp_path: Path, cluster: Cluster, clock: Clock, killed: bool
+) -> None:
+    """At each start from then on, also if the first one was killed while it read the log anew."""
+    queue = (await cluster.create_topic(TOPIC))[0]
+    client = await cluster.client()
+    await send(client, queue, b"delayed", TIMER_DELAY_SEC=3600)
+    await send(client, queue, b"was the end")
+    store = cluster.broker._parts.store
+    await cluster.stop_broker()
+    store.table("delayOffset").save({"offsetTable": {}, "timerOffset": 1})
+    with (tmp_path / "data" / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(store.end_offset - 50)
+        file.write(bytes(50))
+    if killed:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(recovery, "_rebuild", _kill)
+            with pytest.raises(ZeroDivisionError):
+                await cluster.start_broker()
+    for _ in range(3):
+        await cluster.start_broker()
+        assert len(cluster.broker._parts.delayed) == 1
+        await cluster.stop_broker()
+    await cluster.start_broker()
+
+
+def _kill(*_: object) -> None:
+    raise ZeroDivisionError
 
 
 async def test_a_recall_is_refused_in_a_sentence_where_nothing_waits(
