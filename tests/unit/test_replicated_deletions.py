@@ -10,7 +10,6 @@ import pytest
 
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
-from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_deletion import TopicDeletion
 from broker_core.broker.topic_directory import TopicDirectory
@@ -141,15 +140,13 @@ async def test_a_topic_made_again_stays_when_the_deletion_before_is_confirmed_la
     topics = Topics()
     topics.put(TopicConfig(topic=TOPIC, read_queues=1, write_queues=1), now_ms=1)
     topics.deletions = known
-    offsets, locks = CommittedOffsets(), QueueLocks(1)
+    offsets = CommittedOffsets()
     saver = TableSaver(store.table("x"), content=dict, change=lambda: 0)
     deletion = TopicDeletion(
         store,
         directory=TopicDirectory(topics, store.table("topics"), announce=_announce_nothing),
         offsets=offsets,
         offset_saver=saver,
-        locks=locks,
-        lock_saver=saver,
         long_polls=LongPolls(),
     )
     deletion.catch_up()
