@@ -283,6 +283,11 @@ class CommitLog:
             self._full.remove(descriptor)
             os.close(descriptor)
 
+    @property
+    def failure(self) -> OSError | None:
+        """Why the log takes nothing more; None if it does."""
+        return self._failure
+
     def fail(self, error: OSError) -> None:
         """Take nothing more: a sync ended with *error*."""
         self._failure = error
