@@ -125,7 +125,8 @@ class DelayedDelivery:
                     return False
                 await asyncio.sleep(0)  # others want the loop as well
             due = [one for one in due if self._waiting.take_one(one)]
-            await self._end_in_portions(due, self._move)
+            # On a full disk nothing would ever go if what waits could not be moved.
+            await self._end_in_portions(due, self._move, short_segment=True)
         return True
 
     def _load(self, was_promoted: bool) -> None:
@@ -201,14 +202,18 @@ class DelayedDelivery:
                 await asyncio.sleep(0)
         return None
 
-    async def _end_in_portions(self, taken: list[Due], become: Callable[[Due], _Ending]) -> None:
+    async def _end_in_portions(
+        self, taken: list[Due], become: Callable[[Due], _Ending], *, short_segment: bool = False
+    ) -> None:
         """Store what *taken* become. Raises OSError; what is not stored waits again."""
         left = len(taken)
         try:
             for some in self._portions(become(due) for due in taken):
                 parts = [(e.placed.envelope, e.placed.entries) for e in some if e.placed]
                 if parts:
-                    await self._store.put_all(parts, store_ms=wall_ms())
+                    await self._store.put_all(
+                        parts, store_ms=wall_ms(), short_segment=short_segment
+                    )
                 self._waiting.end(ending.due for ending in some)
                 left -= len(some)
         finally:

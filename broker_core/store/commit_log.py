@@ -158,19 +158,25 @@ class CommitLog:
             if path.stat().st_mtime * 1000 < before_ms:
                 path.unlink()
 
-    def make_room(self, size: int) -> int:
+    def make_room(self, size: int, *, short_segment: bool = False) -> int:
         """Return where the next ``write``, of *size* bytes, will stand: here, or in a new segment.
 
+        *short_segment*: in one no longer than that, if the disk has no room for a whole one.
         Raises OSError on a full or failing disk, and ValueError above ``largest_append_bytes``.
         """
         if size > self.largest_append_bytes:
             raise ValueError(f"{size} bytes at once; a segment takes {self.largest_append_bytes}")
         if self._failure is not None:
             raise OSError(errno.EIO, f"the log failed before: {self._failure.strerror}")
-        if self._active is None or self.end_offset + size + FILLER.size > self.segments[-1].end:
-            self._roll()
-        elif not self._allocated:
-            self._allocate_active()
+        try:
+            if self._active is None or self.end_offset + size + FILLER.size > self.segments[-1].end:
+                self._roll()
+            elif not self._allocated:
+                self._allocate_active()
+        except OSError as error:
+            if not short_segment or error.errno not in _NO_ROOM:
+                raise
+            self._roll(size + FILLER.size)
         return self.end_offset
 
     def write(self, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -252,6 +253,46 @@ async def test_retention_moves_what_waits_and_a_moved_one_can_be_recalled(
         assert [m.body for m in pulled.messages] == [b"level", b"last"]
 
 
+async def test_retention_finds_room_for_what_waits_where_the_disk_has_none_for_a_segment(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """The oldest one can go only once it is moved: the disk would stay full."""
+    segment = 256 * 1024
+    small = {"segment_bytes": segment, "max_message_bytes": 130_000}
+    async with run_broker(tmp_path, **small, retention_bytes=300_000) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        await send(client, queue, b"d" * 50_000, TIMER_DELAY_SEC=9000)
+        for _ in range(5):
+            await client.send(queue, OutgoingMessage(TOPIC, bytes(120_000)))
+        allocate = os.posix_fallocate
+
+        def nearly_full(descriptor: int, start: int, size: int) -> None:
+            if size >= segment:
+                raise OSError(28, "No space left on device")
+            allocate(descriptor, start, size)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(os, "posix_fallocate", nearly_full)
+            with pytest.raises(BrokerError, match="No space left"):
+                await client.send(queue, OutgoingMessage(TOPIC, bytes(120_000)))
+            await cluster.broker._parts.retention.run()
+        first = await client.min_offset(queue)
+        assert first == 3, "the oldest segments are gone"
+        for _ in range(4):
+            for _ in range(2):
+                await client.send(queue, OutgoingMessage(TOPIC, bytes(120_000)))
+            await cluster.broker._parts.retention.run()
+            await cluster.restart_broker(crash=True)
+            assert len(cluster.broker._parts.delayed) == 1
+        assert await client.min_offset(queue) >= first + 6, "it is moved out of the way again"
+        end = await client.max_offset(queue)
+        clock.ms += 3 * HOUR_MS
+        await eventually(lambda: len(cluster.broker._parts.delayed) == 0)
+        pulled = await client.pull(queue, group=GROUP, offset=end, suspend_ms=0)
+        assert [m.body for m in pulled.messages] == [b"d" * 50_000]
+
+
 async def test_a_segment_full_of_waiting_messages_is_kept(tmp_path: Path, clock: Clock) -> None:
     small = {"segment_bytes": 256 * 1024, "max_message_bytes": 100_000}
     async with run_broker(tmp_path, **small, retention_bytes=300_000) as cluster:
@@ -282,7 +323,7 @@ async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nob
     del cluster.broker._parts.directory.topics._configs[Topic("gone")]
     refusals = 0
 
-    def full(log: CommitLog, size: int) -> int:
+    def full(log: CommitLog, size: int, **_: object) -> int:
         nonlocal refusals
         refusals += 1
         raise OSError(28, "No space left on device")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from pathlib import Path
 
@@ -240,4 +241,38 @@ async def test_a_listener_that_fails_keeps_nobody_from_being_answered(
     store.confirm(1_000_000)
     assert bodies(store, 0) == [b"a", b"b"]
     await store.close()
+    await master.close()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_short_segment_of_a_full_disk_is_copied_and_followed_by_whole_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
+) -> None:
+    chooser = random.Random(11)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s", segment_bytes=9000)
+    await fill(master, 8, chooser=chooser)
+    allocate = os.posix_fallocate
+
+    def nearly_full(descriptor: int, start: int, size: int) -> None:
+        if size >= SEGMENT:
+            raise OSError(28, "No space left on device")
+        allocate(descriptor, start, size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", nearly_full)
+        for size in (3000, 100, 3000):
+            parts = [(envelope(0), [entry(bytes(size))])]
+            await master.put_all(parts, store_ms=1000, short_segment=True)
+    await catch_up(master, slave, chunks=2)
+    if restart:
+        master.abandon()
+        slave.abandon()
+        master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s", segment_bytes=9000)
+    await fill(master, 10, chooser=chooser)
+    await catch_up(master, slave)
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    lengths = [len(content) for content in log_of(master).values()]
+    assert min(lengths) < 3300
+    await slave.close()
     await master.close()
