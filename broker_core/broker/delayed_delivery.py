@@ -55,7 +55,7 @@ class DelayedDelivery:
         was_promoted: bool = False,
     ) -> None:
         """Read which messages wait: 2 µs for each that was delayed lately; for each that is kept
-        if the log is the copy that a slave held. Raises OSError.
+        if the log was read anew, or is the copy that a slave held. Raises OSError.
         """
         self._store = store
         self._topics = topics
@@ -125,15 +125,18 @@ class DelayedDelivery:
                     return False
                 await asyncio.sleep(0)  # others want the loop as well
             due = [one for one in due if self._waiting.take_one(one)]
-            await self._end_in_portions(due, self._move)
+            # On a full disk nothing would ever go if what waits could not be moved.
+            await self._end_in_portions(due, self._move, short_segment=True)
         return True
 
     def _load(self, was_promoted: bool) -> None:
-        table = self._store.table("delayOffset").load()
-        lowest: dict[int, int] = {}
-        # Bytes that had been on disk are gone: so may be deliveries that the table counts.
-        if not (self._store.recovery.lost_bytes or was_promoted):
-            lowest = _lowest_offsets(table)
+        table = self._store.table("delayOffset")
+        lowest = _lowest_offsets(table.load())
+        # A log that was read anew has perhaps lost, one that was copied perhaps never got, endings
+        # that the table counts. It goes before there is a checkpoint: the next start would believe.
+        if lowest and (self._store.recovery.rebuilt or was_promoted):
+            table.delete()
+            lowest = {}
         for due_ms, place in self._store.delays.waiting(lowest):
             self._waiting.add(Due(due_ms, place))
         for number in range(TIMER_QUEUE + 1):
@@ -199,14 +202,18 @@ class DelayedDelivery:
                 await asyncio.sleep(0)
         return None
 
-    async def _end_in_portions(self, taken: list[Due], become: Callable[[Due], _Ending]) -> None:
+    async def _end_in_portions(
+        self, taken: list[Due], become: Callable[[Due], _Ending], *, short_segment: bool = False
+    ) -> None:
         """Store what *taken* become. Raises OSError; what is not stored waits again."""
         left = len(taken)
         try:
             for some in self._portions(become(due) for due in taken):
                 parts = [(e.placed.envelope, e.placed.entries) for e in some if e.placed]
                 if parts:
-                    await self._store.put_all(parts, store_ms=wall_ms())
+                    await self._store.put_all(
+                        parts, store_ms=wall_ms(), short_segment=short_segment
+                    )
                 self._waiting.end(ending.due for ending in some)
                 left -= len(some)
         finally:

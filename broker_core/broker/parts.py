@@ -153,8 +153,6 @@ class Parts:
             directory=self.directory,
             offsets=self.offsets,
             offset_saver=self.offset_saver,
-            locks=self.locks,
-            lock_saver=self.lock_saver,
             long_polls=self.long_polls,
         )
         self.deletion.catch_up()

@@ -1,7 +1,8 @@
 """Orderly locks: which client may hand out the messages of a queue for a group.
 
 1. A lock has one holder; it ends when the holder unlocks it or ``expiry_ns`` after its last
-   renewal, never sooner: also not by a closed connection, or a restart of the broker.
+   renewal, never sooner: also not by a closed connection, a restart of the broker, or the end of
+   the topic, which may be made again while the holder hands its messages out.
 2. Whatever is unclear is not granted.
 3. A change of holder must be on disk before it is answered (``Grant.to_save``), or a restarted
    broker could give the same queue away again. Renewals are not saved: every lock that is loaded
@@ -68,12 +69,6 @@ class QueueLocks:
             if lock is not None and lock.holder == client_id:
                 del self._locks[group, queue]
                 self.change += 1
-
-    def delete_topic(self, topic: Topic) -> None:
-        """Free the queues of *topic*, which is gone with all that was promised of it."""
-        for name in [each for each in self._locks if each[1].topic == topic]:
-            del self._locks[name]
-            self.change += 1
 
     def holder(self, group: Group, queue: QueueName, *, now_ns: int) -> str | None:
         """Return who holds the lock now; None if it is free."""

@@ -48,7 +48,9 @@ class Retention:
             keep_from = self._keep_from()
             if keep_from is not None and segment.end > keep_from:
                 break
-            if not await self._delayed.make_way(segment.end, segment.capacity):
+            # A short one, of a full disk, has nothing but what waits.
+            length = max(segment.capacity, self._settings.segment_bytes)
+            if not await self._delayed.make_way(segment.end, length):
                 self._warnings.warn(
                     "old messages are kept: too many delayed ones wait among them",
                     peer="",

@@ -110,7 +110,22 @@ class MasterFollower:
             except (RemotingError, StoreError, OSError, ValueError) as error:
                 self._say(str(error))
             self.follows = False
+            if (failure := self._store.copies.failure) is not None:
+                await self._give_up(failure)
+                return
             await asyncio.sleep(_AGAIN_S)
+
+    async def _give_up(self, failure: OSError) -> None:
+        """Join no more: that would confirm what is on no disk, and have sends wait for a slave that
+        takes nothing. To open the log anew here is no help: it would be read from the cache.
+        """
+        _log.error(
+            "this slave copies nothing more and does not count as a replica before a restart:"
+            " its log failed",
+            id=self._broker_id,
+            reason=str(failure),
+        )
+        await self._pool.close()  # the master hears of it at once
 
     def _say(self, problem: str) -> None:
         if problem != self._said:  # once, however long it lasts
@@ -140,6 +155,8 @@ class MasterFollower:
         """Return None if the log may go on, else what it has to become."""
         copies = self._store.copies
         end = copies.end_offset
+        if end > self._store.durable_end:  # whoever joins with it confirms it
+            raise StoreError(f"the log ends at {end}; on disk it ends before")
         if self._identity.log_id is None and end > copies.first_offset:
             raise StoreError(
                 "the log was not copied from a master, and no master's: give the slave an empty"

@@ -12,7 +12,6 @@ import structlog
 
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
-from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.clock import wall_ms
@@ -39,21 +38,17 @@ class TopicDeletion:
         directory: TopicDirectory,
         offsets: CommittedOffsets,
         offset_saver: TableSaver,
-        locks: QueueLocks,
-        lock_saver: TableSaver,
         long_polls: LongPolls,
     ) -> None:
         self._store = store
         self._directory = directory
         self._offsets = offsets
         self._offset_saver = offset_saver
-        self._locks = locks
-        self._lock_saver = lock_saver
         self._long_polls = long_polls
 
     async def delete(self, topic: Topic) -> None:
-        """Delete *topic*, its messages, all groups' offsets in it and all locks; on return that is
-        on disk. Nothing is done for one that does not exist.
+        """Delete *topic*, its messages and all groups' offsets in it; on return that is on disk.
+        Nothing is done for one that does not exist. Its locks are left to expire.
 
         Raises OSError: nothing is deleted then, or only the topic's table could not be saved.
         """
@@ -81,7 +76,6 @@ class TopicDeletion:
         known, number = topics.deletions, reader.end_offset(DELETIONS, 0)
         for topic in _deleted_since(reader, known):
             topics.remove(topic, now_ms=wall_ms())
-            self._locks.delete_topic(topic)
             self._long_polls.end(topic)
         for topic in _deleted_since(reader, self._offsets.deletions):
             self._offsets.delete_topic(topic)
@@ -100,7 +94,6 @@ class TopicDeletion:
         await self._store.delete_topic(topic, store_ms=wall_ms())
         with suppress(OSError):  # they are saved again soon, and a start makes up for it
             await self._offset_saver.save()
-            await self._lock_saver.save()
 
 
 def _known(before: int, visible: int, most: int | None) -> int:

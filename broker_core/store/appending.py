@@ -37,10 +37,12 @@ class Appender:
         *,
         closed: Container[Topic] = (),
         deletes: Topic | None = None,
+        short_segment: bool = False,
     ) -> list[Stored]:
         """Append *parts* by one write. Raises as ``MessageStore.put``, with nothing appended.
 
         Topics that are *closed* take nothing. *deletes* is deleted once this is visible.
+        *short_segment*: as ``CommitLog.make_room``.
         """
         # A clock that was set back must not break the search by time.
         store_ms = self.last_store_ms = max(store_ms, self.last_store_ms)
@@ -48,7 +50,8 @@ class Appender:
         place = self._log.end_offset
         pieces, sizes = _encoded(parts, firsts, place, store_ms)
         size = sum(map(sum, sizes))
-        if (begin := self._log.make_room(size)) != place:  # in another segment
+        begin = self._log.make_room(size, short_segment=short_segment)
+        if begin != place:  # in another segment
             place = begin
             pieces, sizes = _encoded(parts, firsts, place, store_ms)
         self._log.write(b"".join(pieces))

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from broker_core.errors import StoreError
 from broker_core.remoting.message import MAGIC_BLANK
-from broker_core.store.files import OpenFiles, sync_folder, write_at
+from broker_core.store.files import OpenFiles, sync_file, sync_folder, write_at
 from broker_core.store.segments import (
     Segment,
     allocate,
@@ -100,10 +100,11 @@ class CommitLog:
         """How much one ``write`` may take."""
         return self._segment_bytes - FILLER.size
 
-    def open_at(self, end: int) -> Dropped:
-        """Make *end* the end of the log. What is behind it goes to ``*.dropped``. Raises OSError.
+    def open_at(self, end: int, *, synced: int = 0) -> Dropped:
+        """Make *end* the end of the log, all before it on disk: up to *synced* it is known to be.
 
-        These files are named by the log's offset of their first byte; ``delete_dropped`` ends them.
+        What is behind it goes to ``*.dropped``, files that are named by the log's offset of their
+        first byte; ``delete_dropped`` ends them. Raises OSError.
         """
         dropped = 0
         while self.segments and self.segments[-1].start > end:
@@ -130,6 +131,9 @@ class CommitLog:
             self._give_back_room()  # stale bytes behind the end must not come back
         with suppress(OSError):
             self._allocate_active()
+        for segment in self.segments[:-1]:
+            if segment.end > synced:  # a killed process may have left it to the system's cache
+                sync_file(segment.path)
         os.fdatasync(self._active)
         return Dropped(dropped + stale, last.path, used)
 
@@ -154,19 +158,25 @@ class CommitLog:
             if path.stat().st_mtime * 1000 < before_ms:
                 path.unlink()
 
-    def make_room(self, size: int) -> int:
+    def make_room(self, size: int, *, short_segment: bool = False) -> int:
         """Return where the next ``write``, of *size* bytes, will stand: here, or in a new segment.
 
+        *short_segment*: in one no longer than that, if the disk has no room for a whole one.
         Raises OSError on a full or failing disk, and ValueError above ``largest_append_bytes``.
         """
         if size > self.largest_append_bytes:
             raise ValueError(f"{size} bytes at once; a segment takes {self.largest_append_bytes}")
         if self._failure is not None:
             raise OSError(errno.EIO, f"the log failed before: {self._failure.strerror}")
-        if self._active is None or self.end_offset + size + FILLER.size > self.segments[-1].end:
-            self._roll()
-        elif not self._allocated:
-            self._allocate_active()
+        try:
+            if self._active is None or self.end_offset + size + FILLER.size > self.segments[-1].end:
+                self._roll()
+            elif not self._allocated:
+                self._allocate_active()
+        except OSError as error:
+            if not short_segment or error.errno not in _NO_ROOM:
+                raise
+            self._roll(size + FILLER.size)
         return self.end_offset
 
     def write(self, data: bytes) -> None:
@@ -279,6 +289,11 @@ class CommitLog:
             self._full.remove(descriptor)
             os.close(descriptor)
 
+    @property
+    def failure(self) -> OSError | None:
+        """Why the log takes nothing more; None if it does."""
+        return self._failure
+
     def fail(self, error: OSError) -> None:
         """Take nothing more: a sync ended with *error*."""
         self._failure = error
@@ -335,12 +350,14 @@ class CommitLog:
         start = self.segments[-1].end if self.segments else self.end_offset
         capacity = self._segment_bytes if capacity is None else capacity
         segment = Segment(self._folder / f"{start:020d}", start, capacity)
+        self._lengthen_active()
         descriptor = allocate(segment)
         if self._active is not None:
             try:
                 self._fill()
             except OSError:
                 os.close(descriptor)
+                segment.path.unlink()  # on a full disk every byte counts
                 raise
             self._full.append(self._active)
         self.segments.append(segment)
@@ -348,13 +365,27 @@ class CommitLog:
         self._allocated = True
         self.end_offset = start
 
+    def _lengthen_active(self) -> None:
+        """Give the last file its whole length: in front of another one a start found a hole."""
+        if self._active is None:
+            return
+        last = self.segments[-1]
+        if os.fstat(self._active).st_size < last.capacity:  # opened, or written to, without room
+            os.ftruncate(self._active, last.capacity)
+            sync_file(last.path)
+
     def _fill(self) -> None:
-        """Mark the rest of the last segment as unused."""
+        """Mark the rest of the last segment as unused. It stays as long, also if this fails."""
         assert self._active is not None
-        if left := self.segments[-1].end - self.end_offset:
-            if not self._allocated:
-                os.ftruncate(self._active, self.segments[-1].capacity)
-            self.write(FILLER.pack(left, MAGIC_BLANK))
+        last = self.segments[-1]
+        if left := last.end - self.end_offset:
+            filler = FILLER.pack(left, MAGIC_BLANK)
+            try:
+                write_at(self._active, filler, self.end_offset - last.start)
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    self.fail(error)
+                raise
 
 
 def _start(segment: Segment) -> int:

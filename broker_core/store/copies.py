@@ -73,6 +73,11 @@ class LogCopies:
         """Offset behind the last byte, which need not be on disk."""
         return self._log.end_offset
 
+    @property
+    def failure(self) -> OSError | None:
+        """Why the log takes nothing more; its end is perhaps on no disk then. None if it does."""
+        return self._log.failure
+
     def chunk(self, offset: int, *, limit: int) -> Chunk | None:
         """As ``read_chunk``, about 1 MiB."""
         return read_chunk(self._log, offset, limit=limit, max_bytes=CHUNK_BYTES)

@@ -207,15 +207,19 @@ class MessageStore:
             outcome = error
         tell(done, outcome)
 
-    async def put_all(self, parts: Sequence[Part], *, store_ms: int) -> list[Stored]:
+    async def put_all(
+        self, parts: Sequence[Part], *, store_ms: int, short_segment: bool = False
+    ) -> list[Stored]:
         """As ``put``, to several queues: all of it by one write, and visible at the same time.
 
         What is stored stands in the log one behind the other, in the order of *parts*. A crash may
-        leave the first ones without the others.
+        leave the first ones without the others. *short_segment*: as ``CommitLog.make_room``.
         """
         if self._group_commit is None:
             raise RuntimeError("start() comes before put()")
-        stored = self._append(parts, store_ms)
+        stored = self._appender.append(
+            parts, store_ms, closed=self._deleting, short_segment=short_segment
+        )
         await self._as_flushed(self._group_commit)
         if self._replicas is not None and stored:
             kept = await self._replicas(stored[-1].log_end)

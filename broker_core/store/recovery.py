@@ -107,7 +107,8 @@ def recover(
         result = _rebuild(log, queues)
     if checkpoint is not None:
         result.lost_bytes = max(0, checkpoint.physical - result.end_offset)
-    result.dropped = log.open_at(result.end_offset)
+    synced = 0 if checkpoint is None or result.rebuilt else checkpoint.physical
+    result.dropped = log.open_at(result.end_offset, synced=synced)
     queues.delete_dropped()
     return result
 

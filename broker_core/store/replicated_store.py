@@ -16,6 +16,7 @@ from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY
 from broker_core.store.copies import Copied, copied
 from broker_core.store.copying import Chunk
 from broker_core.store.message_store import Flush, MessageStore
+from broker_core.store.pending import Added, tell_of_arrivals
 from broker_core.store.recovery import taken_back
 
 
@@ -65,9 +66,11 @@ class ReplicatedStore(MessageStore):
             self._make_visible(self.durable_end)
 
     def _leave_out(self, topic: Topic) -> None:
-        for message in [each for each in self._copied if each.topic == topic]:
-            self._copied.remove(message)
-            self._next_offsets.pop(self._queues.obtain(topic, message.queue_id), None)
+        left_out = {each.queue_id for each in self._copied if each.topic == topic}
+        if left_out:
+            self._copied = deque(each for each in self._copied if each.topic != topic)
+        for queue_id in left_out:
+            self._next_offsets.pop(self._queues.obtain(topic, queue_id), None)
 
     def _hold(self, message: Copied) -> None:
         self._copied.append(message)
@@ -104,4 +107,5 @@ class ReplicatedStore(MessageStore):
         if message.deletes is not None:
             self._drop_queues(message.deletes, at=message.end)
         if self._on_arrival is not None:
-            self._on_arrival(message.topic, message.queue_id, frozenset((message.code,)))
+            added = Added(message.topic, message.queue_id, queue, [], {message.code})
+            tell_of_arrivals(self._on_arrival, (added,))

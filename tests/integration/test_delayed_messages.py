@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from broker_core.client.results import SendReceipt
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.store import recovery
 from broker_core.store.commit_log import CommitLog
 from tests.support.broker_process import Cluster, run_broker
 from tests.support.delayed import Clock, passed, stored
@@ -164,6 +166,37 @@ async def test_after_crashes_nothing_is_lost_and_nothing_comes_twice(
     assert [m.body for m in await stored(client, queue, 10)] == expected
 
 
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_log_that_lost_its_end_is_believed_before_the_table_of_what_waits(
+    tmp_path: Path, cluster: Cluster, clock: Clock, killed: bool
+) -> None:
+    """At each start from then on, also if the first one was killed while it read the log anew."""
+    queue = (await cluster.create_topic(TOPIC))[0]
+    client = await cluster.client()
+    await send(client, queue, b"delayed", TIMER_DELAY_SEC=3600)
+    await send(client, queue, b"was the end")
+    store = cluster.broker._parts.store
+    await cluster.stop_broker()
+    store.table("delayOffset").save({"offsetTable": {}, "timerOffset": 1})
+    with (tmp_path / "data" / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(store.end_offset - 50)
+        file.write(bytes(50))
+    if killed:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(recovery, "_rebuild", _kill)
+            with pytest.raises(ZeroDivisionError):
+                await cluster.start_broker()
+    for _ in range(3):
+        await cluster.start_broker()
+        assert len(cluster.broker._parts.delayed) == 1
+        await cluster.stop_broker()
+    await cluster.start_broker()
+
+
+def _kill(*_: object) -> None:
+    raise ZeroDivisionError
+
+
 async def test_a_recall_is_refused_in_a_sentence_where_nothing_waits(
     cluster: Cluster, clock: Clock
 ) -> None:
@@ -220,6 +253,46 @@ async def test_retention_moves_what_waits_and_a_moved_one_can_be_recalled(
         assert [m.body for m in pulled.messages] == [b"level", b"last"]
 
 
+async def test_retention_finds_room_for_what_waits_where_the_disk_has_none_for_a_segment(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """The oldest one can go only once it is moved: the disk would stay full."""
+    segment = 256 * 1024
+    small = {"segment_bytes": segment, "max_message_bytes": 130_000}
+    async with run_broker(tmp_path, **small, retention_bytes=300_000) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        await send(client, queue, b"d" * 50_000, TIMER_DELAY_SEC=9000)
+        for _ in range(5):
+            await client.send(queue, OutgoingMessage(TOPIC, bytes(120_000)))
+        allocate = os.posix_fallocate
+
+        def nearly_full(descriptor: int, start: int, size: int) -> None:
+            if size >= segment:
+                raise OSError(28, "No space left on device")
+            allocate(descriptor, start, size)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(os, "posix_fallocate", nearly_full)
+            with pytest.raises(BrokerError, match="No space left"):
+                await client.send(queue, OutgoingMessage(TOPIC, bytes(120_000)))
+            await cluster.broker._parts.retention.run()
+        first = await client.min_offset(queue)
+        assert first == 3, "the oldest segments are gone"
+        for _ in range(4):
+            for _ in range(2):
+                await client.send(queue, OutgoingMessage(TOPIC, bytes(120_000)))
+            await cluster.broker._parts.retention.run()
+            await cluster.restart_broker(crash=True)
+            assert len(cluster.broker._parts.delayed) == 1
+        assert await client.min_offset(queue) >= first + 6, "it is moved out of the way again"
+        end = await client.max_offset(queue)
+        clock.ms += 3 * HOUR_MS
+        await eventually(lambda: len(cluster.broker._parts.delayed) == 0)
+        pulled = await client.pull(queue, group=GROUP, offset=end, suspend_ms=0)
+        assert [m.body for m in pulled.messages] == [b"d" * 50_000]
+
+
 async def test_a_segment_full_of_waiting_messages_is_kept(tmp_path: Path, clock: Clock) -> None:
     small = {"segment_bytes": 256 * 1024, "max_message_bytes": 100_000}
     async with run_broker(tmp_path, **small, retention_bytes=300_000) as cluster:
@@ -250,7 +323,7 @@ async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nob
     del cluster.broker._parts.directory.topics._configs[Topic("gone")]
     refusals = 0
 
-    def full(log: CommitLog, size: int) -> int:
+    def full(log: CommitLog, size: int, **_: object) -> int:
         nonlocal refusals
         refusals += 1
         raise OSError(28, "No space left on device")

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from broker_core.broker import server
+from broker_core.broker.log_identity import LogIdentity
 from broker_core.client.broker_client import BrokerClient
 from broker_core.names import QueueName
 from broker_core.remoting.codes import RequestCode
@@ -47,6 +48,30 @@ async def test_delayed_messages_come_once_from_whoever_is_master(tmp_path: Path)
         await group.stop(1, crash=True)
         await group.start(1, role="master")
         assert await group.bodies(1) == [b"from the first", b"now", b"from the second"]
+
+
+async def test_where_delayed_messages_waited_at_the_old_master_is_not_believed_later_either(
+    tmp_path: Path,
+) -> None:
+    """Over there one had ended, by a record that was not copied any more; here it waits."""
+    async with replica_group(tmp_path, lock_expiry_s=0.2) as group:
+        await group.start(0)
+        await group.start(1)
+        client, (queue,) = await group.client(), await group.queues()
+        await send_delayed(client, queue, b"delayed", 3_600_000)
+        master, slave = (group.brokers[n]._parts.store for n in (0, 1))
+        await eventually(lambda: slave.visible_end == master.durable_end)
+        for number in (0, 1):
+            await group.stop(number)
+        slave.table("delayOffset").save({"offsetTable": {}, "timerOffset": 1})
+
+        promoted = await group.start(1, role="master")
+        table = promoted._parts.store.table("replication")
+        await eventually(lambda: not LogIdentity.from_table(table.load()).lock_grace)
+        await group.stop(1)
+        again = await group.start(1, role="master")
+        assert not again._parts.replica.was_promoted
+        assert len(again._parts.delayed) == 1
 
 
 async def test_a_slave_delivers_nothing_by_itself(tmp_path: Path) -> None:

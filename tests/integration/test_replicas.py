@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,39 @@ async def test_sync_answers_and_shows_what_enough_replicas_have(tmp_path: Path) 
         await group.start(1)
         for number in (0, 1, 2):
             await group.until_served(number, [*served, b"late"])
+
+
+@pytest.mark.parametrize("refused", ["fdatasync", "pwrite"])
+async def test_a_slave_whose_log_failed_confirms_nothing_and_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    async with replica_group(tmp_path, replication="sync", slave_timeout_s=1) as group:
+        await group.start(0)
+        await group.start(1)
+        client, (queue,) = await group.client(), await group.queues()
+        await client.send(queue, message(b"a"))
+        await group.until_served(0, [b"a"])
+        works, log_folder = getattr(os, refused), str(group.folder(1) / "commitlog")
+
+        def refuse(descriptor: int, *rest: object) -> object:
+            if str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith(log_folder):
+                raise OSError(5, "Input/output error")
+            return works(descriptor, *rest)
+
+        with monkeypatch.context() as patched, capture_logs() as logged:
+            patched.setattr(os, refused, refuse)
+            receipt = await client.send(queue, message(b"b"))
+            assert receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+        receipt = await client.send(queue, message(b"c"))  # its disk is well again: too late
+        assert receipt.status is SendStatus.SLAVE_NOT_AVAILABLE
+        assert await group.bodies(0) == await group.bodies(1) == [b"a"]
+        (said,) = [line for line in logged if "does not count as a replica" in line["event"]]
+        assert (said["id"], said["reason"]) == (1, "[Errno 5] Input/output error")
+        assert len([line for line in logged if line["event"] == "slave joined"]) == 0
+        await group.stop(1)
+        await group.start(1)
+        for number in (0, 1):
+            await group.until_served(number, [b"a", b"b", b"c"])
 
 
 async def test_slaves_serve_while_the_master_is_away_and_change_nothing(tmp_path: Path) -> None:

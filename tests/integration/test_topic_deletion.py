@@ -22,6 +22,7 @@ from tests.support.eventually import eventually
 
 TOPIC, OTHER = Topic("orders"), Topic("refunds")
 GROUP, ANALYTICS = Group("billing"), Group("analytics")
+HOLDER = "client-1"
 
 
 @pytest.fixture
@@ -56,10 +57,13 @@ async def used(cluster: Cluster, client: BrokerClient, topic: Topic) -> QueueNam
     return queue
 
 
-async def assert_new(client: BrokerClient, other: BrokerClient, queue: QueueName) -> None:
-    """As a topic that never was there before."""
+async def assert_new(cluster: Cluster, client: BrokerClient, queue: QueueName) -> None:
+    """As a topic that never was there before, but for the lock: its holder may not know yet."""
     for group in (GROUP, ANALYTICS):
         assert not await client.has_committed(group, queue)
+    other, holder = await cluster.client("client-9"), await cluster.client(HOLDER)
+    assert (await other.lock(GROUP, [queue])).granted == frozenset()
+    await holder.unlock(GROUP, [queue])
     assert (await other.lock(GROUP, [queue])).granted == {queue}
     await other.unlock(GROUP, [queue])
     await client.commit_offset(GROUP, queue, 0, epoch=1)
@@ -71,7 +75,7 @@ async def assert_new(client: BrokerClient, other: BrokerClient, queue: QueueName
 async def test_a_topic_made_again_knows_nothing_of_the_one_before(
     cluster: Cluster, restart: str
 ) -> None:
-    client, other = await cluster.client(), await cluster.client("client-2")
+    client = await cluster.client()
     queue, kept = await used(cluster, client, TOPIC), await used(cluster, client, OTHER)
     await delete(cluster, client)
     with pytest.raises(BrokerError, match="topic 'orders' does not exist") as refused:
@@ -82,11 +86,11 @@ async def test_a_topic_made_again_knows_nothing_of_the_one_before(
     assert (await client.lock(GROUP, [queue])).granted == frozenset()
     if restart != "none":
         await cluster.restart_broker(crash=restart == "crash")
-        client, other = await cluster.client("client-3"), await cluster.client("client-4")
+        client = await cluster.client("client-3")
         with pytest.raises(BrokerError, match="topic 'orders' does not exist"):
             await send(client, queue, b"late")
     await cluster.create_topic(TOPIC)
-    await assert_new(client, other, queue)
+    await assert_new(cluster, client, queue)
     assert len(await bodies(client, kept)) == 5
     assert await client.committed_offset(GROUP, kept) == 4
     await cluster.restart_broker(crash=True)
@@ -112,13 +116,31 @@ async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
         if path.stem != saved:
             path.write_bytes(content)
     await cluster.start_broker()
-    client, other = await cluster.client("client-3"), await cluster.client("client-4")
+    client = await cluster.client("client-3")
     with pytest.raises(BrokerError, match="topic 'orders' does not exist"):
         await send(client, queue, b"late")
     await cluster.broker._parts.save_tables()
     assert b'"orders"' not in (config / "topics.json").read_bytes(), "retention takes the record"
     await cluster.create_topic(TOPIC)
-    await assert_new(client, other, queue)
+    await assert_new(cluster, client, queue)
+
+
+async def test_locks_of_a_deleted_topic_end_by_themselves_and_nobody_renews_them(
+    tmp_path: Path,
+) -> None:
+    async with run_broker(tmp_path, lock_expiry_s=1) as cluster:
+        client, other = await cluster.client(HOLDER), await cluster.client("client-2")
+        queue = await used(cluster, client, TOPIC)
+        await delete(cluster, client)
+        locks = cluster.broker._parts.locks
+        assert locks.to_table() != {"locks": []}
+
+        async with asyncio.timeout(5):
+            while locks.to_table() != {"locks": []}:
+                assert (await client.lock(GROUP, [queue])).granted == frozenset()
+                await asyncio.sleep(0.1)
+        await cluster.create_topic(TOPIC)
+        assert (await other.lock(GROUP, [queue])).granted == {queue}
 
 
 async def test_who_waits_for_its_messages_hears_that_it_is_gone(cluster: Cluster) -> None:

@@ -131,7 +131,7 @@ async def test_a_full_disk_leaves_a_transaction_undecided(
     client, transactions = await producer(quick, Desk())
     opened = await transactions.prepare(OutgoingMessage(TOPIC, b"body"), check_after_s=600)
 
-    def full(*_: object) -> list[int]:
+    def full(*_: object, **__: object) -> list[int]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:

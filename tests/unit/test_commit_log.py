@@ -276,3 +276,37 @@ def test_pieces_are_what_single_reads_give_wherever_they_stand(
     with pytest.raises(StoreError, match="holds no"):
         log.read_pieces([(log.end_offset - 5, 10)])
     log.close()
+
+
+@pytest.mark.parametrize("ends", ["killed", "no room"])
+def test_a_roll_that_ends_early_leaves_no_hole_behind_a_short_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """The last file is as long as what it holds once the disk was full at a start."""
+    log = opened(tmp_path)
+    append_to(log, [message()])
+    log.close()
+    first = tmp_path / ("0" * 20)
+    os.truncate(first, SIZE)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        log = opened(tmp_path, end=SIZE)
+    assert first.stat().st_size == SIZE
+    with monkeypatch.context() as patched:
+        patched.setattr(commit_log, "write_at", full)
+        if ends == "killed":  # once the new file is there
+            patched.setattr(CommitLog, "_fill", full)
+            patched.setattr(Path, "unlink", lambda _: None)
+        with pytest.raises(OSError, match="No space left"):
+            append_to(log, [message() for _ in range(4)])
+    assert (tmp_path / f"{SEGMENT:020d}").exists() == (ends == "killed")
+    assert first.stat().st_size == SEGMENT
+    log.close()
+    log = opened(tmp_path, end=SIZE)
+    assert append_to(log, [message()]) == [SIZE]
+    assert append_to(log, [message() for _ in range(3)])[0] == SEGMENT
+    log.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import random
@@ -336,5 +337,63 @@ async def test_a_copy_begins_anew_behind_what_retention_took(tmp_path: Path) -> 
     slave.confirm(master.durable_end)
     assert_equal(master, slave)
     assert slave.reader.end_offset(TOPIC, 9) == 2
+    await slave.close()
+    await master.close()
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_listener_that_fails_keeps_nobody_from_being_answered(
+    tmp_path: Path, early: bool
+) -> None:
+    """It is called where a sync ends, or where other replicas confirm."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("listener")
+
+    store = ReplicatedStore(tmp_path, segment_bytes=SEGMENT)
+    store.start(broken)
+    if early:
+        store.confirm(1_000_000)
+    master = master_at(tmp_path / "m")
+    for body in (b"a", b"b"):
+        await master.put(envelope(0), [entry(body)], store_ms=1)
+        async with asyncio.timeout(5):
+            await catch_up(master, store)
+    store.confirm(1_000_000)
+    assert bodies(store, 0) == [b"a", b"b"]
+    await store.close()
+    await master.close()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_short_segment_of_a_full_disk_is_copied_and_followed_by_whole_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
+) -> None:
+    chooser = random.Random(11)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s", segment_bytes=9000)
+    await fill(master, 8, chooser=chooser)
+    allocate = os.posix_fallocate
+
+    def nearly_full(descriptor: int, start: int, size: int) -> None:
+        if size >= SEGMENT:
+            raise OSError(28, "No space left on device")
+        allocate(descriptor, start, size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", nearly_full)
+        for size in (3000, 100, 3000):
+            parts = [(envelope(0), [entry(bytes(size))])]
+            await master.put_all(parts, store_ms=1000, short_segment=True)
+    await catch_up(master, slave, chunks=2)
+    if restart:
+        master.abandon()
+        slave.abandon()
+        master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s", segment_bytes=9000)
+    await fill(master, 10, chooser=chooser)
+    await catch_up(master, slave)
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    lengths = [len(content) for content in log_of(master).values()]
+    assert min(lengths) < 3300
     await slave.close()
     await master.close()
