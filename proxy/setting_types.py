@@ -69,6 +69,8 @@ Seconds = Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=Fal
 Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 Bytes = Annotated[int, Field(strict=True, ge=1024, le=2**40)]
 FrameBytes = Annotated[int, Field(strict=True, ge=1024, le=2**30)]
+#: Clients take frames of 32 MiB, a message may have 16 MiB inflated, and some properties.
+AnswerBytes = Annotated[int, Field(strict=True, ge=1024, le=15 * 2**20)]
 #: Messages a second.
 Rate = Annotated[float, Field(strict=True, gt=0, le=1e9, allow_inf_nan=False)]
 #: Seconds; owners write a record each hour, by which it is known who was there.

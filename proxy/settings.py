@@ -26,6 +26,7 @@ from proxy.errors import SettingsError
 from proxy.group_settings import GroupSettings
 from proxy.setting_types import (
     Address,
+    AnswerBytes,
     Bytes,
     Count,
     FrameBytes,
@@ -129,8 +130,10 @@ class LimitSettings(SettingsGroup):
     max_frame_bytes: FrameBytes = 5_000_000
     """Largest request in bytes; a longer frame closes its connection. A message of 4 MiB, the
     broker's limit, fits."""
-    max_answer_bytes: FrameBytes = 4_194_304
-    """Bodies in one answer, in bytes. One message may overshoot, so that none is stuck for ever."""
+    max_answer_bytes: AnswerBytes = 4_194_304
+    """Messages in one answer, in bytes: their bodies, properties and order keys. One message may
+    overshoot, so that none is stuck for ever. Clients take 32 MiB: 15 MiB at most, and one message
+    inflated to 16 MiB."""
     max_connections: Count = 10_000
     """Connections in all."""
     max_connections_per_address: Count = 1_000

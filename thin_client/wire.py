@@ -24,8 +24,9 @@ except ImportError:  # see compiled_codec
 
 _LENGTH = struct.Struct(">i")
 
-#: Longest answer taken: bodies of 4 MiB, one message more, and some room (the Thrift default).
-MAX_FRAME_BYTES = 16_384_000
+#: Longest answer taken: 32 MiB, for the most that limits.max_answer_bytes of a proxy lets, and one
+#: message more, inflated to 16 MiB.
+MAX_FRAME_BYTES = 33_554_432
 #: What is read at once, where it is not known how much comes.
 _ROOM_BYTES = 65_536
 #: How each message in the compact protocol begins.

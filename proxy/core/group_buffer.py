@@ -23,7 +23,7 @@ from proxy.core.rate_gate import RateGate
 
 
 class PullWish(NamedTuple):
-    """What one pull asks for. ``topics``: None for any topic of the group; bytes are of bodies."""
+    """What one pull asks for. ``topics``: None for any topic of the group; bytes are of answers."""
 
     holder: Holder
     topics: frozenset[Topic] | None
@@ -137,7 +137,7 @@ class GroupBuffer:
         if wish.max_run <= 1:
             return batches
         jobs = sum(len(batch.leases) for batch in batches)
-        body_bytes = sum(lease.body_bytes for batch in batches for lease in batch.leases)
+        wire_bytes = sum(lease.wire_bytes for batch in batches for lease in batch.leases)
         longer = []
         for batch in batches:
             leases = batch.pipeline.lengthen(
@@ -149,12 +149,12 @@ class GroupBuffer:
                     batch.pipeline.rules.max_pull_batch - len(batch.leases),
                     _most(self.rates.left(batch.pipeline.topic, now_ns)),
                 ),
-                max_bytes=wish.max_bytes - body_bytes,
+                max_bytes=wish.max_bytes - wire_bytes,
             )
             self.rates.took(batch.pipeline.topic, len(leases) - len(batch.leases))
             jobs += len(leases) - len(batch.leases)
-            body_bytes += sum(lease.body_bytes for lease in leases)
-            body_bytes -= sum(lease.body_bytes for lease in batch.leases)
+            wire_bytes += sum(lease.wire_bytes for lease in leases)
+            wire_bytes -= sum(lease.wire_bytes for lease in batch.leases)
             longer.append(Batch(batch.pipeline, leases))
         return longer
 
@@ -202,7 +202,7 @@ class GroupBuffer:
                         self.rates.took(topic, len(leases))
                     jobs_left -= len(leases)
                     for lease in leases:
-                        bytes_left -= lease.body_bytes
+                        bytes_left -= lease.wire_bytes
         return batches
 
 

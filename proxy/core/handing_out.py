@@ -113,14 +113,14 @@ class HandingOut:
         leases: list[Lease] = []
         if not self.may_hand_out(now_ns):
             return leases
-        body_bytes = 0
+        wire_bytes = 0
         max_jobs = min(max_jobs, sum(map(len, self._ready_queues)))
         deadline_ns = now_ns + self.visibility_ns
         work, next_job, grant = self.work, self._next_job, self._buffer.grant
         some_stay = self.paused or self._held_back_ns or self._failures.given_up
         acts = self.rules.actions.each
         since_ns: list[int] = []
-        while len(leases) < max_jobs and body_bytes < max_bytes and work.used < work.limit:
+        while len(leases) < max_jobs and wire_bytes < max_bytes and work.used < work.limit:
             job = next_job()
             if job is None:
                 break
@@ -134,7 +134,7 @@ class HandingOut:
                     continue
                 made_body = acted.body
             lease = grant(job, holder, deadline_ns, made_body, now_ns)
-            body_bytes += lease.body_bytes
+            wire_bytes += lease.wire_bytes
             leases.append(lease)
             since_ns.append(job.since_ns)
         self.measures.queue_wait.note_since(since_ns, now_ns)
@@ -225,7 +225,7 @@ class HandingOut:
                     run.append(self._buffer.follow(run[-1], following, made_body=acted.body))
                     followers.append(run[-1])
                     max_jobs -= 1
-                    max_bytes -= run[-1].body_bytes
+                    max_bytes -= run[-1].wire_bytes
                     growing.append(run)
             open_runs = growing
         self._handed_out(followers)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Stale deadlines that may stay, beside as many as there are live leases.
 _SLACK = 1024
+#: What a message takes in an answer at most beside its body, properties and order key.
+BESIDE_BYTES = 128
 
 
 #: When leases end, the id of the first, and of the last of them.
@@ -56,8 +58,8 @@ class Lease:
     job: Job
     holder: Holder
     deadline_ns: int
-    #: Length of what its client gets.
-    body_bytes: int
+    #: What it takes in an answer: properties and order key may be longer than the body.
+    wire_bytes: int
     #: When it would end without extensions.
     first_deadline_ns: int
     #: When it was granted; 0: nobody knows.
@@ -163,7 +165,12 @@ class PullBuffer:
         """Lease a running job: one more attempt."""
         lease_id = next(self._ids)
         body_bytes = job.body_bytes if made_body is None else len(made_body)
-        lease = Lease(lease_id, job, holder, deadline_ns, body_bytes, deadline_ns, now_ns)
+        wire_bytes = BESIDE_BYTES + body_bytes
+        if job.message is not None:
+            wire_bytes += len(job.message.raw_properties)
+        if job.key is not None:
+            wire_bytes += len(job.key)
+        lease = Lease(lease_id, job, holder, deadline_ns, wire_bytes, deadline_ns, now_ns)
         if made_body is not None:
             lease.made_body = made_body
             self.memory.used += body_bytes

@@ -14,6 +14,7 @@ from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage, queue_offset_of
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.bulk_answer import BulkAnswer, Read
+from proxy.core.pull_buffer import BESIDE_BYTES
 from proxy.core.retry_policy import MS
 from proxy.downstream.bulk_places import BulkPlaces, Place
 from proxy.downstream.bulk_turns import BulkTurns, Turn
@@ -251,7 +252,7 @@ class BulkFetch:
                     next_offset = message.queue_offset
                     break
                 messages.append(message)
-                bytes_left -= len(message.body)
+                bytes_left -= BESIDE_BYTES + len(message.body) + len(message.raw_properties)
             answers.append(
                 consumer.QidResponse(
                     topic=each.topic,

@@ -185,6 +185,17 @@ async def test_an_answer_stops_at_its_limit_of_bytes_and_says_where_to_go_on() -
         assert await fetch(client, places) == {"broker-a_0": (3, [1, 2]), "broker-a_1": (0, [])}
 
 
+async def test_properties_count_in_an_answer_with_messages() -> None:
+    broker = FakeBrokerClient(orders=1)
+    broker.store(*(message(n, body=b"x", note="v" * 600) for n in range(4)))
+    async with (
+        bulk(broker, limits={"max_answer_bytes": 1024}) as (it, _),
+        connect(it.port) as client,
+    ):
+        answer = await fetch(client, {TOPIC: {"broker-a_0": 0}})
+        assert answer == {"broker-a_0": (2, [0, 1])}
+
+
 @pytest.mark.parametrize(("asked", "given"), [(None, 3), (0, 3), (-1, 3), (2, 2), (1000, 3)])
 async def test_messages_of_a_queue_are_limited_by_the_groups_batch(
     asked: int | None, given: int

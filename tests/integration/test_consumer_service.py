@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from typing import Any
 
 import pytest
 
 from broker_core.clock import now_ns
+from broker_core.remoting.compression import SYS_COMPRESSED
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, TOPIC, group_settings
 from tests.support.messages import keyed, message
@@ -22,6 +24,7 @@ from tests.support.thrift_client import (
     offsets,
     our_pull,
 )
+from thin_client import AsyncConsumer, Message
 from thrift_idl import consumer
 
 MS = 1_000_000
@@ -84,6 +87,28 @@ async def test_an_answer_stops_at_its_limit_of_bytes_which_one_message_may_overs
         bodies = [message(offset, key=str(offset), body=bytes(600)) for offset in range(5)]
         it.feed(it.own(), *bodies, message(5, key="5", body=bytes(9000)))
         assert [len((await client.pull(GROUP)).messages) for _ in range(4)] == [2, 2, 2, 0]
+
+
+@pytest.mark.parametrize("run", [1, 100])
+async def test_no_answer_is_longer_than_our_client_takes(run: int) -> None:
+    """520 messages of a byte, each with as many properties as brokers take; and a body inflated to
+    nearly the 16 MiB that are served.
+    """
+    long = [message(n, body=b"x", key=f"{n // run}", note="v" * 32_700) for n in range(520)]
+    zipped = message(520, body=zlib.compress(bytes(16_700_000)), key="z", sys_flag=SYS_COMPRESSED)
+    async with serving(group_settings(max_pull_batch=1000)) as it:
+        it.feed(it.own(), *long, zipped)
+        handled = 0
+
+        async def handle(_message: Message) -> None:
+            nonlocal handled
+            handled += 1
+            if handled == 521:
+                client.stop()
+
+        client = AsyncConsumer(f"127.0.0.1:{it.port}", group=GROUP, concurrency=600, max_run=run)
+        async with asyncio.timeout(60):
+            await client.run(handle, handle_signals=False)
 
 
 async def test_an_answer_is_of_one_queue_unless_the_client_takes_many() -> None:

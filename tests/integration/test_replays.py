@@ -67,7 +67,7 @@ async def test_what_was_settled_or_lost_meanwhile_is_not_given_again() -> None:
 
 
 async def test_leases_of_an_answer_that_never_left_wait_for_the_replay() -> None:
-    async with serving(limits={"max_answer_bytes": 2**26}) as it:
+    async with serving(limits={"max_answer_bytes": 15 * 2**20}) as it:
         it.feed(it.own(), *(message(n, key=str(n), body=bytes(3_000_000)) for n in range(5)))
         async with connect(it.port, receive_buffer=4096) as slow, connect(it.port) as other:
             slow.send("pull", our_pull(GROUP, requestId="1"))
@@ -84,7 +84,7 @@ async def test_leases_of_an_answer_that_never_left_end_uncounted() -> None:
     """Nobody had it: a client whose connections break must not use up a message's hand-outs."""
     notes = Notes()
     settings = group_settings(visibility_timeout_s=1.0, max_deliveries=1)
-    async with serving(settings, history=notes, limits={"max_answer_bytes": 2**26}) as it:
+    async with serving(settings, history=notes, limits={"max_answer_bytes": 15 * 2**20}) as it:
         it.feed(it.own(), *(message(n, key="k", body=bytes(3_000_000)) for n in range(5)))
         it.feed(it.own(1), *(message(n, key=f"{n}", body=bytes(3_000_000)) for n in range(5)))
         async with connect(it.port, receive_buffer=4096) as slow, connect(it.port) as other:

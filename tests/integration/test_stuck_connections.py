@@ -224,7 +224,7 @@ async def test_a_reader_that_reads_in_time_stays() -> None:
 async def test_messages_of_an_unread_answer_come_again_in_order_and_uncounted() -> None:
     """To another client: they never left the process, so nobody can have begun with them."""
     notes = Notes()
-    limits = {"max_answer_bytes": 2**26, "slow_reader_s": 0.4}
+    limits = {"max_answer_bytes": 15 * 2**20, "slow_reader_s": 0.4}
     async with serving(history=notes, limits=limits) as it:
         it.feed(it.own(), *(message(n, key=str(n), body=bytes(3_000_000)) for n in range(5)))
         async with connect(it.port, receive_buffer=SLOW) as slow, connect(it.port) as other:
@@ -243,7 +243,7 @@ async def test_messages_of_an_unread_answer_come_again_in_order_and_uncounted() 
 @on_both_loops
 async def test_an_unread_answer_with_a_request_id_waits_for_its_client() -> None:
     """The same leases, and still the first attempt; no copy of the bodies was kept for it."""
-    limits = {"max_answer_bytes": 2**26, "slow_reader_s": 0.3}
+    limits = {"max_answer_bytes": 15 * 2**20, "slow_reader_s": 0.3}
     async with serving(limits=limits) as it:
         it.feed(it.own(), *(message(n, key=str(n), body=bytes(3_000_000)) for n in range(5)))
         async with connect(it.port, receive_buffer=SLOW) as slow, connect(it.port) as again:

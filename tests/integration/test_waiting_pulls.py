@@ -126,7 +126,7 @@ async def test_a_client_that_goes_while_it_waits_takes_nothing_with_it() -> None
 async def test_leases_of_an_answer_that_never_left_come_back_uncounted() -> None:
     """To a reader so slow that the socket's buffers were full when it went."""
     notes = Notes()
-    async with serving(history=notes, limits={"max_answer_bytes": 2**26}) as it:
+    async with serving(history=notes, limits={"max_answer_bytes": 15 * 2**20}) as it:
         it.feed(it.own(), *(message(n, key=str(n), body=bytes(3_000_000)) for n in range(5)))
         async with connect(it.port, receive_buffer=4096) as slow, connect(it.port) as other:
             slow.send("pull", our_pull(GROUP))

@@ -7,11 +7,14 @@ import pytest
 from broker_core.names import Topic
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.pull_buffer import BESIDE_BYTES
 from proxy.core.queue_pipeline import QueuePipeline
-from tests.support.messages import TOPIC, keyed
+from tests.support.messages import TOPIC, keyed, message
 from tests.support.pipelines import HOLDER, Budgets, offsets, pipeline, queue, rules
 
 OTHER = Topic("payments")
+#: What a message of ``filled`` takes: its body, its property KEYS and its order key.
+EACH = BESIDE_BYTES + 3 + len("KEYS=k0;") + 2
 
 
 def wish(*topics: Topic, jobs: int = 100, max_bytes: int = 1 << 30, many: bool = False) -> PullWish:
@@ -93,14 +96,31 @@ def test_the_limits_of_a_pull_a_topic_and_the_group_all_hold() -> None:
 
 def test_the_last_job_of_an_answer_may_overshoot_its_bytes_but_none_follows() -> None:
     buffer, _ = filled((TOPIC, 0), (TOPIC, 1))
-    assert served(buffer.lease(wish(max_bytes=4, many=True), now_ns=0)) == [
+    assert served(buffer.lease(wish(max_bytes=EACH + 1, many=True), now_ns=0)) == [
         ("orders/broker-a_0", 2)
     ]
-    assert served(buffer.lease(wish(max_bytes=13, many=True), now_ns=0)) == [
+    assert served(buffer.lease(wish(max_bytes=4 * EACH + 1, many=True), now_ns=0)) == [
         ("orders/broker-a_1", 4),
         ("orders/broker-a_0", 1),
     ]
     assert buffer.lease(wish(max_bytes=0), now_ns=0) == []
+
+
+@pytest.mark.parametrize(("keys", "run"), [("abcdef", 1), ("a", 9)])
+def test_properties_and_order_keys_count_in_an_answer_over_all_its_queues(
+    keys: str, run: int
+) -> None:
+    """Each has a body of a byte; its key, a property and the order key, makes it 2,000 more."""
+    buffer, _ = filled()
+    for number in (0, 1):
+        long = [f"{each}{'k' * 999}" for each in (keys * 6)[:6]]
+        sent = [message(offset, body=b"x", key=key) for offset, key in enumerate(long)]
+        buffer.add(pipeline(of=queue(number), messages=sent))
+    asked = wish(max_bytes=8_000, many=True)._replace(max_run=run)
+    batches = buffer.lease(asked, now_ns=0)
+    leases = [lease for batch in batches for lease in batch.leases]
+    assert len(leases) == 4
+    assert all(2_000 < lease.wire_bytes < 2_200 for lease in leases)
 
 
 def test_a_queue_whose_trust_lapsed_holds_up_no_other() -> None:

@@ -117,7 +117,7 @@ def test_a_read_that_answers_too_late_changes_nothing(end: str) -> None:
 
 def test_a_batch_holds_distinct_keys_up_to_its_jobs_and_bytes() -> None:
     queue = pipeline(messages=[keyed(n, key) for n, key in enumerate("aabbcd")])
-    assert offsets(queue.lease(max_jobs=9, max_bytes=4, now_ns=0, holder=HOLDER)) == [0, 2]
+    assert offsets(queue.lease(max_jobs=9, max_bytes=150, now_ns=0, holder=HOLDER)) == [0, 2]
     assert offsets(queue.lease(max_jobs=1, max_bytes=99, now_ns=0, holder=HOLDER)) == [4]
     assert queue.lease(max_jobs=0, max_bytes=99, now_ns=0, holder=HOLDER) == []
 

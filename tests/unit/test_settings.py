@@ -216,6 +216,10 @@ def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sen
             "groups: [{name: g, mode: broad, topics: [{name: t}]}]",
             "groups[0].mode is 'broad': should be 'clustering' or 'broadcast'",
         ),
+        (  # and a message that overshoots it: more than clients take
+            "limits: {max_answer_bytes: 16777216}",
+            "limits.max_answer_bytes is 16777216: should be less than or equal to 15728640",
+        ),
     ],
 )
 def test_a_wrong_setting_gives_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:

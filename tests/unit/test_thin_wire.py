@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from broker_core.remoting.compression import MAX_INFLATED_BYTES
+from broker_core.remoting.message import MAX_PROPERTIES_BYTES
+from proxy.settings import LimitSettings
 from thin_client import wire
 from thin_client.calls import fetch
 from thin_client.errors import ProtocolError
 from thin_client.wire import compiled_codec, encode_call
 from thrift_idl import consumer, consumer_service
+
+CLIENTS = Path(__file__).parents[2] / "thin_client"
 
 
 def call_and_answer() -> tuple[bytes, bytes]:
@@ -38,3 +46,30 @@ def test_the_codec_in_python_bounds_what_it_takes(monkeypatch: pytest.MonkeyPatc
     for frame in (b"\x82\x41\x03\x05fetch\x0d\x00\x19\xfc\xff\xff\xff\xff\x07", b"\x82" * 100):
         with pytest.raises(ProtocolError, match="the answer to fetch cannot be read"):
             fetch(request).decode(frame, sequence_id=3, sender="here")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "wire.py",
+        "go/connection.go",
+        "java/src/main/java/orderlane/client/internal/Wire.java",
+        "node/src/frames.ts",
+        "cpp/src/calls.hpp",
+    ],
+)
+def test_every_client_takes_the_longest_answer_that_settings_let(source: str) -> None:
+    """And one message more, by which an answer may overshoot: inflated, with all its properties,
+    by one of which it is ordered; some of both come as escapes of four characters.
+    """
+    told = re.search(
+        r"max_?frame_?bytes = ([\d_']+)", (CLIENTS / source).read_text(), re.IGNORECASE
+    )
+    assert told is not None
+    (limit,) = (
+        each.le
+        for each in LimitSettings.model_fields["max_answer_bytes"].metadata
+        if getattr(each, "le", None)
+    )
+    longest = limit + MAX_INFLATED_BYTES + 8 * MAX_PROPERTIES_BYTES
+    assert longest < int(re.sub("[_']", "", told[1])) == wire.MAX_FRAME_BYTES

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// maxFrameBytes is the longest answer taken: bodies of 4 MiB, one message more, and some room
-	// (the Thrift default).
-	maxFrameBytes = 16_384_000
+	// maxFrameBytes is the longest answer taken: 32 MiB, for the most that limits.max_answer_bytes
+	// of a proxy lets, and one message more, inflated to 16 MiB.
+	maxFrameBytes = 33_554_432
 	// keptFrameBytes is how large a buffer stays with its connection.
 	keptFrameBytes = 1 << 20
 	readBytes      = 1 << 16

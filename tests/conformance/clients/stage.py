@@ -197,7 +197,7 @@ class CaseProxy(ScriptedProxy):
 RAW = {
     "garbage": Raw(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
     "bad_length": Raw(struct.pack(">i", -7) + b"0123456789"),
-    "huge_length": Raw(struct.pack(">i", 17_000_000) + b"\x82" * 1_000),
+    "huge_length": Raw(struct.pack(">i", 34_000_000) + b"\x82" * 1_000),
     "truncated": Raw(struct.pack(">i", 500) + b"\x82\x41\x01\x04pull", then_hang_up=True),
     "nothing": Raw(struct.pack(">i", 40) + b"\xff" * 40),
     "wrong_method": Raw(struct.pack(">i", 9) + b"\x82\x41\x01\x04push\x00"),

@@ -19,8 +19,9 @@ namespace orderlane::detail {
 
 namespace wire_out = gen::producer;
 
-/// Longest answer taken: bodies of 4 MiB, one message more, and some room (the Thrift default).
-inline constexpr std::size_t max_frame_bytes = 16'384'000;
+/// Longest answer taken: 32 MiB, for the most that limits.max_answer_bytes of a proxy lets, and one
+/// message more, inflated to 16 MiB.
+inline constexpr std::size_t max_frame_bytes = 33'554'432;
 
 /// The length that a frame's first four bytes give. Throws ProtocolError if it is out of bounds.
 [[nodiscard]] std::size_t frame_length(std::span<const char, 4> bytes);

@@ -2,8 +2,11 @@
 
 import { ProtocolError } from "./errors.js";
 
-/** Longest answer taken: bodies of 4 MiB, one message more, and some room (the Thrift default). */
-export const MAX_FRAME_BYTES = 16_384_000;
+/**
+ * Longest answer taken: 32 MiB, for the most that limits.max_answer_bytes of a proxy lets, and one
+ * message more, inflated to 16 MiB.
+ */
+export const MAX_FRAME_BYTES = 33_554_432;
 
 /** Cuts what was received into frames; holds at most one frame and what came after it. */
 export class FrameBuffer {

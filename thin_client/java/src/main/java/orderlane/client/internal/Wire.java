@@ -26,9 +26,10 @@ import org.apache.thrift.transport.TMemoryInputTransport;
  */
 final class Wire {
     /**
-     * Longest answer taken: bodies of 4 MiB, one message more, and some room (Thrift's default).
+     * Longest answer taken: 32 MiB, for the most that limits.max_answer_bytes of a proxy lets, and
+     * one message more, inflated to 16 MiB.
      */
-    static final int MAX_FRAME_BYTES = 16_384_000;
+    static final int MAX_FRAME_BYTES = 33_554_432;
 
     /** Elements of one list or map of an answer; a hostile length would else cost memory. */
     private static final long MAX_CONTAINER = 1_000_000;
