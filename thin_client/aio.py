@@ -136,7 +136,8 @@ class AsyncConsumer:
         *handler* takes a message; it is a coroutine function, or a plain one, which is run in a
         thread. Its return acks. Retry, Reject and Defer say otherwise; any other exception is
         logged and means retry. After the drain time-out coroutines are cancelled and their messages
-        given back; threads cannot be, so their messages wait until their leases end.
+        given back; threads cannot be, so their messages wait until their leases end. Cancelled, it
+        drains as well; cancelled meanwhile, it ends at once, and what it held waits likewise.
         Raises Refused and others that no retry can help.
         """
         if overridden(self._observer, "on_handle_start", "on_handle_end"):
@@ -317,6 +318,16 @@ class AsyncConsumer:
 
     async def _drain(self, workers: Sequence[asyncio.Task[None]]) -> None:
         """Finish what is handled, give back the rest, tell the proxy, and close."""
+        try:
+            await self._drain_in_time(workers)
+            await self._feeder.close()
+        except BaseException:  # cancelled again, perhaps at every turn: nothing can be awaited
+            for worker in workers:
+                worker.cancel()
+            self._feeder.abandon()
+            raise
+
+    async def _drain_in_time(self, workers: Sequence[asyncio.Task[None]]) -> None:
         self._session.stop(now_ns())
         for message in list(self._yielded):
             if message.detach():
@@ -328,7 +339,6 @@ class AsyncConsumer:
             if workers:
                 await asyncio.wait(workers)
             await self._reached(lambda: self._session.flushed, self._timing.request_timeout_s)
-        await self._feeder.close()
 
     async def _reached(self, condition: Callable[[], bool], limit_s: float) -> bool:
         try:

@@ -130,10 +130,14 @@ class AsyncFeeder:
 
     async def close(self) -> None:
         """End all tasks and connections; what is under way is given up."""
-        for task in self._tasks:
-            task.cancel()
+        self.abandon()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    def abandon(self) -> None:
+        """As ``close``, for a caller that cannot wait: the loop's next turns end them."""
+        for task in self._tasks:
+            task.cancel()
 
     # ---- pulling --------------------------------------------------------------------------------
 
