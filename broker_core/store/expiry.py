@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.files import sync_folder
 from broker_core.store.reader import StoreReader
+
+
+async def note_entries(checkpoint: Callable[[], Awaitable[None]]) -> None:
+    """Make a *checkpoint* before a segment goes from which no start could rebuild consume queues.
+
+    Raises OSError, but not on a full disk: what is to be deleted is the room that is wanting.
+    """
+    try:
+        await checkpoint()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: Executor) -> None:

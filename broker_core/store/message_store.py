@@ -23,7 +23,7 @@ from broker_core.store.consume_queue import ENTRIES_PER_FILE
 from broker_core.store.copies import LogCopies
 from broker_core.store.delay_index import DelayIndex, ended_queue
 from broker_core.store.deletions import deletion_of
-from broker_core.store.expiry import delete_first_segment
+from broker_core.store.expiry import delete_first_segment, note_entries
 from broker_core.store.files import sync_file
 from broker_core.store.gathered_puts import Done, GatheredPuts, Told, tell, tell_all
 from broker_core.store.group_commit import GroupCommit
@@ -297,8 +297,12 @@ class MessageStore:
         """
         deleted = 0
         while self._log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
-            if keep_from is not None and self._log.segments[0].end > keep_from:
+            end = self._log.segments[0].end
+            if keep_from is not None and end > keep_from:
                 break
+            noted = 0 if self._checkpoint is None else self._checkpoint.physical
+            if noted < min(end, self._visible_end):
+                await note_entries(self.checkpoint)
             await delete_first_segment(self._log, reader=self.reader, thread=self._file_thread)
             deleted += 1
         if deleted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import threading
@@ -85,6 +86,7 @@ async def test_readers_go_on_while_files_are_being_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await filled(tmp_path)
+    await store.checkpoint()
     gate, delete = threading.Event(), expiry._delete_file
 
     def slow(path: Path) -> None:
@@ -123,6 +125,48 @@ async def test_a_segment_that_cannot_be_deleted_is_kept_and_so_are_all_behind_it
     again = reopened(tmp_path)
     assert check_all_from_the_oldest_on(again) > 0
     await again.close()
+
+
+@pytest.mark.parametrize("noted", [0, 10])
+async def test_offsets_that_were_answered_are_not_given_again_when_their_segment_is_deleted(
+    tmp_path: Path, noted: int
+) -> None:
+    """The entries of the last messages of a queue were in memory alone."""
+    store = reopened(tmp_path)
+    if noted:
+        await store.put(envelope(1), [entry(b"old")] * noted, store_ms=1)
+        await store.checkpoint()
+    stored = await store.put(envelope(1), [entry(b"old")] * 5, store_ms=1)
+    assert stored.first_queue_offset == noted
+    for n in range(MESSAGES):
+        await store.put(envelope(), [entry(b"%03d" % n)], store_ms=n)
+    assert await store.delete_expired(before_ms=None, keep_bytes=1) > 1
+    store.abandon()
+    store = reopened(tmp_path)
+    assert store.reader.min_offset(TOPIC, 1) == store.reader.end_offset(TOPIC, 1) == noted + 5
+    stored = await store.put(envelope(1), [entry(b"new")], store_ms=MESSAGES)
+    assert stored.first_queue_offset == noted + 5
+    await store.close()
+
+
+@pytest.mark.parametrize("wrong", [errno.ENOSPC, errno.EIO])
+async def test_a_full_disk_keeps_nothing_from_being_deleted_a_broken_one_does(
+    tmp_path: Path, wrong: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await filled(tmp_path)
+
+    def fail(self: MessageStore, *_: object) -> None:
+        raise OSError(wrong, "no checkpoint")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MessageStore, "_write_checkpoint", fail)
+        if wrong == errno.ENOSPC:
+            assert await store.delete_expired(before_ms=None, keep_bytes=8000) > 1
+        else:
+            with pytest.raises(OSError, match="no checkpoint"):
+                await store.delete_expired(before_ms=None, keep_bytes=8000)
+            assert check_all_from_the_oldest_on(store) == 0
+    await store.close()
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
