@@ -103,9 +103,7 @@ class MessageStore:
         *on_durable* is called when ``durable_end`` has risen; *replicas* returns how well the log
         is kept up to an offset, once that is known: a ``put`` waits for it.
         """
-        self._on_arrival = on_arrival
-        self._on_durable = on_durable
-        self._replicas = replicas
+        self._on_arrival, self._on_durable, self._replicas = on_arrival, on_durable, replicas
         self._group_commit = GroupCommit(
             self._log, before_sync=self._append_gathered, on_synced=self._made_durable
         )
@@ -290,18 +288,16 @@ class MessageStore:
     async def delete_expired(
         self, *, before_ms: int | None, keep_bytes: int | None, keep_from: int | None = None
     ) -> int:
-        """Delete the oldest segments, never the last; return how many. Raises OSError.
-
-        Those last written before *before_ms*, and those beyond the newest *keep_bytes* of the log,
-        up to the message at *keep_from*. Call it again only after it returned.
+        """Delete the oldest segments, never the last, those last written before *before_ms*, and
+        those beyond the newest *keep_bytes* of the log, up to the message at *keep_from*; return
+        how many. Call it again only after it returned. Raises OSError.
         """
         deleted = 0
         while self._log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
             end = self._log.segments[0].end
             if keep_from is not None and end > keep_from:
                 break
-            noted = 0 if self._checkpoint is None else self._checkpoint.physical
-            if noted < min(end, self._visible_end):
+            if not self._checkpoint or self._checkpoint.physical < min(end, self._visible_end):
                 await note_entries(self.checkpoint)
             await delete_first_segment(self._log, reader=self.reader, thread=self._file_thread)
             deleted += 1
