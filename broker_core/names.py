@@ -12,6 +12,8 @@ Group = NewType("Group", str)
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 MAX_NAME_CHARS = 127
 
+#: Topics that nobody but brokers and gateways sends to: retries, dead letters, records of owners.
+INTERNAL_PREFIX = "%"
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 

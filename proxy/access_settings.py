@@ -57,7 +57,8 @@ class AccessSettings(SettingsGroup):
     groups: Patterns = ("*",)
     """The groups that they may do it to; * stands for any text."""
     topics: Patterns = ("*",)
-    """The topics that they may do it to; * stands for any text."""
+    """The topics that they may do it to; * stands for any text. Those whose names begin with %, as
+    dead letters do, are let by names alone that begin so too."""
 
     @property
     def rule(self) -> Rule:

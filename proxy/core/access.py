@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from broker_core.names import INTERNAL_PREFIX
+
 
 class Right(StrEnum):
     """What a principal may be let to do."""
@@ -28,7 +30,11 @@ class Right(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Lets *principals* do *may* to *groups* and *topics*; all three are patterns with ``*``."""
+    """Lets *principals* do *may* to *groups* and *topics*; all three are patterns with ``*``.
+
+    Topics of brokers and gateways (``%DLQ%billing``) are let by patterns alone that begin as they
+    do: whoever wrote ``*`` meant the topics of applications.
+    """
 
     principals: tuple[str, ...]
     may: frozenset[Right]
@@ -67,7 +73,11 @@ def allowed(principal: str, act: Act, rules: Sequence[Rule]) -> bool:
 
 
 def _lets(rule: Rule, topic: str | None) -> bool:
-    return "*" in rule.topics if topic is None else _matches(topic, rule.topics)
+    if topic is None:
+        return "*" in rule.topics
+    if topic.startswith(INTERNAL_PREFIX):
+        return _matches(topic, [each for each in rule.topics if each.startswith(INTERNAL_PREFIX)])
+    return _matches(topic, rule.topics)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

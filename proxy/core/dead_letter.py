@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker_core.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, QueueName, Topic, check_name
+from broker_core.names import DEAD_LETTER_PREFIX, INTERNAL_PREFIX, QueueName, Topic, check_name
 from broker_core.remoting.compression import (
     SYS_COMPRESSED,
     SYS_COMPRESSION_TYPE,
@@ -43,7 +43,7 @@ _OURS = "ORDERLANE_"
 #: Where a message came from, by who dead-lettered it: the gateway and newer brokers, RocketMQ's
 #: consumers, messages that were delayed before.
 _ORIGINS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC")
-_NO_ORIGINS = (RETRY_PREFIX, DEAD_LETTER_PREFIX, "SCHEDULE_TOPIC_", "rmq_sys_")
+_NO_ORIGINS = (INTERNAL_PREFIX, "SCHEDULE_TOPIC_", "rmq_sys_")
 #: What brokers and consumers of RocketMQ write into messages. Sent back, some of it would do harm:
 #: a delay would begin anew, and WAIT=false (of their dead letters) asks for no sync flush.
 _BOOKKEEPING = frozenset(

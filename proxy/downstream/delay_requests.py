@@ -126,11 +126,10 @@ class DelayRequests:
             ) from None
         if message.topic and message.topic != handle.topic:
             raise _Refused(_BAD_ID, f"the message was sent to topic {handle.topic}")
+        topic = topic_named(handle.topic)
         try:
             async with asyncio.timeout(timeout_s):
-                await self._client.delays.recall(
-                    handle.broker_name, Topic(handle.topic), text, group=_GROUP
-                )
+                await self._client.delays.recall(handle.broker_name, topic, text, group=_GROUP)
         except BrokerError as error:
             if error.code == ResponseCode.ILLEGAL_OPERATION:
                 raise _Refused(_BAD_ID, str(error)) from error

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from broker_core.client.sending import size_of, with_id
 from broker_core.clock import wall_ms
 from broker_core.errors import LocalProtocolError
-from broker_core.names import Topic, check_name
+from broker_core.names import INTERNAL_PREFIX, Topic, check_name
 from broker_core.remoting.message import RESERVED_PROPERTIES, OutgoingMessage
 
 MAX_KEY_CHARS = MAX_TAG_CHARS = 255
@@ -21,11 +21,19 @@ class IllegalMessage(Exception):
 
 
 def topic_named(name: str | None) -> Topic:
-    """Return the topic; raises IllegalMessage if none can have that name."""
+    """Return the topic; raises IllegalMessage if none can have that name, or none that producers
+    send to: a record there would be taken for an owner's, and decide what a group is done with.
+    """
     try:
-        return Topic(check_name("topic", name or ""))
+        topic = Topic(check_name("topic", name or ""))
     except ValueError as error:
         raise IllegalMessage(str(error)) from None
+    if topic.startswith(INTERNAL_PREFIX):
+        raise IllegalMessage(
+            f"topic {topic!r} is not for producers: names that begin with {INTERNAL_PREFIX!r} are"
+            " of brokers and gateways"
+        )
+    return topic
 
 
 def outgoing_message(

@@ -130,6 +130,7 @@ async def test_what_cannot_be_done_has_ddmqs_code_and_a_sentence(
     client = await cluster.client()
     soon = wall_ms() // 1000 + 100
     elsewhere = RecallHandle(TOPIC, "broker-z", soon * 1000, "id", 64).to_text()
+    retried = RecallHandle("%RETRY%billing", "broker-a", soon * 1000, "id", 64).to_text()
     async with serving(client) as thin:
         for fields, code, says in (
             ({"timestamp": soon, "dmsgtype": 3}, 31, "dmsgtype 3: .* not in a loop"),
@@ -141,12 +142,14 @@ async def test_what_cannot_be_done_has_ddmqs_code_and_a_sentence(
             ({"timestamp": soon, "body": bytes(1001)}, 11, "a body of 1001 bytes"),
             ({"timestamp": soon, "properties": {"DELAY": "1"}}, 11, "'DELAY' is reserved"),
             ({"timestamp": soon, "topic": "a/b"}, 11, "not a legal name"),
+            ({"timestamp": soon, "topic": "%PARK%x"}, 11, "not for producers"),
             ({"timestamp": soon, "topic": "unknown"}, 14, "unknown"),
             ({"timestamp": soon + 30 * 86_400}, 11, "timer_max_delay_s"),
             ({"action": CANCEL}, 30, "uniqDelayMsgId '' names no message"),
             ({"action": CANCEL, "uniqDelayMsgId": "eA=="}, 30, "names no message"),
             ({"action": CANCEL, "uniqDelayMsgId": elsewhere, "topic": "other"}, 30, "topic orders"),
             ({"action": CANCEL, "uniqDelayMsgId": elsewhere}, 10, "broker-z"),
+            ({"action": CANCEL, "topic": "", "uniqDelayMsgId": retried}, 11, "not for producers"),
         ):
             result = await ask(thin, **fields)
             assert result.code == code, (fields, result)

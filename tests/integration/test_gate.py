@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from broker_core.names import Group, Topic
+from proxy.core.audit_record import AUDIT_TOPIC
+from proxy.core.ownership_record import ownership_topic
+from proxy.core.parked_key import parked_topic
 from proxy.errors import OrderlaneError
 from proxy.setting_types import host_port
 from tests.support.certificates import Certificates, make_certificates
@@ -307,6 +311,32 @@ async def test_somebody_elses_group_can_neither_be_pulled_nor_settled(tmp_path: 
                     assert refused.code == 403
                     assert "new may not pull" in refused.message
             assert gateway.events("ack_ok") == []
+
+
+async def test_nobody_sends_to_topics_of_the_gateways_own(tmp_path: Path) -> None:
+    """A forged record of an owner would have a group skip what nobody has handled."""
+    own = ownership_topic(Group(GROUP), Topic(TOPIC))
+    names = (own, parked_topic(Group(GROUP), Topic(TOPIC)), AUDIT_TOPIC, f"%DLQ%{GROUP}")
+    may = [{"principals": ["new"], "may": ["produce"], "topics": [each]} for each in ("*", "%*")]
+    async with run_gateway(tmp_path) as gateway:
+        await gateway.client.create_topic(own, queues=1)
+        for rules in ([], may[:1], may):
+            async with client_of(gateway, tokens=TOKENS, access=rules) as client:
+                for name in names:
+                    message = producer.Message(topic=name, body=b"{}", token=TOKEN)
+                    later = producer.DelayMessage(
+                        topic=name, action=1, timestamp=1, body=b"{}", token=TOKEN
+                    )
+                    for method, *arguments in (
+                        ("sendSync", message, 1000),
+                        ("sendAsync", message),
+                        ("sendBatchSync", [message]),
+                        ("sendDelaySync", later, 1000),
+                    ):
+                        answer = await ask(client, method, arguments)
+                        assert answer.code == (71 if rules == may[:1] else 11), (method, name)
+        (queue,) = await gateway.client.queues(own)
+        assert await gateway.client.max_offset(queue) == 0
 
 
 async def test_a_rule_for_a_broadcast_group_is_one_for_its_clients(tmp_path: Path) -> None:

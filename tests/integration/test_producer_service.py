@@ -220,6 +220,8 @@ async def test_nothing_of_a_batch_is_sent_if_one_message_is_illegal() -> None:
         ({"topic": None}, "topic '' is not a legal name"),
         ({"topic": "no spaces"}, "topic 'no spaces' is not a legal name"),
         ({"topic": "x" * 5000}, "is not a legal name"),
+        ({"topic": "%OWN%0123456789abcdef"}, "topic '%OWN%0123456789abcdef' is not for producers"),
+        ({"topic": "%DLQ%billing"}, "names that begin with '%' are of brokers and gateways"),
         ({"body": None}, "a body of 0 bytes: it should have 1 to 100"),
         ({"body": bytes(101)}, "a body of 101 bytes"),
         ({"key": "k" * 256}, "a key of 256 characters: at most 255"),

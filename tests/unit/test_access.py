@@ -69,3 +69,23 @@ def test_where_no_topic_is_named_only_a_rule_for_any_will_do() -> None:
     act = pull("g")
     assert not allowed("p", act, [Rule(("p",), PULL, ("g",), ("a*", "b*"))])
     assert allowed("p", act, [Rule(("p",), PULL, ("g",), ("a*", "*"))])
+
+
+@pytest.mark.parametrize(
+    ("patterns", "may"),
+    [
+        (("*",), False),
+        (("*DLQ*", "*%billing"), False),
+        (("%*",), True),
+        (("%DLQ%*",), True),
+        (("orders", "%DLQ%billing"), True),
+        (("%DLQ%other", "%OWN%*"), False),
+    ],
+)
+def test_topics_that_begin_with_a_percent_sign_have_to_be_named_so(
+    patterns: tuple[str, ...], may: bool
+) -> None:
+    rules = [Rule(("p",), frozenset(Right), ("*",), patterns)]
+    for right in Right:
+        assert allowed("p", Act(right, "billing", ("%DLQ%billing",)), rules) is may
+    assert allowed("p", pull("g", "in%the-middle"), [Rule(("p",), PULL)])

@@ -88,6 +88,10 @@ def test_one_that_is_sent_twice_has_one_id_and_two_have_two() -> None:
     [
         (message(5, topic=DEAD, key="a"), "does not say from which topic"),
         (message(5, topic=DEAD, RETRY_TOPIC="%RETRY%billing"), "does not say from which topic"),
+        (
+            message(5, topic=DEAD, DLQ_ORIGIN_TOPIC="%OWN%0123456789abcdef"),
+            "does not say from which",
+        ),
         (message(5, topic=DEAD, RETRY_TOPIC="a b"), "'a b' is not a legal name"),
     ],
 )
