@@ -26,7 +26,7 @@ from proxy.core.effects import Effects
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
-from proxy.core.ownership_record import Clean, Own, Snapshot, parts
+from proxy.core.ownership_record import Own, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import FAILURE_POLICY, parked_topic
 from proxy.core.parking_pipeline import ParkingPipeline
@@ -171,7 +171,7 @@ class Parking:
         await self._committer.commit(self._lane, twin)
         try:
             await self._context.recorder.record(self._lane, twin)
-            await self._context.log.append(self._lane.name, self._queue, Clean(twin.epoch))
+            await self._context.recorder.end(self._lane, twin)
         except RemotingError as error:
             self._log.warning("no end of the twin written", reason=str(error))
             return False
