@@ -35,8 +35,9 @@ async def write_end(
     context: UpstreamContext, lane: GroupLane, pipeline: ParkingPipeline, *, to: str
 ) -> bool:
     """What is finished, and that the end was clean, if it was. *to*: the member that the queue is
-    given to by name, if it is.
+    given to by name, if it is. Verdicts that come later are refused: no record would have them.
     """
+    pipeline.ended = True
     try:
         await context.recorder.record(lane, pipeline)
         if pipeline.may_unlock(now_ns()):

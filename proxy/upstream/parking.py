@@ -169,6 +169,7 @@ class Parking:
         self._notes.period(twin, "drain")
         twin.extensions_refused = self._pipeline.extensions_refused
         await self._committer.commit(self._lane, twin)
+        twin.ended = True  # no record would have what is said of it later
         try:
             await self._context.recorder.record(self._lane, twin)
             await self._context.recorder.end(self._lane, twin)
