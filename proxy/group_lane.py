@@ -277,7 +277,7 @@ class GroupLane:
     def settle(self, verdicts: Verdicts, *, connection: int) -> list[int]:
         """Apply verdicts; returns the lease ids (or offsets) that were no longer held."""
         pipeline = self._owned.get((verdicts.topic, verdicts.qid))
-        if pipeline is None:
+        if pipeline is None or pipeline.ended:
             return self._fenced_elsewhere(verdicts)
         now = now_ns()
         not_held: list[int] = []
@@ -302,7 +302,7 @@ class GroupLane:
     def extend(self, topic: str, qid: str, lease_ids: Sequence[LeaseId], *, ms: int) -> list[int]:
         """Extend leases; returns the ids of those that were no longer held."""
         pipeline = self._owned.get((topic, qid))
-        if pipeline is None:
+        if pipeline is None or pipeline.ended:
             return list(lease_ids)
         at_ns = now_ns()
         not_held: list[int] = [*pipeline.extend(lease_ids, ms=ms, now_ns=at_ns)]

@@ -44,6 +44,7 @@ class HandingOut:
         #: How long a lease may be by what the records say: the next owner waits no longer.
         self.longest_lease_ns = rules.visibility_ns
         self.trusted_until_ns = trusted_until_ns
+        self.ended = False  # the last record is made, or about to be: verdicts count no more
         self.doubtful = False  # the lock may be forgotten: hand out nothing until that is known
         self.hold_until_ns = hold_until_ns
         self.draining = False

@@ -8,7 +8,6 @@ import structlog
 
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
-from proxy.core.ownership_record import Clean
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
@@ -36,19 +35,19 @@ async def write_end(
     context: UpstreamContext, lane: GroupLane, pipeline: ParkingPipeline, *, to: str
 ) -> bool:
     """What is finished, and that the end was clean, if it was. *to*: the member that the queue is
-    given to by name, if it is.
+    given to by name, if it is. Verdicts that come later are refused: no record would have them.
     """
-    queue = pipeline.queue
+    pipeline.ended = True
     try:
         await context.recorder.record(lane, pipeline)
         if pipeline.may_unlock(now_ns()):
-            await context.log.append(lane.name, queue, Clean(pipeline.epoch, to))
+            await context.recorder.end(lane, pipeline, to=to)
             return True
     except RemotingError as error:
         _log.warning(
             "no clean end written; the next owner may repeat",
             group=lane.name,
-            queue=str(queue),
+            queue=str(pipeline.queue),
             reason=str(error),
         )
     return False

@@ -187,7 +187,7 @@ class OwnedQueue:
                 self._lane.records_damaged(pipeline)  # of a queue long idle they may just be gone
         if begun.last is None and (pause := self._lane.buffer.paused_whole) is not None:
             pipeline.pause(EVERYTHING, pause)  # a new queue of a group that is paused
-        context.recorder.begin(pipeline, begun.last, begun.own)
+        context.recorder.begin(pipeline, begun.last, begun.own, lose=self.lose)
         return pipeline
 
     async def _begin_period(self, rules: TopicRules) -> Begun:
@@ -197,6 +197,7 @@ class OwnedQueue:
             self.queue,
             hold_until_ns=self.hold_until_ns,
             handoffs=self._handoffs,
+            trusted=lambda: now_ns() < self._trust.until_ns,
         )
         try:
             return await start.begin(rules)

@@ -44,18 +44,32 @@ class OwnershipLog:
             del self._looking[topic, broker]
 
     async def append(self, group: Group, queue: QueueName, *records: Record) -> int:
-        """Write *records* in order; returns the queue offset of the first.
+        """As ``append_each``; returns the queue offset of the first."""
+        return (await self.append_each(group, queue, records))[0]
+
+    async def append_each(
+        self, group: Group, queue: QueueName, records: Iterable[Record]
+    ) -> list[int]:
+        """Write *records* in order; returns their queue offsets.
 
         Raises RemotingError; any of them may be stored then.
         """
-        first = 0
+        stored: list[int] = []
         async with self._twin(group, queue) as twin:
-            for number, record in enumerate(records):
+            for record in records:
                 body = encode(record)
                 sent = await self._client.send(twin, OutgoingMessage(topic=twin.topic, body=body))
                 check_on_disk([sent])
-                first = first if number else sent.offset
-        return first
+                stored.append(sent.offset)
+        return stored
+
+    async def between(
+        self, group: Group, queue: QueueName, offsets: range
+    ) -> list[Record | Unreadable]:
+        """What stands at *offsets*; a record above was just appended. Raises RemotingError."""
+        async with self._twin(group, queue) as twin:
+            found = await self._read(group, twin, start=offsets.start, end=offsets.stop)
+        return [record for _, record in found]
 
     async def last(
         self,

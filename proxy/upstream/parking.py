@@ -26,7 +26,7 @@ from proxy.core.effects import Effects
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
-from proxy.core.ownership_record import Clean, Own, Snapshot, parts
+from proxy.core.ownership_record import Own, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import FAILURE_POLICY, parked_topic
 from proxy.core.parking_pipeline import ParkingPipeline
@@ -169,9 +169,10 @@ class Parking:
         self._notes.period(twin, "drain")
         twin.extensions_refused = self._pipeline.extensions_refused
         await self._committer.commit(self._lane, twin)
+        twin.ended = True  # no record would have what is said of it later
         try:
             await self._context.recorder.record(self._lane, twin)
-            await self._context.log.append(self._lane.name, self._queue, Clean(twin.epoch))
+            await self._context.recorder.end(self._lane, twin)
         except RemotingError as error:
             self._log.warning("no end of the twin written", reason=str(error))
             return False
@@ -368,6 +369,7 @@ class Parking:
         twin = self._twin()
         self._notes.period(twin, "own-", reason="reset")
         self._lane.remove(twin)
+        await self._context.recorder.at_rest(twin)  # else a snapshot may land behind the empty one
         empty = parts(Snapshot(twin.epoch, offset, offset))
         while not self._pipeline.closed:
             try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
 
 from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from proxy.core.handoffs import Handoffs
 from proxy.core.ids import Epoch
@@ -27,6 +29,12 @@ class OlderSettings(OrderlaneError):
 
 class GivenToAnother(OrderlaneError):
     """People gave the queue to another member, which is there and may still come for it."""
+
+
+class TrustLapsed(RemotingError):
+    """The lock may be another's by now, whose records one of ours would make count for nobody."""
+
+    retriable = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +66,16 @@ class PeriodStart:
         *,
         hold_until_ns: int,
         handoffs: Handoffs | None = None,
+        trusted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Without *handoffs* it is begun whoever the queue was given to."""
+        """Without *handoffs* it is begun whoever the queue was given to. *trusted*: whether the
+        lock certainly is ours.
+        """
         self._context = context
         self._lane = lane
         self._queue = queue
         self._handoffs = handoffs
+        self._trusted = trusted
         #: Leases of periods before may live until then.
         self.hold_until_ns = hold_until_ns
         #: When the epoch was asked for.
@@ -96,6 +108,8 @@ class PeriodStart:
             # Leases that this period waits for outlive it if it ends at once.
             waits_ms = -((now_ns() - self.hold_until_ns) // 1_000_000)
             own = replace(own, longest_lease_ms=max(own.longest_lease_ms, waits_ms))
+            if not self._trusted():
+                raise TrustLapsed("the lock is not trusted any more")
             epoch = Epoch(await context.log.append(group, self._queue, own))
             begun = Begun(own, epoch, last, committed, start)
             if epoch == end:

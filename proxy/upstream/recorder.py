@@ -1,19 +1,26 @@
-"""Writes the ownership records of owned queues: what changed, every ``record_every_s``."""
+"""Writes the ownership records of owned queues: what changed, every ``record_every_s``.
+
+A record counts once it is certain that no later owner stands ahead of it, and nobody relies on it
+before (``proxy.core.record_gaps``).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import structlog
 
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
-from proxy.core.ownership_record import Own
+from broker_core.tasks import spawn
+from proxy.core.ownership_record import Clean, Own, Record, SnapshotPart
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.record_gaps import gaps, has_late_snapshot, later_owner
 from proxy.core.recording import Recording
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
@@ -22,12 +29,22 @@ from proxy.upstream.rounds import one_round
 
 _noisy = NoisyLog(structlog.get_logger("recorder"))
 
+#: Drops a queue for the reason given.
+Lose = Callable[[str], Coroutine[Any, Any, None]]
+
+
+class RecordedAsAnothers(RemotingError):
+    """The records name a later owner, so ours count for nobody; the queue is being dropped."""
+
 
 @dataclass(slots=True)
 class _Written:
     """What one pipeline has written; one record after the other."""
 
     recording: Recording
+    lose: Lose
+    end: int  # where the next one stands if nobody else writes
+    lost: RecordedAsAnothers | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -38,9 +55,20 @@ class Recorder:
         self._log = log
         self._written: WeakKeyDictionary[QueuePipeline, _Written] = WeakKeyDictionary()
 
-    def begin(self, pipeline: QueuePipeline, last: LastOwner | None, own: Own) -> None:
-        """A period begins, with *own*: *pipeline* resumed what *last* says."""
-        self._written[pipeline] = _Written(Recording(pipeline, last, own))
+    def begin(
+        self,
+        pipeline: QueuePipeline,
+        last: LastOwner | None,
+        own: Own,
+        *,
+        lose: Lose | None = None,
+    ) -> None:
+        """A period begins, with *own*: *pipeline* resumed what *last* says. *lose* is awaited, with
+        the reason, once the records name a later owner; of a twin it is that of its queue.
+        """
+        lose = lose or self._written[pipeline.origin].lose
+        recording = Recording(pipeline, last, own)
+        self._written[pipeline] = _Written(recording, lose, end=pipeline.epoch + 1)
 
     async def run(self, lanes: Iterable[GroupLane], *, every_s: float) -> None:
         """Record until cancelled. *lanes* is iterated anew each time."""
@@ -58,6 +86,8 @@ class Recorder:
             return
         try:
             await self.record(lane, pipeline)
+        except RecordedAsAnothers:
+            return  # it is said where the queue is dropped
         except RemotingError as error:
             _noisy.warning(
                 f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
@@ -80,20 +110,60 @@ class Recorder:
         """
         written = self._written[pipeline]
         async with written.turn:
-            made_ns = now_ns()
-            records = written.recording.due(made_ns, whole=whole)
-            if not records:
-                return None
-            try:
-                at = await self._log.append(lane.name, pipeline.queue, *records)
-            except BaseException:
-                written.recording.failed()
-                raise
-            lease_ns = pipeline.visibility_ns
-            written.recording.written(records, at=at)
-            lane.recorded(pipeline, at=at + len(records) - 1, made_ns=made_ns)
-            if pipeline.visibility_ns != lease_ns:  # leases may be longer from now on
-                for each in (pipeline, pipeline.twin):
-                    if each is not None:
-                        lane.rules_hold(each)
-            return at
+            while records := written.recording.due(made_ns := now_ns(), whole=whole):
+                try:
+                    stored, counts = await self._append(lane, pipeline, written, records)
+                except BaseException:
+                    written.recording.failed()
+                    raise
+                if not counts:
+                    written.recording.failed()
+                    continue
+                lease_ns = pipeline.visibility_ns
+                written.recording.written(records, at=stored[0])
+                lane.recorded(pipeline, at=stored[-1], made_ns=made_ns)
+                if pipeline.visibility_ns != lease_ns:  # leases may be longer from now on
+                    for each in (pipeline, pipeline.twin):
+                        if each is not None:
+                            lane.rules_hold(each)
+                return stored[0]
+            return None
+
+    async def end(self, lane: GroupLane, pipeline: QueuePipeline, *, to: str = "") -> None:
+        """Write that the period ended cleanly, *to* as in ``Clean``. Raises RemotingError."""
+        written = self._written[pipeline]
+        async with written.turn:
+            clean = Clean(pipeline.epoch, to)
+            _, counts = await self._append(lane, pipeline, written, [clean])
+        if not counts:
+            await self.record(lane, pipeline, whole=True)
+
+    async def _append(
+        self,
+        lane: GroupLane,
+        pipeline: QueuePipeline,
+        written: _Written,
+        records: Sequence[Record],
+    ) -> tuple[list[int], bool]:
+        """Where they are stored; and False if they have to be said again, in a snapshot, for a late
+        one of ours came between. Raises RemotingError.
+        """
+        if written.lost is not None:
+            raise written.lost.with_traceback(None)
+        group, queue = lane.name, pipeline.queue
+        stored = await self._log.append_each(group, queue, records)
+        counts = True
+        for gap in gaps(written.end, stored):
+            found = await self._log.between(group, queue, gap)
+            is_twin = pipeline.origin is not pipeline
+            twin_of = pipeline.origin.epoch if is_twin else None
+            if (later := later_owner(found, twin_of=twin_of)) is not None:
+                reason = f"the records name {later.owner} as a later owner"
+                written.lost = RecordedAsAnothers(reason)
+                spawn(written.lose(reason), name=f"lose {queue}")
+                raise written.lost
+            # A snapshot of ours makes up for what stands ahead of all of it.
+            if gap.stop > stored[0] or not isinstance(records[0], SnapshotPart):
+                counts = counts and not has_late_snapshot(found, epoch=pipeline.epoch)
+        written.end = stored[-1] + 1
+        return stored, counts

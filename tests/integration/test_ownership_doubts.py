@@ -19,6 +19,7 @@ from proxy.upstream.owned_queue import QueueState
 from tests.support.eventually import eventually
 from tests.support.upstreams import (
     FOR_LONG_NS,
+    SECOND,
     once,
     one_queue,
     rival,
@@ -63,9 +64,10 @@ async def test_a_look_at_the_record_that_is_older_than_a_second_lapse_proves_not
     """P1: a rival came and went between the two."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
-        owned = us.own(queue, trust_ns=0)
+        owned = us.own(queue, trust_ns=SECOND // 2)
         await eventually(lambda: owned.state is QueueState.OWNED)
         pipeline = us.pipeline(queue)
+        await eventually(lambda: pipeline.trusted_until_ns <= now_ns())
         answered = asyncio.Event()
         reads: list[int] = []
 

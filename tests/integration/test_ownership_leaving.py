@@ -57,6 +57,31 @@ async def test_a_hand_over_past_its_time_names_the_leases_that_live_on() -> None
         assert 3 * SECOND < due_ns - clock.now_ns() <= 5 * SECOND, "the visibility timeout"
 
 
+async def test_an_ack_after_the_last_record_is_refused() -> None:
+    """P5: the next owner hands the message out again; whoever was told otherwise would be wrong."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"]
+    async with upstream(brokers) as us:
+        drain = us.context.settings.ownership.model_copy(update={"drain_s": 0.05})
+        us.context.settings = us.context.settings.model_copy(update={"ownership": drain})
+        owned, pipeline = await us.owned(queue)
+        await eventually(lambda: us.ready(queue))
+        assert us.lease() == 1
+        refused: list[list[int]] = []
+
+        async def acked(*_: object) -> None:
+            verdicts = Verdicts(TOPIC, pipeline.qid, acked=[LeaseId(1)])
+            refused.append(us.lane.settle(verdicts, connection=1))
+
+        us.client.before["send"] = acked
+        await owned.hand_over()
+        assert refused == [[1], [1]], "with the last record, and with the clean end"
+    async with upstream(brokers, client_id="next@1#1") as us:
+        _, pipeline = await us.owned(queue)
+        await eventually(lambda: us.pipeline(queue).position == 1)
+        assert pipeline.snapshot().unfinished == (0,)
+
+
 async def test_a_proxy_that_stood_still_does_not_keep_queues_for_who_was_there_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
