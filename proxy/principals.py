@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from proxy.core.access import Act, allowed
+from proxy.core.access import Act, allowed, too_large
 from proxy.settings import Settings
 
-#: Verdicts that are kept: a client asks the same again and again.
-_KEPT = 4096
+#: Names in verdicts that are kept: a client asks the same again and again.
+_KEPT_NAMES = 16_384
 
 
 class Principals:
@@ -24,6 +24,7 @@ class Principals:
         self._certificates = {each.common_name: each.name for each in settings.certificates}
         self._rules = [each.rule for each in settings.access]
         self._allowed: dict[tuple[str, Act], bool] = {}
+        self._names = 0  # in those
 
     def __bool__(self) -> bool:
         return bool(self._tokens or self._certificates)
@@ -45,10 +46,15 @@ class Principals:
         return found[0] if found else None
 
     def may(self, principal: str, act: Act) -> bool:
-        """Whether a rule lets *principal* do *act*."""
+        """Whether a rule lets *principal* do *act*; never one that is too large."""
         found = self._allowed.get((principal, act))
         if found is None:
-            if len(self._allowed) >= _KEPT:
+            if too_large(act):
+                return False
+            names = 2 + len(act.topics)
+            if self._names + names > _KEPT_NAMES:
                 self._allowed.clear()
+                self._names = 0
+            self._names += names
             found = self._allowed[principal, act] = allowed(principal, act, self._rules)
         return found

@@ -12,7 +12,7 @@ import ipaddress
 from collections.abc import Mapping
 
 from proxy.admin.operations import OPEN
-from proxy.core.access import ANY_GROUP, Act, Right
+from proxy.core.access import ANY_GROUP, Act, Right, too_large
 from proxy.errors import Forbidden, NotAllowed
 from proxy.principals import Principals
 
@@ -93,6 +93,8 @@ class Guard:
             )
         topic = names.get("topic")
         act = Act(Right.ADMIN, names.get("group", ANY_GROUP), () if topic is None else (topic,))
+        if why := too_large(act):
+            raise Forbidden(f"the request {why}")
         if not self._principals.may(who, act):
             about = " ".join(f"{name} {value}" for name, value in names.items()) or "all groups"
             raise Forbidden(f"{who} may not admin {about}: see this proxy's setting access")

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from broker_core.names import INTERNAL_PREFIX
+from broker_core.names import INTERNAL_PREFIX, MAX_NAME_CHARS
+
+#: Topics in one act: more than any group has, in fewer bytes than a request has room for.
+MAX_TOPICS = 1_000
 
 
 class Right(StrEnum):
@@ -55,6 +58,20 @@ class Act:
     right: Right
     group: str | None
     topics: tuple[str, ...] = ()
+
+
+def too_large(act: Act) -> str:
+    """Why nobody may do *act*, whoever asks, as the end of a sentence; empty: rules decide. A
+    request has room for names of megabytes, which patterns and memory should never see.
+    """
+    names = act.topics if act.group is None else (act.group, *act.topics)
+    if len(act.topics) > MAX_TOPICS:
+        return f"names {len(act.topics)} topics: at most {MAX_TOPICS} are taken"
+    if (longest := max(map(len, names), default=0)) > MAX_NAME_CHARS:
+        return (
+            f"has a name of {longest} characters: groups and topics have {MAX_NAME_CHARS} at most"
+        )
+    return ""
 
 
 def allowed(principal: str, act: Act, rules: Sequence[Rule]) -> bool:

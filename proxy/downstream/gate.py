@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from proxy.core.access import Act
+from proxy.core.access import Act, too_large
 from proxy.downstream.acts import TopicsOf, acts_of
 from proxy.downstream.requests import refusal
 from proxy.downstream.thrift_connection import Entry, Method, Refuse, Reply
@@ -104,6 +104,8 @@ class Gate:
 
     def _check_acts(self, method: str, principal: str, request: Any) -> None:
         for act in acts_of(method, request, self._topics_of):
+            if why := too_large(act):
+                raise Forbidden(f"{method} {why}")
             if act.group is not None:
                 act = replace(act, group=self._asked_as(act.group))
             if not self._principals.may(principal, act):

@@ -90,6 +90,32 @@ async def test_names_that_lead_out_of_a_folder_are_refused(tmp_path: Path) -> No
     assert not list_of(tmp_path.parent, "x")
 
 
+async def test_names_that_none_can_have_are_refused_and_shown_to_nobody(tmp_path: Path) -> None:
+    """Nor are they matched with patterns, which may take long, or remembered."""
+    long = "%x" * 1_000_000
+    batch = consumer.AckBatch(consumer.Context(groupId=long, topic=TOPIC))
+    settings = {
+        "tokens": [{"name": "new", "sha256": hashlib.sha256(b"t").hexdigest()}],
+        "access": [{"principals": ["*"], "may": ["pull", "produce"], "topics": ["*x*x*x*y"]}],
+    }
+    async with run_gateway(tmp_path) as gateway:
+        _, at = await gateway.start_proxy(**settings)
+        async with connect(host_port(at.thrift)[1]) as client:
+            for method, *arguments in (
+                ("pull", our_pull(long, topic=TOPIC, token="t")),
+                ("pull", our_pull(GROUP, topics=[f"t{n}" for n in range(5_000)], token="t")),
+                ("settle", consumer.AckRequest(GROUP, [batch], token="t")),
+            ):
+                with pytest.raises(consumer.PullException) as refused:
+                    await client.call(method, *arguments)
+                text = refused.value.message
+                assert (refused.value.code, len(text) < 200) == (403, True)
+                assert "a name of 2000000 characters" in text or "5000 topics" in text
+            sent = producer.Message(topic=long, body=b"x", token="t")
+            answer = await client.call("sendSync", sent, 1000)
+            assert (answer.code, len(answer.msg) < 200) == (71, True)
+
+
 async def test_tokens_and_secrets_are_in_no_log_history_or_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

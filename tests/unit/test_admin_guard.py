@@ -113,6 +113,12 @@ def test_a_rule_lets_some_see_some_groups(names: dict[str, str], may: bool) -> N
             made.check(KEYS, names, shown("anna"))
 
 
+def test_names_that_none_can_have_are_refused_before_any_rule_is_asked() -> None:
+    made = guard({"principals": ["anna"], "may": ["admin"], "groups": ["*a*a*"]})
+    with pytest.raises(Forbidden, match="the request has a name of 5000 characters: groups and"):
+        made.check(KEYS, {"group": "a" * 5_000, "topic": "orders"}, shown("anna"))
+
+
 def test_whoever_may_pull_may_not_admin() -> None:
     with pytest.raises(Forbidden):
         guard({"principals": ["*"], "may": ["pull", "produce", "bulk"]}).check(

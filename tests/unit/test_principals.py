@@ -8,6 +8,7 @@ import hmac
 import pytest
 
 from proxy import principals
+from proxy.core.access import MAX_TOPICS, Act, Right
 from proxy.principals import Principals
 from proxy.settings import Settings
 from proxy.tls import common_name
@@ -70,3 +71,27 @@ def test_a_certificate_with_two_names_is_nobodys() -> None:
     assert common_name({"subject": ((("commonName", "a"), ("commonName", "a")),)}) is None
     assert common_name({}) is None
     assert common_name(None) is None
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        Act(Right.PRODUCE, None, ("x" * 128,)),
+        Act(Right.PULL, "x" * 5_000_000, ("orders",)),
+        Act(Right.PULL, "billing", ("orders",) * (MAX_TOPICS + 1)),
+    ],
+)
+def test_what_is_too_large_is_let_by_no_rule_and_not_remembered(act: Act) -> None:
+    made = known("a")
+    assert made.may("a", Act(act.right, "billing", ("orders",)))
+    kept = len(made._allowed)
+    assert not made.may("a", act)
+    assert len(made._allowed) == kept == 1
+
+
+def test_what_is_remembered_is_bounded_by_its_names() -> None:
+    made = known("a")
+    for number in range(100):
+        topics = tuple(f"t{number}-{each}" for each in range(MAX_TOPICS))
+        assert made.may("a", Act(Right.PULL, "billing", topics))
+        assert sum(len(act.topics) for _, act in made._allowed) < 17_000
