@@ -21,7 +21,7 @@ from thin_client.aio_handlers import (
 from thin_client.clock import now_ns
 from thin_client.key_batch import KeyBatch
 from thin_client.message import Defer, Message, Outcome, log_failure, outcome_name
-from thin_client.options import Observer, Timing, overridden, session_options
+from thin_client.options import Observer, Timing, guarded, overridden, session_options
 from thin_client.servers import Servers, Tls
 from thin_client.session import Session
 from thin_client.tracing import Tracer
@@ -75,7 +75,7 @@ class AsyncConsumer:
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing()
-        self._observer = observer or Observer()
+        self._observer = guarded(observer)
         self._tracer = tracer
         options = session_options(
             group=group,

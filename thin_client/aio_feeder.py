@@ -161,6 +161,8 @@ class AsyncFeeder:
                 self._pulling = await AsyncConnection.open(
                     self._pulled_from, timeout_s=self._timeout_s
                 )
+            if session.stopping:  # while it connected
+                return
             request = session.begin_pull(now_ns())
             self.turn()  # with a pull at the proxy, verdicts hurry
             timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s

@@ -16,7 +16,7 @@ from thin_client.clock import now_ns
 from thin_client.feeder import Feeder
 from thin_client.key_batch import KeyBatch
 from thin_client.message import Defer, Message, Outcome, log_failure, outcome_name
-from thin_client.options import Observer, Timing, overridden, session_options
+from thin_client.options import Observer, Timing, guarded, overridden, session_options
 from thin_client.servers import Servers, Tls
 from thin_client.session import Session
 from thin_client.tracing import Tracer
@@ -59,7 +59,7 @@ class Consumer:
         timing: Timing | None = None,
     ) -> None:
         self._timing = timing or Timing()
-        self._observer = observer or Observer()
+        self._observer = guarded(observer)
         self._tracer = tracer
         self._heard = overridden(self._observer, "on_handle_start", "on_handle_end")
         options = session_options(

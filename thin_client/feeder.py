@@ -130,6 +130,8 @@ class Feeder:
                     break
             self._pull_once(line)
             with self._lock:
+                if line.closed:  # nobody would end the thread of a home that is met now
+                    break
                 self._meet_homes()
                 self._changed()
         line.hang_up()
@@ -141,6 +143,8 @@ class Feeder:
                 self._pulled_from = self._servers.destination
                 line.connection = Connection(self._pulled_from, timeout_s=self._timeout_s)
             with self._lock:
+                if session.stopping:  # while it connected
+                    return
                 request = session.begin_pull(now_ns())
                 self.turn()  # with a pull at the proxy, verdicts hurry
             timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
@@ -186,6 +190,9 @@ class Feeder:
             try:
                 if line.connection is None:
                     line.connection = self._open(home, pulled_from)
+                    with self._lock:
+                        if line.closed:  # while it connected; nobody would end the call
+                            break
                 answer = line.connection.call(calls.control(request), timeout_s=self._timeout_s)
             except ClientError as error:
                 line.hang_up()

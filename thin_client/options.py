@@ -6,10 +6,11 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from typing import Any
 
 from thin_client.errors import ClientError
 from thin_client.message import Message
@@ -39,7 +40,10 @@ class Timing:
 
 
 class Observer:
-    """Told what a consumer does, for histories and metrics. Override what you need; never block."""
+    """Told what a consumer does, for histories and metrics. Override what you need; never block.
+
+    What a method raises is logged, and goes no further.
+    """
 
     def on_handle_start(self, message: Message) -> None:
         """*message* goes to a handler, or comes out of an iterator."""
@@ -67,6 +71,27 @@ def overridden(observer: Observer, *methods: str) -> bool:
     own = [getattr(observer, method) for method in methods]
     plain = [getattr(Observer, method) for method in methods]
     return [getattr(each, "__func__", each) for each in own] != plain
+
+
+def guarded(observer: Observer | None) -> Observer:
+    """An observer that tells *observer*, and logs what that raises: who looks on must not end a
+    handler's task or thread, whose message would be held for ever.
+    """
+    safe = Observer()
+    for name in (name for name in vars(Observer) if name.startswith("on_")):
+        if observer is not None and overridden(observer, name):
+            setattr(safe, name, _logged(getattr(observer, name)))
+    return safe
+
+
+def _logged(tell: Callable[..., object]) -> Callable[..., None]:
+    def safely(*what: Any) -> None:
+        try:
+            tell(*what)
+        except Exception:
+            _log.exception("an observer failed")
+
+    return safely
 
 
 def session_options(

@@ -118,6 +118,9 @@ final class Feeder {
             pullOnce();
             lock.lock();
             try {
+                if (pulls.closed()) { // nobody would end the thread of a home that is met now
+                    break;
+                }
                 meetHomes();
                 events.changed();
             } finally {
@@ -133,6 +136,9 @@ final class Feeder {
             PullRequest request;
             lock.lock();
             try {
+                if (session.stopping()) { // while it connected
+                    return;
+                }
                 request = session.beginPull(clock.nowNs());
                 turn(); // with a pull at the proxy, verdicts hurry
             } finally {

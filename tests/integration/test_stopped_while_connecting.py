@@ -1,0 +1,142 @@
+"""Consumers that are stopped or closed while one of their connections is being made."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker_core.tasks import spawn
+from tests.support.eventually import eventually
+from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
+from thin_client import AsyncConsumer, Consumer, Message, Observer, Timing, aio_feeder, feeder
+from thin_client.aio_connection import AsyncConnection
+from thin_client.connection import Connection
+from thin_client.servers import Destination
+
+QUICK = Timing(request_timeout_s=0.3, drain_timeout_s=0.1)
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[ScriptedProxy]:
+    async with ScriptedProxy() as scripted:
+        yield scripted
+
+
+class Door:
+    """Through it connections are made; connection number *shut* waits in front of it."""
+
+    def __init__(self, shut: int) -> None:
+        self.shut = shut
+        self.knocked, self.opened = threading.Event(), threading.Event()
+        self._count = 0
+
+    def _waits(self) -> bool:
+        self._count += 1
+        if self._count != self.shut:
+            return False
+        self.knocked.set()
+        return True
+
+    def connect(self, destination: Destination, *, timeout_s: float) -> Connection:
+        if self._waits():
+            self.opened.wait(10)
+        return Connection(destination, timeout_s=timeout_s)
+
+    async def open(self, destination: Destination, *, timeout_s: float) -> AsyncConnection:
+        if self._waits():
+            await eventually(self.opened.is_set)
+        return await AsyncConnection.open(destination, timeout_s=timeout_s)
+
+
+def our_threads() -> set[str]:
+    return {each.name for each in threading.enumerate() if each.name.startswith("orderlane")}
+
+
+@pytest.mark.parametrize(("shut", "asked"), [(1, set()), (2, {"pull"})])
+async def test_closed_while_it_connects_it_asks_for_nothing_more(
+    proxy: ScriptedProxy, monkeypatch: pytest.MonkeyPatch, shut: int, asked: set[str]
+) -> None:
+    """Neither for messages, at the first connection, nor at the second to extend a lease."""
+    door = Door(shut)
+    monkeypatch.setattr(feeder, "Connection", door.connect)
+    await proxy.put("a")
+    proxy.lease_ms = 300
+
+    def life() -> None:
+        with Consumer(proxy.address, group="g", timing=QUICK) as each:
+            if shut > 1:
+                message = next(each)
+                message.__enter__()
+            door.knocked.wait(5)
+
+    await asyncio.to_thread(life)
+    door.opened.set()
+    await eventually(lambda: not our_threads(), within_s=5)
+    await eventually(lambda: not proxy._writers, within_s=5)
+
+    assert {request.method for request in proxy.requests} == asked
+
+
+async def test_a_home_that_is_met_after_the_close_gets_no_thread(proxy: ScriptedProxy) -> None:
+    """An answer that came just before the close is looked at after it."""
+    answered, closed = threading.Event(), threading.Event()
+
+    class Slow(Observer):
+        def on_pulled(self, messages: int) -> None:
+            answered.set()
+            closed.wait(10)
+
+    def life() -> None:
+        with Consumer(proxy.address, group="g", timing=QUICK, observer=Slow()):
+            answered.wait(5)
+
+    await proxy.put("a")
+    await asyncio.to_thread(life)
+    closed.set()
+
+    await eventually(lambda: not our_threads(), within_s=5)
+
+
+@pytest.mark.parametrize("form", [Consumer, AsyncConsumer])
+async def test_stopped_while_it_connects_it_pulls_no_more(
+    proxy: ScriptedProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    form: type[Consumer] | type[AsyncConsumer],
+) -> None:
+    """A pull that is sent then would wait at the proxy, and hold up the drain, for as long as
+    pulls wait.
+    """
+    door = Door(2)  # the first is for the pull that a message comes with
+    started, go_on = threading.Event(), threading.Event()
+
+    async def hang_up(request: Request) -> None:
+        raise HangUp
+
+    def handle(message: Message) -> None:
+        started.set()
+        go_on.wait(10)
+
+    monkeypatch.setattr(feeder, "Connection", door.connect)
+    monkeypatch.setattr(aio_feeder, "AsyncConnection", door)
+    await proxy.put("a")
+    proxy.lease_ms = 60_000  # nothing is extended meanwhile
+    proxy.script("pull", proxy._pull, hang_up)
+    each = form(proxy.address, group="g", concurrency=1, prefetch=1)
+    if isinstance(each, Consumer):
+        running = asyncio.to_thread(each.run, handle, handle_signals=False)
+    else:
+        running = each.run(handle, handle_signals=False)
+    task = spawn(running, name="consumer")
+    await asyncio.to_thread(started.wait, 5)
+    await asyncio.to_thread(door.knocked.wait, 5)
+    each.stop()
+    door.opened.set()
+    await eventually(lambda: proxy._connections == 2, within_s=5)
+    go_on.set()
+    await asyncio.wait_for(task, 5)
+
+    assert len(proxy.of("pull")) == 2
+    assert proxy.verdicts == [(1, "ok")]
