@@ -286,7 +286,7 @@ async def test_a_twin_begins_anew_behind_a_record_that_is_under_way(
 
 
 async def test_a_late_snapshot_of_ours_is_followed_by_another_one() -> None:
-    """P5: its answer never came, and it is stored behind the next one, whose deltas build on that."""
+    """P5: its answer never came; it is stored behind the next one, whose deltas build on that."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
         _, pipeline = await us.owned(queue)

@@ -145,7 +145,7 @@ def test_what_finishes_counts_while_nobody_else_can_own_the_queue() -> None:
 
 
 def killed_while_a_key_leaves() -> ParkingSite:
-    """All copies of "a" are handled, and the queue's record says that it left; the twin's do not."""
+    """All copies of "a" are handled; the queue's record says that it left, the twin's do not."""
     site = parked("a", "a")
     site.redrive("a")
     site.record()
