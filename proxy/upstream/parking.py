@@ -369,6 +369,7 @@ class Parking:
         twin = self._twin()
         self._notes.period(twin, "own-", reason="reset")
         self._lane.remove(twin)
+        await self._context.recorder.at_rest(twin)  # else a snapshot may land behind the empty one
         empty = parts(Snapshot(twin.epoch, offset, offset))
         while not self._pipeline.closed:
             try:

@@ -16,6 +16,7 @@ from broker_core.client import SendReceipt
 from broker_core.errors import RemotingError, RequestTimeout
 from broker_core.names import QueueName
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.tasks import spawn
 from proxy.core.ids import Epoch
 from proxy.core.order_key import QUEUE_CHAIN
 from proxy.core.ownership_record import Clean, Snapshot, parts
@@ -246,3 +247,56 @@ async def test_no_record_is_sent_by_a_lock_that_is_trusted_no_more() -> None:
         await _gone(owned)
         assert not brokers.logs[twin_of(brokers, queue)]
         await us.owned(queue)
+
+
+async def test_a_twin_begins_anew_behind_a_record_that_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P3: a snapshot of what the broker lost would stand behind the empty one, and count."""
+    monkeypatch.setattr(MemoryClient, "send_batch", _send_batch, raising=False)
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 3
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 3)
+        _park(owned)
+        await eventually(lambda: pipeline.twin is not None and pipeline.jobs.unfinished == 0)
+        twin, arrives, waits = pipeline.twin, asyncio.Event(), asyncio.Event()
+        assert twin is not None
+        await eventually(lambda: twin.position == 3)
+
+        async def slow(*_: Any) -> None:
+            us.client.before.pop("send")
+            waits.set()
+            await arrives.wait()
+
+        us.client.before["send"] = slow
+        recording = spawn(us.context.recorder.record(us.lane, twin, whole=True), name="r")
+        await waits.wait()
+        assert owned.parking is not None
+        owned.parking._reset(1)
+        await asyncio.sleep(0.05)
+        arrives.set()
+        await recording
+        await eventually(lambda: pipeline.twin is not None and pipeline.twin is not twin)
+        last, _ = await us.context.log.last(BILLING, twin.queue, by_period=True)
+        assert last is not None
+        assert last.snapshot is not None
+        assert (last.snapshot.base, last.snapshot.read) == (1, 1)
+
+
+async def test_a_late_snapshot_of_ours_is_followed_by_another_one() -> None:
+    """P5: its answer never came; it is stored behind the next one, whose deltas build on that."""
+    brokers, queue = one_queue()
+    async with upstream(brokers) as us:
+        _, pipeline = await us.owned(queue)
+        late = parts(pipeline.snapshot())
+        pipeline.pause(b"key", PAUSED)
+        await us.context.recorder.record(us.lane, pipeline)
+        write(brokers, queue, *late)
+        pipeline.pause(b"other", PAUSED)
+        assert await us.context.recorder.record(us.lane, pipeline) == 4, "a delta, and all anew"
+        last, _ = await us.context.log.last(BILLING, queue)
+        assert last is not None
+        assert last.snapshot is not None
+        assert (last.damage, set(last.snapshot.paused)) == (None, {b"key", b"other"})
