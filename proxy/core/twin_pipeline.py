@@ -9,7 +9,7 @@ copies of a key, so one that does not is a repeat, and passed over.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +17,15 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects, Nack
 from proxy.core.job_chains import Job, JobState
 from proxy.core.key_rules import KeyRule
+from proxy.core.ownership_record import Snapshot
 from proxy.core.parked_copy import origin_of
 from proxy.core.parked_key import ParkedKey, plain_text
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.rules import TopicRules
+
+_NEVER = ParkedKey(0, 0)
 
 
 class TwinPipeline(QueuePipeline):
@@ -31,15 +34,24 @@ class TwinPipeline(QueuePipeline):
     origin: ParkingPipeline
 
     def __init__(
-        self, *, twin_of: ParkingPipeline, must_read: int, rules: TopicRules, **arguments: Any
+        self,
+        *,
+        twin_of: ParkingPipeline,
+        must_read: int,
+        rules: TopicRules,
+        resume: Snapshot | None = None,
+        **arguments: Any,
     ) -> None:
         """The arguments are those of ``QueuePipeline``. What stands below *must_read* was there
         before. All tags are wanted: whatever was parked was wanted when it came.
         """
-        super().__init__(twin_of=twin_of, rules=replace(rules, tags=None), **arguments)
+        super().__init__(
+            twin_of=twin_of,
+            rules=replace(rules, tags=None),
+            resume=None if resume is None else _still_parked(resume, twin_of.parked),
+            **arguments,
+        )
         self.must_read = must_read
-        # A key that left the parked list may be in a record of the twin still.
-        self.parked = {key: each for key, each in self.parked.items() if key in twin_of.parked}
         self._to_stop: set[bytes] = set()
         self._next_ns = 0  # when a redrive with a rate hands out the next
         self._pausing = False  # until then
@@ -215,3 +227,25 @@ class TwinPipeline(QueuePipeline):
             if job.state is JobState.RUNNING:  # offered again, or about to be
                 self._withdraw(job)
                 job.move(JobState.RUNNING, JobState.FINISHED)
+
+
+def _still_parked(resume: Snapshot, parked: Mapping[bytes, ParkedKey]) -> Snapshot:
+    """*resume* without the keys that have left the parked list since: so the records of the queue
+    say, and its owner may have ended before those of the twin did. All copies of them have ended,
+    also where the key is *parked* once more, by a later owner.
+    """
+    left = {
+        key
+        for key in resume.parked.keys() | resume.spilled.keys()
+        if key not in parked or resume.parked.get(key, _NEVER).epoch < parked[key].epoch
+    }
+    if not left:
+        return resume
+    ended = {offset for key in left for offset in resume.spilled.get(key, ())}
+    return replace(
+        resume,
+        spilled={key: each for key, each in resume.spilled.items() if key not in left},
+        parked={key: each for key, each in resume.parked.items() if key not in left},
+        attempts={at: count for at, count in resume.attempts.items() if at not in ended},
+        leases={at: ms for at, ms in resume.leases.items() if at not in ended},
+    )

@@ -71,6 +71,14 @@ class ParkingMachine(RuleBasedStateMachine):
         if until < 3 and self.site.pipeline.leaving:
             self.crash()
 
+    @rule(key=keys, until=st.integers(0, 3))
+    def redrive_to_the_end(self, key: str, until: int) -> None:
+        """A redrive that nothing interrupts, but perhaps its end."""
+        self.site.redrive(key)
+        self.site.record()
+        self.serve(8)
+        self.leave(until)
+
     @rule()
     def commit(self) -> None:
         self.site.commit()

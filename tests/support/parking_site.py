@@ -76,6 +76,7 @@ class ParkingSite:
         self.done_now: set[int] = set()  # the same, in this period
         self.durable: set[int] = set()  # the same, and records of both queues were written since
         self.broken: set[str] = set()
+        self.asked: set[bytes] = set()  # keys that were redriven since they were parked
         self.leases: list[tuple[QueuePipeline, Lease]] = []
         self.refills: list[tuple[QueuePipeline, Refill]] = []
         self.hastened: list[tuple[QueuePipeline, Job]] = []
@@ -234,6 +235,7 @@ class ParkingSite:
             assert self.twin is not None
             keys = set(self.pipeline.leaving)
             self._write(0)
+            self.asked -= keys
             if until > 0:
                 self.twin.forget(keys)
             if until > 1:
@@ -248,6 +250,7 @@ class ParkingSite:
     def redrive_key(self, key: bytes) -> None:
         """The same, of a key that is no text."""
         if self.twin is not None and key in self.pipeline.recorded:
+            self.asked.add(key)
             self._saw(self.twin, self.twin.redrive(key))
 
     def stop(self, key: str) -> None:
@@ -268,6 +271,8 @@ class ParkingSite:
                 for lease in pipeline.lease(
                     max_jobs=1, max_bytes=1000, now_ns=self.now_ns, holder=HOLDER
                 ):
+                    if pipeline is self.twin:
+                        assert lease.job.key in self.asked, f"{lease}: nobody asked for it"
                     self._judge(pipeline, lease)
                     self.leases.append((pipeline, lease))
                 self._saw(pipeline, pipeline.take_acted() or Effects())
@@ -329,6 +334,8 @@ class ParkingSite:
         assert self.done == set(range(len(self.sent)))
         assert not self.pipeline.parked
         assert self.pipeline.committable == len(self.sent)
+        if self.twin is not None:
+            assert self.twin.committable == len(self.copies)
 
     # ---- judging --------------------------------------------------------------------------------
 

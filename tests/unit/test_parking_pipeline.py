@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from proxy.core.effects import Nack
 from tests.support.messages import keyed
 from tests.support.parking_site import ParkingSite
@@ -140,3 +142,49 @@ def test_what_finishes_counts_while_nobody_else_can_own_the_queue() -> None:
     queue.doubtful, queue.trusted_until_ns = False, 10
     assert twin.is_owned(9)
     assert not twin.is_owned(10)
+
+
+def killed_while_a_key_leaves() -> ParkingSite:
+    """All copies of "a" are handled; that it left is recorded of the queue, not of the twin."""
+    site = parked("a", "a")
+    site.redrive("a")
+    site.record()
+    for _ in range(4):
+        site.refill()
+        site.pull()
+        site.settle()
+    site.leave(until=0)
+    site.begin()
+    assert (site.done, site.pipeline.parked) == ({0, 1}, {})
+    return site
+
+
+def test_a_key_that_had_left_when_its_owner_was_killed_is_not_redriven_once_more() -> None:
+    site = killed_while_a_key_leaves()
+    site.sent += ["a"]
+    site.read()
+    site.park("a")
+    site.record_parked()
+    twin = site.twin
+    assert twin is not None
+    assert (set(twin.redriven), twin.jobs.unfinished, dict(twin.attempts)) == (set(), 0, {})
+    site.copy(heard=True)
+    site.read_twin()
+    assert twin.jobs.spilled_offsets(b"a")[:] == array("q", [2])
+    site.finish()
+
+
+def test_a_key_that_had_left_holds_up_no_commit_of_the_twin() -> None:
+    site = killed_while_a_key_leaves()
+    site.sent += ["b"]
+    site.read()
+    site.park("b")
+    site.record_parked()
+    assert site.twin is not None
+    assert site.twin.committable == 2
+    site.record()
+    said = site.logs[1].last()
+    assert said is not None
+    assert said.snapshot is not None
+    assert (said.snapshot.spilled, said.snapshot.parked) == ({}, {})
+    site.finish()
