@@ -83,7 +83,8 @@ class ParkingPipeline(QueuePipeline):
 
     def to_copy(self, key: bytes, *, jobs: int, body_bytes: int) -> list[Job]:
         """The next jobs of *key* to be copied, in order: at least one if there is one; none while a
-        client has the first. So many that none of them is spilled meanwhile.
+        client has the first, or it is being dead-lettered. So many that none of them is spilled
+        meanwhile.
         """
         run: list[Job] = []
         if key not in self.recorded:
@@ -96,8 +97,12 @@ class ParkingPipeline(QueuePipeline):
         return run
 
     def _is_out(self, job: Job) -> bool:
-        """True if a client has *job*, or may have it from an owner before."""
-        return self._buffer.live_at(job.offset) is not None or job.offset in self._held_back_ns
+        """True if a client has *job*, or may have it from an owner before, or a dead letter of it
+        is on its way.
+        """
+        offset = job.offset
+        is_held = self._buffer.live_at(offset) is not None or offset in self._held_back_ns
+        return is_held or offset in self._dead_lettering
 
     def copied(self, jobs: Iterable[Job]) -> Effects:
         """The copies of *jobs*, the first ones of their key, are stored."""

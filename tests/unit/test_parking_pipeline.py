@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from array import array
 
+<<<<<<< HEAD
 from proxy.core.effects import Nack
+=======
+from proxy.core.effects import Nack, Outcome
+from proxy.core.retry_policy import OnExhausted, RetryPolicy
+>>>>>>> h-park
 from tests.support.messages import keyed
-from tests.support.parking_site import ParkingSite
-from tests.support.pipelines import HOLDER, MS, lease
+from tests.support.parking_site import RULES, ParkingSite
+from tests.support.pipelines import HOLDER, MS, lease, rules
 
 
 def parked(*keys: str) -> ParkingSite:
@@ -73,6 +78,25 @@ def test_what_a_client_has_is_copied_only_once_its_lease_has_ended() -> None:
     assert effects.parking
     assert lease(site.pipeline, now_ns=1) == []
     assert len(site.pipeline.to_copy(b"a", jobs=9, body_bytes=99)) == 2
+
+
+def test_what_is_being_dead_lettered_is_not_copied_and_the_rest_only_behind_it() -> None:
+    site = ParkingSite()
+    site.sent += ["a", "a"]
+    site.read()
+    gives_up = RetryPolicy((1,), 1, OnExhausted.DEAD_LETTER)
+    site.pipeline.change_rules(rules(**{**RULES, "retry": gives_up}))
+    (held,) = lease(site.pipeline, holder=HOLDER)
+    (job,) = site.pipeline.settle(nacked=[Nack(held.lease_id)], now_ns=1).dead_letters
+    assert site.pipeline.failing(stored_before_ms=1e18) == [b"a"]
+    assert site.pipeline.park(b"a", by="retention margin")
+    site.record_parked()
+    assert site.pipeline.to_copy(b"a", jobs=9, body_bytes=99) == []
+    effects = site.pipeline.dead_lettered(job)
+    assert (effects.parking, effects.finished) == (True, [(0, Outcome.DEAD_LETTERED)])
+    site.done.add(0)
+    assert [each.offset for each in site.pipeline.to_copy(b"a", jobs=9, body_bytes=99)] == [1]
+    site.finish()
 
 
 def test_a_failed_job_that_was_copied_waits_for_no_retry_any_more() -> None:
@@ -145,7 +169,11 @@ def test_what_finishes_counts_while_nobody_else_can_own_the_queue() -> None:
 
 
 def killed_while_a_key_leaves() -> ParkingSite:
+<<<<<<< HEAD
     """All copies of "a" are handled; the queue's record says that it left, the twin's do not."""
+=======
+    """All copies of "a" are handled; that it left is recorded of the queue, not of the twin."""
+>>>>>>> h-park
     site = parked("a", "a")
     site.redrive("a")
     site.record()
