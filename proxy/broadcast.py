@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import structlog
+
 from proxy.group_lane import GroupLane
 from proxy.lanes import Lanes, member_settings
+
+_log = structlog.get_logger("broadcast")
 
 
 def follow_group(lanes: Lanes, lane: GroupLane, changed: Callable[[GroupLane], None]) -> None:
@@ -23,9 +27,13 @@ async def leave_clients(
     while True:
         await asyncio.sleep(leave_after_s)
         for lane in lanes.members():
-            if not (lane.presence.joined or lane.presence.wanted(leave_after_s=leave_after_s)):
-                lanes.leave_member(lane)
-                await forget(lane)
+            if lane.presence.joined or lane.presence.wanted(leave_after_s=leave_after_s):
+                continue
+            try:
+                if lanes.leave_member(lane):
+                    await forget(lane)
+            except Exception:  # the next client, and the next round, have nothing to do with it
+                _log.exception("client of a broadcast group not left", group=lane.name)
 
 
 async def give_up_clients(
@@ -33,6 +41,7 @@ async def give_up_clients(
 ) -> None:
     """The group of *lane* was removed: its clients go first."""
     for member in lanes.members(lane.name):
-        lanes.retire(member.name)
+        if lanes.retire(member.name) is None:
+            continue  # it was left meanwhile
         await give_up(member)
         lanes.drop(member.name)

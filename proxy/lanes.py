@@ -80,9 +80,14 @@ class Lanes:
         of = self._member_of.items()
         return [self._lanes[name] for name, each in of if group in (None, each)]
 
-    def leave_member(self, lane: GroupLane) -> None:
-        """Keep nothing of a client that is not here any more, until its next pull."""
+    def leave_member(self, lane: GroupLane) -> bool:
+        """Keep nothing of a client that is not here any more, until its next pull. False if its
+        group was removed meanwhile: whoever does that looks after it.
+        """
+        if self._lanes.get(lane.name) is not lane:
+            return False
         del self._lanes[lane.name], self._member_of[lane.name]
+        return True
 
     def serving(
         self, group: str | None, topics: Iterable[str] | None, client: str | None

@@ -307,8 +307,10 @@ class ConsumerService:
         """
         if (give_up := self._waiting.get(name)) is not None:
             give_up()
-        lane, holder = asked.lane, asked.wish.holder
-        batches = self._replays.find(name, lane.buffer.find, holder=holder, now_ns=now_ns())
+        lane, wish = asked.lane, asked.wish
+        batches = self._replays.find(
+            name, lane.buffer.find, topics=wish.topics, holder=wish.holder, now_ns=now_ns()
+        )
         if batches:
             self.replayed += 1
             lane.replayed(batches)

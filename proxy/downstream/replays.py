@@ -5,18 +5,19 @@ given, as far as they are alive; nothing is leased twice, and none waits longer 
 
 Kept are the names of leases, no jobs and no bodies: what a queue held goes when the queue goes.
 
-R1  The same id of the same client gets the leases of its answer that are alive, and no other.
+R1  The same id of the same client gets the leases of its answer that are alive, and no other; of
+    the topics that it asks for now, for its rights were looked at for these.
 R2  The last ``ANSWERS`` answers of a client are kept, each until its leases must have ended.
 R3  Over all clients at most ``max_leases`` are named; the client longest unheard of is forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker_core.names import QueueName
+from broker_core.names import QueueName, Topic
 from proxy.core.group_buffer import Batch
 from proxy.core.ids import Epoch, LeaseId
 from proxy.core.pull_buffer import Holder
@@ -98,13 +99,18 @@ class Replays:
         name: RequestName,
         pipeline_of: Callable[[QueueName], QueuePipeline | None],
         *,
+        topics: Collection[Topic] | None,
         holder: Holder,
         now_ns: int,
     ) -> list[Batch]:
-        """The answer to *name* once more, for *holder* now; empty: there is nothing to repeat."""
+        """The answer to *name* once more, for *holder* now, as far as it is of *topics* (None: of
+        any); empty: there is nothing to repeat.
+        """
         answer = self._clients.get(name.client, {}).get(name.request_id)
         batches: list[Batch] = []
         for part in answer.parts if answer is not None else ():
+            if topics is not None and part.queue.topic not in topics:
+                continue
             pipeline = pipeline_of(part.queue)
             if pipeline is None or pipeline.epoch != part.epoch:
                 continue

@@ -66,6 +66,23 @@ async def test_what_was_settled_or_lost_meanwhile_is_not_given_again() -> None:
         assert (fresh.context.qid, leases(fresh)) == ("broker-a_0#2", [1])
 
 
+async def test_an_answer_is_repeated_of_the_topics_that_are_asked_for_alone() -> None:
+    """Whoever may have one of them, and knows the names, gets nothing of the other."""
+    async with (
+        serving(group_settings(topics=("a", "b"))) as it,
+        connect(it.port) as client,
+        connect(it.port) as other,
+    ):
+        pipelines = [it.own(topic=topic) for topic in "ab"]
+        for each in pipelines:
+            it.feed(each, message(0, body=each.topic.encode(), key="k", topic=each.topic))
+        await client.pull(GROUP, requestId="1", manyQueues=True)
+        got = await other.pull(GROUP, requestId="1", topics=["a"], manyQueues=True)
+        assert ([each.value for each in got.messages], got.more) == ([b"a"], None)
+        kept = [lease.holder.connection for each in pipelines for lease in each.leases()]
+        assert len(set(kept)) == 2
+
+
 async def test_leases_of_an_answer_that_never_left_wait_for_the_replay() -> None:
     async with serving(limits={"max_answer_bytes": 15 * 2**20}) as it:
         it.feed(it.own(), *(message(n, key=str(n), body=bytes(3_000_000)) for n in range(5)))

@@ -69,7 +69,11 @@ class ReplaysMachine(RuleBasedStateMachine):
 
     def found(self, name: RequestName, connection: int) -> list[Lease]:
         batches = self.replays.find(
-            name, self.buffer.find, holder=Holder(connection, name.client.client), now_ns=self.now
+            name,
+            self.buffer.find,
+            topics=None,
+            holder=Holder(connection, name.client.client),
+            now_ns=self.now,
         )
         for batch in batches:
             assert self.buffer.find(batch.pipeline.queue) is batch.pipeline
