@@ -173,9 +173,9 @@ class Producer(_Sender):
 
     def close(self) -> None:
         """End the connection; another send opens a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _send(self, requests: Sequence[Delivery]) -> None:
         with self._call(requests) as number, self._lock:
@@ -188,10 +188,12 @@ class Producer(_Sender):
         sent = False
         try:
             call, timeout_s = request.call(now_ns())
-            if self._connection is None:
-                self._connection = Connection(self._servers.destination, timeout_s=timeout_s)
+            connection = self._connection  # another thread may close it at any time
+            if connection is None:
+                connection = Connection(self._servers.destination, timeout_s=timeout_s)
+                self._connection = connection
             sent = True
-            result = self._connection.call(call, timeout_s=timeout_s)
+            result = connection.call(call, timeout_s=timeout_s)
         except ClientError as error:
             self.close()
             self._servers.go_on()

@@ -302,3 +302,28 @@ async def test_a_cancelled_send_holds_its_key_back(proxy: ScriptedProxy) -> None
         go_on.set()
         with pytest.raises(SendFailed, match="an earlier send of its key failed"):
             await behind
+
+
+async def test_closed_by_another_thread_a_send_under_way_is_stored(proxy: ScriptedProxy) -> None:
+    """However soon after the sender has looked at its connection: it makes another one."""
+
+    class ClosedWhenLookedAt(Producer):
+        kept: Any = None
+
+        @property
+        def _connection(self) -> Any:
+            looked_at, self.kept = self.kept, None
+            if looked_at is not None:
+                looked_at.close()
+            return looked_at
+
+        @_connection.setter
+        def _connection(self, made: Any) -> None:
+            self.kept = made
+
+    sender = ClosedWhenLookedAt(proxy.address)
+    for body in ("1", "2"):
+        await asyncio.to_thread(sender.send, "orders", body)
+    sender.close()
+
+    assert [stored.body for stored in proxy.stored] == [b"1", b"2"]
