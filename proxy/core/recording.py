@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from weakref import ref
 
 from proxy.core.key_rules import KeyRecord
 from proxy.core.ownership_record import Delta, Own, Record, Snapshot, parts
@@ -34,7 +35,8 @@ class Recording:
         """*last*: the owner before, whose snapshot *pipeline* resumed. *own* began the period: all
         snapshots repeat it, for a period may be longer than its first record is kept.
         """
-        self._pipeline = pipeline
+        # Weakly: who keeps records by their pipelines would keep both for ever.
+        self._of = ref(pipeline)
         self._own = own
         self._snapshot_at: int | None = None  # where the deltas begin; None: a snapshot comes next
         self._last_at = 0  # where the last record of those stands
@@ -52,6 +54,12 @@ class Recording:
             self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
             self._tell(last.snapshot)
             self._longest_lease_ms = 0  # that was another period
+
+    @property
+    def _pipeline(self) -> QueuePipeline:
+        pipeline = self._of()
+        assert pipeline is not None, "who asks for its records has it"
+        return pipeline
 
     def has_news(self, now_ns: int) -> bool:
         """False only if nothing is ``due``: so it is each second in queues at rest. O(keys that are

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakMethod
 
 import structlog
 
@@ -42,7 +42,7 @@ class _Written:
     """What one pipeline has written; one record after the other."""
 
     recording: Recording
-    lose: Lose
+    lose: WeakMethod[Lose]  # who is dropped needs it no more, and would keep its own record here
     end: int  # where the next one stands if nobody else writes
     lost: RecordedAsAnothers | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -66,9 +66,9 @@ class Recorder:
         """A period begins, with *own*: *pipeline* resumed what *last* says. *lose* is awaited, with
         the reason, once the records name a later owner; of a twin it is that of its queue.
         """
-        lose = lose or self._written[pipeline.origin].lose
+        losing = WeakMethod(lose) if lose else self._written[pipeline.origin].lose
         recording = Recording(pipeline, last, own)
-        self._written[pipeline] = _Written(recording, lose, end=pipeline.epoch + 1)
+        self._written[pipeline] = _Written(recording, losing, end=pipeline.epoch + 1)
 
     async def run(self, lanes: Iterable[GroupLane], *, every_s: float) -> None:
         """Record until cancelled. *lanes* is iterated anew each time."""
@@ -160,7 +160,8 @@ class Recorder:
             if (later := later_owner(found, twin_of=twin_of)) is not None:
                 reason = f"the records name {later.owner} as a later owner"
                 written.lost = RecordedAsAnothers(reason)
-                spawn(written.lose(reason), name=f"lose {queue}")
+                if (lose := written.lose()) is not None:
+                    spawn(lose(reason), name=f"lose {queue}")
                 raise written.lost
             # A snapshot of ours makes up for what stands ahead of all of it.
             if gap.stop > stored[0] or not isinstance(records[0], SnapshotPart):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from broker_core.clock import now_ns
@@ -44,3 +46,16 @@ async def test_leases_that_an_owner_waited_for_are_known_to_the_next(visibility_
             waits_s.append((pipeline.hold_until_ns - now_ns()) / SECOND)
     # The third owner comes when the lock of the second has run out, which is ten seconds later.
     assert waits_s[1] > waits_s[0] - 10
+
+
+async def test_of_a_period_that_ended_nothing_is_kept() -> None:
+    """Queues come and go for as long as a proxy runs."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 20
+    async with upstream(brokers, client_id="p1@1#1") as us:
+        owned, pipeline = await us.owned(queue)
+        kept = us.context.recorder._written
+        assert len(kept) == 1
+        await owned.lose("a test")
+        del owned, pipeline
+        await eventually(lambda: gc.collect() >= 0 and not kept)

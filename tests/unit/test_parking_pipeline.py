@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from array import array
 
-<<<<<<< HEAD
-from proxy.core.effects import Nack
-=======
 from proxy.core.effects import Nack, Outcome
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
->>>>>>> h-park
 from tests.support.messages import keyed
 from tests.support.parking_site import RULES, ParkingSite
 from tests.support.pipelines import HOLDER, MS, lease, rules
@@ -169,11 +165,7 @@ def test_what_finishes_counts_while_nobody_else_can_own_the_queue() -> None:
 
 
 def killed_while_a_key_leaves() -> ParkingSite:
-<<<<<<< HEAD
-    """All copies of "a" are handled; the queue's record says that it left, the twin's do not."""
-=======
     """All copies of "a" are handled; that it left is recorded of the queue, not of the twin."""
->>>>>>> h-park
     site = parked("a", "a")
     site.redrive("a")
     site.record()
