@@ -10,7 +10,7 @@ from typing import Any
 from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName
 from proxy.core.ownership_record import Snapshot
-from proxy.upstream import owned_queue, resets
+from proxy.upstream import owned_queue, recorder, resets
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.offset_desk import _Reset
 from proxy.upstream.resets import FreeReset, Place
@@ -52,6 +52,8 @@ RESET_MUTANTS = (
     Mutant("D1", "a reset commits its offset, and leaves no record of it",
            all_of(method_of(owned_queue, "store_reset", _offset_alone),
                   method_of(resets, "store_reset", _offset_alone)), moved),
+    # The owner finds out by what then stands between its records, which has to be blind as well.
     Mutant("W2", "a queue is moved by whoever finds no owner, without its lock",
-           method_of(FreeReset, "_locked", _without_lock), moved),
+           all_of(method_of(FreeReset, "_locked", _without_lock),
+                  method_of(recorder, "later_owner", lambda *_, **__: None)), moved),
 )  # fmt: skip
