@@ -56,5 +56,15 @@ class ChangedKeys(ParkingMachine):
         self.site.park(key)
 
 
+class DamagedChanges(ChangedKeys):
+    """Records get lost as well."""
+
+    @rule(which=st.integers(0, 1), back=st.integers(0, 8), records=st.integers(1, 9))
+    def damage(self, which: int, back: int, records: int) -> None:
+        self.site.damage(which, back, records=records)
+
+
 ChangedKeys.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 test_changed_keys = ChangedKeys.TestCase
+DamagedChanges.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+test_damaged_changes = DamagedChanges.TestCase
