@@ -55,6 +55,10 @@ class ChangedKeys(ParkingMachine):
     def park(self, key: str) -> None:
         self.site.park(key)
 
+    @rule(messages=st.integers(0, 8))
+    def reset(self, messages: int) -> None:
+        self.site.reset(min(self.site.pipeline.committable + messages, len(self.site.sent)))
+
 
 class DamagedChanges(ChangedKeys):
     """Records get lost as well."""

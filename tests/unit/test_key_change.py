@@ -175,3 +175,28 @@ def test_older_messages_found_parked_are_waited_for(twin_is_recorded: bool) -> N
     site.damage(0, 0, records=1)
     assert site.pipeline.parked[b"a"].by == "recovery"
     waits_for_what_is_parked(site)
+
+
+@pytest.mark.parametrize("is_free", [False, True])
+def test_older_messages_that_are_parked_are_waited_for_over_a_reset(is_free: bool) -> None:
+    site = parked_while_the_order_key_changes()
+    site.reset(3, is_free=is_free)
+    assert set(site.pipeline.parked) == {b"a"}
+    waits_for_what_is_parked(site)
+
+
+def test_a_change_is_over_with_a_reset_behind_it_if_what_is_parked_is_newer() -> None:
+    site = RekeyedSite()
+    site.send([("a", "1")])
+    site.read()
+    site.want("$.id")
+    site.refill()
+    site.send([("a", "2")])
+    site.read()
+    site.park("2")
+    site.record_parked()
+    assert site.pipeline.key_record.before is not None
+    site.reset(2)
+    assert set(site.pipeline.parked) == {b"2"}
+    assert site.pipeline.key_record.before is None
+    site.finish()
