@@ -89,8 +89,12 @@ class Snapshot:
 
     def moved_to(self, offset: int, *, epoch: Epoch | None = None) -> Snapshot:
         """Of a queue where nothing is unfinished, read up to *offset*; parked and paused keys stay
-        what they are. *epoch*: in another period.
+        what they are, and a change of the order key goes on while older messages may be parked.
+        *epoch*: in another period.
         """
+        keys = self.keys
+        if keys is not None and not self.parked:
+            keys = keys.begun_anew(offset)
         return replace(
             self,
             epoch=self.epoch if epoch is None else epoch,
@@ -100,7 +104,7 @@ class Snapshot:
             attempts={},
             spilled={},
             leases={},
-            keys=None if self.keys is None else self.keys.begun_anew(offset),
+            keys=keys,
         )
 
     def unread(self, offset: int) -> bool:

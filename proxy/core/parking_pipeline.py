@@ -62,6 +62,8 @@ class ParkingPipeline(QueuePipeline):
         for key in keys.keys() - self.parked.keys():
             self.parked[key] = keys[key]
             self.jobs.hold_key(key)
+        if self.key_record.before is not None:
+            self._begin_key_change()  # anew: older messages may be among those copied
 
     def failing(self, *, stored_before_ms: float) -> list[bytes]:
         """Keys, not parked, whose first unfinished message was stored before that time, and failed.

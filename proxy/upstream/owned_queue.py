@@ -233,7 +233,7 @@ class OwnedQueue:
 
     async def _restart_at(self, offset: int) -> None:
         pipeline = self._owned()
-        empty = replace(moved_to(pipeline, offset), parked={})
+        empty = replace(pipeline.snapshot(), parked={}).moved_to(offset)
         while now_ns() < self._trust.until_ns:
             if await store_reset(self._context, self._lane.name, self.queue, empty):
                 break

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
@@ -67,11 +67,7 @@ Moving = Callable[[Place], AbstractAsyncContextManager[tuple[int, dict[str, obje
 
 def moved_to(pipeline: QueuePipeline, offset: int) -> Snapshot:
     """What is to be written of a queue that goes on at *offset*."""
-    return replace(
-        pipeline.snapshot().moved_to(offset),
-        paused=dict(pipeline.paused),
-        keys=pipeline.key_record.begun_anew(offset),
-    )
+    return pipeline.snapshot().moved_to(offset)
 
 
 async def store_reset(

@@ -55,6 +55,20 @@ class ChangedKeys(ParkingMachine):
     def park(self, key: str) -> None:
         self.site.park(key)
 
+    @rule(messages=st.integers(0, 8))
+    def reset(self, messages: int) -> None:
+        self.site.reset(min(self.site.pipeline.committable + messages, len(self.site.sent)))
+
+
+class DamagedChanges(ChangedKeys):
+    """Records get lost as well."""
+
+    @rule(which=st.integers(0, 1), back=st.integers(0, 8), records=st.integers(1, 9))
+    def damage(self, which: int, back: int, records: int) -> None:
+        self.site.damage(which, back, records=records)
+
 
 ChangedKeys.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 test_changed_keys = ChangedKeys.TestCase
+DamagedChanges.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+test_damaged_changes = DamagedChanges.TestCase

@@ -16,7 +16,7 @@ from proxy.core.effects import Effects, Nack
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
 from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Own, Record, Unreadable
+from proxy.core.ownership_record import Own, Record, Unreadable, parts
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.parked_recovery import FoundParked
 from proxy.core.parking_pipeline import ParkingPipeline
@@ -28,6 +28,7 @@ from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.rules import TopicRules
 from proxy.core.twin_pipeline import TwinPipeline
 from proxy.errors import WrongState
+from proxy.upstream.resets import moved_to
 from tests.support.messages import message
 from tests.support.pipelines import FOR_EVER_NS, HOLDER, MS, Budgets, queue, rules
 
@@ -142,6 +143,23 @@ class ParkingSite:
         for at in range(first, min(first + records, len(bodies))):
             bodies[at] = b"\0garbage"
         self.durable.clear()  # what finished may come again
+        self.begin()
+        self.open_twin()
+
+    def reset(self, to: int, *, is_free: bool = False) -> None:
+        """A person moves the group forward; *is_free*: while nobody owns the queue. What lies
+        below, and was not copied, nobody needs any more.
+        """
+        moved = moved_to(self.pipeline, to)
+        last = self.logs[0].last()
+        if is_free and last is not None and last.snapshot is not None:
+            epoch = Epoch(self.logs[0].append([Own("us", 1, 1, 1, 1)]))
+            moved = last.snapshot.moved_to(to, epoch=epoch)
+        self.logs[0].append(parts(moved))
+        self.committed[0] = to
+        copied = {int(each.properties["ORDERLANE_OFFSET"]) for each in self.copies}
+        self.done.update(set(range(to)) - copied)
+        self.durable = {each for each in self.durable if each < to}
         self.begin()
         self.open_twin()
 
