@@ -222,11 +222,15 @@ async def test_each_address_of_a_name_is_tried_and_the_name_is_asked_again(
 
 async def test_after_a_failure_the_next_address_of_a_name_comes_first(several: list[str]) -> None:
     """One that takes connections and answers nothing does not hold a client for ever."""
-    silent = socket.create_server(("127.0.0.2", 0))
-    port = silent.getsockname()[1]
     several[:] = ["127.0.0.2", "127.0.0.1"]
     proxy = ScriptedProxy()
-    proxy._server = await asyncio.start_server(proxy._serve, "127.0.0.1", port)
+    while proxy._server is None:
+        silent = socket.create_server(("127.0.0.2", 0))
+        port = silent.getsockname()[1]
+        try:
+            proxy._server = await asyncio.start_server(proxy._serve, "127.0.0.1", port)
+        except OSError:  # somebody else has that port at this address
+            silent.close()
     proxy.address = f"127.0.0.1:{port}"
     await proxy.put(*"abcd")
     seen: list[str] = []

@@ -206,7 +206,7 @@ TEST_CASE("answers that do not fit are protocol errors") {
         return frame_length(std::span<const char, 4>(bytes, 4));
     };
     CHECK(length("\0\0\1\0") == 256);
-    for (const auto& wrong : {"\0\0\0\0", "\xff\xff\xff\xff", "HTTP", "\x00\xfa\x00\x01"}) {
+    for (const auto& wrong : {"\0\0\0\0", "\xff\xff\xff\xff", "HTTP", "\x02\x00\x00\x01"}) {
         CHECK_THROWS_AS(length(reinterpret_cast<const char(&)[5]>(*wrong)), ProtocolError);
     }
     const auto decode = [](const std::string& payload) {
