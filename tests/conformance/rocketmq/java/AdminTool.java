@@ -106,6 +106,11 @@ public final class AdminTool extends MQAdminStartup {
         throw new IllegalStateException("no list of commands");
     }
 
+    /** Commands name their clients by the millisecond, so no two begin in the same one. */
+    private static synchronized void awaitTurn() throws InterruptedException {
+        Thread.sleep(20);
+    }
+
     private static void run(JSONObject command) throws Exception {
         String[] words = command.getJSONArray("arguments").toArray(new String[0]);
         String account = command.getString("account");
@@ -119,6 +124,7 @@ public final class AdminTool extends MQAdminStartup {
                 CommandLine line = ServerUtil.parseCmdLine(
                         "mqadmin " + words[0], options, known, new PosixParser());
                 System.setProperty(MixAll.NAMESRV_ADDR_PROPERTY, line.getOptionValue('n'));
+                awaitTurn();
                 each.execute(line, known, hook);
                 return;
             }
