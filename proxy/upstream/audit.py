@@ -36,7 +36,7 @@ from proxy.core.audit_record import (
 from proxy.errors import Refused, Unavailable
 from proxy.history.record import History
 from proxy.upstream.durable import check_on_disk
-from proxy.upstream.queue_range import read_range
+from proxy.upstream.queue_range import read_range, shown_end
 
 _log = structlog.get_logger("audit")
 
@@ -69,6 +69,8 @@ class Audit:
         self._client = client
         self._history = history
         self._ids = MessageIds()
+        #: Ends of queues behind the newest record that this process stored and has not read yet.
+        self._stored: dict[QueueName, int] = {}
 
     @asynccontextmanager
     async def change(self, change: Change) -> AsyncIterator[Entry]:
@@ -104,17 +106,27 @@ class Audit:
             await self._end(begun, after=entry.after)
 
     async def read(self, wish: AuditWish, *, position: dict[str, int] | None = None) -> AuditPage:
-        """The newest records that are wanted, of those from *position* on. Raises RemotingError."""
+        """The newest records that are wanted, of those from *position* on; what this process wrote
+        is among them. Raises RemotingError.
+        """
         merged = Merged()
         ends: dict[str, int] = {}
         for queue in await self._queues():
             low = await self._client.min_offset(queue)
-            end = ends[queue.qid] = await self._client.max_offset(queue)
+            end = ends[queue.qid] = await self._end_of(queue)
             start = max(low, end - _MOST_READ, (position or {}).get(queue.qid, 0))
             merged.add([each async for each in self._read(queue, wish, start=start, end=end)])
         return AuditPage(merged.newest(wish.limit), ends)
 
     # ---- inside ---------------------------------------------------------------------------------
+
+    async def _end_of(self, queue: QueueName) -> int:
+        """Where *queue* ends, behind our own records unless it has lost them."""
+        stored = self._stored.get(queue, 0)
+        end = await shown_end(self._client, queue, stored=stored)
+        if self._stored.get(queue) == stored:
+            del self._stored[queue]
+        return end
 
     async def _read(
         self, queue: QueueName, wish: AuditWish, *, start: int, end: int
@@ -171,7 +183,9 @@ class Audit:
         last = len(queues) - 1
         for number, queue in enumerate([*queues[first:], *queues[:first]]):
             try:
-                check_on_disk([await self._client.send(queue, message)])
+                receipt = await self._client.send(queue, message)
+                self._stored[queue] = max(self._stored.get(queue, 0), receipt.offset + 1)
+                check_on_disk([receipt])
                 return
             except RemotingError as error:
                 if number == last:

@@ -1,4 +1,4 @@
-"""Reads a part of a queue to its end."""
+"""Reads a part of a queue to its end, and tells where that is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,20 @@ from broker_core.remoting.message import StoredMessage
 _AT_ONCE = 256
 #: How long a stored message may take to be shown.
 _SHOWN_WITHIN_NS = 3_000_000_000
+#: Between two looks for it.
 _LOOK_AGAIN_S = 0.01
+
+
+async def shown_end(client: BrokerClient, queue: QueueName, *, stored: int) -> int:
+    """Where *queue* ends. Apache RocketMQ shows a message a moment after it said that it is stored:
+    the one before offset *stored* is waited for, up to 3 s. Raises RemotingError.
+    """
+    deadline_ns = now_ns() + _SHOWN_WITHIN_NS
+    while True:
+        end = await client.max_offset(queue)
+        if end >= stored or now_ns() >= deadline_ns:
+            return end
+        await asyncio.sleep(_LOOK_AGAIN_S)
 
 
 async def read_range(

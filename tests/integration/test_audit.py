@@ -9,10 +9,12 @@ import pytest
 
 from broker_core.client import BrokerClient
 from broker_core.errors import RequestTimeout
+from broker_core.names import QueueName
 from proxy.core.audit_record import AuditWish, Change, Phase
 from proxy.errors import Refused, Unavailable
 from proxy.history.record import NullHistory
 from proxy.upstream.audit import Audit
+from tests.support.broker_process import run_broker
 from tests.support.brokers import Brokers
 from tests.support.lanes import Notes
 
@@ -58,6 +60,27 @@ async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: 
                 other = AuditWish(group=f"{group}-2")
                 newest = await audit.read(other, position=page.position)
             assert [each.change.group for each in newest.records] == [f"{group}-2"]
+        finally:
+            await client.close()
+
+
+async def test_what_was_just_written_is_read_though_brokers_show_it_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache RocketMQ shows a message a moment after it said that it is stored."""
+    async with run_broker(tmp_path) as cluster:
+        client = BrokerClient(nameservers=[cluster.nameserver], client_id="proxy@1#1")
+        await client.start()
+        try:
+            audit, shown = Audit(client, NullHistory()), client.max_offset
+            late = iter(range(5))
+
+            async def shown_late(queue: QueueName) -> int:
+                return await shown(queue) if next(late, None) is None else 0
+
+            monkeypatch.setattr(client, "max_offset", shown_late)
+            async with audit.change(change()) as first:
+                assert [each.id for each in (await audit.read(AuditWish())).records] == [first.id]
         finally:
             await client.close()
 
