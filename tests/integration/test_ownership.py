@@ -272,9 +272,10 @@ async def test_a_snapshot_counts_however_far_the_record_of_its_owner_stands_ahea
             await log.append(gateway.group, queue, delta)
         at = await log.append(gateway.group, queue, *parts(Snapshot(second, 1, 90, (1, 3, 7))))
         third = await own(3)
-        await log.append(gateway.group, queue, Delta(third, at, 3, 90, left=(1,), after=at))
+        newest = Delta(third, at, 3, 90, left=(1,), after=at)
+        end = await log.append(gateway.group, queue, newest) + 1
 
-        last, end = await log.last(gateway.group, queue)
+        last, _ = await log.last(gateway.group, queue, before=end)
 
         assert (at, end) == (_TAIL + 1, _TAIL + 4)
         assert last is not None
