@@ -77,18 +77,22 @@ class OwnershipLog:
         queue: QueueName,
         *,
         before: int | None = None,
+        stored: int = 0,
         by_period: bool = False,
     ) -> tuple[LastOwner | None, int]:
         """The newest ownership period of *queue*, and the offset of the next record to be written.
 
         None if there was no owner, or (the offset is above 0 then) if retention deleted its
         records. Apache RocketMQ shows a record a moment after it is stored, so the newest may be
-        missing; *before*, the offset of a record that was just appended, sees all below it.
+        missing; *before*, the offset of a record that was just appended, sees all below it, and
+        *stored*, one more than that, sees all below it and whatever is shown above.
         *by_period*: see ``replay``. If the records are damaged, the log says so, and ``damage``.
         Raises RemotingError.
         """
         async with self._twin(group, queue) as twin:
-            end = await self._client.max_offset(twin) if before is None else before
+            end = before
+            if end is None:
+                end = max(stored, await self._client.max_offset(twin))
             lowest = await self._client.min_offset(twin)
             span = _TAIL
             while True:

@@ -98,7 +98,9 @@ class PeriodStart:
         epoch: Epoch | None = None
         while True:
             broker_start_ms = await context.take_overs.broker_start_ms(self._queue.broker)
-            last, end = await context.log.last(group, self._queue)
+            # Our own record of the turn before may not be shown yet, but it is nobody else's.
+            stored = 0 if epoch is None else epoch + 1
+            last, end = await context.log.last(group, self._queue, stored=stored)
             if epoch is None:
                 await self._heed_handoff(last)
             self._check_order_key(rules, last)

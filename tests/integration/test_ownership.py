@@ -22,6 +22,7 @@ from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Clean, Delta, Own, Snapshot, parts
 from proxy.group_lane import GroupLane
 from proxy.upstream.ownership_log import _TAIL, OwnershipLog
+from proxy.upstream.queue_range import shown_end
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -291,7 +292,8 @@ async def test_a_new_group_begins_where_its_settings_say(
     """A queue that is young enough has the stored offset 0 on RocketMQ, for a new group as well."""
     async with run_gateway(tmp_path, brokers=brokers, queues=2) as gateway:
         gateway.settings["groups"][0]["start_from"] = start_from
-        await gateway.send(["a", "b", "c"])
+        for receipt in await gateway.send(["a", "b", "c"]):
+            await shown_end(gateway.client, receipt.queue, stored=receipt.offset + 1)
         bodies: list[bytes] = []
 
         async def note(message: Message) -> None:

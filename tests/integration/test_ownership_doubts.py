@@ -46,6 +46,21 @@ async def test_last_words_of_an_owner_that_are_not_shown_yet_are_heard() -> None
         assert len(brokers.logs[twin_of(brokers, queue)]) == 4
 
 
+async def test_an_own_record_that_is_not_shown_yet_is_nobody_elses() -> None:
+    """P5: else each record of ours would be followed by another, and by a longer wait."""
+    brokers, queue = one_queue()
+    twin = twin_of(brokers, queue)
+    write(brokers, queue, rival(1))  # nothing of it is shown either, so there seems to be no owner
+    async with upstream(brokers) as us:
+        us.client.max_offset = showing(us, twin, 0)
+        _, pipeline = await us.owned(queue)
+
+        assert len(brokers.logs[twin]) == 3, "a record that did not know of the rival, and one more"
+        rules = us.lane.settings.topics[0]
+        most = us.context.settings.lock.trust_s + rules.visibility_timeout_s
+        assert now_ns() < pipeline.hold_until_ns <= now_ns() + most * SECOND
+
+
 async def test_an_owner_whose_record_is_not_shown_yet_is_found_after_a_doubt() -> None:
     """P1: the number of shown records is not that of the stored ones."""
     brokers, queue = one_queue()
