@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.names import QueueName
 from broker_core.tasks import spawn
 from proxy.upstream.queue_range import read_range
 from tests.support.brokers import Brokers
@@ -36,8 +35,7 @@ async def test_sends_keep_their_order_while_the_broker_is_killed(
         for count in (100, 200):
             await _kill_after(gateway, done, count)
         await asyncio.gather(*sending)
-        queues = await gateway.client.queues(gateway.topic, fresh=True)
-        logs = [await _read(gateway, queue) for queue in queues]
+        logs = await _read(gateway, done)
 
     assert len(done) == 3 * len(_KEYS) * _ROUNDS
     found: dict[tuple[bytes, bytes], list[list[int]]] = defaultdict(list)
@@ -81,16 +79,25 @@ async def _send(gateway: Gateway, proxy: str, name: str, done: set[bytes]) -> No
         await asyncio.gather(*calls)
 
 
-async def _read(gateway: Gateway, queue: QueueName) -> list[bytes]:
-    """All of *queue*: once nobody sends any more, its end stands still."""
-    end, grown = 0, True
-    while grown:  # a broker may show messages a moment after it said that they are stored
-        await asyncio.sleep(0.5)
-        now = await gateway.client.max_offset(queue)
-        end, grown = now, now > end
-    return [
-        message.body
-        async for message in read_range(
-            gateway.client, queue, group=gateway.group, start=0, end=end
-        )
-    ]
+async def _read(gateway: Gateway, done: set[bytes]) -> list[list[bytes]]:
+    """Each queue from its start, once all that was answered OK is shown."""
+    client = gateway.client
+    queues = await client.queues(gateway.topic, fresh=True)
+    async with asyncio.timeout(10):  # a broker may show messages a moment after it took them
+        while True:
+            logs = [
+                [
+                    message.body
+                    async for message in read_range(
+                        client,
+                        queue,
+                        group=gateway.group,
+                        start=0,
+                        end=await client.max_offset(queue),
+                    )
+                ]
+                for queue in queues
+            ]
+            if done <= set().union(*logs):
+                return logs
+            await asyncio.sleep(0.05)
