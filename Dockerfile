@@ -11,8 +11,9 @@ COPY thrift_idl thrift_idl
 # What comes from outside comes by its SHA-256 alone, what builds it too. The image gets the wheels that
 # were made of it.
 RUN python -m venv build-venv \
-    && build-venv/bin/python -m pip install --no-cache-dir --require-hashes -r requirements/build.txt \
-    && build-venv/bin/python -m pip wheel --no-cache-dir --require-hashes --no-build-isolation \
+    && build-venv/bin/python -m pip install --no-cache-dir --require-hashes --no-deps \
+        -r requirements/build.txt \
+    && build-venv/bin/python -m pip wheel --no-cache-dir --require-hashes --no-deps --no-build-isolation \
         -w wheels -r requirements/server.txt \
     && build-venv/bin/python -m pip wheel --no-cache-dir --no-index --no-deps --no-build-isolation \
         -w wheels . \

@@ -50,11 +50,15 @@ setup: $(INSTALLED)
 
 # Before suites run side by side: two must not install into the same folder at once.
 setup-all: $(INSTALLED) $(WITH_SPARK) $(WITH_API) $(WITH_HELM) $(WITH_BROWSER) $(WITH_DOCS)
+	@$(COMPLETE) >&2
 
 # What comes from outside is taken if it has a SHA-256 that stands in requirements/, or not at all; so
-# is what builds the packages that come as sources.
+# is what builds the packages that come as sources. The files name all that is needed, so pip is kept
+# from resolving: asked for a package with an extra, it takes a newer release that came out meanwhile
+# for a candidate, and refuses all for want of its hash. That nothing is missing is looked at after.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PINNED := $(PIP) --require-hashes --no-build-isolation --requirement
+PINNED := $(PIP) --require-hashes --no-deps --no-build-isolation --requirement
+COMPLETE := $(BIN)/python -m pip --disable-pip-version-check --quiet check
 
 # The stamp is newer than what it was made from, so a second setup costs nothing.
 $(INSTALLED): pyproject.toml requirements/build.txt requirements/server.txt requirements/dev.txt
@@ -65,6 +69,7 @@ $(INSTALLED): pyproject.toml requirements/build.txt requirements/server.txt requ
 	@$(PINNED) requirements/build.txt >&2
 	@$(PINNED) requirements/dev.txt >&2
 	@$(PIP) --no-index --no-deps --no-build-isolation --editable . >&2
+	@$(COMPLETE) >&2
 	@touch $@
 
 # Half a gigabyte that only the bulk source needs, so it has a stamp of its own.
