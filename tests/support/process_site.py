@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import orjson
 
@@ -72,8 +73,12 @@ def ask(http: str, path: str, *, method: str = "POST", **asked: Any) -> Any:
     body = orjson.dumps({"by": "ada", "reason": "to see what comes of it", **asked})
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"http://{http}{path}", body, headers, method=method)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return orjson.loads(answer.read())
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return orjson.loads(answer.read())
+    except HTTPError as error:
+        said = error.read().decode()
+        raise AssertionError(f"{path} was refused with {error.code}: {said}") from error
 
 
 @contextmanager
