@@ -101,6 +101,7 @@ class AsyncConsumer:
         self._yielded: set[Message] = set()  # by the iterator, not settled yet
         self._changed = asyncio.Event()
         self._drain_limit: asyncio.Timeout | None = None
+        self._exit: SystemExit | None = None  # a handler's
 
     def __repr__(self) -> str:
         return f"<AsyncConsumer at {self._feeder.address} {self._session!r}>"
@@ -135,9 +136,11 @@ class AsyncConsumer:
 
         *handler* takes a message; it is a coroutine function, or a plain one, which is run in a
         thread. Its return acks. Retry, Reject and Defer say otherwise; any other exception is
-        logged and means retry. After the drain time-out coroutines are cancelled and their messages
-        given back; threads cannot be, so their messages wait until their leases end. Cancelled, it
-        drains as well; cancelled meanwhile, it ends at once, and what it held waits likewise.
+        logged and means retry; ``sys.exit()`` besides stops the consumer, and is raised here once
+        what is handled has ended. After the drain time-out coroutines are cancelled and their
+        messages given back; threads cannot be, so their messages wait until their leases end.
+        Cancelled, it drains as well; cancelled meanwhile, it ends at once, and what it held waits
+        likewise.
         Raises Refused and others that no retry can help.
         """
         if overridden(self._observer, "on_handle_start", "on_handle_end"):
@@ -219,6 +222,10 @@ class AsyncConsumer:
                 return
             except Exception as error:
                 outcome = error
+            except SystemExit as error:  # others may still handle what they have
+                outcome = self._exit = error
+                if not session.stopping:
+                    self.stop()
             if outcome is not None:
                 log_failure(taken if isinstance(taken, Message) else taken.at_work, outcome)
             at_ns = now_ns()
@@ -353,6 +360,8 @@ class AsyncConsumer:
         return True
 
     def _raise_failure(self) -> None:
+        if self._exit is not None:
+            raise self._exit
         if self._feeder.failure is not None:
             raise self._feeder.failure
 

@@ -137,10 +137,14 @@ class App:
         for consumer in self._consumers:
             consumer.stop()
 
-    async def _one(self, registered: _Registered, consumer: AsyncConsumer) -> None:
+    async def _one(self, registered: _Registered, consumer: AsyncConsumer) -> BaseException | None:
         run = consumer.run_batches if registered.batches else consumer.run
         try:
             await run(registered.handler, handle_signals=False)
+        except SystemExit as error:  # raised in a task it would end the loop under the others
+            return error
+        else:
+            return None
         finally:  # one that failed ends the others, too
             for each in self._consumers:
                 if not each.stopping:

@@ -89,6 +89,7 @@ class Consumer:
         self._started = False
         self._draining = self._hard = False
         self._yielded: set[Message] = set()
+        self._exit: BaseException | None = None  # by which a handler ended the process
 
     def __repr__(self) -> str:
         return f"<Consumer at {self._feeder.address} {self._session!r}>"
@@ -116,8 +117,9 @@ class Consumer:
         """Handle messages in ``concurrency`` threads until ``stop``, SIGTERM or SIGINT.
 
         The return of *handler* acks. Retry, Reject and Defer say otherwise; any other exception is
-        logged and means retry. A handler that goes on after the drain time-out is left alone: its
-        message waits until the lease ends. Raises Refused and others that no retry can help.
+        logged and means retry; ``sys.exit()`` besides stops the consumer, and is raised here once
+        what is handled has ended. A handler that goes on after the drain time-out is left alone:
+        its message waits until the lease ends. Raises Refused and others that no retry can help.
         """
         self._run(lambda: self._work(handler), handle_signals=handle_signals)
 
@@ -155,9 +157,9 @@ class Consumer:
             outcome: Outcome = None
             try:
                 handle(message)
-            except Exception as error:
+            except BaseException as error:  # not one may end this thread alone, in silence
                 outcome = error
-                log_failure(message, outcome)
+                self._failed(message, error)
             if self._heard:
                 # Before the session may let the key's next message begin in another thread.
                 self._observer.on_handle_end(message, outcome_name(outcome))
@@ -172,13 +174,22 @@ class Consumer:
             outcome: Outcome = None
             try:
                 handle(batch)
-            except Exception as error:
+            except BaseException as error:
                 outcome = error
-                log_failure(batch.at_work, outcome)
+                self._failed(batch.at_work, error)
             batch.end(outcome)
             with self._lock:
                 self._session.settle_batch(messages, batch.done, outcome, now_ns())
                 self._turn()
+
+    def _failed(self, message: Message, error: BaseException) -> None:
+        """A handler raised; what is no Exception is meant for the whole process."""
+        log_failure(message, error)
+        if not isinstance(error, Exception):
+            with self._lock:
+                self._exit = self._exit or error
+                if not self._session.stopping:
+                    self.stop()
 
     # ---- the iterator ---------------------------------------------------------------------------
 
@@ -282,6 +293,8 @@ class Consumer:
         return True
 
     def _raise_failure(self) -> None:
+        if self._exit is not None:
+            raise self._exit
         if self._feeder.failure is not None:
             raise self._feeder.failure
 

@@ -4,8 +4,9 @@ A record is one JSON object with ``v`` (1) and ``kind``:
 
 - ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (count of ownership periods),
   http (where the owner's HTTP port can be asked), by_name (only if people gave it to that owner);
-- ``snapshot``: epoch, part (counted from 0), of (how many parts it has), base, read (the read
-  position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
+- ``snapshot``: epoch, part (counted from 0), of (how many parts it has), serial (it rises with each
+  snapshot of a period: what comes with a lower one came late, and counts for nothing), base, read
+  (the read position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
   milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets),
   parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by
   (order key, who asked for it, why), longest_lease_ms (how long leases may be in this period, if
@@ -30,7 +31,7 @@ stuck key has messages, so they are packed: ``width:base64``, with differences (
 
 Proxies of several versions take a queue over from each other. What came to be written later
 (``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``,
-``to``, ``own``) may be missing, and what a reader does not know it passes over.
+``to``, ``own``, ``serial``) may be missing, and what a reader does not know it passes over.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ def encode(record: Record) -> bytes:
             }
             if record.own is not None:
                 fields["own"] = _own_to_json(record.own)
+            if record.serial:
+                fields["serial"] = record.serial
         case Delta():
             fields = {
                 "kind": "delta",
@@ -160,7 +163,8 @@ def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
     if not 0 <= number < of:
         raise ValueError(f"it is part {number} of {of}")
     own = fields.get("own")
-    return SnapshotPart(number, of, piece, None if own is None else _own(own))
+    serial = _number(fields.get("serial", 0))
+    return SnapshotPart(number, of, piece, None if own is None else _own(own), serial)
 
 
 def _delta(fields: dict[str, Any]) -> Delta:

@@ -107,6 +107,26 @@ class Snapshot:
             keys=keys,
         )
 
+    def cut_at(self, end: int) -> Snapshot:
+        """Of a queue whose messages from offset *end* on are gone; leases are not listed. Parked
+        keys stay so, unless nothing is left of the queue: then it is another one of that name.
+        """
+        if end <= self.base:
+            return (self if end else replace(self, parked={})).moved_to(end)
+        spilled = {
+            key: chain[: bisect_left(chain, end)]
+            for key, chain in self.spilled.items()
+            if chain[0] < end
+        }
+        return replace(
+            self,
+            read=min(self.read, end),
+            unfinished=tuple(offset for offset in self.unfinished if offset < end),
+            attempts={offset: count for offset, count in self.attempts.items() if offset < end},
+            spilled=spilled,
+            leases={},
+        )
+
     def unread(self, offset: int) -> bool:
         """True if that message has to be read by the next owner. O(log n).
 
@@ -132,6 +152,8 @@ class SnapshotPart:
     piece: Snapshot
     #: In the first part: the record that began the period, which retention may have deleted.
     own: Own | None = None
+    #: Rises with each snapshot of a period, so one that came late is told; 0: nobody said.
+    serial: int = 0
 
     @property
     def epoch(self) -> Epoch:
@@ -188,8 +210,11 @@ class Unreadable:
 
 Record = Own | SnapshotPart | Delta | Clean
 
+#: The ``serial`` of a snapshot that ends its period: nothing of that is written behind it.
+LAST_SERIAL = 2**63 - 1
 
-def parts(snapshot: Snapshot, own: Own | None = None) -> list[SnapshotPart]:
+
+def parts(snapshot: Snapshot, own: Own | None = None, *, serial: int = 0) -> list[SnapshotPart]:
     """The records of *snapshot*, in order; at least one. *own* began the period that it is of."""
     pieces: list[Snapshot] = []
     room = 0
@@ -226,7 +251,7 @@ def parts(snapshot: Snapshot, own: Own | None = None) -> list[SnapshotPart]:
         room -= size
         pieces[-1].paused[name] = paused
     return [
-        SnapshotPart(number, len(pieces), piece, None if number else own)
+        SnapshotPart(number, len(pieces), piece, None if number else own, serial)
         for number, piece in enumerate(pieces)
     ]
 

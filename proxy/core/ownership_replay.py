@@ -151,6 +151,8 @@ class _Replay:
     to: str = ""
     parts: list[SnapshotPart] = field(default_factory=list)
     parts_at: int = 0
+    joined_at: int = -1  # where the last part of the last snapshot that is complete stands
+    serial: int = 0  # of the newest snapshot of the period, as far as it is known
     state: _State | None = None
     whole: Snapshot | None = None  # the last one that is complete
     snapshot_at: int | None = None
@@ -185,7 +187,7 @@ class _Replay:
             self.clean, self.to = True, record.to
 
     def _begin(self, epoch: Epoch, own: Own) -> None:
-        self.epoch, self.own, self.clean, self.parts = epoch, own, False, []
+        self.epoch, self.own, self.clean, self.parts, self.serial = epoch, own, False, [], 0
         self.longest_ms, self.to = own.longest_lease_ms, ""
 
     def _repeated(self, epoch: Epoch, own: Own) -> None:
@@ -202,10 +204,16 @@ class _Replay:
         self.damage = f"record {offset}: {why}"
 
     def _part(self, offset: int, part: SnapshotPart) -> None:
+        if part.serial and part.serial < self.serial:
+            return  # its writer gave it up, and wrote a newer one
+        newer, self.serial = part.serial > self.serial, max(part.serial, self.serial)
         if part.number == 0:
             self.parts, self.parts_at = [], offset
-        elif part.number != len(self.parts):
-            return  # its beginning is missing
+        elif newer or part.number != len(self.parts):
+            if newer:
+                self.parts = []
+            self._orphan(offset, part)
+            return
         self.parts.append(part)
         if len(self.parts) < part.of:
             return
@@ -214,9 +222,17 @@ class _Replay:
         except ValueError as error:
             self._damaged(offset, f"the parts of a snapshot do not add up: {error}")
             return
+        self.joined_at = offset
         self.state, self.snapshot_at = _State.of(self.whole, at=self.parts_at), self.parts_at
         if self.epoch is not None and self.unreadable_at < self.epoch:
             self.damage = None  # it says all anew, and so does the record of its owner
+
+    def _orphan(self, offset: int, part: SnapshotPart) -> None:
+        """Its beginning is missing; it may stand ahead of all records here, and then what seemed to
+        be the newest snapshot is one that came late, in the middle of it.
+        """
+        if part.serial and self.state is not None and offset - part.number <= self.joined_at:
+            self.state, self.snapshot_at, self.whole = None, None, None
 
     def _delta(self, offset: int, delta: Delta) -> None:
         at = -1 if self.state is None else self.state.at

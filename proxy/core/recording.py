@@ -39,6 +39,7 @@ class Recording:
         self._of = ref(pipeline)
         self._own = own
         self._snapshot_at: int | None = None  # where the deltas begin; None: a snapshot comes next
+        self._serial = 0  # of the last snapshot
         self._last_at = 0  # where the last record of those stands
         self._in_snapshot = self._in_deltas = self._deltas = self._since_ns = 0
         # What the records say by now.
@@ -102,7 +103,8 @@ class Recording:
         snapshot = self._pipeline.snapshot(now_ns=now_ns)
         self._tell(snapshot)
         self._since_ns = now_ns
-        return [*parts(snapshot, self._own)]
+        self._serial += 1
+        return [*parts(snapshot, self._own, serial=self._serial)]
 
     def written(self, records: Sequence[Record], *, at: int) -> None:
         """The *records* that were due are stored, the first one at offset *at*."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -14,6 +13,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.handoffs import Handoffs
+from proxy.core.ownership_record import Own, Snapshot
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.paused_key import EVERYTHING
 from proxy.core.rules import TopicRules
@@ -82,6 +82,7 @@ class OwnedQueue:
         self._handoffs = handoffs
         self._to = ""  # the member that it is given to by name
         self._pipeline: ParkingPipeline | None = None
+        self._own: Own | None = None  # the record that began the period
         self.parking: Parking | None = None
         self._reader: asyncio.Task[None] | None = None
         self._read_tags: frozenset[str] | None = None
@@ -187,6 +188,7 @@ class OwnedQueue:
                 self._lane.records_damaged(pipeline)  # of a queue long idle they may just be gone
         if begun.last is None and (pause := self._lane.buffer.paused_whole) is not None:
             pipeline.pause(EVERYTHING, pause)  # a new queue of a group that is paused
+        self._own = begun.own
         context.recorder.begin(pipeline, begun.last, begun.own, lose=self.lose)
         return pipeline
 
@@ -224,20 +226,17 @@ class OwnedQueue:
             spawn(self.lose(f"{task.get_name()} failed: {error!r}"), name=f"lose {self.queue}")
 
     def _reset(self, offset: int) -> None:
-        """The broker's queue ends below what was read: begin a new period at its end."""
+        """The broker's queue ends at *offset*, below what was read: end the period. The next one
+        has what is left of the queue.
+        """
         if self._handing_over is not None:
             return  # whoever comes next finds out as well
-        self._owned().drain()  # what it holds is gone, what it would commit is wrong
-        self._handing_over = spawn(self._restart_at(offset), name=f"reset {self.queue}")
-        self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
-
-    async def _restart_at(self, offset: int) -> None:
         pipeline = self._owned()
-        empty = replace(pipeline.snapshot(), parked={}).moved_to(offset)
-        while now_ns() < self._trust.until_ns:
-            if await store_reset(self._context, self._lane.name, self.queue, empty):
-                break
-        await self._give_back("reset")
+        pipeline.drain()  # what it would commit is wrong
+        pipeline.ended = True  # verdicts that come now would be in no record
+        left = pipeline.snapshot().cut_at(offset)
+        self._handing_over = spawn(self._end_with(pipeline, left), name=f"reset {self.queue}")
+        self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
 
     @property
     def pipeline(self) -> ParkingPipeline | None:
@@ -266,17 +265,29 @@ class OwnedQueue:
             raise NotStored(self.queue)
 
     async def _move(self, pipeline: ParkingPipeline, offset: int, why: dict[str, object]) -> bool:
-        moved = moved_to(pipeline, offset)
+        return await self._end_with(pipeline, moved_to(pipeline, offset), why)
+
+    async def _end_with(
+        self, pipeline: ParkingPipeline, last: Snapshot, why: dict[str, object] | None = None
+    ) -> bool:
+        """End the period with *last* as its last word; *why* stands in the history. False if that
+        could not be stored. Raises Overtaken.
+        """
+        assert self._own is not None, "it has a pipeline"
         await self._end("reset")
         self._pipeline = self.parking = None  # nothing more is written of what it held
         await self._committer.at_rest(pipeline)
         await self._context.recorder.at_rest(pipeline)
         stored = False
-        while not stored and now_ns() < self._trust.until_ns:
-            stored = await store_reset(self._context, self._lane.name, self.queue, moved)
-        if stored:
-            self._notes.period(pipeline, "reset", **why)
-        await self._give_back("reset")
+        try:
+            while not stored and now_ns() < self._trust.until_ns:
+                stored = await store_reset(
+                    self._context, self._lane.name, self.queue, last, self._own
+                )
+            if stored and why is not None:
+                self._notes.period(pipeline, "reset", **why)
+        finally:
+            await self._give_back("reset")
         return stored
 
     # ---- handing over ---------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from proxy.core.effects import Effects
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
-from proxy.core.ownership_record import Own, Snapshot, parts
+from proxy.core.ownership_record import LAST_SERIAL, Own, parts
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import FAILURE_POLICY, parked_topic
 from proxy.core.parking_pipeline import ParkingPipeline
@@ -362,20 +362,21 @@ class Parking:
         await client.create_topic(self._queue.topic, queues=count, broker=queue.broker)
 
     def _reset(self, offset: int) -> None:
-        """The broker's queue of copies ends below what was read: begin anew at its end."""
+        """The broker's queue of copies ends below what was read: begin anew with what is left."""
         spawn(self._restart_at(offset), name=f"reset {self._queue}")
 
     async def _restart_at(self, offset: int) -> None:
         twin = self._twin()
+        left = twin.snapshot().cut_at(offset)
         self._notes.period(twin, "own-", reason="reset")
         self._lane.remove(twin)
-        await self._context.recorder.at_rest(twin)  # else a snapshot may land behind the empty one
-        empty = parts(Snapshot(twin.epoch, offset, offset))
+        await self._context.recorder.at_rest(twin)
+        records = parts(left, serial=LAST_SERIAL)
         while not self._pipeline.closed:
             try:
-                await self._context.log.append(self._lane.name, self._queue, *empty)
+                await self._context.log.append(self._lane.name, self._queue, *records)
                 await self._context.client.commit_offset(
-                    self._lane.name, self._queue, offset, epoch=twin.epoch
+                    self._lane.name, self._queue, left.base, epoch=twin.epoch
                 )
                 break
             except RemotingError as error:

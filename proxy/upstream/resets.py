@@ -18,7 +18,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Snapshot, parts
+from proxy.core.ownership_record import LAST_SERIAL, Clean, Own, Snapshot, parts
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.errors import Unavailable, WrongState
 from proxy.group_lane import GroupLane
@@ -60,6 +60,16 @@ class Place:
     unfinished: int = 0
 
 
+class Overtaken(WrongState):
+    """The records name a later owner, so what ours say of a reset counts for nobody."""
+
+    def __init__(self, queue: QueueName) -> None:
+        super().__init__(
+            f"the records of queue {queue.qid} name a later owner than this proxy, so the group was"
+            " not moved there: ask again in a moment"
+        )
+
+
 #: Given where the group stands, says where it is to go on, or raises; what it is to do lasts as
 #: long as its context, and its value is what histories say of it.
 Moving = Callable[[Place], AbstractAsyncContextManager[tuple[int, dict[str, object]]]]
@@ -71,11 +81,17 @@ def moved_to(pipeline: QueuePipeline, offset: int) -> Snapshot:
 
 
 async def store_reset(
-    context: UpstreamContext, group: Group, queue: QueueName, moved: Snapshot
+    context: UpstreamContext, group: Group, queue: QueueName, moved: Snapshot, own: Own
 ) -> bool:
-    """Write down that *group* goes on at the base of *moved*; False after a while if not."""
+    """Write down that *group* goes on by *moved*, as the last word of the period that *own* began;
+    False after a while if not. Raises Overtaken.
+    """
     try:
-        await context.log.append(group, queue, *parts(moved))
+        records = parts(moved, own, serial=LAST_SERIAL)
+        stored = await context.log.append_each(group, queue, records)
+        last, _ = await context.log.last(group, queue, before=stored[-1] + 1)
+        if last is None or last.epoch != moved.epoch:
+            raise Overtaken(queue)
         await context.client.commit_offset(group, queue, moved.base, epoch=moved.epoch)
     except RemotingError as error:
         _log.error("reset not written down", group=group, queue=str(queue), reason=str(error))
@@ -105,7 +121,9 @@ class FreeReset:
         self._queue = queue
 
     async def run(self, move: Moving) -> None:
-        """Do it. Raises WrongState if another has the lock, Unavailable, RemotingError."""
+        """Do it. Raises WrongState if another has the lock or the records name a later owner,
+        Unavailable, RemotingError.
+        """
         topic = self._lane.settings.topic(self._queue.topic)
         if topic is None:
             raise WrongState(f"{self._queue.topic!r} is no topic of the group any more")
@@ -131,7 +149,7 @@ class FreeReset:
         moved = (last or Snapshot(begun.epoch, 0, 0)).moved_to(offset, epoch=begun.epoch)
         group = self._lane.name
         while now_ns() < until_ns:
-            if await store_reset(self._context, group, self._queue, moved):
+            if await store_reset(self._context, group, self._queue, moved, begun.own):
                 return
         raise NotStored(self._queue)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName
-from proxy.core.ownership_record import Snapshot
+from proxy.core.ownership_record import Own, Snapshot
 from proxy.upstream import owned_queue, recorder, resets
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.offset_desk import _Reset
@@ -29,7 +29,12 @@ def _wherever(original: Any, reset: _Reset, place: Place) -> Any:
 
 
 async def _offset_alone(
-    _original: Any, context: UpstreamContext, group: Group, queue: QueueName, to: Snapshot
+    _original: Any,
+    context: UpstreamContext,
+    group: Group,
+    queue: QueueName,
+    to: Snapshot,
+    _own: Own,
 ) -> bool:
     await context.client.commit_offset(group, queue, to.base, epoch=to.epoch)
     return True

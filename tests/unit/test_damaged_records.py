@@ -8,6 +8,7 @@ from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Clean, Delta, Record, Snapshot, SnapshotPart, Unreadable
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.parked_key import ParkedKey
+from proxy.core.spilled_chains import packed
 from tests.unit.test_ownership_record import SECOND, own, whole
 
 FIRST = Snapshot(Epoch(1), 2, 9, (2, 5), parked={b"a": ParkedKey(2, 1)})
@@ -112,3 +113,84 @@ def test_parts_that_contradict_each_other_are_no_snapshot() -> None:
     assert last is not None
     assert last.snapshot == AT_3
     assert last.damage is not None
+
+
+# ---- snapshots that came late --------------------------------------------------------------------
+
+NEWER = Snapshot(Epoch(1), 9, 40, (12, 30), parked={b"new": ParkedKey(12, 1)})
+CUT = [
+    SnapshotPart(n, 3, Snapshot(Epoch(1), 9, 40, unfinished), serial=2)
+    for n, unfinished in enumerate([(12,), (30,), ()])
+]
+CUT[2].piece.parked[b"new"] = NEWER.parked[b"new"]
+LATE = [SnapshotPart(n, 2, FIRST, serial=1) for n in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        pytest.param([*CUT, SnapshotPart(0, 1, FIRST, serial=1)], id="behind the newer one"),
+        pytest.param([CUT[0], SnapshotPart(0, 1, FIRST, serial=1), *CUT[1:]], id="in the middle"),
+        pytest.param([CUT[0], LATE[0], CUT[1], LATE[1], CUT[2]], id="interleaved"),
+        pytest.param([LATE[0], *CUT, LATE[1]], id="around it"),
+    ],
+)
+def test_a_snapshot_that_came_late_does_not_count(records: list[SnapshotPart]) -> None:
+    """P2: what its writer parked or finished since would be forgotten, if it crashed then."""
+    last = replay([(1, own()), *enumerate(records, 2)])
+    assert last is not None
+    assert (last.snapshot, last.damage) == (NEWER, None)
+    assert last.snapshot_at == 2 + records.index(CUT[0])
+
+
+def test_parts_of_two_snapshots_are_none() -> None:
+    """The newer one was never finished, so the state before it counts."""
+    mixed = [*KEPT, (4, LATE[0]), (5, CUT[1]), (6, CUT[2])]
+    last = replay(mixed)
+    assert last is not None
+    assert last.snapshot == AT_3
+
+
+@pytest.mark.parametrize("late", [[SnapshotPart(0, 1, FIRST, serial=1)], LATE])
+def test_a_late_snapshot_is_told_though_the_newer_one_begins_ahead_of_what_was_read(
+    late: list[SnapshotPart],
+) -> None:
+    """Then more is read, and that one is found whole."""
+    last = replay([(1, own()), *enumerate([*late, CUT[1], CUT[2]], 5)])
+    assert last is not None
+    assert (last.snapshot, last.snapshot_at) == (None, None)
+
+
+def test_a_snapshot_whose_beginning_is_missing_leaves_the_one_before() -> None:
+    last = replay([*KEPT, (5, CUT[1]), (6, CUT[2])])
+    assert last is not None
+    assert last.snapshot == AT_3
+
+
+# ---- a queue that lost its tail ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [0, 3, 5, 6, 13, 40])
+def test_of_a_queue_that_lost_its_tail_is_kept_what_is_left(end: int) -> None:
+    known = Snapshot(
+        Epoch(1),
+        5,
+        40,
+        (5, 13, 30),
+        {13: 2, 30: 3},
+        {b"low": packed((6, 20)), b"high": packed((14, 15))},
+        {13: 250},
+        {b"a": ParkedKey(2, 1)},
+    )
+    left = known.cut_at(end)
+    assert left.read == end
+    assert left.base == min(known.base, end)
+    unread = {offset for offset in range(end) if known.unread(offset)}
+    assert {offset for offset in range(end) if left.unread(offset)} == unread
+    assert left.attempts == {offset: n for offset, n in known.attempts.items() if offset < end}
+    chains = {key: [each for each in chain if each < end] for key, chain in known.spilled.items()}
+    assert {key: list(chain) for key, chain in left.spilled.items()} == {
+        key: chain for key, chain in chains.items() if chain
+    }
+    assert left.leases == {}, "the lock is not unlocked before these end"
+    assert left.parked == (known.parked if end else {}), "nothing left: it was made anew"

@@ -131,6 +131,12 @@ SNAPSHOT = (
             b'"period":3,"http":""}}',
         ),
         (
+            SnapshotPart(0, 1, Snapshot(Epoch(4), 2, 3), serial=7),
+            b'{"v":1,"kind":"snapshot","epoch":4,"part":0,"of":1,"base":2,"read":3,'
+            b'"unfinished":[],"attempts":[],"leases":[],"spilled":[],"parked":[],"parked_by":[],'
+            b'"serial":7}',
+        ),
+        (
             Delta(Epoch(4), 3, 10, 20, after=7, paused={b"key": None, None: PausedKey(8)}),
             b'{"v":1,"kind":"delta","epoch":4,"snapshot":3,"after":7,"base":10,"read":20,"left":[],'
             b'"unfinished":[],"attempts":[],"spilled":[],"heads":[],"parked":[],"parked_by":[],'

@@ -30,7 +30,7 @@ def test_the_first_owner_begins_with_a_snapshot_and_goes_on_with_what_changed() 
     queue = pipeline(messages=[keyed(0, "a"), keyed(1, "b"), keyed(2, "c")])
     records = Recording(queue, None)
     first = Snapshot(Epoch(1), 0, 3, (0, 1, 2), keys=KEYS)
-    assert write(records, 7) == [SnapshotPart(0, 1, first)]
+    assert write(records, 7) == [SnapshotPart(0, 1, first, serial=1)]
     assert write(records, 8) == [], "nothing changed"
     ack_one(queue)
     assert write(records, 8) == [Delta(Epoch(1), 7, 1, 3, left=(0,), after=7)]
@@ -55,7 +55,8 @@ def test_after_a_record_that_may_be_lost_everything_is_said_again() -> None:
     ack_one(queue)
     assert isinstance(records.due(1)[0], Delta)
     records.failed()
-    assert records.due(1) == [SnapshotPart(0, 1, Snapshot(Epoch(1), 1, 2, (1,), keys=KEYS))]
+    again = Snapshot(Epoch(1), 1, 2, (1,), keys=KEYS)
+    assert records.due(1) == [SnapshotPart(0, 1, again, serial=2)]
 
 
 def test_a_snapshot_is_written_in_any_case_if_it_is_asked_for() -> None:
@@ -108,5 +109,6 @@ def test_a_queue_in_which_nothing_happens_is_written_down_each_hour() -> None:
     assert write(records, 1, now_ns=HOUR_NS - 1) == []
     for hour in (1, 2):
         (again,) = write(records, hour, now_ns=hour * HOUR_NS + 1)
-        assert again == SnapshotPart(0, 1, Snapshot(Epoch(1), 0, 1, (0,), keys=KEYS))
+        same = Snapshot(Epoch(1), 0, 1, (0,), keys=KEYS)
+        assert again == SnapshotPart(0, 1, same, serial=hour + 1)
         assert write(records, 9, now_ns=hour * HOUR_NS + 2) == []

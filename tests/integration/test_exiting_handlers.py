@@ -1,0 +1,94 @@
+"""Handlers that call ``sys.exit()``: the consumer ends, and no message stays with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from tests.support.scripted_proxy import ScriptedProxy
+from thin_client import App, AsyncConsumer, Consumer, KeyBatch, Message, Timing
+
+QUICK = Timing(ack_linger_s=0.02, request_timeout_s=0.5, drain_timeout_s=5)
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="orderlane")
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[ScriptedProxy]:
+    async with ScriptedProxy() as scripted:
+        yield scripted
+
+
+def options(**more: Any) -> dict[str, Any]:
+    return {"group": "g", "topics": ["orders"], "timing": QUICK, **more}
+
+
+async def _blocking(proxy: ScriptedProxy, handler: Callable[[Message], object]) -> None:
+    consumer = Consumer(proxy.address, **options())
+    await asyncio.to_thread(consumer.run, handler, handle_signals=False)
+
+
+async def _blocking_batches(proxy: ScriptedProxy, handler: Callable[[Message], object]) -> None:
+    def handle(batch: KeyBatch) -> None:
+        for message in batch:
+            handler(message)
+
+    consumer = Consumer(proxy.address, **options(max_run=2))
+    await asyncio.to_thread(consumer.run_batches, handle, handle_signals=False)
+
+
+async def _threads(proxy: ScriptedProxy, handler: Callable[[Message], object]) -> None:
+    await AsyncConsumer(proxy.address, **options()).run(handler, handle_signals=False)
+
+
+async def _coroutines(proxy: ScriptedProxy, handler: Callable[[Message], object]) -> None:
+    async def handle(message: Message) -> None:
+        await asyncio.to_thread(lambda: None if message.key == "bad" else handler(message))
+        if message.key == "bad":
+            handler(message)
+
+    await AsyncConsumer(proxy.address, **options()).run(handle, handle_signals=False)
+
+
+async def _app(proxy: ScriptedProxy, handler: Callable[[Message], object]) -> None:
+    app = App(proxy.address, group="g", timing=QUICK)
+    app.on("orders")(handler)
+    app.on("refunds")(handler)
+    await app.serve(handle_signals=False)
+
+
+@pytest.mark.parametrize("run", [_blocking, _blocking_batches, _threads, _coroutines, _app])
+async def test_sys_exit_in_a_handler_ends_the_consumer_and_what_others_handle_is_acked(
+    run: Callable[[ScriptedProxy, Callable[[Message], object]], Any], proxy: ScriptedProxy
+) -> None:
+    """In a thread of its own it would end that alone: the message's lease would be extended for
+    ever, and its key wait with it.
+    """
+    begun, exited = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        if message.key == "bad":
+            assert begun.wait(5)
+            exited.set()
+            sys.exit(3)
+        begun.set()
+        assert exited.wait(5)
+
+    await proxy.put("good", "bad")
+    async with asyncio.timeout(10):
+        with pytest.raises(SystemExit) as ended:  # in this task: another one's would end the loop
+            await run(proxy, handle)
+
+    assert ended.value.code == 3
+    assert sorted(each[1] for each in proxy.verdicts) == ["ok", "retry"]
