@@ -39,7 +39,6 @@ SPARKLESS = tuple(
 
 #: Files above 400 lines, each with the reason why it is one thing.
 LONG_FILES = {
-    "tests/integration/test_async_consumer.py": "one behaviour of one class a test, one stage",
     "tests/integration/test_broker.py": "one request code a test, one stage",
     "tests/integration/test_broker_client.py": "one verb of one class a test, one stage",
 }
