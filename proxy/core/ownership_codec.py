@@ -76,11 +76,8 @@ def encode(record: Record) -> bytes:
                 "leases": sorted(piece.leases.items()),
                 "spilled": _packed_by_key(piece.spilled),
                 **_of_keys(piece),
+                **_of_period(record),
             }
-            if record.own is not None:
-                fields["own"] = _own_to_json(record.own)
-            if record.serial:
-                fields["serial"] = record.serial
         case Delta():
             fields = {
                 "kind": "delta",
@@ -123,6 +120,15 @@ def decode(body: bytes) -> Record:
         raise ValueError(f"not an ownership record: {error!r}") from error
     except ValueError as error:
         raise ValueError(f"not an ownership record: {error}") from error
+
+
+def _of_period(part: SnapshotPart) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if part.own is not None:
+        fields["own"] = _own_to_json(part.own)
+    if part.serial:
+        fields["serial"] = part.serial
+    return fields
 
 
 def _own_to_json(own: Own) -> dict[str, Any]:

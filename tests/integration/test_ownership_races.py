@@ -6,7 +6,6 @@ Real upstream parts on brokers in memory, so each test says exactly what happens
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,11 +18,9 @@ from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Clean, Own, Snapshot, ownership_topic, parts
-from proxy.core.parked_key import ParkedKey
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.upstream.owned_queue import QueueState
 from proxy.upstream.ownership_log import OwnershipLog
-from proxy.upstream.resets import Overtaken
 from proxy.upstream.start_offsets import start_offset
 from tests.support.eventually import eventually
 from tests.support.lanes import TOPIC
@@ -220,78 +217,6 @@ async def test_needed_messages_that_retention_deleted_are_counted() -> None:
 
 
 # ---- serving ------------------------------------------------------------------------------------
-
-
-async def test_a_queue_that_lost_its_tail_begins_anew_whatever_fails_meanwhile() -> None:
-    """P3: a commit of what was read before would let the group pass over new messages."""
-    brokers, queue = one_queue()
-    brokers.logs[queue] = [b"x"] * 9
-    brokers.committed[BILLING, queue] = 8
-    write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 8, 8)), Clean(Epoch(0)))
-    async with upstream(brokers) as us:
-        brokers.logs[queue] = [b"x"] * 5
-
-        def fails(*_: Any) -> None:
-            raise ConnectionLost("gone")
-
-        us.client.before["commit_offset"] = once(fails)
-        committing = spawn(us.committer.run([us.lane]), name="committer")
-        owned = us.own(queue)
-        await eventually(lambda: owned.state is QueueState.GONE)
-        await cancel_and_wait(committing)
-
-        assert brokers.committed[BILLING, queue] == 5
-        last, _ = await us.context.log.last(BILLING, queue)
-        assert last is not None
-        assert last.snapshot is not None
-        assert replace(last.snapshot, keys=None) == Snapshot(last.epoch, 5, 5)
-
-
-async def test_what_is_left_of_a_queue_that_lost_its_tail_is_not_passed_over() -> None:
-    """P3, P5: its unfinished messages come again, none of those that were finished does, and parked
-    keys stay so. Also where retention has deleted the record that began the period.
-    """
-    brokers, queue = one_queue()
-    brokers.logs[queue] = [b"x"] * 9
-    parked = {b"other": ParkedKey(1, 0)}
-    known = Snapshot(Epoch(0), 2, 9, (2, 4, 7), attempts={4: 2, 7: 2}, parked=parked)
-    write(brokers, queue, rival(), *parts(known), Clean(Epoch(0)))
-    async with upstream(brokers) as us:
-        owned, pipeline = await us.owned(queue)
-        await eventually(lambda: pipeline.jobs.unfinished == 3)
-        brokers.logs[queue] = [b"x"] * 5
-        brokers.deleted[twin_of(brokers, queue)] = pipeline.epoch + 1
-        owned._reset(5)
-        await eventually(lambda: owned.state is QueueState.GONE)
-
-        last, _ = await us.context.log.last(BILLING, queue)
-        assert last is not None
-        assert (last.epoch, last.snapshot_at) == (pipeline.epoch, pipeline.epoch + 1)
-        _, again = await us.owned(queue)
-        await eventually(lambda: again.jobs.unfinished == 2)
-        brokers.logs[queue].append(b"new")
-        left = again.snapshot()
-        assert (left.base, left.read, left.unfinished) == (2, 5, (2, 4))
-        assert (left.attempts, left.parked) == ({4: 2}, parked)
-
-
-async def test_a_move_that_counts_for_nobody_is_not_told_as_done() -> None:
-    """P6: an ``own`` came late, so the next owner would pass over the record of the move."""
-    brokers, queue = one_queue()
-    brokers.logs[queue] = [b"x"] * 9
-    async with upstream(brokers) as us:
-        owned, pipeline = await us.owned(queue)
-        await eventually(lambda: pipeline.position == 9)
-        write(brokers, queue, rival())
-        with pytest.raises(Overtaken, match="queue broker-a_0 name a later owner"):
-            await owned.reset_to(7)
-
-        assert owned.state is QueueState.GONE
-        assert (BILLING, queue) not in brokers.committed
-        _, again = await us.owned(queue)
-        await eventually(lambda: again.position == 9)
-        assert again.committable == 0
-        assert again.epoch > pipeline.epoch
 
 
 async def test_a_bug_in_a_hand_over_does_not_keep_the_queue_for_ever(
