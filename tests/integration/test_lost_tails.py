@@ -1,4 +1,4 @@
-"""Queues that are moved while somebody owns them: by their broker, which lost messages, or by people.
+"""Queues that are moved while somebody owns them, by a broker that lost messages or by people.
 
 Real upstream parts on brokers in memory.
 """
