@@ -85,8 +85,8 @@ class ParkingPipeline(QueuePipeline):
 
     def to_copy(self, key: bytes, *, jobs: int, body_bytes: int) -> list[Job]:
         """The next jobs of *key* to be copied, in order: at least one if there is one; none while a
-        client has the first, or it is being dead-lettered. So many that none of them is spilled
-        meanwhile.
+        client has the first, or it is being dead-lettered. So many that they are hardly spilled
+        meanwhile: only where chains are cut to their share, or by other limits.
         """
         run: list[Job] = []
         if key not in self.recorded:
@@ -107,11 +107,15 @@ class ParkingPipeline(QueuePipeline):
         return is_held or offset in self._dead_lettering
 
     def copied(self, jobs: Iterable[Job]) -> Effects:
-        """The copies of *jobs*, the first ones of their key, are stored."""
+        """The copies of *jobs*, the first ones of their key, are stored. Those that were spilled
+        meanwhile are copied once more; the twin passes over what it has.
+        """
         effects = Effects()
         if self.closed:
             return effects
         for job in jobs:
+            if job.key is None or next(self.jobs.in_memory(job.key), None) is not job:
+                break
             if job.state is RUNNING:
                 self._withdraw(job)
             self.jobs.parks(job)

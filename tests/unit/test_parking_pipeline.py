@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+import pytest
+
 from proxy.core.effects import Nack, Outcome
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from tests.support.messages import keyed
@@ -120,6 +122,44 @@ def test_what_is_being_copied_is_not_spilled_meanwhile() -> None:
     assert site.pipeline.statistics().spilled
     effects = site.pipeline.copied(run)
     assert [offset for offset, _ in effects.finished] == [job.offset for job in run] == [0, 1]
+
+
+def _crowded(keys: str, *, done: int) -> ParkingSite:
+    """A full window, and key ``a``, of which *done* messages have finished, is parked."""
+    site = ParkingSite()
+    site.pipeline.change_rules(rules(**{**RULES, "max_jobs_per_key": 4}))
+    site.sent += keys
+
+    def read(begin: int, end: int) -> None:
+        messages = [site.stored(each) for each in range(begin, end)]
+        site._saw(site.pipeline, site.pipeline.on_messages(messages, next_offset=end))
+
+    read(0, 7)
+    for offset in range(done):
+        (held,) = lease(site.pipeline)
+        site._saw(site.pipeline, site.pipeline.settle(acked=[held.lease_id], now_ns=1))
+        site.done.add(offset)
+        site.refill()
+    read(7, len(keys))
+    site.park("a")
+    site.record_parked()
+    return site
+
+
+@pytest.mark.parametrize(
+    ("keys", "done"), [("aaabcdef", 0), ("aaaaaaaabcdef", 4)], ids=["new", "read again"]
+)
+def test_what_others_displace_while_it_is_copied_is_copied_once_more(keys: str, done: int) -> None:
+    """P3: it is not in memory any more; else what stands behind it would be passed over."""
+    site = _crowded(keys, done=done)
+    run = site.pipeline.to_copy(b"a", jobs=2, body_bytes=1000)
+    assert [job.offset for job in run] == [done, done + 1]
+    site.copy(heard=False)
+    site.pipeline.room(demand=True)
+    site._saw(site.pipeline, site.pipeline.copied(run))
+    assert site.pipeline.committable == site.pipeline.jobs.lowest_of(b"a") == done + 1
+    site.finish()
+    assert (site.pipeline.jobs.taken, site.pipeline.jobs.spilled) == (0, 0)
 
 
 def test_another_rate_counts_no_hand_outs_anew() -> None:
