@@ -90,7 +90,8 @@ class Snapshot:
     def moved_to(self, offset: int, *, epoch: Epoch | None = None) -> Snapshot:
         """Of a queue where nothing is unfinished, read up to *offset*; parked and paused keys stay
         what they are, and a change of the order key goes on while older messages may be parked.
-        *epoch*: in another period.
+        *epoch*: in another period. Leases are not listed: other messages of their keys may come
+        before theirs, so whoever is next waits for them with all.
         """
         keys = self.keys
         if keys is not None and not self.parked:
@@ -104,8 +105,14 @@ class Snapshot:
             attempts={},
             spilled={},
             leases={},
+            longest_lease_ms=self._longest_ms,
             keys=keys,
         )
+
+    @property
+    def _longest_ms(self) -> int:
+        """``longest_lease_ms``, or for how long listed leases may live, if that is more."""
+        return max((self.longest_lease_ms, *self.leases.values()))
 
     def cut_at(self, end: int) -> Snapshot:
         """Of a queue whose messages from offset *end* on are gone; leases are not listed. Parked
@@ -125,6 +132,7 @@ class Snapshot:
             attempts={offset: count for offset, count in self.attempts.items() if offset < end},
             spilled=spilled,
             leases={},
+            longest_lease_ms=self._longest_ms,
         )
 
     def unread(self, offset: int) -> bool:

@@ -234,7 +234,7 @@ class OwnedQueue:
         pipeline = self._owned()
         pipeline.drain()  # what it would commit is wrong
         pipeline.ended = True  # verdicts that come now would be in no record
-        left = pipeline.snapshot().cut_at(offset)
+        left = pipeline.snapshot(now_ns=now_ns()).cut_at(offset)
         self._handing_over = spawn(self._end_with(pipeline, left), name=f"reset {self.queue}")
         self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
 

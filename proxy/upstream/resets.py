@@ -20,6 +20,7 @@ from broker_core.names import Group, QueueName
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import LAST_SERIAL, Clean, Own, Snapshot, parts
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.retry_policy import MS
 from proxy.errors import Unavailable, WrongState
 from proxy.group_lane import GroupLane
 from proxy.lane_history import keys_in_history
@@ -77,7 +78,7 @@ Moving = Callable[[Place], AbstractAsyncContextManager[tuple[int, dict[str, obje
 
 def moved_to(pipeline: QueuePipeline, offset: int) -> Snapshot:
     """What is to be written of a queue that goes on at *offset*."""
-    return pipeline.snapshot().moved_to(offset)
+    return pipeline.snapshot(now_ns=now_ns()).moved_to(offset)
 
 
 async def store_reset(
@@ -133,6 +134,8 @@ class FreeReset:
             owner, hold_ns = self._context.client.client_id, start.hold_until_ns
             last = None if begun.last is None else begun.last.snapshot
             keys = {} if last is None else keys_in_history(last)
+            if last is not None:  # leases that outlived the hand-over of the owner before
+                hold_ns = max((hold_ns, *(now_ns() + ms * MS for ms in last.leases.values())))
             self._note(begun.epoch, "own+", owner=owner, hold_until_ns=hold_ns, **keys)
             try:
                 place = place_of(begun)

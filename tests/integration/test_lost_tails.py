@@ -5,21 +5,28 @@ Real upstream parts on brokers in memory.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from broker_core.clock import now_ns
 from broker_core.errors import ConnectionLost
+from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Clean, Snapshot, parts
 from proxy.core.parked_key import ParkedKey
 from proxy.upstream.owned_queue import QueueState
-from proxy.upstream.resets import Overtaken
+from proxy.upstream.resets import FreeReset, Overtaken, Place
 from tests.support.eventually import eventually
+from tests.support.memory_broker import MemoryBrokers
 from tests.support.upstreams import (
     BILLING,
+    SECOND,
+    Upstream,
     once,
     one_queue,
     rival,
@@ -99,3 +106,56 @@ async def test_a_move_that_counts_for_nobody_is_not_told_as_done() -> None:
         await eventually(lambda: again.position == 9)
         assert again.committable == 0
         assert again.epoch > pipeline.epoch
+
+
+HOUR_MS = 3_600_000
+
+
+def _left_with_a_lease() -> tuple[MemoryBrokers, QueueName]:
+    """A queue handed over while a client had message 3, for an hour at most."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    left = Snapshot(Epoch(0), 3, 9, (3, 4), leases={3: HOUR_MS})
+    write(brokers, queue, rival(), *parts(left), Clean(Epoch(0)))
+    return brokers, queue
+
+
+async def _waits_for_it(us: Upstream, queue: QueueName) -> None:
+    """P2: nobody gets an earlier message of that key while the client may have it."""
+    assert us.client.asked["unlock"] == 0
+    last, _ = await us.context.log.last(BILLING, queue)
+    assert last is not None
+    assert last.snapshot is not None
+    assert not last.clean
+    wait_ns = last.wait_ns(broker_start_ms=1, broker_lock_expiry_s=10)
+    assert wait_ns > (HOUR_MS - 60_000) * 1_000_000
+
+
+async def test_a_queue_that_is_moved_waits_for_leases_of_the_owner_before() -> None:
+    brokers, queue = _left_with_a_lease()
+    async with upstream(brokers) as us:
+        owned, _ = await us.owned(queue)
+        await owned.reset_to(1)
+        assert owned.hold_until_ns > now_ns() + 3000 * SECOND
+        await _waits_for_it(us, queue)
+
+
+async def test_a_queue_that_lost_its_tail_waits_for_leases_of_the_owner_before() -> None:
+    brokers, queue = _left_with_a_lease()
+    async with upstream(brokers) as us:
+        owned, _ = await us.owned(queue)
+        owned._reset(4)
+        await eventually(lambda: owned.state is QueueState.GONE)
+        await _waits_for_it(us, queue)
+
+
+async def test_a_queue_that_is_moved_without_an_owner_waits_for_leases_of_the_one_before() -> None:
+    @asynccontextmanager
+    async def to_the_first(place: Place) -> AsyncIterator[tuple[int, dict[str, object]]]:
+        yield 1, {}
+
+    brokers, queue = _left_with_a_lease()
+    async with upstream(brokers) as us:
+        await FreeReset(us.context, us.lane, queue).run(to_the_first)
+        assert brokers.committed[BILLING, queue] == 1
+        await _waits_for_it(us, queue)
