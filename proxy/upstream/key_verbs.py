@@ -110,26 +110,34 @@ class KeyVerbs:
     # ---- pausing --------------------------------------------------------------------------------
 
     async def pause(self, key: bytes | None, act: Act) -> None:
-        """Hand out nothing of *key* (None: of all the queue); return once that is on record.
+        """Hand out nothing of *key* (None: of all the queue); return once that is on record, also
+        where somebody else has asked for it a moment before.
 
         Raises Unavailable if it cannot be written down (then it is not paused), WrongState if the
-        queue is given up.
+        queue is given up, or somebody resumed it meanwhile.
         """
         pipeline = self.pipeline
         self._may_act()
         how = PausedKey(wall_ms(), plain_text(act.by), plain_text(act.reason))
-        if not pipeline.pause(key, how):
-            return
+        is_new = pipeline.pause(key, how)
         try:
             await self._context.recorder.record(self._lane, pipeline)
         except RemotingError as error:
-            pipeline.resume(key)
-            self._resumed(key)
+            if is_new:
+                pipeline.resume(key)
+                self._resumed(key)
+            state = "not paused" if is_new else "paused before, and perhaps not on record,"
             raise Unavailable(
-                f"not paused in {pipeline.place}, for no record of it can be stored: {error}"
+                f"{state} in {pipeline.place}, for no record of it can be stored: {error}"
             ) from None
         self._may_act()
-        self._notes.acted(pipeline, "pause", key, by=act.by, reason=act.reason, audit=act.audit)
+        if key not in pipeline.paused:
+            raise WrongState(
+                f"not paused in {pipeline.place}: it was resumed meanwhile, or the pause before"
+                " could not be stored: ask again"
+            )
+        if is_new:
+            self._notes.acted(pipeline, "pause", key, by=act.by, reason=act.reason, audit=act.audit)
 
     async def resume(self, key: bytes | None, act: Act) -> None:
         """Hand *key* (None: the queue) out again. Raises Unavailable if the next owner may not know
@@ -137,10 +145,10 @@ class KeyVerbs:
         """
         pipeline = self.pipeline
         self._may_act()
-        if pipeline.resume(key) is None:
-            return
-        self._notes.acted(pipeline, "resume", key, by=act.by, reason=act.reason, audit=act.audit)
-        self._resumed(key)
+        if pipeline.resume(key) is not None:
+            by, reason = act.by, act.reason
+            self._notes.acted(pipeline, "resume", key, by=by, reason=reason, audit=act.audit)
+            self._resumed(key)
         try:
             await self._context.recorder.record(self._lane, pipeline)
         except RemotingError as error:
