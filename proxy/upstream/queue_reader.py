@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 
@@ -21,6 +20,7 @@ _MAX_MESSAGES = 256
 _SUSPEND_MS = 15_000
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
+_MOVED_BACK = "the broker's queue ends below the read position: it was reset or lost its tail"
 
 _noisy = NoisyLog(structlog.get_logger("reader"))
 
@@ -65,14 +65,12 @@ async def read_queue(
         back_off_s = _FIRST_BACK_OFF_S
         if pipeline.rules.tags != asked_by:
             continue  # the broker passed over what is wanted now
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            deleted = _deleted_unread(pipeline, result, log)
-            if deleted < 0:
-                on_reset(result.next_offset)
-                return
-            lane.deleted_unread(pipeline, deleted)
-        elif asked_by is not None:
-            lane.passed_over(pipeline, _left_out(pipeline, result))
+        is_illegal = result.status is PullStatus.OFFSET_ILLEGAL
+        if is_illegal and result.next_offset < pipeline.position:
+            log.error(_MOVED_BACK, position=pipeline.position, end=result.next_offset)
+            on_reset(result.next_offset)
+            return
+        _count_left_out(lane, pipeline, result, by_tags=asked_by is not None and not is_illegal)
         pipeline.end_offset = result.max_offset
         lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
 
@@ -99,25 +97,23 @@ async def _room(
     return room
 
 
-def _left_out(pipeline: QueuePipeline, result: PullResult) -> int:
-    """How many messages the broker passed over, whose tags are not wanted."""
-    return max(0, result.next_offset - pipeline.position - len(result.messages))
-
-
-def _deleted_unread(pipeline: QueuePipeline, result: PullResult, log: Any) -> int:
-    """How many unread messages retention deleted; negative if the queue's end moved back."""
-    lost = result.next_offset - pipeline.position
-    if lost < 0:
-        log.error(
-            "the broker's queue ends below the read position: it was reset or lost its tail",
-            position=pipeline.position,
-            end=result.next_offset,
-        )
-    elif lost:
-        log.error(
-            "messages were deleted by retention before this group read them",
-            lost=lost,
-            first_offset=pipeline.position,
-            next_offset=result.next_offset,
-        )
-    return lost
+def _count_left_out(
+    lane: GroupLane, pipeline: QueuePipeline, result: PullResult, *, by_tags: bool
+) -> None:
+    """Count what the broker passed over: messages whose tags are not wanted, or (unless *by_tags*)
+    that retention deleted. Apache RocketMQ deletes a file of its log first, and corrects its queues
+    a moment later: until then its answers begin behind what is gone.
+    """
+    left_out = result.next_offset - pipeline.position - len(result.messages)
+    if left_out <= 0:
+        return
+    if by_tags:
+        lane.passed_over(pipeline, left_out)
+        return
+    queue_log("reader", group=lane.name, queue=pipeline.queue).error(
+        "messages were deleted by retention before this group read them",
+        lost=left_out,
+        first_offset=pipeline.position,
+        next_offset=result.next_offset,
+    )
+    lane.deleted_unread(pipeline, left_out)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from broker_core.client import PullStatus
 from broker_core.errors import RemotingError
 from broker_core.names import Group
 from broker_core.remoting.message import StoredMessage
@@ -107,11 +106,17 @@ class _Reader:
             back_off_s = _FIRST_BACK_OFF_S
             if result.messages:
                 self.record_bytes = sum(m.size for m in result.messages) // len(result.messages)
-            if result.status is PullStatus.OFFSET_ILLEGAL:
-                self._log.error(
-                    "spilled messages were deleted before their turn came",
-                    first_offset=offset,
-                    next_offset=result.next_offset,
-                )
-            for complete in under_way.was_read(result.messages, result.next_offset):
-                yield complete
+            for refill, messages in under_way.was_read(result.messages, result.next_offset):
+                self._tell_deleted(refill, messages)
+                yield refill, messages
+
+    def _tell_deleted(self, refill: Refill, messages: list[StoredMessage]) -> None:
+        if len(messages) < len(refill.offsets):
+            there = {message.queue_offset for message in messages}
+            gone = [offset for offset in refill.offsets if offset not in there]
+            self._log.error(
+                "spilled messages were deleted before their turn came",
+                lost=len(gone),
+                first_offset=gone[0],
+                last_offset=gone[-1],
+            )

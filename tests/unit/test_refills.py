@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_core.client import PullResult, PullStatus
 from broker_core.errors import RemotingError
@@ -122,3 +124,24 @@ async def test_what_is_wanted_while_others_are_read_comes_next() -> None:
     first = Refill(b"a", (3,))
     await desk.read(first)
     assert desk.given == [(first, [3]), (late, [7])]
+
+
+class _HalfDeleted(Desk):
+    """A broker that has deleted a file of its log, and not corrected its queue yet."""
+
+    async def pull(self, queue: Any, **asked: Any) -> PullResult:
+        result = await super().pull(queue, **asked)
+        left = [each for each in result.messages if each.queue_offset >= 5]
+        return replace(result, messages=left)
+
+
+async def test_what_is_gone_is_told_with_its_place_however_the_broker_answers() -> None:
+    """P3."""
+    desk = _HalfDeleted(range(2000))
+    wanted = Refill(b"a", (3, 4, 9))
+    with capture_logs() as logs:
+        await desk.read(wanted)
+    assert desk.given == [(wanted, [9])]
+    (told,) = logs
+    assert (told["lost"], told["first_offset"], told["last_offset"]) == (2, 3, 4)
+    assert told["event"] == "spilled messages were deleted before their turn came"
