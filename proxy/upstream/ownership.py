@@ -54,6 +54,7 @@ class GroupOwnership:
         self._wake = asyncio.Event()
         # A broker each: one that is slow to answer delays the renewals at no other.
         self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._moving: set[QueueName] = set()  # that nobody owns, and that are being reset
         self._noisy = NoisyLog(_log)
         self._closing = False
         self._tasks = [
@@ -107,10 +108,16 @@ class GroupOwnership:
         """Have *move* done under the lock of *queue*, which nobody owns. Raises WrongState if
         somebody does.
         """
-        async with self._lock_requests[queue.broker]:
-            if self.owned(queue) is not None:
+        requests = self._lock_requests[queue.broker]
+        async with requests:
+            if self.owned(queue) is not None or queue in self._moving:
                 raise NoOwnerNow(queue)
-            await FreeReset(self._context, self._lane, queue).run(move)
+            self._moving.add(queue)
+        try:
+            # Not under that lock: until this is stored all other queues there would go unrenewed.
+            await FreeReset(self._context, self._lane, queue, lock_requests=requests).run(move)
+        finally:
+            self._moving.discard(queue)
         self.wake()
 
     def consumes(self, topic: str) -> bool:
@@ -218,6 +225,7 @@ class GroupOwnership:
 
     async def _lock(self, broker: str, queues: set[QueueName]) -> None:
         async with self._lock_requests[broker]:
+            queues = queues - self._moving  # else this very process would own them twice
             before_ns = now_ns()  # trust counts from before the request: the answer may be late
             answer = await self._context.client.lock(
                 self._lane.name, queues, timeout_s=self._context.settings.lock.request_timeout_s

@@ -116,10 +116,19 @@ def place_of(begun: Begun) -> Place:
 class FreeReset:
     """A queue that no proxy owns is owned for as long as a reset takes."""
 
-    def __init__(self, context: UpstreamContext, lane: GroupLane, queue: QueueName) -> None:
+    def __init__(
+        self,
+        context: UpstreamContext,
+        lane: GroupLane,
+        queue: QueueName,
+        *,
+        lock_requests: asyncio.Lock,
+    ) -> None:
+        """*lock_requests* is held over lock and unlock, as for all queues of the group there."""
         self._context = context
         self._lane = lane
         self._queue = queue
+        self._lock_requests = lock_requests
 
     async def run(self, move: Moving) -> None:
         """Do it. Raises WrongState if another has the lock or the records name a later owner,
@@ -163,17 +172,19 @@ class FreeReset:
             return
         try:
             await self._context.log.append(group, self._queue, Clean(begun.epoch))
-            await self._context.client.unlock(group, [self._queue], timeout_s=self._timeout_s)
+            async with self._lock_requests:
+                await self._context.client.unlock(group, [self._queue], timeout_s=self._timeout_s)
         except RemotingError as error:
             _log.warning("not unlocked; the lock runs out by itself", reason=str(error))
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[int]:
         lock = self._context.settings.lock
-        before_ns = now_ns()
-        answer = await self._context.client.lock(
-            self._lane.name, {self._queue}, timeout_s=self._timeout_s
-        )
+        async with self._lock_requests:
+            before_ns = now_ns()
+            answer = await self._context.client.lock(
+                self._lane.name, {self._queue}, timeout_s=self._timeout_s
+            )
         if self._queue not in answer.granted:
             raise WrongState(
                 f"another proxy has the lock of queue {self._queue.qid}, or had it until a moment"

@@ -156,6 +156,8 @@ async def test_a_queue_that_is_moved_without_an_owner_waits_for_leases_of_the_on
 
     brokers, queue = _left_with_a_lease()
     async with upstream(brokers) as us:
-        await FreeReset(us.context, us.lane, queue).run(to_the_first)
+        await FreeReset(us.context, us.lane, queue, lock_requests=us.lock_requests).run(
+            to_the_first
+        )
         assert brokers.committed[BILLING, queue] == 1
         await _waits_for_it(us, queue)
