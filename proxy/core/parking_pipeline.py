@@ -126,10 +126,11 @@ class ParkingPipeline(QueuePipeline):
     def leave(self, *, but: Collection[bytes] = ()) -> list[bytes]:
         """Take the keys out of the parked list of which the twin, all of it read, holds none while
         they are redriven. They are held until ``left``. Not those of which nobody knows whether
-        copies are on their way: *but*.
+        copies are on their way: *but*. None once the queue is given up: what is to be the last
+        word of a reset may have been made already, and lists them.
         """
         twin = self.twin
-        if twin is None or not twin.is_read:
+        if twin is None or not twin.is_read or self.draining:
             return []
         may = self.recorded.difference(but)
         keys = [key for key in twin.redriven if key in may and self._may_leave(key, twin)]

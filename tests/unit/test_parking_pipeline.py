@@ -7,7 +7,9 @@ from array import array
 import pytest
 
 from proxy.core.effects import Nack, Outcome
+from proxy.core.ownership_record import parts
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.upstream.resets import moved_to
 from tests.support.messages import keyed
 from tests.support.parking_site import RULES, ParkingSite
 from tests.support.pipelines import HOLDER, MS, lease, rules
@@ -232,6 +234,26 @@ def test_a_key_that_had_left_when_its_owner_was_killed_is_not_redriven_once_more
     site.read_twin()
     assert twin.jobs.spilled_offsets(b"a")[:] == array("q", [2])
     site.finish()
+
+
+def test_no_key_leaves_a_queue_that_is_being_reset() -> None:
+    """Listed as parked by the reset, and not redriven any more, it would wait for ever."""
+    site = parked("a")
+    site.redrive("a")
+    for _ in range(2):
+        site.refill()
+        site.pull()
+        site.settle()
+    site.record()
+    site.pipeline.drain()
+    moved = moved_to(site.pipeline, 1)
+    site.leave(until=2)  # its copies were being looked after
+    site.logs[0].append(parts(moved))
+    site.begin()
+    site.open_twin()
+    site.read_twin()
+    site.leave(until=3)
+    assert not site.pipeline.parked
 
 
 def test_a_key_that_had_left_holds_up_no_commit_of_the_twin() -> None:
