@@ -271,7 +271,7 @@ class GroupLane:
                 self._notes.unsent(pipeline, live)
                 if self.tracing is not None:
                     self.tracing.ended(pipeline, live, "unsent")
-                self._after(pipeline)
+                self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))  # a redrive may stop
                 self.listener.on_settled()
 
     def settle(self, verdicts: Verdicts, *, connection: int) -> list[int]:

@@ -7,9 +7,11 @@ from array import array
 import pytest
 
 from proxy.core.effects import Nack, Outcome
+from proxy.core.group_buffer import Batch
 from proxy.core.ownership_record import parts
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from proxy.upstream.resets import moved_to
+from tests.support.lanes import Listener, make_lane
 from tests.support.messages import keyed
 from tests.support.parking_site import RULES, ParkingSite
 from tests.support.pipelines import HOLDER, MS, lease, rules
@@ -190,6 +192,34 @@ def test_a_stopped_redrive_is_stopping_until_its_client_is_done() -> None:
     assert (set(twin.redriven), set(twin.stopping)) == (set(), {b"a"})
     twin.settle(released=[held.lease_id], now_ns=2 * MS)
     assert not twin.stopping
+
+
+async def test_a_stopped_redrive_ends_with_an_answer_that_was_never_written() -> None:
+    """Else the next client would have the copy though nobody redrives its key."""
+    site = parked("a")
+    twin = site.twin
+    assert twin is not None
+    site.redrive("a")
+    site.refill()
+    held = lease(twin, now_ns=1 * MS)
+    twin.stop(b"a")
+    make_lane().return_unsent([Batch(twin, held)])
+    assert (twin.ready, lease(twin, now_ns=2 * MS), twin.stopping) == (0, [], set())
+    assert twin.jobs.unfinished_of(b"a") == 1
+
+
+async def test_a_parked_key_is_copied_once_an_answer_was_never_written() -> None:
+    """Nothing else may happen in its queue that would tell whoever makes copies."""
+    site = ParkingSite()
+    site.sent += ["a"]
+    site.read()
+    held = lease(site.pipeline)
+    site.park("a")
+    site.record_parked()
+    listener = Listener()
+    make_lane(listener=listener).return_unsent([Batch(site.pipeline, held)])
+    assert listener.told["parking"] == 1
+    assert len(site.pipeline.to_copy(b"a", jobs=9, body_bytes=99)) == 1
 
 
 def test_what_finishes_counts_while_nobody_else_can_own_the_queue() -> None:
