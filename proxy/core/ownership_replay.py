@@ -212,6 +212,8 @@ class _Replay:
         elif newer or part.number != len(self.parts):
             if newer:
                 self.parts = []
+            elif part.serial and part.number < len(self.parts):
+                return  # it was sent once more, and is here twice
             self._orphan(offset, part)
             return
         self.parts.append(part)

@@ -93,6 +93,8 @@ async def store_reset(
         last, _ = await context.log.last(group, queue, before=stored[-1] + 1)
         if last is None or last.epoch != moved.epoch:
             raise Overtaken(queue)
+        if last.snapshot_at is None or last.snapshot_at < stored[0]:
+            return False  # what an earlier try had sent came in between, and none of it counts
         await context.client.commit_offset(group, queue, moved.base, epoch=moved.epoch)
     except RemotingError as error:
         _log.error("reset not written down", group=group, queue=str(queue), reason=str(error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,10 +18,10 @@ from broker_core.errors import ConnectionLost
 from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Snapshot, parts
+from proxy.core.ownership_record import LAST_SERIAL, Clean, Snapshot, parts
 from proxy.core.parked_key import ParkedKey
 from proxy.upstream.owned_queue import QueueState
-from proxy.upstream.resets import FreeReset, Overtaken, Place
+from proxy.upstream.resets import FreeReset, Overtaken, Place, store_reset
 from tests.support.eventually import eventually
 from tests.support.memory_broker import MemoryBrokers
 from tests.support.upstreams import (
@@ -106,6 +107,36 @@ async def test_a_move_that_counts_for_nobody_is_not_told_as_done() -> None:
         await eventually(lambda: again.position == 9)
         assert again.committable == 0
         assert again.epoch > pipeline.epoch
+
+
+async def test_a_move_is_written_again_where_a_part_of_an_earlier_try_came_between() -> None:
+    """What its records said until then was not what the group was told."""
+    brokers, queue = one_queue()
+    write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 8, 8)))
+    moved = Snapshot(Epoch(0), 2, 90_002, tuple(range(2, 90_002, 2)))
+    pieces = parts(moved, rival(), serial=LAST_SERIAL)
+    assert len(pieces) == 3
+    async with upstream(brokers) as us:
+        sends = count()
+
+        async def late(*_: Any) -> None:
+            if next(sends) == 2:
+                write(brokers, queue, pieces[0])
+
+        us.client.before["send"] = late
+        us.client.before["commit_offset"] = _stands_in_the_records(us, queue, moved)
+        while not await store_reset(us.context, BILLING, queue, moved, rival()):
+            pass
+        assert brokers.committed[BILLING, queue] == 2
+
+
+def _stands_in_the_records(us: Upstream, queue: QueueName, moved: Snapshot) -> Any:
+    async def look(*_: Any) -> None:
+        last, _ = await us.context.log.last(BILLING, queue)
+        assert last is not None
+        assert last.snapshot == moved
+
+    return look
 
 
 HOUR_MS = 3_600_000

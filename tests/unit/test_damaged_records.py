@@ -143,6 +143,23 @@ def test_a_snapshot_that_came_late_does_not_count(records: list[SnapshotPart]) -
     assert last.snapshot_at == 2 + records.index(CUT[0])
 
 
+@pytest.mark.parametrize(
+    "tries",
+    [
+        pytest.param([*CUT[:2], *CUT, CUT[2]], id="behind"),
+        pytest.param([CUT[0], *CUT[:2], CUT[1], CUT[2]], id="in the middle"),
+        pytest.param([*CUT[:2], *CUT[:2], CUT[1], CUT[2], CUT[1]], id="more than once"),
+    ],
+)
+def test_a_part_that_is_there_twice_takes_nothing_away(tries: list[SnapshotPart]) -> None:
+    """P2: the last snapshot of a reset is sent until it is stored, so a part of it may come late;
+    what is parked and paused was forgotten then.
+    """
+    last = replay([(1, own()), *enumerate(tries, 2)])
+    assert last is not None
+    assert (last.snapshot, last.damage) == (NEWER, None)
+
+
 def test_parts_of_two_snapshots_are_none() -> None:
     """The newer one was never finished, so the state before it counts."""
     mixed = [*KEPT, (4, LATE[0]), (5, CUT[1]), (6, CUT[2])]
