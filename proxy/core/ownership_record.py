@@ -17,7 +17,7 @@ from itertools import chain, pairwise
 from broker_core.names import Group, Topic
 from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRecord
-from proxy.core.parked_key import ParkedKey
+from proxy.core.parked_key import ParkedKey, cut_parked
 from proxy.core.paused_key import PausedKey
 
 #: Offsets and attempts that one record lists at most: at eight bytes each, far below the smallest
@@ -116,10 +116,12 @@ class Snapshot:
 
     def cut_at(self, end: int) -> Snapshot:
         """Of a queue whose messages from offset *end* on are gone; leases are not listed. Parked
-        keys stay so, unless nothing is left of the queue: then it is another one of that name.
+        keys stay so, unless nothing is left of the queue: then it is another one of that name. New
+        messages get offsets from *end* on once more: these are no repeats of what was copied.
         """
+        parked = cut_parked(self.parked, end) if end else {}
         if end <= self.base:
-            return (self if end else replace(self, parked={})).moved_to(end)
+            return replace(self, parked=parked).moved_to(end)
         spilled = {
             key: chain[: bisect_left(chain, end)]
             for key, chain in self.spilled.items()
@@ -132,6 +134,7 @@ class Snapshot:
             attempts={offset: count for offset, count in self.attempts.items() if offset < end},
             spilled=spilled,
             leases={},
+            parked=parked,
             longest_lease_ms=self._longest_ms,
         )
 

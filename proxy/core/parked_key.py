@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from broker_core.names import Group, Topic
@@ -53,3 +54,10 @@ class ParkedKey:
         if not (0 <= int(first) < 2**63 and 0 <= int(epoch) < 2**63):
             raise ValueError(f"a key parked at {first} in epoch {epoch}: no offsets are such")
         return cls(int(first), int(epoch), bool(redriven), float(rate))
+
+
+def cut_parked(parked: Mapping[bytes, ParkedKey], end: int) -> dict[bytes, ParkedKey]:
+    """*parked*, of a queue whose messages from offset *end* on are gone: copies of those that get
+    these offsets next are no repeats.
+    """
+    return {key: replace(each, first=min(each.first, end)) for key, each in parked.items()}

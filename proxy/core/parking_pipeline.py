@@ -164,17 +164,18 @@ class ParkingPipeline(QueuePipeline):
         """As elsewhere, but not before it is known what was copied: a copy has its key by the rule
         that its message has.
         """
-        return super().key_change_due and self._copies_known
+        return super().key_change_due and self.copies_known
 
     @property
     def key_change_in_words(self) -> str:
         """As elsewhere; it may not have begun."""
-        waits = super().key_change_due and not self._copies_known
+        waits = super().key_change_due and not self.copies_known
         words = f"to {KeyRule.of(self.rules)}: copies of parked messages are being read"
         return words if waits else super().key_change_in_words
 
     @property
-    def _copies_known(self) -> bool:
+    def copies_known(self) -> bool:
+        """True once all copies that are stored for sure were read."""
         return not self.parked or (self.twin is not None and self.twin.is_read)
 
     @property

@@ -19,7 +19,7 @@ from proxy.core.job_chains import Job, JobState
 from proxy.core.key_rules import KeyRule
 from proxy.core.ownership_record import Snapshot
 from proxy.core.parked_copy import origin_of
-from proxy.core.parked_key import ParkedKey, plain_text
+from proxy.core.parked_key import ParkedKey, cut_parked, plain_text
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_pipeline import QueuePipeline
@@ -161,6 +161,10 @@ class TwinPipeline(QueuePipeline):
         for key in keys:
             self.parked.pop(key, None)
             self._wanted.discard(key)
+
+    def origin_lost(self, end: int) -> None:
+        """The queue itself lost its messages from offset *end* on. All copies are read."""
+        self.parked = cut_parked(self.parked, end)
 
     @property
     def _wanted(self) -> set[bytes]:

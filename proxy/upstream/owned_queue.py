@@ -29,6 +29,7 @@ from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.handing_over import drained, write_end
 from proxy.upstream.lock_trust import LockTrust
+from proxy.upstream.lost_tails import copies_read, tell_twin
 from proxy.upstream.parked_recovery import parked_in_twin
 from proxy.upstream.parking import Parking
 from proxy.upstream.period_start import Begun, GivenToAnother, OlderSettings, PeriodStart
@@ -232,11 +233,26 @@ class OwnedQueue:
         if self._handing_over is not None:
             return  # whoever comes next finds out as well
         pipeline = self._owned()
+        if pipeline.copies_known:
+            self._end_now(pipeline)
+        self._handing_over = spawn(self._end_at(pipeline, offset), name=f"reset {self.queue}")
+        self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
+
+    def _end_now(self, pipeline: ParkingPipeline) -> None:
         pipeline.drain()  # what it would commit is wrong
         pipeline.ended = True  # verdicts that come now would be in no record
-        left = pipeline.snapshot(now_ns=now_ns()).cut_at(offset)
-        self._handing_over = spawn(self._end_with(pipeline, left), name=f"reset {self.queue}")
-        self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
+
+    async def _end_at(self, pipeline: ParkingPipeline, end: int) -> bool:
+        """End the period of a queue whose messages from offset *end* on are gone. The twin, if
+        there is one, is told first: once *left* is written nobody finds out any more.
+        """
+        await copies_read(self._context, pipeline)
+        self._end_now(pipeline)
+        left = pipeline.snapshot(now_ns=now_ns()).cut_at(end)
+        await tell_twin(
+            self._context, self._lane, pipeline, end=end, until_ns=lambda: self._trust.until_ns
+        )
+        return await self._end_with(pipeline, left)
 
     @property
     def pipeline(self) -> ParkingPipeline | None:

@@ -19,7 +19,7 @@ from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import LAST_SERIAL, Clean, Snapshot, parts
-from proxy.core.parked_key import ParkedKey
+from proxy.core.parked_key import ParkedKey, parked_topic
 from proxy.upstream.owned_queue import QueueState
 from proxy.upstream.resets import FreeReset, Overtaken, Place, store_reset
 from tests.support.eventually import eventually
@@ -192,3 +192,25 @@ async def test_a_queue_that_is_moved_without_an_owner_waits_for_leases_of_the_on
         )
         assert brokers.committed[BILLING, queue] == 1
         await _waits_for_it(us, queue)
+
+
+async def test_new_messages_of_a_parked_key_are_no_repeats_of_those_that_were_lost() -> None:
+    """P3: the parked twin tells repeats by their offsets, and would pass over the new ones."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    copies = brokers.add_topic(parked_topic(BILLING, queue.topic), 1)[0]
+    known = Snapshot(Epoch(0), 9, 9, parked={b"k": ParkedKey(7, 0), b"other": ParkedKey(1, 0)})
+    write(brokers, queue, rival(), *parts(known), Clean(Epoch(0)))
+    copied = Snapshot(Epoch(0), 0, 0, parked={b"k": ParkedKey(9, 0), b"other": ParkedKey(2, 0)})
+    write(brokers, copies, rival(), *parts(copied), Clean(Epoch(0)))
+    async with upstream(brokers) as us:
+        brokers.logs[queue] = [b"x"] * 5
+        owned = us.own(queue)
+        await eventually(lambda: owned.state is QueueState.GONE)
+
+        for where, others in ((queue, 1), (copies, 2)):
+            last, _ = await us.context.log.last(BILLING, where, by_period=where == copies)
+            assert last is not None
+            assert last.snapshot is not None
+            firsts = {key: each.first for key, each in last.snapshot.parked.items()}
+            assert firsts == {b"k": 5, b"other": others}

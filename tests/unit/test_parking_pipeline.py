@@ -194,6 +194,24 @@ def test_a_stopped_redrive_is_stopping_until_its_client_is_done() -> None:
     assert not twin.stopping
 
 
+def test_what_follows_lost_messages_of_a_parked_key_is_no_repeat_of_them() -> None:
+    """P3: their copies are there, and new messages have their offsets."""
+    site = parked("a", "a", "a")
+    twin = site.twin
+    assert twin is not None
+    twin.origin_lost(1)
+    site._write(1)
+    site.logs[0].append(parts(site.pipeline.snapshot().cut_at(1)))
+    site.sent[1:] = ["a", "a"]
+    site.begin()
+    site.open_twin()
+    site.read()
+    site.copy(heard=True)
+    site.read_twin()
+    assert site.twin is not None
+    assert site.twin.jobs.unfinished_of(b"a") == 5
+
+
 async def test_a_stopped_redrive_ends_with_an_answer_that_was_never_written() -> None:
     """Else the next client would have the copy though nobody redrives its key."""
     site = parked("a")
