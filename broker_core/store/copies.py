@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from broker_core.errors import StoreError
-from broker_core.names import Topic
+from broker_core.names import DELAY_TOPICS, DelayedPlace, Topic
 from broker_core.remoting.message import StoredMessage
 from broker_core.store.commit_log import CommitLog
+from broker_core.store.consume_queue import ENTRY
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.copying import Chunk, messages_of, read_chunk
 from broker_core.store.delay_index import ended_entry
@@ -52,6 +53,20 @@ def copied(message: StoredMessage) -> Copied:
         deleted_topic(message),
         ended_entry(message.physical_offset, message.size, message.prepared_offset),
     )
+
+
+def without_ended(messages: Iterable[Copied], ended: bytes) -> Iterator[Copied]:
+    """*messages*, those that wait no more due never: *ended* has the entries of what ended them.
+
+    Else they would be taken for new ones once they are confirmed, and be delivered again.
+    """
+    numbers = {number for _, _, number in ENTRY.iter_unpack(ended)}
+    for one in messages:
+        waits = numbers and one.topic in DELAY_TOPICS
+        if waits and DelayedPlace.of(one.topic, one.queue_id, one.queue_offset).number in numbers:
+            yield one._replace(code=0)
+        else:
+            yield one
 
 
 class LogCopies:

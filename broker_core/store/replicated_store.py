@@ -13,7 +13,7 @@ from pathlib import Path
 from broker_core.errors import StoreError
 from broker_core.names import Topic
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY
-from broker_core.store.copies import Copied, copied
+from broker_core.store.copies import Copied, copied, without_ended
 from broker_core.store.copying import Chunk
 from broker_core.store.message_store import Flush, MessageStore
 from broker_core.store.pending import Added, tell_of_arrivals
@@ -37,11 +37,14 @@ class ReplicatedStore(MessageStore):
         self._visible_end = self.confirmed_end = self._was_visible
         #: In the log, not visible, before all that is pending.
         self._copied: deque[Copied] = deque()
+        ended: list[bytes] = []
         for message in taken_back(self._log, self._queues, behind=self._visible_end):
             one = copied(message)
             if one.deletes is not None:  # the recovery has dropped what stood before
                 self._leave_out(one.deletes)
+            ended.append(one.ended)
             self._hold(one._replace(deletes=None, ended=b""))
+        self._copied = deque(without_ended(self._copied, b"".join(ended)))
 
     async def copy(self, chunk: Chunk) -> None:
         """Append what stands in another log at the end of this one; return when it is durable.
