@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from broker_core.errors import StoreError
 from broker_core.names import DELAY_TOPICS, DelayedPlace, Topic
-from broker_core.remoting.message import StoredMessage
-from broker_core.store.commit_log import CommitLog
+from broker_core.remoting.message import MAGIC_BLANK, StoredMessage
+from broker_core.store.commit_log import FILLER, CommitLog
 from broker_core.store.consume_queue import ENTRY
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.copying import Chunk, messages_of, read_chunk
@@ -125,13 +125,23 @@ class LogCopies:
     def goes_on(self, last: Probe | None, end: int) -> bool:
         """True if a log that ends at *end*, and holds *last* as its last message, may go on here.
 
-        A log may end behind the filler of a segment; this one must have a segment's end there.
+        A log may end behind the filler of a segment; this one must have the same filler, or it has
+        messages in its place.
         """
         if end > self._log.end_offset:
             return False
-        if end == (last.end if last is not None else self._log.first_offset):
-            return True
-        return any(end in (segment.start, segment.end) for segment in self._log.segments)
+        if last is not None:
+            return end == last.end or end == self._filled_to(last.end)
+        edges = (edge for each in self._log.segments for edge in (each.start, each.end))
+        return end == self._log.first_offset or end in edges
+
+    def _filled_to(self, offset: int) -> int | None:
+        """Where the filler at *offset* ends; None if none starts there."""
+        try:
+            size, magic = FILLER.unpack(self._log.read(offset, FILLER.size))
+        except StoreError:
+            return None
+        return offset + size if magic == MAGIC_BLANK else None
 
     def queue_starts(self) -> dict[Topic, dict[int, int]]:
         """By topic and queue id: the offset of the first message kept, or of the next one."""
