@@ -13,6 +13,7 @@ from broker_core.client.broker_client import BrokerClient
 from broker_core.client.results import SendReceipt
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting import record_encoding
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.store import recovery
 from broker_core.store.commit_log import CommitLog
@@ -335,3 +336,18 @@ async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nob
         assert len(cluster.broker._parts.delayed) >= 3
     assert [m.body for m in await stored(client, queue, 3)] == [b"0", b"1", b"2"]
     assert len(cluster.broker._parts.delayed) == 0
+
+
+async def test_one_that_an_older_version_stored_with_long_zeros_stops_nobody(
+    cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = (await cluster.create_topic(TOPIC))[0]
+    client = await cluster.client()
+    with monkeypatch.context() as patched:
+        patched.setattr(record_encoding, "_TOO_MANY_ZEROS", bytes(40_000))
+        await send(client, queue, b"zeros", DELAY=1, own="\0" * 511)
+    await send(client, queue, b"next", DELAY=1)
+    clock.ms += 1000
+    zeros, following = await stored(client, queue, 2)
+    assert (zeros.body, zeros.properties["own"]) == (b"zeros", "\0" * 510)
+    assert following.body == b"next"
