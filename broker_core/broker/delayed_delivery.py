@@ -32,6 +32,7 @@ _PUT_BYTES = 512 * 1024  # one write, unless one message alone is longer
 _LOOK_AGAIN_S = 1.0  # a wall clock may be set
 _AGAIN_S = 1.0  # after the disk refused
 _MOST_MOVED = 4  # a segment of which more than the 4th part waits stays as it is
+_TAKEN_AT_ONCE = 20_000  # a few ms for as many others of their time
 _SEARCHED_AT_ONCE = 100
 
 _log = structlog.get_logger("broker")
@@ -124,9 +125,12 @@ class DelayedDelivery:
                 if size * _MOST_MOVED > segment_bytes:
                     return False
                 await asyncio.sleep(0)  # others want the loop as well
-            due = [one for one in due if self._waiting.take_one(one)]
+            taken: list[Due] = []
+            for start in range(0, len(due), _TAKEN_AT_ONCE):
+                taken += self._waiting.take_those(due[start : start + _TAKEN_AT_ONCE])
+                await asyncio.sleep(0)
             # On a full disk nothing would ever go if what waits could not be moved.
-            await self._end_in_portions(due, self._move, short_segment=True)
+            await self._end_in_portions(taken, self._move, short_segment=True)
         return True
 
     def _load(self, was_promoted: bool) -> None:

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.broker.placement import place_at
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.results import SendReceipt
+from broker_core.clock import now_ns
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting import record_encoding
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.store import recovery
 from broker_core.store.commit_log import CommitLog
 from tests.support.broker_process import Cluster, run_broker
@@ -292,6 +295,26 @@ async def test_retention_finds_room_for_what_waits_where_the_disk_has_none_for_a
         await eventually(lambda: len(cluster.broker._parts.delayed) == 0)
         pulled = await client.pull(queue, group=GROUP, offset=end, suspend_ms=0)
         assert [m.body for m in pulled.messages] == [b"d" * 50_000]
+
+
+async def test_tens_of_thousands_are_moved_without_a_standstill(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async with run_broker(tmp_path, segment_bytes=16 << 20, retention_bytes=1) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        parts = cluster.broker._parts
+        envelope = Envelope(TOPIC, 0, parts.store_host, parts.store_host)
+        placed = place_at(envelope, BatchEntry(0, b"", b"KEYS\x01k\x02"), clock.ms + HOUR_MS)
+        count = 20_000  # one after the other they took 20 s, in which nobody was served
+        await parts.store.put(placed.envelope, placed.entries * count, store_ms=clock.ms)
+        for _ in range(5):
+            await send(client, queue, b"x" * 4_000_000)
+        began_ns = now_ns()
+        await parts.retention.run()
+        assert now_ns() - began_ns < 10e9
+        assert parts.store.reader.log_range()[0] > 0
+        assert len(parts.delayed) == count
 
 
 async def test_a_segment_full_of_waiting_messages_is_kept(tmp_path: Path, clock: Clock) -> None:
