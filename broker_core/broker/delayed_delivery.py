@@ -20,7 +20,13 @@ from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topics import Topics
 from broker_core.broker.waiting_messages import Due, WaitingMessages
 from broker_core.clock import wall_ms
-from broker_core.names import DELAY_TOPICS, TIMER_QUEUE, DelayedPlace, Topic
+from broker_core.names import (
+    DELAY_TOPICS,
+    MAX_NAME_CHARS,
+    TIMER_QUEUE,
+    DelayedPlace,
+    Topic,
+)
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.message import StoredMessage
 from broker_core.remoting.recall_handle import RecallHandle
@@ -112,7 +118,8 @@ class DelayedDelivery:
         return recalled
 
     async def make_way(self, end: int, segment_bytes: int) -> bool:
-        """Copy what waits before *end* of the log to its end; False if that is too much of it.
+        """Copy what waits before *end* of the log to its end; False if that is too much of it, or
+        longer than what a segment takes now.
 
         Raises OSError; the segment has to stay then.
         """
@@ -121,8 +128,10 @@ class DelayedDelivery:
             size = 0
             for some in self._waiting.below(self._store.delays.before(end)):
                 due += some
-                size += sum(self._store.delays.size(one.place) for one in some)
-                if size * _MOST_MOVED > segment_bytes:
+                sizes = [self._store.delays.size(one.place) for one in some]
+                size += sum(sizes)
+                longest = max(sizes, default=0)
+                if size * _MOST_MOVED > segment_bytes or longest > self._store.largest_put_bytes:
                     return False
                 await asyncio.sleep(0)  # others want the loop as well
             taken: list[Due] = []
@@ -247,6 +256,15 @@ class DelayedDelivery:
         config = self._topics.find(placed.envelope.topic)
         if config is None:
             _log.warning("the topic of a delayed message is gone", topic=placed.envelope.topic)
+            return _Ending(due)
+        if message.size + MAX_NAME_CHARS > self._store.largest_put_bytes:
+            # Of a time with other settings. It stays in the log, for a start with those.
+            _log.error(
+                "a delayed message is longer than segment_bytes and passed over until a restart",
+                bytes=message.size,
+                topic=placed.envelope.topic,
+                **due.place._asdict(),
+            )
             return _Ending(due)
         queue_id = placed.envelope.queue_id % config.read_queues  # there may be fewer by now
         envelope = placed.envelope._replace(queue_id=queue_id)

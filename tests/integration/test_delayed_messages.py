@@ -335,6 +335,26 @@ async def test_a_segment_full_of_waiting_messages_is_kept(tmp_path: Path, clock:
         assert cluster.broker._parts.store.reader.min_offset(Topic("SCHEDULE_TOPIC_XXXX"), 17) > 0
 
 
+async def test_one_longer_than_a_file_of_the_log_has_become_stops_nobody(
+    tmp_path: Path, clock: Clock
+) -> None:
+    large = {"segment_bytes": 1 << 20, "max_message_bytes": 300_000}
+    async with run_broker(tmp_path, **large, retention_bytes=1) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        await send(client, queue, b"x" * 200_000, DELAY=1)
+        await send(client, queue, b"short", DELAY=1)
+        await cluster.stop_broker()
+        cluster._settings |= {"segment_bytes": 128 * 1024, "max_message_bytes": 30_000}
+        await cluster.start_broker()
+        for _ in range(40):
+            await send(client, queue, b"y" * 30_000)
+        await cluster.broker._parts.retention.run()
+        assert cluster.broker._parts.store.reader.log_range()[0] == 0
+        clock.ms += 1000
+        assert (await stored(client, queue, 41))[40].body == b"short"
+
+
 async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nobody(
     cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
