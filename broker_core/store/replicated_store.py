@@ -93,7 +93,8 @@ class ReplicatedStore(MessageStore):
 
     def _enter(self, message: Copied) -> None:
         queue = self._queues.obtain(message.topic, message.queue_id)
-        if queue.end_offset == 0:
+        if queue.end_offset < message.queue_offset and queue.is_empty:
+            # Retention at the master took what stood before, confirmed or not.
             queue.start_at(message.queue_offset)
         if queue.end_offset != message.queue_offset:
             raise StoreError(
