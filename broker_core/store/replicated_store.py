@@ -85,8 +85,9 @@ class ReplicatedStore(MessageStore):
         if log_end <= self._visible_end:
             return
         while self._copied and self._copied[0].end <= log_end:
-            message = self._copied.popleft()
-            self._enter(message)
+            message = self._copied[0]
+            self._enter(message)  # may fail, and is tried again then
+            self._copied.popleft()
             self._visible_end = message.end
         if not self._copied:
             super()._make_visible(log_end)
