@@ -20,7 +20,13 @@ from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topics import Topics
 from broker_core.broker.waiting_messages import Due, WaitingMessages
 from broker_core.clock import wall_ms
-from broker_core.names import DELAY_TOPICS, TIMER_QUEUE, DelayedPlace, Topic
+from broker_core.names import (
+    DELAY_TOPICS,
+    MAX_NAME_CHARS,
+    TIMER_QUEUE,
+    DelayedPlace,
+    Topic,
+)
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.message import StoredMessage
 from broker_core.remoting.recall_handle import RecallHandle
@@ -32,6 +38,7 @@ _PUT_BYTES = 512 * 1024  # one write, unless one message alone is longer
 _LOOK_AGAIN_S = 1.0  # a wall clock may be set
 _AGAIN_S = 1.0  # after the disk refused
 _MOST_MOVED = 4  # a segment of which more than the 4th part waits stays as it is
+_TAKEN_AT_ONCE = 20_000  # a few ms for as many others of their time
 _SEARCHED_AT_ONCE = 100
 
 _log = structlog.get_logger("broker")
@@ -111,7 +118,8 @@ class DelayedDelivery:
         return recalled
 
     async def make_way(self, end: int, segment_bytes: int) -> bool:
-        """Copy what waits before *end* of the log to its end; False if that is too much of it.
+        """Copy what waits before *end* of the log to its end; False if that is too much of it, or
+        longer than what a segment takes now.
 
         Raises OSError; the segment has to stay then.
         """
@@ -120,13 +128,18 @@ class DelayedDelivery:
             size = 0
             for some in self._waiting.below(self._store.delays.before(end)):
                 due += some
-                size += sum(self._store.delays.size(one.place) for one in some)
-                if size * _MOST_MOVED > segment_bytes:
+                sizes = [self._store.delays.size(one.place) for one in some]
+                size += sum(sizes)
+                longest = max(sizes, default=0)
+                if size * _MOST_MOVED > segment_bytes or longest > self._store.largest_put_bytes:
                     return False
                 await asyncio.sleep(0)  # others want the loop as well
-            due = [one for one in due if self._waiting.take_one(one)]
+            taken: list[Due] = []
+            for start in range(0, len(due), _TAKEN_AT_ONCE):
+                taken += self._waiting.take_those(due[start : start + _TAKEN_AT_ONCE])
+                await asyncio.sleep(0)
             # On a full disk nothing would ever go if what waits could not be moved.
-            await self._end_in_portions(due, self._move, short_segment=True)
+            await self._end_in_portions(taken, self._move, short_segment=True)
         return True
 
     def _load(self, was_promoted: bool) -> None:
@@ -243,6 +256,15 @@ class DelayedDelivery:
         config = self._topics.find(placed.envelope.topic)
         if config is None:
             _log.warning("the topic of a delayed message is gone", topic=placed.envelope.topic)
+            return _Ending(due)
+        if message.size + MAX_NAME_CHARS > self._store.largest_put_bytes:
+            # Of a time with other settings. It stays in the log, for a start with those.
+            _log.error(
+                "a delayed message is longer than segment_bytes and passed over until a restart",
+                bytes=message.size,
+                topic=placed.envelope.topic,
+                **due.place._asdict(),
+            )
             return _Ending(due)
         queue_id = placed.envelope.queue_id % config.read_queues  # there may be fewer by now
         envelope = placed.envelope._replace(queue_id=queue_id)

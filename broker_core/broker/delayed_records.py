@@ -8,7 +8,7 @@ from __future__ import annotations
 from broker_core.broker.placement import DELAY_PROPERTIES, REAL_QUEUE, REAL_TOPIC, Placement
 from broker_core.names import TIMER_TOPIC, DelayedPlace, Topic
 from broker_core.remoting.message import UNIQ_KEY, StoredMessage, encode_properties
-from broker_core.remoting.raw_properties import changed_properties
+from broker_core.remoting.raw_properties import changed_properties, storable_properties
 from broker_core.remoting.record_encoding import BatchEntry, Envelope
 
 
@@ -33,7 +33,8 @@ def delivered(
         reconsume_times=message.reconsume_times,
         prepared_offset=-place.number,
     )
-    properties = changed_properties(message.raw_properties, without=DELAY_PROPERTIES)
+    kept = storable_properties(message.raw_properties)
+    properties = changed_properties(kept, without=DELAY_PROPERTIES)
     return Placement(envelope, [BatchEntry(message.flag, message.body, properties)])
 
 
@@ -49,7 +50,8 @@ def moved(message: StoredMessage, place: DelayedPlace, *, store_host: bytes) -> 
         reconsume_times=message.reconsume_times,
         prepared_offset=-place.number,
     )
-    return Placement(envelope, [BatchEntry(message.flag, message.body, message.raw_properties)])
+    properties = storable_properties(message.raw_properties)
+    return Placement(envelope, [BatchEntry(message.flag, message.body, properties)])
 
 
 def recalled(message: StoredMessage, place: DelayedPlace, *, store_host: bytes) -> Placement:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from broker_core.errors import StoreError
+from broker_core.errors import StoreError, TlsError
 
 _AGAIN_S = 2.0
 _log = structlog.get_logger("broker")
@@ -30,11 +30,11 @@ async def repeated(every_s: float, action: Callable[[], Awaitable[None]], name: 
 
 
 async def done_at_last(action: Callable[[], Awaitable[None]], *, name: str) -> None:
-    """Do *action*, again every 2 s while store or system refuse it."""
+    """Do *action*, again every 2 s while store, certificates or system refuse it."""
     while True:
         try:
             await action()
-        except (StoreError, OSError) as error:
+        except (StoreError, TlsError, OSError) as error:
             _log.error("failed, will be tried again", what=name, reason=str(error))
             await asyncio.sleep(_AGAIN_S)
         else:

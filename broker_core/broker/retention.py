@@ -52,7 +52,7 @@ class Retention:
             length = max(segment.capacity, self._settings.segment_bytes)
             if not await self._delayed.make_way(segment.end, length):
                 self._warnings.warn(
-                    "old messages are kept: too many delayed ones wait among them",
+                    "old messages are kept: too many or too long delayed ones wait among them",
                     peer="",
                     segment=str(segment.path),
                 )

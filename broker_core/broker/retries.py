@@ -10,7 +10,7 @@ from __future__ import annotations
 from broker_core.broker.placement import DELAY_LEVEL, DELAY_PROPERTIES, REAL_QUEUE, REAL_TOPIC
 from broker_core.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, Group, Topic
 from broker_core.remoting.message import SYS_TRANSACTION, StoredMessage
-from broker_core.remoting.raw_properties import changed_properties
+from broker_core.remoting.raw_properties import changed_properties, storable_properties
 from broker_core.remoting.record_encoding import BatchEntry, Envelope
 
 RETRY_TOPIC = "RETRY_TOPIC"
@@ -77,7 +77,8 @@ def sent_back(
         born_ms=message.born_ms,
         reconsume_times=message.reconsume_times + 1,
     )
-    raw = changed_properties(message.raw_properties, without=_OF_THE_DELAY, more=more)
+    kept = storable_properties(message.raw_properties)
+    raw = changed_properties(kept, without=_OF_THE_DELAY, more=more)
     return envelope, BatchEntry(message.flag, message.body, raw)
 
 

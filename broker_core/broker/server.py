@@ -41,6 +41,8 @@ class Broker:
         self.address = settings.listen  # what clients connect to, once started
         self._settings = settings
         self._turn = asyncio.Lock()  # to open or close
+        self._is_open = False
+        self._closing = False
 
     async def start(self) -> None:
         """Recover what is on disk, listen, register.
@@ -48,6 +50,7 @@ class Broker:
         Raises StoreError if the data folder cannot be used, OSError if the address cannot be had,
         TlsError if a certificate or key cannot be used.
         """
+        self._closing = False
         async with self._turn:
             await self._open()
 
@@ -83,6 +86,7 @@ class Broker:
         self.address = self._parts.address
         await self._register()
         self._start_jobs()
+        self._is_open = True
 
     def _start_jobs(self) -> None:
         parts = self._parts
@@ -107,19 +111,28 @@ class Broker:
 
     async def close(self) -> None:
         """Answer what is being handled, leave the nameservers, write everything."""
+        self._closing = True  # or what is opened anew, and cannot be, would be waited for
         async with self._turn:
-            await self._shut()
+            if self._is_open:
+                await self._shut()
 
     async def _reopen(self) -> None:
         """Close and start again, at the same address: what stands on disk has to change first."""
         async with self._turn:
+            if self._closing:
+                return
             host = self._settings.listen.rpartition(":")[0]
             port = self.address.rpartition(":")[2]
             self._settings = self._settings.model_copy(update={"listen": f"{host}:{port}"})
             await self._shut()
-            await done_at_last(self._open, name="open the broker anew")
+            await done_at_last(self._open_unless_closing, name="open the broker anew")
+
+    async def _open_unless_closing(self) -> None:
+        if not self._closing:
+            await self._open()
 
     async def _shut(self) -> None:
+        self._is_open = False
         await self._end_asking()
         if self._registration is not None:
             await self._registration.close()
@@ -137,6 +150,7 @@ class Broker:
 
     async def abandon(self) -> None:
         """End as a crash would: nothing is answered, saved or flushed. For tests."""
+        self._is_open = False
         await self._end_asking()
         if self._registration is not None:
             await self._registration.disconnect()

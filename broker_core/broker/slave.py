@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -43,6 +44,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext
 
 _AGAIN_S = 1.0
+_MOST_DOUBLINGS = 5  # of that, while the disk refuses
 _TIMEOUT_S = 3.0
 _TABLES_EVERY_NS = 2_000_000_000
 
@@ -87,10 +89,13 @@ class MasterFollower:
         self._find_master = find_master
         self._adopters = adopters
         self._reopen = reopen
-        self._pool = ConnectionPool(credentials=credentials, tls=tls)
+        self._new_pool = partial(ConnectionPool, credentials=credentials, tls=tls)
+        self._pool = self._new_pool()
         self._known_tables: dict[str, str] = {}
         self._took_tables_ns = 0
         self._said = ""
+        self._unwritten: Chunk | None = None  # that had no room
+        self._refusals = 0  # of the disk, since something was copied
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -107,13 +112,22 @@ class MasterFollower:
             try:
                 if await self._follow():
                     return
-            except (RemotingError, StoreError, OSError, ValueError) as error:
+            except (RemotingError, StoreError, ValueError) as error:
                 self._say(str(error))
+            except OSError as error:  # of the disk: what ails the network is a RemotingError
+                self._say(str(error))
+                await self._leave()
             self.follows = False
             if (failure := self._store.copies.failure) is not None:
                 await self._give_up(failure)
                 return
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_AGAIN_S * 2 ** min(self._refusals, _MOST_DOUBLINGS))
+
+    async def _leave(self) -> None:
+        """Have the master know at once that nothing is copied: sends would wait for this slave."""
+        self._refusals += 1
+        await self._pool.close()
+        self._pool = self._new_pool()
 
     async def _give_up(self, failure: OSError) -> None:
         """Join no more: that would confirm what is on no disk, and have sends wait for a slave that
@@ -134,6 +148,8 @@ class MasterFollower:
 
     async def _follow(self) -> bool:
         """Copy until something fails, which is raised; True if the broker has to be opened anew."""
+        if self._unwritten is not None:  # before the master counts on this slave
+            await self._copy(self._unwritten)
         address = await self._find_master()
         if address is None:
             raise ConnectionLost(f"no nameserver knows a master of broker {self._broker_name}")
@@ -143,9 +159,11 @@ class MasterFollower:
             self._reopen()
             return True
         self._known_tables = {}
-        self._said = ""
         self.follows = True
-        _log.info("master followed", master=address, from_offset=self._store.copies.end_offset)
+        offset = self._store.copies.end_offset
+        await self._copy_once(address)
+        self._said, self._refusals = "", 0
+        _log.info("master followed", master=address, from_offset=offset)
         while True:
             await self._copy_once(address)
 
@@ -225,11 +243,20 @@ class MasterFollower:
         header = FetchLogResponse.from_ext(answer.ext)
         await self._take_tables(address, orjson.loads(header.tables))
         if answer.body:
-            await self._store.copy(
+            await self._copy(
                 Chunk(offset, bytes(answer.body), header.segment_start, header.segment_bytes)
             )
         self._store.confirm(header.confirm_offset)
         self.first_offset = header.first_offset
+
+    async def _copy(self, chunk: Chunk) -> None:
+        self._unwritten = None
+        try:
+            await self._store.copy(chunk)
+        except OSError:
+            self._unwritten = chunk
+            raise
+        self._refusals = 0
 
     async def _take_tables(self, address: str, told: dict[str, str]) -> None:
         """Topics at once: what is copied next may be of a new one. The others now and then."""

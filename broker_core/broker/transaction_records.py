@@ -30,7 +30,7 @@ from broker_core.remoting.message import (
     decode_properties,
     encode_properties,
 )
-from broker_core.remoting.raw_properties import changed_properties
+from broker_core.remoting.raw_properties import changed_properties, storable_properties
 from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 
 REAL_TOPIC = "REAL_TOPIC"
@@ -220,7 +220,8 @@ def _copy(
         reconsume_times=message.reconsume_times,
         prepared_offset=prepared_offset,
     )
-    return Part(envelope, [BatchEntry(message.flag, message.body, properties)])
+    entry = BatchEntry(message.flag, message.body, storable_properties(properties))
+    return Part(envelope, [entry])
 
 
 def _is_count(text: str) -> bool:

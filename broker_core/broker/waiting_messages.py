@@ -6,7 +6,7 @@ What waits follows from the log alone, see ``store/delay_index.py``; this is its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from broker_core.broker.timing_wheel import TimingWheel
@@ -69,6 +69,14 @@ class WaitingMessages:
             return False
         self._taken[due.place] = due.due_ms
         return True
+
+    def take_those(self, dues: Sequence[Due]) -> list[Due]:
+        """As ``take_one``, many: those of *dues* that wait still."""
+        wanted = [(due.due_ms, due.place.number) for due in dues]
+        removed = set(self._wheel.remove_all(wanted))
+        taken = [due for due, one in zip(dues, wanted, strict=True) if one in removed]
+        self._taken.update((place, due_ms) for due_ms, place in taken)
+        return taken
 
     def end(self, taken: Iterable[Due]) -> None:
         """These do not wait any more: that is in the log."""

@@ -49,6 +49,11 @@ class ConsumeQueue:
         """Oldest queue offset in the files; the log may have deleted its message already."""
         return (self._starts[0] if self._starts else self._flushed) // ENTRY.size
 
+    @property
+    def is_empty(self) -> bool:
+        """True if its last entry, if there is one, is no message's."""
+        return not self.end_offset or self.entry(self.end_offset - 1)[0] == _START_MARK
+
     def append(self, entries: bytes) -> None:
         """Add packed entries."""
         self._tail += entries

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from broker_core.errors import StoreError
-from broker_core.names import Topic
-from broker_core.remoting.message import StoredMessage
-from broker_core.store.commit_log import CommitLog
+from broker_core.names import DELAY_TOPICS, DelayedPlace, Topic
+from broker_core.remoting.message import MAGIC_BLANK, StoredMessage
+from broker_core.store.commit_log import FILLER, CommitLog
+from broker_core.store.consume_queue import ENTRY
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.copying import Chunk, messages_of, read_chunk
 from broker_core.store.delay_index import ended_entry
@@ -52,6 +53,20 @@ def copied(message: StoredMessage) -> Copied:
         deleted_topic(message),
         ended_entry(message.physical_offset, message.size, message.prepared_offset),
     )
+
+
+def without_ended(messages: Iterable[Copied], ended: bytes) -> Iterator[Copied]:
+    """*messages*, those that wait no more due never: *ended* has the entries of what ended them.
+
+    Else they would be taken for new ones once they are confirmed, and be delivered again.
+    """
+    numbers = {number for _, _, number in ENTRY.iter_unpack(ended)}
+    for one in messages:
+        waits = numbers and one.topic in DELAY_TOPICS
+        if waits and DelayedPlace.of(one.topic, one.queue_id, one.queue_offset).number in numbers:
+            yield one._replace(code=0)
+        else:
+            yield one
 
 
 class LogCopies:
@@ -110,13 +125,23 @@ class LogCopies:
     def goes_on(self, last: Probe | None, end: int) -> bool:
         """True if a log that ends at *end*, and holds *last* as its last message, may go on here.
 
-        A log may end behind the filler of a segment; this one must have a segment's end there.
+        A log may end behind the filler of a segment; this one must have the same filler, or it has
+        messages in its place.
         """
         if end > self._log.end_offset:
             return False
-        if end == (last.end if last is not None else self._log.first_offset):
-            return True
-        return any(end in (segment.start, segment.end) for segment in self._log.segments)
+        if last is not None:
+            return end == last.end or end == self._filled_to(last.end)
+        edges = (edge for each in self._log.segments for edge in (each.start, each.end))
+        return end == self._log.first_offset or end in edges
+
+    def _filled_to(self, offset: int) -> int | None:
+        """Where the filler at *offset* ends; None if none starts there."""
+        try:
+            size, magic = FILLER.unpack(self._log.read(offset, FILLER.size))
+        except StoreError:
+            return None
+        return offset + size if magic == MAGIC_BLANK else None
 
     def queue_starts(self) -> dict[Topic, dict[int, int]]:
         """By topic and queue id: the offset of the first message kept, or of the next one."""

@@ -30,6 +30,15 @@ def ended_entry(place: int, size: int, prepared_offset: int) -> bytes:
     return ENTRY.pack(place, size, -prepared_offset) if prepared_offset < 0 else b""
 
 
+def count_visible(queues: ConsumeQueues, visible_end: int) -> int:
+    """All entries ever made of messages before *visible_end* of the log.
+
+    A start takes what is behind it out of all other queues, and a checkpoint must not count it.
+    """
+    ended = ended_queue(queues)
+    return queues.count() - (ended.end_offset - ended.first_at_or_behind(visible_end))
+
+
 class DelayIndex:
     """Reads the delay queues of *queues*. One thread only; all raise OSError if the disk fails."""
 

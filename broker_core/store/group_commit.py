@@ -103,7 +103,11 @@ class GroupCommit:
             return
         self._log.finish_sync(sync)
         self.synced_offset = sync.end
-        self._on_synced(sync.end)
+        try:
+            self._on_synced(sync.end)
+        except Exception as error:
+            # It is on disk all the same: nobody would ever be answered again.
+            _log.error("what was synced is not visible yet", exc_info=error)
         while self._waiting and self._waiting[0][0] <= sync.end:
             self._waiting.popleft()[1](None)
         self._start()

@@ -54,7 +54,7 @@ def closer_probes(log: CommitLog, after: Probe | None, before: int) -> list[Prob
     """
     start = log.first_offset if after is None else after.end
     between = list(places_of(log, start, before))
-    step = -(-len(between) // MAX_PROBES)
+    step = -(-len(between) // (MAX_PROBES - 1))
     return [_probe(log, place) for place in between[:: max(1, step)]]
 
 
@@ -71,7 +71,7 @@ class JointSearch:
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._held: Probe | None = None  # the last one known to be in both
-        self._missing: int | None = None  # offset of the first one known to be in this log alone
+        self._missing: Probe | None = None  # the first one known to be in this log alone
         self.probes = first_probes(log)
 
     def answered(self, count: int) -> int | None:
@@ -83,11 +83,13 @@ class JointSearch:
         if count:
             self._held = self.probes[count - 1]
         if count < len(self.probes):
-            self._missing = self.probes[count].offset
+            self._missing = self.probes[count]
         if self._missing is None:
             return self._log.end_offset
-        self.probes = closer_probes(self._log, self._held, self._missing)
-        if self.probes:
+        closer = closer_probes(self._log, self._held, self._missing.offset)
+        if closer:
+            # Who holds all of a question holds the log: so what parts them stands in each.
+            self.probes = [*closer, self._missing]
             return None
         return self._log.first_offset if self._held is None else self._held.end
 

@@ -21,7 +21,7 @@ from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.store.appending import Appender, Part
 from broker_core.store.consume_queue import ENTRIES_PER_FILE
 from broker_core.store.copies import LogCopies
-from broker_core.store.delay_index import DelayIndex, ended_queue
+from broker_core.store.delay_index import DelayIndex, count_visible, ended_queue
 from broker_core.store.deletions import deletion_of
 from broker_core.store.expiry import delete_first_segment, note_entries
 from broker_core.store.files import sync_file
@@ -264,7 +264,7 @@ class MessageStore:
     async def checkpoint(self) -> None:
         """Bring all to disk and note how far that is. Raises OSError if the disk refuses."""
         await self.sync()
-        checkpoint = Checkpoint(self._visible_end, self._queues.count())
+        checkpoint = Checkpoint(self._visible_end, count_visible(self._queues, self._visible_end))
         if checkpoint == self._checkpoint:
             return
         changed, self._changed = self._changed, set()

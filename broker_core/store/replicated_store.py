@@ -13,7 +13,7 @@ from pathlib import Path
 from broker_core.errors import StoreError
 from broker_core.names import Topic
 from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY
-from broker_core.store.copies import Copied, copied
+from broker_core.store.copies import Copied, copied, without_ended
 from broker_core.store.copying import Chunk
 from broker_core.store.message_store import Flush, MessageStore
 from broker_core.store.pending import Added, tell_of_arrivals
@@ -37,11 +37,14 @@ class ReplicatedStore(MessageStore):
         self._visible_end = self.confirmed_end = self._was_visible
         #: In the log, not visible, before all that is pending.
         self._copied: deque[Copied] = deque()
+        ended: list[bytes] = []
         for message in taken_back(self._log, self._queues, behind=self._visible_end):
             one = copied(message)
             if one.deletes is not None:  # the recovery has dropped what stood before
                 self._leave_out(one.deletes)
+            ended.append(one.ended)
             self._hold(one._replace(deletes=None, ended=b""))
+        self._copied = deque(without_ended(self._copied, b"".join(ended)))
 
     async def copy(self, chunk: Chunk) -> None:
         """Append what stands in another log at the end of this one; return when it is durable.
@@ -82,15 +85,17 @@ class ReplicatedStore(MessageStore):
         if log_end <= self._visible_end:
             return
         while self._copied and self._copied[0].end <= log_end:
-            message = self._copied.popleft()
-            self._enter(message)
+            message = self._copied[0]
+            self._enter(message)  # may fail, and is tried again then
+            self._copied.popleft()
             self._visible_end = message.end
         if not self._copied:
             super()._make_visible(log_end)
 
     def _enter(self, message: Copied) -> None:
         queue = self._queues.obtain(message.topic, message.queue_id)
-        if queue.end_offset == 0:
+        if queue.end_offset < message.queue_offset and queue.is_empty:
+            # Retention at the master took what stood before, confirmed or not.
             queue.start_at(message.queue_offset)
         if queue.end_offset != message.queue_offset:
             raise StoreError(

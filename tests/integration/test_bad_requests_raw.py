@@ -110,6 +110,24 @@ async def test_properties_of_a_batch_and_its_messages_together_have_the_same_lim
     assert await asker.stored() == 1
 
 
+async def test_properties_of_a_batch_are_not_multiplied_beyond_a_frame(asker: Asker) -> None:
+    """A hundred thousand empty messages would each get them: gigabytes."""
+    good = AT_BROKER[RequestCode.SEND_BATCH_MESSAGE]
+    empty = encode_batch([OutgoingMessage(TOPIC, b"")])
+    properties = "".join(f"{n}\x01v\x02" for n in range(4000))
+    requests = [
+        RemotingCommand(
+            RequestCode.SEND_BATCH_MESSAGE, ext=good.ext() | {"i": properties}, body=empty * count
+        )
+        for count in (100_000, 200)
+    ]
+    refused, taken = await asker.ask(asker.cluster.broker_address, *requests)
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "each of its 100000 messages" in (refused.remark or "")
+    assert taken.code == 0
+    assert await asker.stored() == 201
+
+
 async def test_a_batch_that_lies_about_its_lengths_is_refused_whole(asker: Asker) -> None:
     """Each length of an entry wrong by a little, by much, below zero; and a batch cut anywhere."""
     good = AT_BROKER[RequestCode.SEND_BATCH_MESSAGE]

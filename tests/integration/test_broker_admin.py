@@ -96,6 +96,13 @@ async def test_progress_of_a_group_and_ends_of_a_topic(admin: Admin) -> None:
         assert set(second.values()) == {0}
 
 
+async def test_a_topic_that_is_named_often_is_looked_at_once(admin: Admin) -> None:
+    often = f"{ORDERS};" * 300_000
+    answer = await admin.ask(RequestCode.GET_CONSUME_STATS, consumerGroup=BILLING, topicList=often)
+    _, table = object_with_queue_map(answer.body, "offsetTable", what="stats")
+    assert set(table) == set(admin.queues)
+
+
 async def test_topics_that_a_group_does_not_subscribe_any_more_do_not_count(admin: Admin) -> None:
     await admin.subscribe("others")
     answer = await admin.ask(RequestCode.GET_CONSUME_STATS, consumerGroup=BILLING)

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.broker.placement import place_at
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.results import SendReceipt
+from broker_core.clock import now_ns
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting import record_encoding
 from broker_core.remoting.message import OutgoingMessage
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.store import recovery
 from broker_core.store.commit_log import CommitLog
 from tests.support.broker_process import Cluster, run_broker
@@ -293,6 +297,26 @@ async def test_retention_finds_room_for_what_waits_where_the_disk_has_none_for_a
         assert [m.body for m in pulled.messages] == [b"d" * 50_000]
 
 
+async def test_tens_of_thousands_are_moved_without_a_standstill(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async with run_broker(tmp_path, segment_bytes=16 << 20, retention_bytes=1) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        parts = cluster.broker._parts
+        envelope = Envelope(TOPIC, 0, parts.store_host, parts.store_host)
+        placed = place_at(envelope, BatchEntry(0, b"", b"KEYS\x01k\x02"), clock.ms + HOUR_MS)
+        count = 20_000  # one after the other they took 20 s, in which nobody was served
+        await parts.store.put(placed.envelope, placed.entries * count, store_ms=clock.ms)
+        for _ in range(5):
+            await send(client, queue, b"x" * 4_000_000)
+        began_ns = now_ns()
+        await parts.retention.run()
+        assert now_ns() - began_ns < 10e9
+        assert parts.store.reader.log_range()[0] > 0
+        assert len(parts.delayed) == count
+
+
 async def test_a_segment_full_of_waiting_messages_is_kept(tmp_path: Path, clock: Clock) -> None:
     small = {"segment_bytes": 256 * 1024, "max_message_bytes": 100_000}
     async with run_broker(tmp_path, **small, retention_bytes=300_000) as cluster:
@@ -309,6 +333,26 @@ async def test_a_segment_full_of_waiting_messages_is_kept(tmp_path: Path, clock:
         assert len(await stored(client, queue, 10)) > 1
         await cluster.broker._parts.retention.run()
         assert cluster.broker._parts.store.reader.min_offset(Topic("SCHEDULE_TOPIC_XXXX"), 17) > 0
+
+
+async def test_one_longer_than_a_file_of_the_log_has_become_stops_nobody(
+    tmp_path: Path, clock: Clock
+) -> None:
+    large = {"segment_bytes": 1 << 20, "max_message_bytes": 300_000}
+    async with run_broker(tmp_path, **large, retention_bytes=1) as cluster:
+        queue = (await cluster.create_topic(TOPIC))[0]
+        client = await cluster.client()
+        await send(client, queue, b"x" * 200_000, DELAY=1)
+        await send(client, queue, b"short", DELAY=1)
+        await cluster.stop_broker()
+        cluster._settings |= {"segment_bytes": 128 * 1024, "max_message_bytes": 30_000}
+        await cluster.start_broker()
+        for _ in range(40):
+            await send(client, queue, b"y" * 30_000)
+        await cluster.broker._parts.retention.run()
+        assert cluster.broker._parts.store.reader.log_range()[0] == 0
+        clock.ms += 1000
+        assert (await stored(client, queue, 41))[40].body == b"short"
 
 
 async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nobody(
@@ -335,3 +379,18 @@ async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nob
         assert len(cluster.broker._parts.delayed) >= 3
     assert [m.body for m in await stored(client, queue, 3)] == [b"0", b"1", b"2"]
     assert len(cluster.broker._parts.delayed) == 0
+
+
+async def test_one_that_an_older_version_stored_with_long_zeros_stops_nobody(
+    cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = (await cluster.create_topic(TOPIC))[0]
+    client = await cluster.client()
+    with monkeypatch.context() as patched:
+        patched.setattr(record_encoding, "_TOO_MANY_ZEROS", bytes(40_000))
+        await send(client, queue, b"zeros", DELAY=1, own="\0" * 511)
+    await send(client, queue, b"next", DELAY=1)
+    clock.ms += 1000
+    zeros, following = await stored(client, queue, 2)
+    assert (zeros.body, zeros.properties["own"]) == (b"zeros", "\0" * 510)
+    assert following.body == b"next"

@@ -58,6 +58,16 @@ class Wheel(RuleBasedStateMachine):
             self.naive.remove((due_ms, number))
 
     @rule(data=st.data())
+    def remove_all(self, data: st.DataObject) -> None:
+        if self.naive:
+            those = data.draw(st.lists(st.sampled_from(self.naive), unique=True))
+            wrong = [(due_ms + 1, number) for due_ms, number in self.naive if number % 2]
+            assert self.wheel.remove_all(wrong) == []
+            assert sorted(self.wheel.remove_all(those)) == sorted(those)
+            assert self.wheel.remove_all(those) == []
+            self.naive = [pair for pair in self.naive if pair not in those]
+
+    @rule(data=st.data())
     def look_at(self, data: st.DataObject) -> None:
         if self.naive:
             due_ms, _ = data.draw(st.sampled_from(self.naive))

@@ -54,7 +54,13 @@ class LockProcessor:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"the lock table cannot be saved: {error.strerror}"
             ) from error
-        return grant.queues
+        # The disk may have taken long: what ended meanwhile is perhaps somebody else's.
+        holder, now = self._locks.holder, now_ns()
+        return frozenset(
+            queue
+            for queue in grant.queues
+            if holder(wanted.group, queue, now_ns=now) == wanted.client_id
+        )
 
     def _unlock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         self.free(LockBatch.from_json(request.body))

@@ -74,12 +74,13 @@ class ProgressProcessor:
     def _group(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = ConsumeStatsHeader.from_ext(request.ext)
         group = Group(header.consumer_group)
-        named = [Topic(each) for each in (header.topic_list or "").split(";") if each]
+        # Each once: a list as long as a frame may name one of them a million times.
+        wanted = dict.fromkeys((header.topic_list or "").split(";"))
+        named = [Topic(each) for each in wanted if each]
         if not named:
             known = by_group(self._progress.offsets).get(group, ())
             topic = (header.topic or "").strip()
-            wanted = [Topic(topic)] if topic else known
-            named = self._progress.consumed_topics(group, wanted)
+            named = self._progress.consumed_topics(group, [Topic(topic)] if topic else known)
         stats = self._progress.of_group(group, named, now_ms=wall_ms())
         return request.response(body=joined(stats).to_json())
 

@@ -21,6 +21,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse, send_receipt
 from broker_core.remoting.message import (
+    MAX_PROPERTIES_BYTES,
     SYS_TRANSACTION,
     UNIQ_KEY,
     decode_properties,
@@ -39,6 +40,8 @@ from broker_core.store.pending import Kept, Stored
 
 #: What producers add to the header of a batch whatever its messages say; it says nothing.
 _WAIT_ONLY = b"WAIT\x01true"
+#: What the other properties of that header may become, each message having them.
+_MAX_ADDED_BYTES = 16 * 1024 * 1024
 #: Code and remark, as RocketMQ's; what was sent is stored with each of them.
 KEPT = {
     Kept.WELL: (ResponseCode.SUCCESS, None),
@@ -183,6 +186,11 @@ class SendProcessor:
                 f" {self._settings.max_message_bytes}"
             )
         properties = (header.properties or "").encode()
+        if len(properties) > MAX_PROPERTIES_BYTES:  # before anybody takes millions of them apart
+            raise _illegal(
+                f"properties of {len(properties)} bytes (at most {MAX_PROPERTIES_BYTES}) are too"
+                " long to store"
+            )
         if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
             entries = _batch(body, properties)
             if header.sys_flag & SYS_TRANSACTION or any(map(says_prepared, entries)):
@@ -252,18 +260,26 @@ def _batch(body: bytes, header_properties: bytes) -> list[BatchEntry]:
         raise _illegal("the batch holds no message")
     if header_properties.rstrip(b"\x02") in (b"", _WAIT_ONLY):
         return entries
-    more = decode_properties(header_properties)
+    if len(header_properties) * len(entries) > _MAX_ADDED_BYTES:
+        raise _illegal(
+            f"the batch's properties, {len(header_properties)} bytes, would be stored with each of"
+            f" its {len(entries)} messages: more than {_MAX_ADDED_BYTES} bytes"
+        )
     try:
-        return [BatchEntry(e.flag, e.body, _joined(e.properties, more)) for e in entries]
+        more = {
+            name: encode_properties({name: text})
+            for name, text in decode_properties(header_properties).items()
+        }
     except LocalProtocolError as error:
         raise _illegal(str(error)) from error
+    return [BatchEntry(e.flag, e.body, _joined(e.properties, more)) for e in entries]
 
 
-def _joined(properties: bytes, more: dict[str, str]) -> bytes:
+def _joined(properties: bytes, more: dict[str, bytes]) -> bytes:
     # What a message says itself stays: 5.x producers put an id of the whole batch in the header,
     # which would replace the id of each message.
     own = decode_properties(properties)
-    added = encode_properties({name: text for name, text in more.items() if name not in own})
+    added = b"".join([pair for name, pair in more.items() if name not in own])
     if added and properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
     return properties + added

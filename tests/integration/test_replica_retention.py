@@ -1,0 +1,45 @@
+"""Retention at a master whose slaves are away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker_core.client.results import SendStatus
+from broker_core.remoting.message import OutgoingMessage
+from tests.support.replica_group import TOPIC, replica_group, until
+
+
+async def test_a_slave_copies_what_is_left_of_a_queue_that_nobody_had_confirmed(
+    tmp_path: Path,
+) -> None:
+    """Its first messages are gone, and no consumer ever saw one of them."""
+    async with replica_group(tmp_path, replication="sync", retention_bytes=200_000) as group:
+        master = await group.start(0)
+        await group.start(1)
+        client, (queue,) = await group.client(), await group.queues()
+        for _ in range(2):
+            await client.send(queue, OutgoingMessage(TOPIC, b"seen"))
+        await group.until_served(1, [b"seen"] * 2)
+        await group.stop(1)
+        for n in range(20):
+            receipt = await client.send(queue, OutgoingMessage(TOPIC, b"%d" % n * 15_000))
+            assert receipt.status is not SendStatus.OK
+        await master._parts.retention.run()
+        assert master._parts.store.reader.log_range()[0] > 0
+        await group.start(1)
+
+        async def confirmed() -> bool:
+            return master._parts.store.reader.end_offset(TOPIC, 0) == 22
+
+        await until(confirmed, within_s=10)
+        kept = master._parts.store.reader.min_offset(TOPIC, 0)
+        assert 2 < kept < 22
+
+        async def served() -> bool:
+            slave = group.brokers[1]._parts.store.reader
+            return (slave.min_offset(TOPIC, 0), slave.end_offset(TOPIC, 0)) == (kept, 22)
+
+        await until(served)
+        await group.stop(1, crash=True)
+        await group.start(1)
+        await until(served)
