@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
@@ -114,6 +115,17 @@ def ask_proxy(
             raise _broken_off(http, error) from None
         except OSError as error:
             raise _no_answer(http, path, error) from None
+
+
+def body_of(asked: Mapping[str, Any]) -> bytes:
+    """*asked* as JSON. Numbers that JSON does not have become texts: the proxy says what would be
+    right. Raises OrderlaneError for what is no JSON, UnicodeEncodeError for what is no text.
+    """
+    try:
+        plain = json.loads(json.dumps(asked, default=str), parse_constant=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OrderlaneError(f"this is nothing that a proxy can be asked: {error}") from None
+    return json.dumps(plain, ensure_ascii=False).encode()
 
 
 def lines_of_proxy(http: str, path: str) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import orjson
 import typer
 import yaml
 
-from proxy.cli.connect import actor, ask_proxy, proxy_groups
+from proxy.cli.connect import actor, ask_proxy, body_of, proxy_groups
 from proxy.cli.everywhere import change_everywhere
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
@@ -197,7 +197,7 @@ def _put(
         "expect": expect,
         "dry_run": dry_run,
     }
-    body = orjson.dumps(asked)
+    body = body_of(asked)
     _show(ask_proxy(http, _place(group), body=body, method="PUT", timeout_s=_TIMEOUT_S), output)
 
 

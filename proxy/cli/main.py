@@ -111,6 +111,9 @@ def run(arguments: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:
         _say_usage(error)
         sys.exit(2)
+    except UnicodeEncodeError as error:
+        say(f"orderlane: {_no_text(error, words)}")
+        sys.exit(2)
     except BrokenPipeError:
         sys.exit(1)  # whoever read our output has left
     except Exception as error:
@@ -118,6 +121,16 @@ def run(arguments: Sequence[str] | None = None) -> None:
             raise
         say(f"orderlane: {error}")
         sys.exit(2)
+
+
+def _no_text(error: UnicodeEncodeError, words: Sequence[str]) -> str:
+    """What of *words* has other bytes; else what the terminal has no sign for."""
+    for word in words:
+        if any("\ud800" <= sign <= "\udfff" for sign in word):
+            return (
+                f"{word!r} is no text in UTF-8: a key of other bytes is named by 0x and their hex"
+            )
+    return f"{error.object[error.start]!r} cannot be written in {error.encoding}: see the locale"
 
 
 def _is_for_a_person(error: Exception) -> bool:

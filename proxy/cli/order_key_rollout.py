@@ -7,11 +7,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from proxy.cli.asking import look, path_of
-from proxy.cli.connect import actor, ask_proxy
+from proxy.cli.connect import actor, ask_proxy, body_of
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.order_key_sample import Known, known, queues_at
 from proxy.cli.output import Output, OutputFormat, print_rows, say
@@ -154,7 +153,7 @@ def _store(
         "dry_run": dry_run,
     }
     path = path_of("groups", of.group)
-    ask_proxy(http, path, body=orjson.dumps(asked), method="PUT", timeout_s=_TIMEOUT_S)
+    ask_proxy(http, path, body=body_of(asked), method="PUT", timeout_s=_TIMEOUT_S)
 
 
 def _watch(

@@ -9,7 +9,8 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from proxy.cli.connect import ADMIN_TOKEN
+from proxy.cli.connect import ADMIN_TOKEN, body_of
+from proxy.errors import OrderlaneError
 from tests.support.command_line import CommandLine, command_line
 
 Answering = Callable[[bytes], str]
@@ -94,3 +95,34 @@ def test_a_token_that_is_none_is_told_and_not_shown(
     monkeypatch.setenv(ADMIN_TOKEN, token)
     problem = orderlane.problem("groups", "--http", "127.0.0.1:1")
     assert problem == f"{ADMIN_TOKEN} should be one token, as orderlane token makes it"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"offset": 10**30}, b'{"offset": 1000000000000000000000000000000}'),
+        ({"rate": float("nan"), "to": [float("-inf")]}, b'{"rate": "NaN", "to": ["-Infinity"]}'),
+        ({"key": "k\u00e4se \u2603"}, '{"key": "k\u00e4se \u2603"}'.encode()),
+    ],
+)
+def test_a_proxy_is_asked_for_whatever_was_said_and_says_what_is_wrong(
+    asked: dict[str, object], said: bytes
+) -> None:
+    """A number that became null would be no limit at all."""
+    assert body_of(asked) == said
+
+
+def test_what_is_no_json_is_told() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    for wrong in ({(1, 2): 3}, endless):
+        with pytest.raises(OrderlaneError, match="nothing that a proxy can be asked"):
+            body_of({"settings": wrong})
+
+
+def test_words_of_other_bytes_than_utf_8_are_told(orderlane: CommandLine) -> None:
+    where = ("--topic", "orders", "--reason", "why", "--http", "127.0.0.1:1")
+    for verb in (("offsets", "show", "\udcff"), ("key", "park", "billing", "\udcff", *where)):
+        assert orderlane.problem(*verb) == (
+            "'\\udcff' is no text in UTF-8: a key of other bytes is named by 0x and their hex"
+        )
