@@ -14,7 +14,7 @@ from proxy.cli.options import DEFAULT_HTTP
 from proxy.cli.output import OutputFormat, print_json
 from proxy.diagnosis.diagnose import diagnose
 from proxy.diagnosis.facts import Facts
-from proxy.diagnosis.findings import Finding, number, typed
+from proxy.diagnosis.findings import Finding, number, readable, typed
 
 
 def diagnose_group(
@@ -59,4 +59,4 @@ def _line(finding: Finding) -> str:
     if finding.since_ms is not None:
         at = datetime.fromtimestamp(finding.since_ms / 1000, UTC)
         since = f" [since {at.isoformat(' ', 'seconds')}]"
-    return finding.sentence + since
+    return readable(finding.sentence) + since
