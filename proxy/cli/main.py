@@ -140,9 +140,13 @@ def _is_for_a_person(error: Exception) -> bool:
 
 
 def _say_usage(error: typer.TyperException) -> None:
-    """One sentence for options and arguments that are not as they should be; no verb: the help."""
+    """One sentence for options and arguments that are not as they should be; where no verb was
+    given the help was shown, and says enough.
+    """
     context = getattr(error, "ctx", None)
     message = error.format_message().strip()
+    if not message:
+        return
     if context is None or "\n" in message:
         say(message)
     else:

@@ -234,3 +234,12 @@ def test_what_stands_in_a_key_does_nothing_to_the_terminal(
     assert harmless in shown.out
     assert shown.err == f"key {harmless}\nis blocked\n"
     assert shown.out.replace("\n", "").replace("\t", "").isprintable()
+
+
+@pytest.mark.parametrize("words", [(), ("key",), ("offsets",)])
+def test_without_a_verb_the_help_is_all_that_is_said(
+    orderlane: Run, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert orderlane(*words) == 2
+    shown = capsys.readouterr()
+    assert ("Usage: orderlane" in shown.out, shown.err) == (True, "")
