@@ -203,6 +203,23 @@ async def test_messages_wrongly_asked_for(site: Site, opened: OpenPage) -> None:
         await expect(problem).to_be_empty()
 
 
+async def test_a_body_is_shown_as_it_was_sent(site: Site, opened: OpenPage) -> None:
+    """Numbers of 64 bits are more than those of a page can hold."""
+    body = '{{"n": 12345678901234567890, "id": "{key}", "sum": 1.10, "n": [], "u": "\\u00fc"}}'
+    await site.gateway.send(["exact"], body=body)
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/billing/messages?by=key&text=exact")
+        await expect(page.get_by_label("Body", exact=True)).to_have_text(
+            "{\n"
+            '  "n": 12345678901234567890,\n'
+            '  "id": "exact",\n'
+            '  "sum": 1.10,\n'
+            '  "n": [],\n'
+            '  "u": "ü"\n'
+            "}"
+        )
+
+
 async def test_order_keys_are_judged_by_real_messages(site: Site, opened: OpenPage) -> None:
     async with opened() as page:
         await page.goto(f"{site.url}/#/groups/billing/order-key")
