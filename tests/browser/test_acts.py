@@ -131,7 +131,10 @@ async def test_an_offset_is_reset_after_a_look_at_what_it_means(
         await page.get_by_role("row", name="letters").get_by_role("button", name="Reset…").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("from the beginning")
-        for kind, where, wrong in (("offset", "x", "is no offset"), ("time", "x", "is no time")):
+        for kind, where, wrong in (
+            *(("offset", "x", "is no offset"), ("time", "x", "is no time")),
+            *(("time", "3", "is no time"), ("time", "2026-01", "is no time")),
+        ):
             await dialog.get_by_label("Go on at").select_option(kind)
             await dialog.get_by_label("Offset, or time").fill(where)
             await dialog.get_by_role("button", name="Preview").click()
