@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.site import FAILING, HELD, PARKED, SPARE, Site
@@ -148,6 +148,35 @@ async def test_an_offset_is_reset_after_a_look_at_what_it_means(
         await expect(dialog.get_by_role("row", name="Handed out again")).to_contain_text("2")
         await dialog.get_by_role("button", name="Reset").click()
         await expect(_notice(page, "goes on at 1, from 3")).to_be_visible()
+
+
+async def test_what_was_not_previewed_is_not_done(site: Site, opened: OpenPage) -> None:
+    """The answer to a question that was changed meanwhile is no preview."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def later(route: Route) -> None:
+        asked.set()
+        await answer.wait()
+        await route.continue_()
+
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/billing")
+        await page.get_by_role("row", name="letters").get_by_role("button", name="Reset…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Reason").fill("from the beginning")
+        await dialog.get_by_label("Offset, or time").fill("1")
+        await page.route("**/reset", later)
+        await dialog.get_by_role("button", name="Preview").click()
+        await asked.wait()
+        await dialog.get_by_label("Offset, or time").fill("2")
+        async with page.expect_response("**/reset"):
+            answer.set()
+        await expect(dialog.get_by_role("button", name="Preview")).to_be_enabled()
+        await expect(dialog.get_by_role("row", name="Handed out again")).to_have_count(0)
+        await dialog.get_by_role("button", name="Preview").click()
+        await expect(dialog.get_by_role("row", name="Handed out again")).to_contain_text("1")
+        await dialog.get_by_role("button", name="Reset").click()
+        await expect(_notice(page, "goes on at 2, from 3")).to_be_visible()
 
 
 async def test_dead_letters_are_filtered_looked_at_and_sent_back(
