@@ -236,10 +236,12 @@ def _unknown(name: str, model: type[BaseModel]) -> str:
 
 
 def _noun(location: Location) -> str:
+    """What holds the value at *location*: of a list, such as groups, one of them."""
     group = next(
         (part for part in reversed(location[:-1]) if isinstance(part, str)), "settings file"
     )
-    return group.removesuffix("s")
+    of_list = isinstance(location[-2], int) if len(location) > 1 else False
+    return group.removesuffix("s") if of_list and not group.endswith("ss") else group
 
 
 def _advice(detail: Any) -> str:
@@ -255,4 +257,4 @@ def _advice(detail: Any) -> str:
         case "string_type":
             return "should be text"
         case _:
-            return str(detail["msg"]).replace("Input should", "should")
+            return re.sub(r"^\w+ should", "should", str(detail["msg"]))  # what: value, text or list
