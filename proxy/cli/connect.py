@@ -30,6 +30,8 @@ _TIMEOUT_S = 3.0
 #: What changes something is put on record first, and the brokers may have to make a topic for it.
 CHANGE_TIMEOUT_S = 30.0
 _PIECE_BYTES = 1 << 16
+#: What is asked of one process alone.
+_PROCESS = "/api/process"
 #: What proxies send from below ``/api/``; another server may have the port.
 _KINDS = ("application/json", "application/x-ndjson")
 #: The token for proxies whose HTTP port is not on loopback; an option would show it to all users.
@@ -94,6 +96,27 @@ def _credentials() -> Credentials | None:
 def proxy_groups(http: str) -> dict[str, Any]:
     """What the proxy says of its groups. Raises OrderlaneError if it cannot be asked."""
     return dict(orjson.loads(ask_proxy(http, "/api/groups")))
+
+
+def one_of(http: str) -> str:
+    """Where one process is asked: the address of several workers leads each question to any of
+    them, so answers from there do not belong together.
+    """
+    try:
+        ask_proxy(http, _PROCESS)
+    except OwnedElsewhere as elsewhere:
+        return next(filter(_answers, elsewhere.addresses), http)
+    except OrderlaneError:
+        pass  # what is asked next says why
+    return http
+
+
+def _answers(http: str) -> bool:
+    try:
+        ask_proxy(http, _PROCESS)
+    except OrderlaneError:
+        return False
+    return True
 
 
 def ask_proxy(
