@@ -19,7 +19,7 @@ def host_port(address: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         host = ""  # an IPv6 address without brackets: its last group is no port
-    if not host or host != host.strip() or not (port.isascii() and port.isdigit()):
+    if host.split() != [host] or not (port.isascii() and port.isdigit()):
         raise ValueError("should be host:port, such as 127.0.0.1:9713")
     if int(port) > 65535:
         raise ValueError("should have a port from 0 to 65535")

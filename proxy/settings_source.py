@@ -97,7 +97,7 @@ class Layers:
         """
         layers = cls(
             "settings" if path is None else str(path),
-            {} if path is None else _read_yaml(path, content),
+            {} if path is None else _settings_in(path, content),
         )
         for name, text in sorted(environment.items()):
             if name.startswith(ENVIRONMENT_PREFIX) and prefix == _prefix_of(name):
@@ -171,9 +171,10 @@ def short(value: object) -> str:
     return limited.repr(_USER.sub("//…@", value) if isinstance(value, str) else value)
 
 
-def _read_yaml(path: Path, text: bytes | None) -> dict[str, Any]:
+def read_yaml(path: Path, text: bytes | None = None) -> Any:
+    """What the file *path* says, or *text*, if it was read before. Raises SettingsError."""
     try:
-        content = yaml.load(path.read_bytes() if text is None else text, Loader=_Loader)
+        return yaml.load(path.read_bytes() if text is None else text, Loader=_Loader)
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from None
     except yaml.MarkedYAMLError as error:
@@ -185,6 +186,10 @@ def _read_yaml(path: Path, text: bytes | None) -> dict[str, Any]:
         raise SettingsError(f"{path}: not YAML as it should be: {reason}") from None
     except RecursionError:
         raise SettingsError(f"{path}: nested too deeply for a settings file") from None
+
+
+def _settings_in(path: Path, text: bytes | None) -> dict[str, Any]:
+    content = read_yaml(path, text)
     if content is None:
         return {}  # an empty file means: all defaults
     if not isinstance(content, dict):
@@ -231,10 +236,12 @@ def _unknown(name: str, model: type[BaseModel]) -> str:
 
 
 def _noun(location: Location) -> str:
+    """What holds the value at *location*: of a list, such as groups, one of them."""
     group = next(
         (part for part in reversed(location[:-1]) if isinstance(part, str)), "settings file"
     )
-    return group.removesuffix("s")
+    of_list = isinstance(location[-2], int) if len(location) > 1 else False
+    return group.removesuffix("s") if of_list and not group.endswith("ss") else group
 
 
 def _advice(detail: Any) -> str:
@@ -250,4 +257,4 @@ def _advice(detail: Any) -> str:
         case "string_type":
             return "should be text"
         case _:
-            return str(detail["msg"]).replace("Input should", "should")
+            return re.sub(r"^\w+ should", "should", str(detail["msg"]))  # what: value, text or list

@@ -128,5 +128,5 @@ class GroupSurface:
 
     async def _delete(self, call: Call) -> dict[str, Any]:
         asked: DeleteQuery = call.query
-        wish = Wish(asked.by or call.by, asked.reason, asked.expect, asked.dry_run)
+        wish = Wish(call.by, asked.reason, asked.expect, asked.dry_run)
         return await self._desk.delete(call.path["group"], wish)

@@ -90,8 +90,10 @@ class Call:
 
     @property
     def by(self) -> str:
-        """Who asks: what the request says, behind whom its token names."""
-        said = getattr(self.body, "by", None)
+        """Who asks: what the request says, behind whom its token names. A DELETE has no body and
+        says it behind the ``?``.
+        """
+        said = getattr(self.query if self.body is None else self.body, "by", None)
         if self.principal is not None:
             return f"{self.principal} ({said})" if said else self.principal
         return str(said or self.remote)

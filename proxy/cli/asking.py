@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import orjson
 import typer
 
-from proxy.cli.connect import actor, ask_proxy
+from proxy.cli.connect import actor, ask_proxy, body_of
 from proxy.cli.output import say
 from proxy.errors import OrderlaneError, OwnedElsewhere
 
@@ -32,8 +32,7 @@ def look(http: str, path: str, **query: Any) -> Any:
 def change(http: str, path: str, asked: dict[str, Any], *, timeout_s: float = _TIMEOUT_S) -> Any:
     """Have something changed, by the proxy or by the one that it names."""
     given = {name: value for name, value in asked.items() if value is not None}
-    body = orjson.dumps({"by": actor(), **given})
-    return _ask(http, path, body, timeout_s)
+    return _ask(http, path, body_of({"by": actor(), **given}), timeout_s)
 
 
 def _ask(http: str, path: str, body: bytes | None, timeout_s: float) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
@@ -29,6 +30,10 @@ _TIMEOUT_S = 3.0
 #: What changes something is put on record first, and the brokers may have to make a topic for it.
 CHANGE_TIMEOUT_S = 30.0
 _PIECE_BYTES = 1 << 16
+#: What is asked of one process alone.
+_PROCESS = "/api/process"
+#: What proxies send from below ``/api/``; another server may have the port.
+_KINDS = ("application/json", "application/x-ndjson")
 #: The token for proxies whose HTTP port is not on loopback; an option would show it to all users.
 ADMIN_TOKEN = "ORDERLANE_ADMIN_TOKEN"
 #: The file with the authority of nameservers and brokers that speak TLS: a proxy's broker_tls.ca.
@@ -93,6 +98,27 @@ def proxy_groups(http: str) -> dict[str, Any]:
     return dict(orjson.loads(ask_proxy(http, "/api/groups")))
 
 
+def one_of(http: str) -> str:
+    """Where one process is asked: the address of several workers leads each question to any of
+    them, so answers from there do not belong together.
+    """
+    try:
+        ask_proxy(http, _PROCESS)
+    except OwnedElsewhere as elsewhere:
+        return next(filter(_answers, elsewhere.addresses), http)
+    except OrderlaneError:
+        pass  # what is asked next says why
+    return http
+
+
+def _answers(http: str) -> bool:
+    try:
+        ask_proxy(http, _PROCESS)
+    except OrderlaneError:
+        return False
+    return True
+
+
 def ask_proxy(
     http: str,
     path: str,
@@ -108,8 +134,21 @@ def ask_proxy(
     with _asked(http, path, body=body, timeout_s=timeout_s, method=method) as answer:
         try:
             return bytes(answer.read())
+        except HTTPException as error:
+            raise _broken_off(http, error) from None
         except OSError as error:
             raise _no_answer(http, path, error) from None
+
+
+def body_of(asked: Mapping[str, Any]) -> bytes:
+    """*asked* as JSON. Numbers that JSON does not have become texts: the proxy says what would be
+    right. Raises OrderlaneError for what is no JSON, UnicodeEncodeError for what is no text.
+    """
+    try:
+        plain = json.loads(json.dumps(asked, default=str), parse_constant=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OrderlaneError(f"this is nothing that a proxy can be asked: {error}") from None
+    return json.dumps(plain, ensure_ascii=False).encode()
 
 
 def lines_of_proxy(http: str, path: str) -> Iterator[bytes]:
@@ -125,10 +164,14 @@ def _piece(http: str, answer: HTTPResponse) -> bytes:
     try:
         return answer.read1(_PIECE_BYTES)
     except (OSError, HTTPException) as error:
-        raise OrderlaneError(
-            f"the answer of the proxy at {http} broke off ({type(error).__name__}): what came is"
-            " not all"
-        ) from None
+        raise _broken_off(http, error) from None
+
+
+def _broken_off(http: str, error: Exception) -> OrderlaneError:
+    return OrderlaneError(
+        f"the answer of the proxy at {http} broke off ({type(error).__name__}): what came is not"
+        " all"
+    )
 
 
 def _asked(
@@ -148,13 +191,17 @@ def _asked(
         )
         answer: HTTPResponse = urllib.request.urlopen(asked, timeout=timeout_s, context=tls)
     except urllib.error.HTTPError as error:
-        sentence = f"the proxy at {http} answers {error.code}: {_sentence(error.read())}"
+        sentence = f"the proxy at {http} answers {error.code}: {_sentence(error)}"
         if error.code == HTTPStatus.MISDIRECTED_REQUEST:
             owners = error.headers.get("Orderlane-Owners", "").split(", ")
             raise OwnedElsewhere(sentence, addresses=tuple(filter(None, owners))) from None
         raise OrderlaneError(sentence) from None
-    except OSError as error:
+    except (OSError, HTTPException, UnicodeError) as error:
         raise _no_answer(http, path, error) from None
+    kind = answer.headers.get_content_type()
+    if path.startswith("/api/") and kind not in _KINDS:
+        answer.close()
+        raise _no_answer(http, path, f"what is there sends {kind}")
     return answer
 
 
@@ -169,13 +216,17 @@ def _tls() -> ssl.SSLContext | None:
 
 
 def _headers() -> dict[str, str]:
-    token = os.environ.get(ADMIN_TOKEN)
+    token = os.environ.get(ADMIN_TOKEN, "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise OrderlaneError(f"{ADMIN_TOKEN} should be one token, as orderlane token makes it")
     shown = {"Authorization": f"Bearer {token}"} if token else {}
     return {"Content-Type": "application/json", **shown}
 
 
-def _no_answer(http: str, path: str, error: OSError) -> OrderlaneError:
+def _no_answer(http: str, path: str, error: Exception | str) -> OrderlaneError:
     reason = getattr(error, "reason", error)
+    if isinstance(error, HTTPException):
+        reason = f"what is there speaks no HTTP: {type(error).__name__}"
     return OrderlaneError(
         f"no proxy answers at http://{http}{path} ({reason}): is it running, is --http right?"
         f" Where its port has TLS, {ADMIN_CA} names its authority."
@@ -226,12 +277,16 @@ def actor() -> str:
         return f"user {os.getuid()}"
 
 
-def _sentence(answer: bytes) -> str:
+def _sentence(answer: urllib.error.HTTPError) -> str:
     """What an answer that is no success says."""
     try:
-        return str(orjson.loads(answer)["error"])
+        content = answer.read()
+    except (OSError, HTTPException):  # it broke off
+        return str(answer.reason)
+    try:
+        return str(orjson.loads(content)["error"])
     except (ValueError, KeyError, TypeError):  # something between us and the proxy answered
-        return answer.decode(errors="replace").strip()
+        return content.decode(errors="replace").strip()
 
 
 def checked_address(address: str) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import orjson
 import typer
 
-from proxy.cli.connect import actor, ask_proxy, given_reason, lines_of_proxy
+from proxy.cli.connect import actor, ask_proxy, body_of, given_reason, lines_of_proxy
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 
@@ -146,7 +146,7 @@ def stop(
 
 
 def _act(http: str, group: str, verb: str, output: OutputFormat, **asked: Any) -> None:
-    body = orjson.dumps({"by": actor(), **asked})
+    body = body_of({"by": actor(), **asked})
     path = f"{_place(group)}/{verb}"
     row = orjson.loads(ask_proxy(http, path, body=body, timeout_s=_TIMEOUT_S))
     print_rows([row], columns=_STATE, output=output)

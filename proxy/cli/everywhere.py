@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from proxy.cli.asking import look, path_of
-from proxy.cli.connect import actor, change_at_all
+from proxy.cli.connect import actor, body_of, change_at_all, one_of
 from proxy.cli.output import OutputFormat, print_rows, say
 from proxy.errors import OrderlaneError
 
@@ -60,6 +58,7 @@ def look_everywhere(http: str, group: str, topic: str, path: str, **query: Any) 
     """Ask the proxy at *http*, and all that own other queues of *topic*. Raises OrderlaneError if
     that one does not answer.
     """
+    http = one_of(http)
     seen = Seen(look(http, path, **query))
     owners = look(http, path_of("owners"), group=group)
     owned: defaultdict[str | None, list[str]] = defaultdict(list)  # by address
@@ -90,7 +89,7 @@ def change_everywhere(
     """Pause or resume at the proxy at *http*, and at those that own other queues; print where it
     was done. Raises OrderlaneError for where it was not.
     """
-    done, failed = change_at_all(http, path, orjson.dumps({"by": actor(), **asked}))
+    done, failed = change_at_all(one_of(http), path, body_of({"by": actor(), **asked}))
     rows = [
         {
             "group": each["group"],

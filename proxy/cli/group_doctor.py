@@ -8,19 +8,24 @@ from datetime import UTC, datetime
 
 import typer
 
+from proxy.cli.connect import checked_address
 from proxy.cli.group_facts import group_facts
 from proxy.cli.options import DEFAULT_HTTP
 from proxy.cli.output import OutputFormat, print_json
 from proxy.diagnosis.diagnose import diagnose
 from proxy.diagnosis.facts import Facts
-from proxy.diagnosis.findings import Finding, number
+from proxy.diagnosis.findings import Finding, number, readable, typed
 
 
 def diagnose_group(
     group: str, *, topics: Sequence[str], nameserver: str, http: str, output: OutputFormat
 ) -> None:
-    """Ask, judge, print; exit code 1 if something keeps the group."""
+    """Ask, judge, print; exit code 1 if something keeps the group. Raises OrderlaneError for what
+    nobody can be asked.
+    """
     proxies = [each.strip() for each in http.split(",") if each.strip()]
+    for address in (*proxies, *filter(None, map(str.strip, nameserver.split(",")))):
+        checked_address(address)
     facts = asyncio.run(
         group_facts(group, http=proxies, nameserver=nameserver, topics=topics, default=DEFAULT_HTTP)
     )
@@ -36,9 +41,17 @@ def diagnose_group(
 def _lines(facts: Facts, findings: Sequence[Finding]) -> list[str]:
     if findings:
         return [f"{place}. {_line(each)}" for place, each in enumerate(findings, start=1)]
+    parked = ""
+    if facts.parked:
+        parked = (
+            f"{number(facts.parked, 'message')} of parked keys, until a redrive:"
+            f" {typed('key', 'parked', facts.group)}"
+        )
     if facts.waiting:
-        return [f"group {facts.group} moves: {number(facts.waiting, 'message')} to do, none stuck"]
-    return [f"group {facts.group} has nothing to do: all its messages are finished"]
+        moves = f"group {facts.group} moves: {number(facts.waiting, 'message')} to do, none stuck"
+        return [f"{moves}, and {parked}" if parked else moves]
+    nothing = f"group {facts.group} has nothing to do"
+    return [f"{nothing} but {parked}" if parked else f"{nothing}: all its messages are finished"]
 
 
 def _line(finding: Finding) -> str:
@@ -46,4 +59,4 @@ def _line(finding: Finding) -> str:
     if finding.since_ms is not None:
         at = datetime.fromtimestamp(finding.since_ms / 1000, UTC)
         since = f" [since {at.isoformat(' ', 'seconds')}]"
-    return finding.sentence + since
+    return readable(finding.sentence) + since

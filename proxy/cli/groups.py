@@ -11,11 +11,12 @@ import orjson
 import typer
 import yaml
 
-from proxy.cli.connect import actor, ask_proxy, proxy_groups
+from proxy.cli.connect import actor, ask_proxy, body_of, proxy_groups
 from proxy.cli.everywhere import change_everywhere
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.errors import OrderlaneError
+from proxy.settings_source import read_yaml
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -197,7 +198,7 @@ def _put(
         "expect": expect,
         "dry_run": dry_run,
     }
-    body = orjson.dumps(asked)
+    body = body_of(asked)
     _show(ask_proxy(http, _place(group), body=body, method="PUT", timeout_s=_TIMEOUT_S), output)
 
 
@@ -218,15 +219,8 @@ def _check(reason: str) -> None:
 
 
 def _settings_in(file: Path) -> dict[str, Any]:
-    """The settings of one group; its name in them is left out."""
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
-        settings = yaml.safe_load(text)
-    except OSError as error:
-        raise OrderlaneError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        reason = str(error).replace("\n", " ")
-        raise OrderlaneError(f"{file}: not YAML as it should be: {reason}") from None
+    """The settings of one group, read as a settings file is; its name in them is left out."""
+    settings = read_yaml(file, sys.stdin.buffer.read() if str(file) == "-" else None)
     if not isinstance(settings, dict):
         raise OrderlaneError(f"{file}: should be the settings of one group, such as topics: […]")
     settings.pop("name", None)
@@ -250,7 +244,7 @@ def _set(settings: dict[str, Any], change: str) -> None:
             )
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         value = text
     if value is None:
         place.pop(name, None)

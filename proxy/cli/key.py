@@ -13,6 +13,7 @@ from proxy.cli.connect import (
     CHANGE_TIMEOUT_S,
     actor,
     ask_proxy,
+    body_of,
     given_reason,
     proxy_groups,
 )
@@ -242,7 +243,7 @@ def _act(
 
 def _answer(http: str, path: str, **asked: Any) -> dict[str, Any]:
     """What became of the key, by the proxy that owns its queue."""
-    body = orjson.dumps({"by": actor(), **asked})
+    body = body_of({"by": actor(), **asked})
     try:
         answer = ask_proxy(http, path, body=body, timeout_s=CHANGE_TIMEOUT_S)
     except OwnedElsewhere as elsewhere:

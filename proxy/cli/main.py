@@ -111,6 +111,9 @@ def run(arguments: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:
         _say_usage(error)
         sys.exit(2)
+    except UnicodeEncodeError as error:
+        say(f"orderlane: {_no_text(error, words)}")
+        sys.exit(2)
     except BrokenPipeError:
         sys.exit(1)  # whoever read our output has left
     except Exception as error:
@@ -120,6 +123,16 @@ def run(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
 
 
+def _no_text(error: UnicodeEncodeError, words: Sequence[str]) -> str:
+    """What of *words* has other bytes; else what the terminal has no sign for."""
+    for word in words:
+        if any("\ud800" <= sign <= "\udfff" for sign in word):
+            return (
+                f"{word!r} is no text in UTF-8: a key of other bytes is named by 0x and their hex"
+            )
+    return f"{error.object[error.start]!r} cannot be written in {error.encoding}: see the locale"
+
+
 def _is_for_a_person(error: Exception) -> bool:
     from thin_client import ClientError  # most verbs need none of it
 
@@ -127,9 +140,13 @@ def _is_for_a_person(error: Exception) -> bool:
 
 
 def _say_usage(error: typer.TyperException) -> None:
-    """One sentence for options and arguments that are not as they should be; no verb: the help."""
+    """One sentence for options and arguments that are not as they should be; where no verb was
+    given the help was shown, and says enough.
+    """
     context = getattr(error, "ctx", None)
     message = error.format_message().strip()
+    if not message:
+        return
     if context is None or "\n" in message:
         say(message)
     else:

@@ -7,11 +7,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from proxy.cli.asking import look, path_of
-from proxy.cli.connect import actor, ask_proxy
+from proxy.cli.connect import actor, ask_proxy, body_of, one_of
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.order_key_sample import Known, known, queues_at
 from proxy.cli.output import Output, OutputFormat, print_rows, say
@@ -154,7 +153,7 @@ def _store(
         "dry_run": dry_run,
     }
     path = path_of("groups", of.group)
-    ask_proxy(http, path, body=orjson.dumps(asked), method="PUT", timeout_s=_TIMEOUT_S)
+    ask_proxy(http, path, body=body_of(asked), method="PUT", timeout_s=_TIMEOUT_S)
 
 
 def _watch(
@@ -196,6 +195,7 @@ def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = Fal
     whose settings have another order key than *served*.
     """
     seen = _Seen()
+    http = one_of(http)
     owners = look(http, path_of("owners"), group=of.group)
     addresses: dict[str, None] = {http: None}
     for row in owners["queues"]:

@@ -12,7 +12,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from proxy.diagnosis.findings import readable
+
 _UNLIMITED = 10_000  # columns
+#: Signs that people's terminals may obey; others in a key, a reason or a body are shown instead.
+_LAYOUT = "\n\t"
 
 
 class OutputFormat(StrEnum):
@@ -34,7 +38,7 @@ def print_json(value: Any) -> None:
 
 def say(sentence: str) -> None:
     """Tell a person something on stderr, beside the data."""
-    sys.stderr.write(sentence + "\n")
+    sys.stderr.write(readable(sentence, _LAYOUT) + "\n")
     sys.stderr.flush()
 
 
@@ -62,4 +66,4 @@ def stdout_console() -> Console:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+    return f"{value:,.2f}" if isinstance(value, float) else readable(str(value), _LAYOUT)

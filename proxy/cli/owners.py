@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from proxy.cli.asking import ReasonOption, change, look, path_of
+from proxy.cli.connect import one_of
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.errors import OrderlaneError
@@ -122,9 +123,16 @@ def _taken(http: str, owner: str, *, group: str, topic: str, queue: str) -> dict
 
 
 def _http_of(node: str, http: str) -> str:
-    """Where *node* can be asked; the proxy at *http* knows those that own queues."""
+    """Where *node* can be asked; the proxy at *http* knows those that own queues. Raises
+    OrderlaneError for the address of several workers: it names none of them.
+    """
     if "@" not in node:
+        if (worker := one_of(node)) != node:
+            raise OrderlaneError(
+                f"{node} is the address of several workers: name one of them, such as {worker}"
+            )
         return node
+    http = one_of(http)
     found: dict[str, Any] = look(http, path_of("owners"))
     if found["proxy"] == node:
         return http

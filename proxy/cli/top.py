@@ -20,7 +20,7 @@ from rich.text import Text
 
 from broker_core.clock import now_ns
 from proxy.cli.asking import path_of
-from proxy.cli.connect import ask_proxy
+from proxy.cli.connect import ask_proxy, one_of
 from proxy.cli.options import DEFAULT_HTTP
 from proxy.cli.top_frame import HotKey, Look, figures_of, frame, hot_key_of
 from proxy.errors import OrderlaneError
@@ -80,7 +80,7 @@ class _Proxies:
         groups: list[tuple[str, dict[str, Any]]] = []
         keys: list[HotKey] = []
         away: list[tuple[str, str]] = []
-        left = list(dict.fromkeys(self._addresses))
+        left = list(dict.fromkeys(map(one_of, self._addresses)))
         asked = set(left)
         while left:
             address = left.pop(0)

@@ -238,6 +238,16 @@ class Facts:
         )
         return own + sum(each.lag for each in self.queues if each.place not in held)
 
+    @property
+    def parked(self) -> int:
+        """Messages of parked keys in the queues that proxies hold."""
+        return sum(
+            queue.unfinished + max(0, queue.end - queue.position)
+            for _, group in self.answering
+            for queue in group.queues
+            if queue.is_twin
+        )
+
 
 # ---- from the rows of the admin API --------------------------------------------------------------
 

@@ -95,11 +95,31 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
+def readable(text: str, keep: str = "") -> str:
+    """*text* without what a terminal would obey: a sign that is not printable nor in *keep* stands
+    by its number, as shells read it in ``$'…'``.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in keep else _escape(each) for each in text)
+
+
+def _escape(sign: str) -> str:
+    if sign in "\n\t":
+        return {"\n": "\\n", "\t": "\\t"}[sign]
+    place = ord(sign)
+    if place < 0x80:
+        return f"\\x{place:02x}"
+    return f"\\u{place:04x}" if place < 0x10000 else f"\\U{place:08x}"
+
+
 def typed(*words: str) -> str:
-    """A command of ours, for a shell."""
+    """A command of ours, for a shell: of one line, whatever a key is made of."""
     return " ".join(("orderlane", *map(_quoted, words)))
 
 
 def _quoted(word: str) -> str:
+    if not word.isprintable():
+        return "$'" + readable(word.replace("\\", "\\\\").replace("'", "\\'")) + "'"
     plain = word and all(each.isalnum() or each in "-_./:,@%+=" for each in word)
     return word if plain else "'" + word.replace("'", "'\"'\"'") + "'"

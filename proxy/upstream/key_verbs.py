@@ -13,7 +13,7 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import RemotingError
 from proxy.core.effects import Skip
 from proxy.core.key_views import KeyView, KeyViews
-from proxy.core.order_key import key_of, key_text
+from proxy.core.order_key import QUEUE_CHAIN, key_of, key_text
 from proxy.core.parked_copy import origin_of
 from proxy.core.parked_key import plain_text
 from proxy.core.parking_pipeline import ParkingPipeline
@@ -59,11 +59,19 @@ class KeyVerbs:
         return KeyViews(self.pipeline, now_ns=now_ns(), wall_ms=wall_ms()).of(key)
 
     def named(self, text: str) -> bytes:
-        """The key that people read as *text*: a known one, or that of a message."""
-        known = [*self.pipeline.parked, *self.pipeline.paused]
-        return next(
-            (key for key in known if key is not None and key_text(key) == text), key_of(text)
-        )
+        """The key that people read as *text*. ``0x`` and hex may be a text, as addresses and
+        digests are, or bytes that are none: it is the one that is known here, else the text, for
+        no text is only what the proxy calls a whole queue, and what hardly any producer sends.
+        """
+        given, other = text.encode(), key_of(text)
+        if given == other or self._knows(given):
+            return given
+        return other if other == QUEUE_CHAIN or self._knows(other) else given
+
+    def _knows(self, key: bytes) -> bool:
+        pipeline = self.pipeline
+        kept = key in pipeline.parked or key in pipeline.paused or pipeline.jobs.knows_key(key)
+        return kept or any(each.events.of(key) for each in self._pipelines)
 
     def may(self, verb: str, key: bytes) -> bool:
         """True if *verb* has something to do with *key* here."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.site import FAILING, HELD, PARKED, SPARE, Site
@@ -131,7 +131,10 @@ async def test_an_offset_is_reset_after_a_look_at_what_it_means(
         await page.get_by_role("row", name="letters").get_by_role("button", name="Reset…").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("from the beginning")
-        for kind, where, wrong in (("offset", "x", "is no offset"), ("time", "x", "is no time")):
+        for kind, where, wrong in (
+            *(("offset", "x", "is no offset"), ("time", "x", "is no time")),
+            *(("time", "3", "is no time"), ("time", "2026-01", "is no time")),
+        ):
             await dialog.get_by_label("Go on at").select_option(kind)
             await dialog.get_by_label("Offset, or time").fill(where)
             await dialog.get_by_role("button", name="Preview").click()
@@ -145,6 +148,35 @@ async def test_an_offset_is_reset_after_a_look_at_what_it_means(
         await expect(dialog.get_by_role("row", name="Handed out again")).to_contain_text("2")
         await dialog.get_by_role("button", name="Reset").click()
         await expect(_notice(page, "goes on at 1, from 3")).to_be_visible()
+
+
+async def test_what_was_not_previewed_is_not_done(site: Site, opened: OpenPage) -> None:
+    """The answer to a question that was changed meanwhile is no preview."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def later(route: Route) -> None:
+        asked.set()
+        await answer.wait()
+        await route.continue_()
+
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/billing")
+        await page.get_by_role("row", name="letters").get_by_role("button", name="Reset…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Reason").fill("from the beginning")
+        await dialog.get_by_label("Offset, or time").fill("1")
+        await page.route("**/reset", later)
+        await dialog.get_by_role("button", name="Preview").click()
+        await asked.wait()
+        await dialog.get_by_label("Offset, or time").fill("2")
+        async with page.expect_response("**/reset"):
+            answer.set()
+        await expect(dialog.get_by_role("button", name="Preview")).to_be_enabled()
+        await expect(dialog.get_by_role("row", name="Handed out again")).to_have_count(0)
+        await dialog.get_by_role("button", name="Preview").click()
+        await expect(dialog.get_by_role("row", name="Handed out again")).to_contain_text("1")
+        await dialog.get_by_role("button", name="Reset").click()
+        await expect(_notice(page, "goes on at 2, from 3")).to_be_visible()
 
 
 async def test_dead_letters_are_filtered_looked_at_and_sent_back(
@@ -201,6 +233,23 @@ async def test_messages_wrongly_asked_for(site: Site, opened: OpenPage) -> None:
         await find.click()
         await expect(page.locator("tbody tr")).to_have_count(5)
         await expect(problem).to_be_empty()
+
+
+async def test_a_body_is_shown_as_it_was_sent(site: Site, opened: OpenPage) -> None:
+    """Numbers of 64 bits are more than those of a page can hold."""
+    body = '{{"n": 12345678901234567890, "id": "{key}", "sum": 1.10, "n": [], "u": "\\u00fc"}}'
+    await site.gateway.send(["exact"], body=body)
+    async with opened() as page:
+        await page.goto(f"{site.url}/#/groups/billing/messages?by=key&text=exact")
+        await expect(page.get_by_label("Body", exact=True)).to_have_text(
+            "{\n"
+            '  "n": 12345678901234567890,\n'
+            '  "id": "exact",\n'
+            '  "sum": 1.10,\n'
+            '  "n": [],\n'
+            '  "u": "ü"\n'
+            "}"
+        )
 
 
 async def test_order_keys_are_judged_by_real_messages(site: Site, opened: OpenPage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.site import TOKEN, Site, prepared, with_token
@@ -28,6 +28,25 @@ async def test_a_proxy_that_is_gone_is_said_to_be(site: Site, opened: OpenPage) 
         await expect(page.locator("#live")).to_have_text("live")
         site.over.set()
         await site.gateway.close_proxy(site.proxy)
+        await expect(page.locator("#banner")).to_contain_text("the proxy does not answer")
+
+
+async def test_a_proxy_that_hangs_is_not_shown_as_live(site: Site, opened: OpenPage) -> None:
+    """Nothing is refused and no connection ends: no answer comes, that is all."""
+
+    async def never(_: Route) -> None:
+        """As a proxy that is stopped, or behind a network that lets nothing through."""
+
+    async with opened() as page:
+        now = await (await page.request.get(f"{site.url}/api/overview")).text()
+        events = {"content_type": "text/event-stream", "body": f"data: {now}\n\n"}
+        await page.route("**/api/events", never)
+        await page.route("**/api/events", lambda route: route.fulfill(**events), times=1)
+        await page.route("**/api/overview", never)
+        await page.goto(site.url)
+        await expect(page.get_by_role("link", name="billing")).to_be_visible()
+        await expect(page.locator("#live")).to_have_text("connecting")
+        await expect(page.locator("#live")).to_have_text("no answer", timeout=30_000)
         await expect(page.locator("#banner")).to_contain_text("the proxy does not answer")
 
 

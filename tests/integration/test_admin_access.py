@@ -31,17 +31,23 @@ CHANGE = orjson.dumps({"reason": "because"})
 
 
 @asynccontextmanager
-async def everywhere(tmp_path: Path) -> AsyncIterator[str]:
+async def everywhere(tmp_path: Path, **settings: Any) -> AsyncIterator[str]:
     """host:port of the HTTP port of a proxy that listens on all addresses."""
     async with run_gateway(tmp_path) as gateway:
         _, addresses = await gateway.start_proxy(
-            **{"listen.http": "0.0.0.0:0", "tokens": TOKENS, "access": RULES}
+            **{"listen.http": "0.0.0.0:0", "tokens": TOKENS, "access": RULES, **settings}
         )
         yield f"127.0.0.1:{addresses.http.rpartition(':')[2]}"
 
 
 async def ask(
-    http: str, path: str, *, token: str | None = None, body: bytes | None = None, **headers: str
+    http: str,
+    path: str,
+    *,
+    token: str | None = None,
+    body: bytes | None = None,
+    method: str | None = None,
+    **headers: str,
 ) -> tuple[int, Any, bytes]:
     """Status, headers and body of the answer."""
     shown = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -49,7 +55,8 @@ async def ask(
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
 
     def asked() -> tuple[int, Any, bytes]:
-        request = urllib.request.Request(f"http://{http}{path}", data=body, headers=sent)
+        url = f"http://{http}{path}"
+        request = urllib.request.Request(url, data=body, headers=sent, method=method)
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
                 return answer.status, answer.headers, answer.read()
@@ -88,6 +95,19 @@ async def test_a_token_without_the_right_is_refused_and_one_with_it_is_on_record
         assert (await ask(http, "/api/owners/resume", token="ops", body=said))[0] == 200
         _, _, audit = await ask(http, "/api/audit", token="ops")
         assert {row["actor"] for row in orjson.loads(audit)["records"]} == {"ops", "ops (anna)"}
+
+
+async def test_a_deletion_is_on_record_under_the_name_of_its_token(tmp_path: Path) -> None:
+    async with everywhere(tmp_path, group_store="nameserver") as http:
+        settings = {"topics": [{"name": TOPIC}]}
+        put = orjson.dumps({"reason": "new", "settings": settings, "by": "anna"})
+        place = "/api/groups/stored"
+        assert (await ask(http, place, token="ops", body=put, method="PUT"))[0] == 200
+        asked = f"{place}?reason=over&by=anna"
+        assert (await ask(http, asked, token="ops", method="DELETE"))[0] == 200
+        _, _, audit = await ask(http, "/api/audit?group=stored", token="ops")
+        told = [(row["verb"], row["actor"]) for row in orjson.loads(audit)["records"]]
+        assert told == [("groups create", "ops (anna)"), ("groups delete", "ops (anna)")]
 
 
 async def test_pages_of_other_sites_are_refused_whoever_shows_a_token(tmp_path: Path) -> None:

@@ -43,6 +43,29 @@ async def test_a_group_without_work_has_no_findings(tmp_path: Path) -> None:
         assert out == f"group {GROUP} has nothing to do: all its messages are finished\n"
 
 
+async def test_what_is_parked_is_told_though_it_keeps_no_group(tmp_path: Path) -> None:
+    topic = {"max_deliveries": 1, "retry_intervals_ms": [0]}
+    async with (
+        site(tmp_path, topic=topic) as it,
+        consuming(it.gateway, it.at.thrift, "one", handle=failing),
+    ):
+        await it.send("a", "a", "b")
+        await eventually(lambda: _parked(it) == 3, within_s=20)
+        assert await findings(it) == []
+        where = ("--nameserver", it.gateway.cluster.nameserver)
+        code, out, _ = await it.verb("doctor", GROUP, *where)
+        assert (code, out) == (
+            0,
+            f"group {GROUP} has nothing to do but 3 messages of parked keys, until a redrive:"
+            f" orderlane key parked {GROUP}\n",
+        )
+
+
+def _parked(it: Site) -> int:
+    """Messages of parked keys, all of them with their copies."""
+    return sum(each.unfinished for each in it.gateway.statistics() if each.queue.topic != TOPIC)
+
+
 async def test_a_group_at_work_has_no_findings(tmp_path: Path) -> None:
     """Messages wait behind others of their keys, as it should be."""
 

@@ -75,6 +75,18 @@ async def test_a_finding_of_another_proxy_is_found(tmp_path: Path) -> None:
             assert [each["cause"] for each in found] == ["key_blocked"] * 4
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        ("--http", "http://127.0.0.1:1"),
+        ("--http", "127.0.0.1:1,proxy-2"),
+        ("--nameserver", "127.0.0.1:99999"),
+    ],
+)
+def test_an_address_that_is_none_is_no_finding(orderlane: CommandLine, where: Any) -> None:
+    assert orderlane.problem("doctor", "billing", *where).startswith("address '")
+
+
 # ---- without a group -----------------------------------------------------------------------------
 
 

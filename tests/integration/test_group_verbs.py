@@ -78,6 +78,11 @@ def test_a_group_is_created_shown_changed_and_deleted(
     listed = orderlane("groups", *where, "-o", "json").json
     assert listed == orderlane("groups", "ls", *where, "-o", "json").json
     assert {row["group"] for row in listed} == {"fixed", "billing"}
+    for wrong in (".nan", ".inf", "9" * 30, "2026-99-99"):
+        asked = ("--set", f"max_rate={wrong}")
+        assert "max_rate is" in orderlane.problem(
+            "groups", "update", "billing", *asked, *why, *where
+        )
     back = orderlane("groups", "update", "billing", "--set", "max_leased_jobs=null", *why, *where)
     assert back.code == 0
     gone = orderlane("groups", "delete", "billing", *why, *where, "-o", "json")
@@ -111,6 +116,9 @@ def test_the_settings_file_is_read_again_at_sighup(
         ("create new --file none.yaml --reason x", "none.yaml: cannot be read"),
         ("create new --file list.yaml --reason x", "should be the settings of one group"),
         ("create new --file wrong.yaml --reason x", "did you mean topics?"),
+        ("create new --file twice.yaml --reason x", "'topics' stands here a second time"),
+        ("create new --file deep.yaml --reason x", "nested too deeply"),
+        ("create new --file bomb.yaml --reason x", "aliases make more than 100,000 values"),
         ("create fixed --file good.yaml --reason x", "comes from the proxy's settings file"),
         ("update fixed --set max_leased_jobs=1 --reason x", "is not in the store"),
         ("update nobody --set max_leased_jobs=1 --reason x", "there is no group 'nobody'"),
@@ -131,4 +139,10 @@ def test_what_is_wrong_is_told_in_a_sentence(
     monkeypatch.chdir(tmp_path)
     for name, content in (("good", BILLING), ("list", []), ("wrong", {"topic": []})):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    for name, text in (
+        ("twice", "topics: [{name: a}]\ntopics: [{name: b}]"),
+        ("deep", "topics: " + "[" * 10_000),
+        ("bomb", "topics: &a [*a]"),
+    ):
+        (tmp_path / f"{name}.yaml").write_text(text)
     assert sentence in orderlane.problem("groups", *arguments.split(), "--http", http)

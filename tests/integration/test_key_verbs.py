@@ -159,6 +159,32 @@ async def test_a_message_that_blocks_its_key_is_skipped_or_retried(
     assert report.clean, report.violations
 
 
+async def test_a_key_that_reads_like_bytes_in_hex_is_the_text_that_was_sent(
+    tmp_path: Path, orderlane: CommandLine
+) -> None:
+    """As digests and addresses do. It is paused before there is a message of it, too."""
+    digest = "0xfeedfacecafe"
+    desk = Desk(digest)
+    async with run_gateway(tmp_path, queues=1, topic=BLOCK) as gateway:
+        _, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a")
+            await eventually(lambda: desk.done["a"] == [1], within_s=10)
+            await rows(orderlane, at, gateway, "pause", digest, *WHY)
+            await send(gateway, digest, "a")
+            await eventually(lambda: desk.done["a"] == [1, 3], within_s=10)
+            assert count(gateway, "retrying") == 0
+            await rows(orderlane, at, gateway, "resume", digest, *WHY)
+            await eventually(lambda: count(gateway, "retrying") == 1, within_s=10)
+            (row,) = await rows(orderlane, at, gateway, "show", digest)
+            assert (row["state"], row["backlog"]) == ("retrying", 1)
+            (row,) = await rows(orderlane, at, gateway, "park", digest, *WHY)
+            assert (row["key"], row["state"]) == (digest, "parked")
+            assert len(await rows(orderlane, at, gateway, "history", digest)) == 4
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
 async def test_a_parked_message_is_skipped_among_its_copies(
     tmp_path: Path, orderlane: CommandLine
 ) -> None:

@@ -99,6 +99,41 @@ def test_workers_share_clients_and_queues_and_one_that_is_killed_comes_back(site
 
 
 @pytest.mark.slow
+def test_what_commands_ask_at_the_address_of_all_workers_belongs_together(site: Site) -> None:
+    """Each question may reach another worker: no queue is shown twice, and none is left out."""
+    _, ready = start_workers(site, 2)
+    workers, door = ready["workers"], ("--proxy", ready["thrift"])
+    consuming = ("consume", site.group, "--work-ms", 600_000, *door)
+    consumers = [site.children.start(*consuming) for _ in range(2)]
+    wait_until(lambda: shared(gateway_of(workers)), within_s=30, what="four queues each")
+    assert site.children.run("produce", site.topic, "--count", 400, "--keys", 20, *door).code == 0
+    where = ("--http", ready["http"])
+
+    def asked(*verb: str) -> Any:
+        ended = site.children.run(*verb, *where, "-o", "json")
+        assert ended.code == 0, ended
+        return orjson.loads(ended.out)
+
+    def all_keys() -> bool:
+        return len(asked("keys", "top", site.group, "--limit", "100")) == 20
+
+    wait_until(all_keys, within_s=30, what="all messages read")
+    for _ in range(4):
+        rows = asked("keys", "top", site.group, "--limit", "100")
+        assert len({(row["queue"], row["key"]) for row in rows}) == len(rows) == 20
+    for verb in ("pause", "resume"):
+        rows = asked("groups", verb, site.group, "--reason", "a test")
+        assert len({row["queue"] for row in rows}) == len(rows) == QUEUES
+    frame = site.children.run("top", site.group, "--once", *where).out.splitlines()
+    assert frame[3].split()[:2] == [site.group, str(QUEUES)]
+    drained = site.children.run("owners", "drain", ready["http"], "--reason", "a test", *where)
+    assert drained.code == 2
+    assert "is the address of several workers: name one of them, such as" in drained.err
+    for consumer in consumers:
+        consumer.kill()
+
+
+@pytest.mark.slow
 def test_the_address_of_all_workers_serves_as_that_of_one(tmp_path: Path) -> None:
     """With TLS; only what concerns one process is asked there, and a signal reaches all."""
     certificates = make_certificates(tmp_path)

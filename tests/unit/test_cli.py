@@ -11,7 +11,7 @@ import pytest
 
 from broker_core.errors import BrokerError, StoreError
 from proxy.cli import main
-from proxy.cli.output import OutputFormat, print_rows
+from proxy.cli.output import OutputFormat, print_rows, say
 from proxy.downstream.gate import Gate
 from proxy.errors import NotAllowed, SettingsError
 from proxy.principals import Principals
@@ -218,3 +218,28 @@ class CallWith:
 
     def __init__(self, token: str) -> None:
         self.request = consumer.AckRequest(groupId="g", acks=[], token=token)
+
+
+def test_what_stands_in_a_key_does_nothing_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Producers make keys and bodies, and operators look at them."""
+    key = "a\x1b]0;pwned\x07\x9b2J\u202e\rb"
+    print_rows(
+        [{"key": key, "body": "{\n\t1\n}"}], columns=["key", "body"], output=OutputFormat.TABLE
+    )
+    say(f"key {key}\nis blocked")
+    shown = capsys.readouterr()
+    harmless = r"a\x1b]0;pwned\x07\u009b2J\u202e\x0db"
+    assert harmless in shown.out
+    assert shown.err == f"key {harmless}\nis blocked\n"
+    assert shown.out.replace("\n", "").replace("\t", "").isprintable()
+
+
+@pytest.mark.parametrize("words", [(), ("key",), ("offsets",)])
+def test_without_a_verb_the_help_is_all_that_is_said(
+    orderlane: Run, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert orderlane(*words) == 2
+    shown = capsys.readouterr()
+    assert ("Usage: orderlane" in shown.out, shown.err) == (True, "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -228,3 +230,16 @@ def test_words() -> None:
     ]
     assert some(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
     assert typed("key", "show", "g", "it's 1") == "orderlane key show g 'it'\"'\"'s 1'"
+    assert typed("key", "show", "g", "it's\n1") == "orderlane key show g $'it\\'s\\n1'"
+
+
+@pytest.mark.parametrize(
+    "key", ["\x1b[2J", "a\nb'\\", "\u202egnp.exe", "n\u00a0b", "\U000e0041k\u00e4se", "\x7f"]
+)
+def test_a_key_of_any_signs_is_one_word_of_one_line(key: str) -> None:
+    """As bash reads it, so that the command can be copied."""
+    words = typed("key", "park", key)
+    assert words.isprintable()
+    copied = ["bash", "-c", words.replace("orderlane key park", "printf %s")]
+    env = {"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
+    assert subprocess.run(copied, env=env, capture_output=True, check=True).stdout.decode() == key

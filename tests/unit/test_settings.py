@@ -228,6 +228,23 @@ def test_a_wrong_setting_gives_one_sentence(tmp_path: Path, text: str, sentence:
     assert problem.startswith("orderlane.yaml: ")
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("listen: {tls: {certificate: a.pem}}", "listen.tls.key is missing: every tls needs it"),
+        ("tokens: [{name: a}]", "tokens[0].sha256 is missing: every token needs it"),
+        ("access: [{may: [pull]}]", "access[0].principals is missing: every access needs it"),
+        (
+            "groups: [{name: g, topics: [{name: t, tags: ''}]}]",
+            "tags is '': should have at least 1",
+        ),
+        ("tracing: {endpoint: collector}", "endpoint is 'collector': should match pattern"),
+    ],
+)
+def test_words_are_whole_in_every_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    assert sentence in "\n".join(problems(tmp_path, text))
+
+
 def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
     assert len(problems(tmp_path, "commit_every_s: 0\nlistn: 1\ngroups: [{name: g}]")) == 3
 

@@ -10,9 +10,8 @@ const ROW = 16;
 export function bodyView(message) {
   const content = bytesOf(message);
   const text = message.body ?? null;
-  const json = parsed(text);
   const forms = [];
-  if (json !== undefined) forms.push(["JSON", () => JSON.stringify(json, null, 2)]);
+  if (isJson(text)) forms.push(["JSON", () => indented(text)]);
   if (text !== null) forms.push(["Text", () => text.slice(0, MOST_BYTES)]);
   forms.push(["Hex", () => hex(content)]);
   const shown = h("pre", { class: "body", tabindex: "0", "aria-label": "Body" });
@@ -40,13 +39,37 @@ function bytesOf(message) {
   return Uint8Array.from(atob(message.body_base64 ?? ""), (sign) => sign.charCodeAt(0));
 }
 
-function parsed(text) {
-  if (text === null || text === "") return undefined;
+function isJson(text) {
+  if (text === null) return false;
   try {
-    return JSON.parse(text);
+    JSON.parse(text);
+    return true;
   } catch {
-    return undefined;
+    return false;
   }
+}
+
+const TOKEN = /("(?:[^"\\]|\\.)*")|([{[])\s*([}\]])|[{}[\],:]|\s+/g;
+const DEEPEST = 40;
+
+/** JSON with a line for each value. Numbers stand as they came, for 64 bits are more than a number here has. */
+function indented(text) {
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(Math.min(depth, DEEPEST))}`;
+  return text.replace(TOKEN, (token, string, opening, closing) => {
+    if (string) return string.includes("\\") ? JSON.stringify(JSON.parse(string)) : string;
+    if (opening) return opening + closing;
+    if (token === "{" || token === "[") {
+      depth += 1;
+      return token + line();
+    }
+    if (token === "}" || token === "]") {
+      depth -= 1;
+      return line() + token;
+    }
+    if (token === ",") return token + line();
+    return token === ":" ? ": " : "";
+  });
 }
 
 function hex(content) {

@@ -84,7 +84,10 @@ export function confirm({ title, about, verbs, done }) {
         throw new Error("a reason is missing: one line that says why, for the audit");
       }
       if (chosen.preview && !previewed) {
-        plan_(await chosen.preview(asked));
+        const verb = chosen;
+        const lines = await verb.preview(asked);
+        if (chosen !== verb || JSON.stringify(values()) !== JSON.stringify(asked)) return; // that is not asked for any more
+        plan_(lines);
         previewed = true;
         does.textContent = chosen.label;
         does.className = chosen.danger ? "danger" : "main";

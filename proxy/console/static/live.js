@@ -34,6 +34,7 @@ export class Live extends EventTarget {
       this.abort?.abort();
       this.abort = null;
     } else if (!this.abort) {
+      this.doubt();
       this.abort = new AbortController();
       this.follow(this.abort.signal);
     }
@@ -47,6 +48,7 @@ export class Live extends EventTarget {
         this.say("refused", problem);
         return;
       }
+      this.doubt();
       // The stream broke off: ask until it is time to try it again.
       const until = Date.now() + AGAIN_MS;
       do {
@@ -92,7 +94,8 @@ export class Live extends EventTarget {
 
   async poll(signal) {
     try {
-      this.show(await get("api/overview", {}, { signal }));
+      const patience = AbortSignal.any([signal, AbortSignal.timeout(SILENCE_MS)]);
+      this.show(await get("api/overview", {}, { signal: patience }));
       this.say("polling");
     } catch (error) {
       if (!signal.aborted) this.say("away", error);
@@ -103,6 +106,11 @@ export class Live extends EventTarget {
     this.before = this.overview;
     this.overview = overview;
     this.dispatchEvent(new CustomEvent("overview", { detail: overview }));
+  }
+
+  /** What is shown is of before, until something comes. */
+  doubt() {
+    if (this.state.name === "live") this.say("begins");
   }
 
   say(name, error) {

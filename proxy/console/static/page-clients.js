@@ -14,7 +14,7 @@ export function open(ctx) {
     caption: "Clients",
     key: (row) => String(row.connection),
     nothing: "No client is connected to this proxy.",
-    advice: "Clients come to its Thrift port; see its address: orderlane owners ls.",
+    advice: "Clients come to its Thrift port, listen.thrift of its settings, 9713 unless these say otherwise.",
     columns: [
       { name: "client", label: "Client", wide: true, cell: (row) => row.groups.map((each) => each.client).filter(unique).join(", ") || "pulled nothing yet", order: (row) => row.groups[0]?.client ?? "" },
       { name: "address", label: "Address", mono: true, cell: (row) => row.address, order: (row) => row.address },

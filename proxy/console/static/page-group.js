@@ -26,7 +26,7 @@ export function open(ctx) {
     caption: "Queues",
     key: (row) => `${row.topic} ${row.queue}`,
     nothing: "The topics of this group have no queues yet.",
-    advice: "A topic gets them with its first message, or by orderlane topics.",
+    advice: "A broker gives a topic its queues with the first message, where it may, or by mqadmin updateTopic.",
     sort: { name: "queue", down: false },
     columns: columns((row) => askReset(ctx.group, row, () => ctx.again())),
   });

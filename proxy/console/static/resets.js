@@ -6,6 +6,8 @@ import { count, moment } from "./format.js";
 
 const KINDS = [["offset", "an offset"], ["time", "a time"], ["end", "the end: skip all that is there"]];
 
+const TIME = /^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?$/;
+
 /** Ask where to, show what it means, do it. */
 export function askReset(group, row, done) {
   const url = path("groups", group, "topics", row.topic, "queues", row.queue, "reset");
@@ -50,7 +52,7 @@ function target({ kind, where }) {
     if (!/^\d{1,18}$/.test(where.trim())) throw new Error(`${where || "nothing"} is no offset: it should be a number such as 812`);
     return { offset: Number(where) };
   }
-  const ms = Date.parse(where.trim().replace(" ", "T"));
+  const ms = TIME.test(where.trim()) ? Date.parse(where.trim().replace(" ", "T")) : NaN; // it takes 812 for a year
   if (Number.isNaN(ms)) throw new Error(`${where || "nothing"} is no time: it should be as in ${moment(Date.now() - 90_000_000)}`);
   return { time_ms: ms };
 }

@@ -1,0 +1,128 @@
+"""The command line where no proxy answers as one does: one sentence, never a stack."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from proxy.cli.connect import ADMIN_TOKEN, body_of
+from proxy.errors import OrderlaneError
+from tests.support.command_line import CommandLine, command_line
+
+Answering = Callable[[bytes], str]
+
+
+@pytest.fixture
+def orderlane(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[CommandLine]:
+    with command_line(monkeypatch, capsys) as run:
+        yield run
+
+
+@pytest.fixture
+def answering() -> Iterator[Answering]:
+    """host:port of what answers each request with those bytes, and hangs up."""
+    with ExitStack() as stack:
+
+        def start(answer: bytes) -> str:
+            listener = stack.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
+            stack.callback(listener.shutdown, socket.SHUT_RDWR)  # wakes who waits in accept
+
+            def serve() -> None:
+                while True:
+                    try:
+                        connection, _ = listener.accept()
+                    except OSError:
+                        return  # the test is over
+                    with connection:
+                        connection.recv(65536)
+                        connection.sendall(answer)
+
+            threading.Thread(target=serve, daemon=True).start()
+            return f"127.0.0.1:{listener.getsockname()[1]}"
+
+        yield start
+
+
+def head(status: str, kind: str, length: int) -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n".encode()
+
+
+JSON = "application/json"
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (head("200 OK", "text/html", 6) + b"<html>", "(what is there sends text/html): is it"),
+        (b"no HTTP\r\n\r\n", "(what is there speaks no HTTP: BadStatusLine): is it"),
+        (head("200 OK", JSON, 500) + b"{", "broke off (IncompleteRead): what came is not all"),
+        (head("503 Service Unavailable", JSON, 500) + b"{", "answers 503: Service Unavailable"),
+    ],
+)
+def test_what_is_no_answer_of_a_proxy_is_told(
+    orderlane: CommandLine, answering: Answering, answer: bytes, sentence: str
+) -> None:
+    at = answering(answer)
+    for words in (("groups",), ("audit", "ls"), ("groups", "pause", "g", "--reason", "why")):
+        assert sentence in orderlane.problem(*words, "--http", at)
+
+
+@pytest.mark.parametrize("host", ["two words", "two\nlines", "\x7f", "a" * 70])
+def test_addresses_that_are_none_are_told(orderlane: CommandLine, host: str) -> None:
+    ended = orderlane("groups", "--http", f"{host}:1")
+    assert ended.code == 2
+    assert ended.err.startswith(("orderlane: address", "orderlane: no proxy answers at"))
+
+
+def test_a_token_may_end_with_the_line_that_it_stood_in(
+    orderlane: CommandLine, answering: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ADMIN_TOKEN, "token\n")
+    at = answering(head("200 OK", JSON, 2) + b"{}")
+    assert orderlane("groups", "--http", at).code == 0
+
+
+@pytest.mark.parametrize("token", ["one\ntwo", "clé\u2026"])
+def test_a_token_that_is_none_is_told_and_not_shown(
+    orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv(ADMIN_TOKEN, token)
+    problem = orderlane.problem("groups", "--http", "127.0.0.1:1")
+    assert problem == f"{ADMIN_TOKEN} should be one token, as orderlane token makes it"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"offset": 10**30}, b'{"offset": 1000000000000000000000000000000}'),
+        ({"rate": float("nan"), "to": [float("-inf")]}, b'{"rate": "NaN", "to": ["-Infinity"]}'),
+        ({"key": "k\u00e4se \u2603"}, '{"key": "k\u00e4se \u2603"}'.encode()),
+    ],
+)
+def test_a_proxy_is_asked_for_whatever_was_said_and_says_what_is_wrong(
+    asked: dict[str, object], said: bytes
+) -> None:
+    """A number that became null would be no limit at all."""
+    assert body_of(asked) == said
+
+
+def test_what_is_no_json_is_told() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    for wrong in ({(1, 2): 3}, endless):
+        with pytest.raises(OrderlaneError, match="nothing that a proxy can be asked"):
+            body_of({"settings": wrong})
+
+
+def test_words_of_other_bytes_than_utf_8_are_told(orderlane: CommandLine) -> None:
+    where = ("--topic", "orders", "--reason", "why", "--http", "127.0.0.1:1")
+    for verb in (("offsets", "show", "\udcff"), ("key", "park", "billing", "\udcff", *where)):
+        assert orderlane.problem(*verb) == (
+            "'\\udcff' is no text in UTF-8: a key of other bytes is named by 0x and their hex"
+        )
