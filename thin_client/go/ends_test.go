@@ -2,6 +2,7 @@ package orderlane
 
 import (
 	"context"
+	"sync"
 	"testing"
 )
 
@@ -26,5 +27,50 @@ func TestAnErrorWhoseMethodsPanicMeansRetry(t *testing.T) {
 	c.endsWell()
 	if p.reasons[1] != "*orderlane.odd: <nil>" {
 		t.Errorf("reason: %q", p.reasons[1])
+	}
+}
+
+// clumsy is a tracer that fails.
+type clumsy struct{ carry }
+
+func (clumsy) Extract(context.Context, map[string]string) context.Context { panic("extract") }
+
+func TestHooksThatPanicHarmNobody(t *testing.T) {
+	p := startProxy(t)
+	p.leaseMs = 300
+	p.notHeld[1] = true
+	p.script("pull", hangUp)
+	var mu sync.Mutex
+	told := map[string]bool{}
+	fail := func(what string) {
+		mu.Lock()
+		told[what] = true
+		mu.Unlock()
+		panic(what)
+	}
+	c := consumerOf(t, p, Concurrency(1), Trace(clumsy{}), Observe(Hooks{
+		HandleStart: func(*Message) { fail("start") },
+		HandleEnd:   func(*Message, string) { fail("end") },
+		Pulled:      func(int) { fail("pulled") },
+		Settled:     func(int, int) { fail("settled") },
+		LeaseLost:   func(*Message) { fail("lost") },
+		Error:       func(error) { fail("error") },
+	}))
+	c.handling(func(ctx context.Context, m *Message) error {
+		switch m.LeaseID {
+		case 1:
+			<-ctx.Done()
+		case 2:
+			c.Stop() // so that the verdict cannot ride on a pull
+		}
+		return nil
+	})
+	p.put("a", "b")
+	c.endsWell()
+	p.untilVerdict(2, "ok")
+	mu.Lock()
+	defer mu.Unlock()
+	if len(told) != 6 {
+		t.Errorf("told: %v", told)
 	}
 }

@@ -103,7 +103,7 @@ func (f *feeder) pullOnce() (failed bool) {
 	}
 	f.consumer.mu.Unlock()
 	if hooks.Error != nil {
-		hooks.Error(err)
+		f.consumer.tell(func() { hooks.Error(err) })
 	}
 	if again && session.IsNews(failures) {
 		log.Warn("a pull failed, trying again", "error", err)
@@ -142,7 +142,7 @@ func (f *feeder) pull() error {
 		return &ProtocolError{text: f.pulls.connection.address + ": " + err.Error()}
 	}
 	if hook := f.consumer.settings.hooks.Pulled; hook != nil {
-		hook(pulled)
+		f.consumer.tell(func() { hook(pulled) })
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (f *feeder) controlForever(home *session.Home, line *line) {
 		f.consumer.turn()
 		f.consumer.mu.Unlock()
 		if hook := f.consumer.settings.hooks.Settled; hook != nil && control.Settle != nil {
-			hook(settling, len(answer.NotHeld))
+			f.consumer.tell(func() { hook(settling, len(answer.NotHeld)) })
 		}
 		tell()
 	}
@@ -219,7 +219,7 @@ func (f *feeder) controlFailed(home *session.Home, err error) {
 		f.consumer.settings.logger.Warn("settling or extending failed, trying again", "error", err)
 	}
 	if hook := f.consumer.settings.hooks.Error; hook != nil {
-		hook(err)
+		f.consumer.tell(func() { hook(err) })
 	}
 	tell()
 }

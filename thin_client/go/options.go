@@ -184,7 +184,7 @@ func Observe(hooks Hooks) ConsumerOption {
 }
 
 // Hooks are told what a consumer does; nil ones are not called. They are called in the goroutines
-// of the consumer, several at a time, and must not block.
+// of the consumer, several at a time, and must not block. One that panics is logged.
 type Hooks struct {
 	// HandleStart: the message goes to a handler.
 	HandleStart func(*Message)
