@@ -2,6 +2,7 @@ package orderlane
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 )
@@ -15,9 +16,9 @@ func (e *odd) Unwrap() error { return e.cause }
 // A function that returns one of its own kind gives a nil that is no nil error.
 func TestAnErrorWhoseMethodsPanicMeansRetry(t *testing.T) {
 	p := startProxy(t)
-	errors := map[string]error{"odd": (*odd)(nil), "reject": (*RejectError)(nil)}
+	outcomes := map[string]error{"odd": (*odd)(nil), "reject": (*RejectError)(nil)}
 	c := consumerOf(t, p).handling(func(_ context.Context, m *Message) error {
-		return errors[m.Key]
+		return outcomes[m.Key]
 	})
 	p.put("odd", "reject", "ok")
 	p.untilVerdict(1, "retry")
@@ -72,5 +73,25 @@ func TestHooksThatPanicHarmNobody(t *testing.T) {
 	defer mu.Unlock()
 	if len(told) != 6 {
 		t.Errorf("told: %v", told)
+	}
+}
+
+// closing closes the producer halfway through a send, as another goroutine may.
+type closing struct {
+	carry
+	*Producer
+}
+
+func (c *closing) Inject(context.Context, map[string]string) { c.Close() }
+
+func TestASendThatCloseOvertakesIsRefused(t *testing.T) {
+	p := startProxy(t)
+	c := &closing{}
+	c.Producer = producerOf(t, p, Trace(c))
+	if _, err := c.Send(context.Background(), Outgoing{Topic: "t"}); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	if c.connection != nil {
+		t.Error("it left a connection that nobody ends")
 	}
 }
