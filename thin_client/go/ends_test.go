@@ -3,8 +3,10 @@ package orderlane
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"testing"
+	"time"
 )
 
 // odd is an error of an application; the methods of its nil panic.
@@ -93,5 +95,33 @@ func TestASendThatCloseOvertakesIsRefused(t *testing.T) {
 	}
 	if c.connection != nil {
 		t.Error("it left a connection that nobody ends")
+	}
+}
+
+func TestTimesWithoutEndAreLong(t *testing.T) {
+	const endless = time.Duration(math.MaxInt64)
+	p := startProxy(t)
+	c := consumerOf(t, p, RequestTimeout(endless), AckLinger(endless), DrainTimeout(endless))
+	c.handling(func(context.Context, *Message) error { return nil })
+	p.put("a")
+	p.untilVerdict(1, "ok")
+	c.stop()
+	c.endsWell()
+	ctx, cancel := context.WithDeadline(context.Background(), time.Unix(1<<40, 0))
+	defer cancel()
+	for _, ctx := range []context.Context{context.Background(), ctx} {
+		producer := producerOf(t, p, SendTimeout(endless))
+		if _, err := producer.Send(ctx, Outgoing{Topic: "t"}); err != nil {
+			t.Error(err)
+		}
+	}
+	puller, err := NewPuller(p.address, "g", RequestTimeout(endless))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer puller.Close()
+	p.put("a")
+	if messages, err := puller.Pull(ctx, 1, endless); err != nil || len(messages) != 1 {
+		t.Errorf("got %v, %v", messages, err)
 	}
 }

@@ -62,7 +62,7 @@ func (p *Producer) Send(ctx context.Context, message Outgoing) (string, error) {
 func (p *Producer) SendBatch(ctx context.Context, messages []Outgoing) ([]string, error) {
 	deadline := now() + p.settings.sendTimeout
 	if at, limited := ctx.Deadline(); limited {
-		left := time.Until(at) // of which the answer to the last try may need a part
+		left := min(time.Until(at), longest) // of which the answer to the last try may need a part
 		deadline = now() + left - min(left/4, answerRoom)
 	}
 	deliveries, err := p.deliveries(ctx, messages, deadline)
@@ -97,8 +97,8 @@ func (p *Producer) Close() error {
 	return nil
 }
 
-// enter takes a call's place, ahead of that of Close or not at all: a connection that is made behind
-// it would be ended by nobody.
+// enter takes a call's place, ahead of that of Close or not at all: a connection that is made
+// behind it would be ended by nobody.
 func (p *Producer) enter() (ticket, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
