@@ -62,6 +62,19 @@ test("an error of a handler is logged and means retry", async () => {
   assert.match(logged[0]!, /handling orders\/broker-a_0#1 at offset 0 \(attempt 1\) failed/);
 });
 
+test("whatever a handler throws means retry", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy);
+  proxy.put({ key: "a" }, { key: "b" }, { key: "c" });
+  const thrown = [null, Object.create(null), Symbol("s")];
+  void consumer.run((message) => {
+    throw thrown[message.leaseId - 1];
+  });
+  await until(() => proxy.verdicts.length === 3);
+
+  assert.deepEqual(proxy.verdicts.sort(), ["1 retry", "2 retry", "3 retry"]);
+});
+
 test("a batch holds what came of one key, and says how far it came", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy, { maxRun: 8, concurrency: 1 });
