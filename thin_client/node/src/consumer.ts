@@ -128,9 +128,9 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     this.#turn();
   }
 
-  /** Stop, and wait until all is told to the proxy. */
+  /** Stop, and wait until all is told to the proxy; also if it was stopped before. */
   async close(): Promise<void> {
-    this.stop();
+    if (!this.#session.stopping) this.stop(); // a second stop would not wait
     await this.#ended?.catch(() => {}); // whoever runs it is told
   }
 

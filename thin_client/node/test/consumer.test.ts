@@ -216,6 +216,23 @@ test("a second stop does not wait for handlers", async () => {
   assert.deepEqual(proxy.verdicts, ["1 defer"]);
 });
 
+test("a close after a stop waits for handlers, and so does a second one", async () => {
+  await using proxy = await FakeProxy.open();
+  const consumer = consumerAt(proxy);
+  proxy.put({ key: "a" });
+  let closing: Promise<unknown> | undefined;
+  await consumer.run(async (_, { signal }) => {
+    consumer.stop();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    closing = Promise.all([consumer.close(), consumer.close()]);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    signal.throwIfAborted();
+  });
+  await closing;
+
+  assert.deepEqual(proxy.verdicts, ["1 ok"]);
+});
+
 test("a refusal that no retry can help ends the run, and the iterator", async () => {
   await using proxy = await FakeProxy.open();
   const types = consumerTypes as unknown as { PullException: new (args: object) => Error };
