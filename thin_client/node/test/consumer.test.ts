@@ -320,3 +320,18 @@ test("one-shot calls pull, extend and settle", async () => {
   assert.equal(await puller.settle(first), true);
   assert.deepEqual(proxy.verdicts, ["1 ok"]);
 });
+
+test("one-shot calls at the same time go one after the other", { timeout: 10_000 }, async () => {
+  await using proxy = await FakeProxy.open();
+  await using puller = new Puller({ servers: proxy.address, group: "g", requestTimeoutMs: 1_000 });
+  proxy.put({ key: "a" }, { key: "b" });
+  const pulled = await Promise.all([puller.pull(), puller.pull()]);
+  proxy.cuts = 1; // the one behind it does not suffer
+  const settled = await Promise.allSettled(pulled.flat().map((each) => puller.settle(each)));
+
+  assert.deepEqual(
+    settled.map(({ status }) => status),
+    ["rejected", "fulfilled"],
+  );
+  assert.deepEqual(proxy.verdicts, ["1 ok", "2 ok"]);
+});
