@@ -268,6 +268,14 @@ test("a dead proxy in the list is passed over", async () => {
   await until(() => proxy.verdicts.length === 1);
 });
 
+test("the longest time-out is long, with a pull's own wait on top", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy, { requestTimeoutMs: 2 ** 31 - 1 });
+  proxy.put({ key: "a" });
+  void consumer.run(() => {});
+  await until(() => proxy.verdicts.includes("1 ok"));
+});
+
 test("the trace hook is around the handler", async () => {
   await using proxy = await FakeProxy.open();
   const seen: unknown[] = [];
