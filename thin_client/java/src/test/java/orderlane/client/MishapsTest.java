@@ -1,0 +1,82 @@
+package orderlane.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.time.Duration;
+import java.util.List;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.slf4j.helpers.NOPLogger;
+
+/** What the application's code does that it should not. */
+@Timeout(60)
+class MishapsTest {
+    private FakeProxy proxy;
+
+    @BeforeEach
+    void open() throws Exception {
+        proxy = new FakeProxy();
+    }
+
+    @AfterEach
+    void close() throws Exception {
+        proxy.close();
+    }
+
+    private OrderlaneConsumer.Builder builder() {
+        return OrderlaneConsumer.builder(proxy.address())
+                .group("g")
+                .concurrency(1)
+                .drainTimeout(Duration.ofMillis(500))
+                .logger(NOPLogger.NOP_LOGGER);
+    }
+
+    @Test
+    void errorsOfObserversAndHooksAreLoggedAsExceptionsAre() throws Exception {
+        Observer observer =
+                new Observer() {
+                    @Override
+                    public void onHandleStart(Message message) {
+                        throw new AssertionError("start");
+                    }
+
+                    @Override
+                    public void onPulled(int messages) {
+                        throw new AssertionError("pulled");
+                    }
+                };
+        TraceHook hook =
+                new TraceHook() {
+                    @Override
+                    public Scope incoming(Message message) {
+                        if (message.leaseId() == 1) {
+                            throw new AssertionError("incoming");
+                        }
+                        return () -> {
+                            throw new AssertionError("its end");
+                        };
+                    }
+                };
+        proxy.refuseToExtend(3);
+        try (OrderlaneConsumer consumer = builder().observer(observer).trace(hook).build()) {
+            consumer.start(
+                    message -> {
+                        message.onLeaseLost(
+                                () -> {
+                                    throw new AssertionError("told");
+                                });
+                        while (message.leaseId() == 3 && !Thread.currentThread().isInterrupted()) {
+                            Thread.onSpinWait();
+                        }
+                        return Outcome.ok();
+                    });
+            proxy.put("a", "b", "c", "d");
+            proxy.until(() -> proxy.verdicts().size() == 4);
+            consumer.stop();
+            consumer.awaitTermination();
+        }
+        assertEquals(List.of("1 ok", "2 ok", "3 ok", "4 ok"), proxy.verdicts());
+    }
+}
