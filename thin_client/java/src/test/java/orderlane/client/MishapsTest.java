@@ -79,4 +79,19 @@ class MishapsTest {
         }
         assertEquals(List.of("1 ok", "2 ok", "3 ok", "4 ok"), proxy.verdicts());
     }
+
+    @Test
+    void interruptThatAHandlerLeavesIsNotForTheNextMessage() throws Exception {
+        try (OrderlaneConsumer consumer = builder().build()) {
+            consumer.start(
+                    message -> {
+                        Thread.sleep(1);
+                        Thread.currentThread().interrupt();
+                        return Outcome.ok();
+                    });
+            proxy.put("a", "b");
+            proxy.until(() -> proxy.verdicts().size() == 2);
+        }
+        assertEquals(List.of("1 ok", "2 ok"), proxy.verdicts());
+    }
 }
