@@ -1,9 +1,15 @@
 package orderlane.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.SocketTimeoutException;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -93,5 +99,31 @@ class MishapsTest {
             proxy.until(() -> proxy.verdicts().size() == 2);
         }
         assertEquals(List.of("1 ok", "2 ok"), proxy.verdicts());
+    }
+
+    @Test
+    void sendThatCloseOvertakesIsRefused() throws Exception {
+        AtomicReference<OrderlaneProducer> closing = new AtomicReference<>();
+        TraceHook hook =
+                new TraceHook() {
+                    @Override
+                    public Map<String, String> outgoing(String topic) {
+                        closing.get().close(); // as another thread may
+                        return Map.of();
+                    }
+                };
+        try (ServerSocket server = new ServerSocket(0, 5, InetAddress.getLoopbackAddress());
+                OrderlaneProducer producer =
+                        OrderlaneProducer.builder("127.0.0.1:" + server.getLocalPort())
+                                .sendTimeout(Duration.ofMillis(50))
+                                .logger(NOPLogger.NOP_LOGGER)
+                                .trace(hook)
+                                .build()) {
+            closing.set(producer);
+            OutgoingMessage message = OutgoingMessage.to("t").body("b").build();
+            assertThrows(IllegalStateException.class, () -> producer.send(message));
+            server.setSoTimeout(50);
+            assertThrows(SocketTimeoutException.class, server::accept);
+        }
     }
 }
