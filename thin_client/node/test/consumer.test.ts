@@ -306,6 +306,9 @@ test("a listener that throws harms nobody", async () => {
   consumer.on("handleStart", () => {
     throw new Error("a bug");
   });
+  consumer.on("handleEnd", async () => {
+    throw new Error("a bug"); // nobody waits for this one
+  });
   proxy.put({ key: "a" });
   void consumer.run(() => {});
   await until(() => proxy.verdicts.includes("1 ok"));
