@@ -232,11 +232,12 @@ func (c *Consumer) next(ctx context.Context, take taker) (*handling, context.Con
 	for n, lease := range taken {
 		h.messages[n] = newMessage(lease)
 	}
-	ctx = traced(context.WithoutCancel(ctx), c.settings.tracer, h.messages[0].Properties)
+	ctx = context.WithoutCancel(ctx)
+	c.tell(func() { ctx = traced(ctx, c.settings.tracer, h.messages[0].Properties) })
 	ctx, h.cancel = context.WithCancelCause(ctx)
 	if hook := c.settings.hooks.HandleStart; hook != nil {
 		for _, message := range h.messages {
-			hook(message)
+			c.tell(func() { hook(message) })
 		}
 	}
 	c.mu.Lock()
@@ -314,8 +315,19 @@ func (c *Consumer) tellEnds(h *handling, done int, outcome session.Outcome) {
 		} else if n > done {
 			kind = session.Defer
 		}
-		hook(message, kind.String())
+		c.tell(func() { hook(message, kind.String()) })
 	}
+}
+
+// tell calls a hook, or a tracer; one that panics is logged, and does no harm.
+func (c *Consumer) tell(hook func()) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			c.settings.logger.Error("a hook panicked",
+				"panic", panicked, "stack", string(debug.Stack()))
+		}
+	}()
+	hook()
 }
 
 // turn lets go on whoever waits for what has changed. Caller holds mu.

@@ -10,6 +10,7 @@ import (
 	"github.com/apache/thrift/lib/go/thrift"
 
 	"orderlane/internal/gen/consumer"
+	"orderlane/internal/session"
 )
 
 func TestS8TheDrainWaitsForHandlersAndGivesBackTheRest(t *testing.T) {
@@ -66,6 +67,24 @@ func TestADrainThatTakesTooLongCancelsHandlers(t *testing.T) {
 				t.Errorf("of the stubborn one the proxy was told %s", p.verdicts[2])
 			}
 		})
+	}
+}
+
+// A pull that is sent then would hold up the drain, and take messages from others for a while.
+func TestAStopWhileItConnectsPullsNoMore(t *testing.T) {
+	p := startProxy(t)
+	c := consumerOf(t, p)
+	c.session = session.New(c.settings.session(1))
+	c.feeder = newFeeder(c.Consumer)
+	defer c.feeder.pulls.hangUp()
+	c.Stop() // after its goroutine has seen that a pull is due
+	if failed := c.feeder.pullOnce(); failed || c.feeder.pulls.connection == nil {
+		t.Error("it did not connect")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.pulls) > 0 {
+		t.Errorf("%d pulls came", len(p.pulls))
 	}
 }
 

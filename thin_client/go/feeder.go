@@ -85,12 +85,9 @@ func (f *feeder) pullForever() {
 
 // pullOnce says whether no retry can help.
 func (f *feeder) pullOnce() (failed bool) {
-	pulled, err := f.pull()
+	err := f.pull()
 	hooks, log := &f.consumer.settings.hooks, f.consumer.settings.logger
 	if err == nil {
-		if hooks.Pulled != nil {
-			hooks.Pulled(pulled)
-		}
 		return false
 	}
 	f.pulls.hangUp()
@@ -106,7 +103,7 @@ func (f *feeder) pullOnce() (failed bool) {
 	}
 	f.consumer.mu.Unlock()
 	if hooks.Error != nil {
-		hooks.Error(err)
+		f.consumer.tell(func() { hooks.Error(err) })
 	}
 	if again && session.IsNews(failures) {
 		log.Warn("a pull failed, trying again", "error", err)
@@ -119,15 +116,18 @@ func (f *feeder) pullOnce() (failed bool) {
 	return !again
 }
 
-func (f *feeder) pull() (int, error) {
+func (f *feeder) pull() error {
 	f.consumer.mu.Lock()
 	to, turn := f.address(), f.turnOf()
 	f.consumer.mu.Unlock()
 	if err := f.pulls.connect(to, turn); err != nil {
-		return 0, err
+		return err
 	}
-	from := f.pulls.connection.to
 	f.consumer.mu.Lock()
+	if f.session.Stopping() { // while it connected
+		f.consumer.mu.Unlock()
+		return nil
+	}
 	request := f.session.BeginPull(now())
 	f.turn() // with a pull at the proxy, verdicts hurry
 	f.consumer.mu.Unlock()
@@ -135,18 +135,26 @@ func (f *feeder) pull() (int, error) {
 	var answer consumer.ConsumerServicePullResult
 	arguments := &consumer.ConsumerServicePullArgs{Request: request}
 	if err := f.pulls.connection.call(f.life, "pull", arguments, &answer, timeout); err != nil {
-		return 0, err
+		return err
 	}
+	pulled, err := f.pullAnswered(answer.Success)
+	if err != nil {
+		return &ProtocolError{text: f.pulls.connection.address + ": " + err.Error()}
+	}
+	if hook := f.consumer.settings.hooks.Pulled; hook != nil {
+		f.consumer.tell(func() { hook(pulled) })
+	}
+	return nil
+}
+
+func (f *feeder) pullAnswered(answer *consumer.PullResponse) (int, error) {
 	f.consumer.mu.Lock()
 	defer f.consumer.mu.Unlock()
-	pulled, err := f.session.PullAnswered(answer.Success, now())
-	if err != nil {
-		return 0, &ProtocolError{text: f.pulls.connection.address + ": " + err.Error()}
-	}
+	pulled, err := f.session.PullAnswered(answer, now())
 	if home := f.session.PullHome(); home != nil && pulled > 0 {
-		f.origins[home] = from
+		f.origins[home] = f.pulls.connection.to
 	}
-	return pulled, nil
+	return pulled, err
 }
 
 // meetHomes has a goroutine for each proxy that the session names, and none for others. Caller
@@ -195,7 +203,7 @@ func (f *feeder) controlForever(home *session.Home, line *line) {
 		f.consumer.turn()
 		f.consumer.mu.Unlock()
 		if hook := f.consumer.settings.hooks.Settled; hook != nil && control.Settle != nil {
-			hook(settling, len(answer.NotHeld))
+			f.consumer.tell(func() { hook(settling, len(answer.NotHeld)) })
 		}
 		tell()
 	}
@@ -211,7 +219,7 @@ func (f *feeder) controlFailed(home *session.Home, err error) {
 		f.consumer.settings.logger.Warn("settling or extending failed, trying again", "error", err)
 	}
 	if hook := f.consumer.settings.hooks.Error; hook != nil {
-		hook(err)
+		f.consumer.tell(func() { hook(err) })
 	}
 	tell()
 }

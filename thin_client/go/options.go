@@ -18,6 +18,10 @@ import (
 // clientVersion is what the proxy's statistics show.
 const clientVersion = "orderlane-go"
 
+// longest is what a time may be, so that sums of them are still times. Who gives more means: for
+// ever.
+const longest = 100 * 365 * 24 * time.Hour
+
 // batchRun is MaxRun for RunBatches where the application says nothing.
 const batchRun = 32
 
@@ -145,7 +149,7 @@ func RequestTimeout(limit time.Duration) ReaderOption {
 		if limit <= 0 {
 			s.fail("RequestTimeout is %v: expected more than 0", limit)
 		}
-		s.requestTimeout = limit
+		s.requestTimeout = min(limit, longest)
 	}}
 }
 
@@ -155,7 +159,7 @@ func SendTimeout(limit time.Duration) ProducerOption {
 		if limit <= 0 {
 			s.fail("SendTimeout is %v: expected more than 0", limit)
 		}
-		s.sendTimeout = limit
+		s.sendTimeout = min(limit, longest)
 	})
 }
 
@@ -184,7 +188,7 @@ func Observe(hooks Hooks) ConsumerOption {
 }
 
 // Hooks are told what a consumer does; nil ones are not called. They are called in the goroutines
-// of the consumer, several at a time, and must not block.
+// of the consumer, several at a time, and must not block. One that panics is logged.
 type Hooks struct {
 	// HandleStart: the message goes to a handler.
 	HandleStart func(*Message)
@@ -266,7 +270,7 @@ func (s *settings) notNegative(name string, value time.Duration) time.Duration {
 	if value < 0 {
 		s.fail("%s is %v: expected 0 or more", name, value)
 	}
-	return value
+	return min(value, longest)
 }
 
 func (s *settings) setGroup(group string) {

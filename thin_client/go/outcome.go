@@ -59,6 +59,12 @@ func Defer() error { return &DeferError{} }
 // outcomeOf reads what a handler returned; the three above may be wrapped in other errors. Planned
 // outcomes are what the application asked for by them, or success.
 func outcomeOf(err error) (outcome session.Outcome, planned bool) {
+	defer func() {
+		if recover() != nil { // a nil that is no nil error: its own methods fail
+			text := sendable(fmt.Sprintf("%T: %v", err, err))
+			outcome, planned = session.Outcome{Kind: session.Retry, Reason: text}, false
+		}
+	}()
 	var retry *RetryError
 	var reject *RejectError
 	var postponed *DeferError

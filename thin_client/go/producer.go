@@ -60,12 +60,9 @@ func (p *Producer) Send(ctx context.Context, message Outgoing) (string, error) {
 // with a SendError, whose Failures name what is not known to be stored: the rest is. Large batches
 // go in several requests; after one that failed none follows.
 func (p *Producer) SendBatch(ctx context.Context, messages []Outgoing) ([]string, error) {
-	if p.isClosed() {
-		return nil, fmt.Errorf("the producer cannot send: %w", ErrClosed)
-	}
 	deadline := now() + p.settings.sendTimeout
 	if at, limited := ctx.Deadline(); limited {
-		left := time.Until(at) // of which the answer to the last try may need a part
+		left := min(time.Until(at), longest) // of which the answer to the last try may need a part
 		deadline = now() + left - min(left/4, answerRoom)
 	}
 	deliveries, err := p.deliveries(ctx, messages, deadline)
@@ -78,8 +75,12 @@ func (p *Producer) SendBatch(ctx context.Context, messages []Outgoing) ([]string
 			ids = append(ids, parcel.id)
 		}
 	}
-	if err := p.send(ctx, deliveries); err != nil {
-		return ids, err
+	t, err := p.enter()
+	if err != nil {
+		return nil, err
+	}
+	if failure := p.send(ctx, t, deliveries); failure != nil {
+		return ids, failure
 	}
 	return ids, nil
 }
@@ -88,18 +89,23 @@ func (p *Producer) SendBatch(ctx context.Context, messages []Outgoing) ([]string
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	p.closed = true
-	p.mu.Unlock()
 	t := p.order.enter()
+	p.mu.Unlock()
 	<-t.before
 	p.hangUp()
 	p.order.leave(t, nil)
 	return nil
 }
 
-func (p *Producer) isClosed() bool {
+// enter takes a call's place, ahead of that of Close or not at all: a connection that is made
+// behind it would be ended by nobody.
+func (p *Producer) enter() (ticket, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.closed
+	if p.closed {
+		return ticket{}, fmt.Errorf("the producer cannot send: %w", ErrClosed)
+	}
+	return p.order.enter(), nil
 }
 
 // deliveries cuts messages into requests, in their order.
@@ -130,10 +136,10 @@ func (p *Producer) deliveries(
 	return found, nil
 }
 
-// send is one call, from when it is made to its end.
-func (p *Producer) send(ctx context.Context, deliveries []*delivery) error {
-	t := p.order.enter()
-	var failure *SendError
+// send is one call, from when it has its place to its end.
+func (p *Producer) send(
+	ctx context.Context, t ticket, deliveries []*delivery,
+) (failure *SendError) {
 	defer func() {
 		var lanes []sendLane
 		for _, delivery := range deliveries {

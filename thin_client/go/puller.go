@@ -52,7 +52,7 @@ func (p *Puller) Pull(ctx context.Context, most int, wait time.Duration) ([]*Mes
 	}
 	var answer consumer.ConsumerServicePullResult
 	arguments := &consumer.ConsumerServicePullArgs{Request: request}
-	sent, err := p.call(ctx, "pull", arguments, &answer, p.settings.requestTimeout+wait)
+	sent, err := p.call(ctx, "pull", arguments, &answer, p.settings.requestTimeout+min(wait, longest))
 	if err != nil {
 		return nil, err
 	}

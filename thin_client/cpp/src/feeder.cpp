@@ -122,6 +122,7 @@ void Feeder::pull_once(Line& line) {
         wire::PullRequest request;
         {
             const Lock lock(site_.mutex);
+            if (site_.session.stopping()) return;  // while it connected
             request = site_.session.begin_pull(now_ns());
             turn();  // with a pull at the proxy, verdicts hurry
         }

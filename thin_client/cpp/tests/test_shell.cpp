@@ -154,6 +154,29 @@ TEST_CASE("at the end of the drain handlers are asked to end, and are waited for
     CHECK(consumer.abandoned() == 0);
 }
 
+TEST_CASE("a time without end is long") {
+    fake::Proxy proxy;
+    proxy.messages->put("a", 1);
+    auto options = options_for(proxy);
+    SUBCASE("the longest that there is") {
+        options.request_timeout = options.ack_linger = options.drain_timeout =
+            std::chrono::milliseconds::max();
+    }
+    SUBCASE("a thousand years") {
+        options.request_timeout = options.ack_linger = options.drain_timeout = 24h * 365'000;
+    }
+    Consumer consumer(options);
+    std::jthread stopper;
+    consumer.run([&](const Message& message) {
+        stopper = std::jthread([&] { consumer.stop(); });
+        for (int count = 0; count < 50; ++count) {
+            message.throw_if_stopped();
+            std::this_thread::sleep_for(1ms);
+        }
+    });
+    CHECK(proxy.messages->with("ok") == std::vector<std::int64_t>{1});
+}
+
 TEST_CASE("a handler that takes no notice is left alone") {
     fake::Proxy proxy;
     proxy.messages->put("a", 1);

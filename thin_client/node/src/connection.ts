@@ -30,6 +30,9 @@ export interface Dialling {
   readonly signal?: AbortSignal;
 }
 
+/** A longer one would ring at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
 /** One connection, one call at a time. After any ClientError but Refused it is closed. */
 export class Connection {
   readonly #address: Address;
@@ -105,7 +108,8 @@ export class Connection {
     }
     const call = await makeCall(method, ++this.#sequenceId, ...takes);
     const text = `${this.#address} did not answer ${method} within ${seconds(timeoutMs)}`;
-    const timer = setTimeout(() => this.#fail(new ConnectionLost(text)), Math.ceil(timeoutMs));
+    const limitMs = Math.min(Math.ceil(timeoutMs), LONGEST_TIMER_MS);
+    const timer = setTimeout(() => this.#fail(new ConnectionLost(text)), limitMs);
     try {
       const frame = await new Promise<Buffer>((resolve, reject) => {
         this.#waiting = { resolve, reject };

@@ -1,6 +1,6 @@
 /** The consumer: hands the messages of a `Session` to handlers, and drains at the end. */
 
-import { EventEmitter } from "node:events";
+import { captureRejectionSymbol, EventEmitter } from "node:events";
 import { Servers } from "./addresses.js";
 import { nowMs } from "./clock.js";
 import { type ClientError, DrainTimeout, LeaseLost } from "./errors.js";
@@ -53,7 +53,7 @@ export interface RunOptions {
   stopOn?: readonly NodeJS.Signals[];
 }
 
-/** What a consumer tells, by `on`. Listeners must not block. */
+/** What a consumer tells, by `on`. Listeners must not block; what they throw is logged. */
 export interface ConsumerEvents {
   /** The message goes to a handler, or comes out of an iterator. */
   handleStart: [message: Message];
@@ -61,9 +61,7 @@ export interface ConsumerEvents {
   handleEnd: [message: Message, outcome: OutcomeName];
   /** A pull was answered with so many messages. */
   pulled: [messages: number];
-  /**
-   * A settle carried so many verdicts, `notHeld` on leases that were over; without those on pulls.
-   */
+  /** A settle (not a pull) carried so many verdicts, `notHeld` of them on leases that were over. */
   settled: [verdicts: number, notHeld: number];
   /** The message is with a handler, and may now go to someone else as well. */
   leaseLost: [message: Message];
@@ -93,7 +91,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
 
   /** Throws a TypeError or RangeError for options that make no sense. */
   constructor(options: ConsumerOptions) {
-    super();
+    super({ captureRejections: true });
     const { session, timing } = readOptions(options);
     this.#session = new Session(session);
     this.#timing = timing;
@@ -128,9 +126,9 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     this.#turn();
   }
 
-  /** Stop, and wait until all is told to the proxy. */
+  /** Stop, and wait until all is told to the proxy; also if it was stopped before. */
   async close(): Promise<void> {
-    this.stop();
+    if (!this.#session.stopping) this.stop(); // a second stop would not wait
     await this.#ended?.catch(() => {}); // whoever runs it is told
   }
 
@@ -316,8 +314,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     let outcome = ended;
     if (outcome !== undefined && !isIntended(outcome)) {
       const text = `orderlane: handling ${messages[done]} failed; it will be retried`;
-      if (reason instanceof DrainTimeout)
-        outcome = new Defer(); // it was told to end, and did
+      if (reason instanceof DrainTimeout) outcome = new Defer(); // it was told to end, and did
       else this.#logger.error(text, outcome);
     }
     // Before the session may let the key's next message begin.
@@ -381,8 +378,13 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     try {
       (this.emit as (name: K, ...all: ConsumerEvents[K]) => boolean).call(this, event, ...told);
     } catch (error) {
-      this.#logger.error(`orderlane: a listener for ${event} failed`, error);
+      this[captureRejectionSymbol](error, event);
     }
+  }
+
+  /** A listener failed, or the promise that it gave. @internal */
+  override [captureRejectionSymbol](error: unknown, ...[event]: unknown[]): void {
+    this.#logger.error(`orderlane: a listener for ${String(event)} failed`, error);
   }
 }
 

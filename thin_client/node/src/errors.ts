@@ -110,5 +110,10 @@ export class DrainTimeout extends Error {
 
 /** The text of anything that was thrown, for a sentence. */
 export function textOf(error: unknown): string {
-  return error instanceof Error ? error.message || error.name : String(error);
+  if (error instanceof Error) return error.message || error.name;
+  try {
+    return String(error);
+  } catch {
+    return Object.prototype.toString.call(error); // it has no text, such as one without prototype
+  }
 }

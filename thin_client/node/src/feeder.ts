@@ -156,6 +156,7 @@ export class Feeder {
       if (line.connection === null || line.connection.closed) {
         this.#dialAgain = this.#dialler();
         line.connection = await this.#dialAgain();
+        if (session.stopping) return; // while it connected
       }
       const request = session.beginPull(nowMs());
       this.turn(); // with a pull at the proxy, verdicts hurry

@@ -1,5 +1,7 @@
 /** What may become of a message. */
 
+import { textOf } from "./errors.js";
+
 /**
  * Thrown by a handler: give me this message again. Any other error means the same, and is logged.
  */
@@ -44,7 +46,7 @@ export type Outcome = undefined | Error;
 
 /** Anything can be thrown; an outcome is an Error. */
 export function outcomeOf(thrown: unknown): Error {
-  return thrown instanceof Error ? thrown : new Error(String(thrown));
+  return thrown instanceof Error ? thrown : new Error(textOf(thrown));
 }
 
 /** `ok`, `reject`, `defer`, or `retry` for every other error. */

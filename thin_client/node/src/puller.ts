@@ -24,8 +24,8 @@ export interface PullerOptions extends ProxyOptions {
  * Takes messages of a group and says what became of them, call by call. Nothing is extended, tried
  * again or kept in order here: of several messages pulled, those of one `orderKey` have to be
  * handled one after the other, each while it has `msLeft`. Every method rejects with
- * ConnectionLost, Refused, ProxyFault or ProtocolError; another call connects anew. One call at a
- * time.
+ * ConnectionLost, Refused, ProxyFault or ProtocolError; another call connects anew. One call goes
+ * out at a time, in the order of calling.
  */
 export class Puller {
   readonly #servers: Servers;
@@ -35,6 +35,7 @@ export class Puller {
   /** What every request says. */
   readonly #asking: { groupId: string; clientId: string; token: string | null };
   #connection: Connection | null = null;
+  #turn: Promise<unknown> = Promise.resolve(); // when the call made last has ended; never rejects
 
   /** Throws a TypeError or RangeError for options that make no sense. */
   constructor(options: PullerOptions) {
@@ -65,9 +66,11 @@ export class Puller {
       requestId: null,
       maxRun: null,
     };
-    await this.#connected();
-    const sentMs = nowMs();
-    const response = await this.#call("pull", this.#timeoutMs + waitMs, request);
+    const { answer: response, sentMs } = await this.#call(
+      "pull",
+      this.#timeoutMs + waitMs,
+      request,
+    );
     const home = new Home(response.home);
     const lengths = { sentMs, lengthMs: response.leaseMs ?? 0 };
     return [response, ...(response.more ?? [])].flatMap((part) =>
@@ -84,8 +87,7 @@ export class Puller {
     const { leaseId, deadlineMs } = message;
     verdicts.add(this.#context(message), leaseId, outcome, { deadlineMs, nowMs: nowMs() });
     const acks = verdicts.batches();
-    await this.#connected();
-    const answer = await this.#call("settle", this.#timeoutMs, { ...this.#asking, acks });
+    const { answer } = await this.#call("settle", this.#timeoutMs, { ...this.#asking, acks });
     return !answer.notHeld?.length;
   }
 
@@ -96,15 +98,13 @@ export class Puller {
   async extend(message: Message, ms: number): Promise<boolean> {
     duration("ms", ms);
     const leases = [{ context: this.#context(message), leaseId: message.leaseId }];
-    await this.#connected();
-    const askedMs = nowMs();
     const request = { ...this.#asking, leases, ms: Math.floor(ms) };
-    const answer = await this.#call("extend", this.#timeoutMs, request);
+    const { answer, sentMs } = await this.#call("extend", this.#timeoutMs, request);
     if (answer.notHeld?.length) {
       message.leaseLost = true;
       return false;
     }
-    message.deadlineMs = askedMs + ms;
+    message.deadlineMs = sentMs + ms;
     return true;
   }
 
@@ -135,16 +135,35 @@ export class Puller {
     }
   }
 
-  async #call<M extends Method>(
+  /** Call once the calls made before have ended; says when it was sent, too. */
+  #call<M extends Method>(
     method: M,
     timeoutMs: number,
     ...takes: Methods[M]["takes"]
-  ): Promise<Methods[M]["gives"]> {
+  ): Promise<Called<M>> {
+    const called = this.#turn.then(() => this.#callInTurn(method, timeoutMs, ...takes));
+    this.#turn = called.catch(() => {});
+    return called;
+  }
+
+  async #callInTurn<M extends Method>(
+    method: M,
+    timeoutMs: number,
+    ...takes: Methods[M]["takes"]
+  ): Promise<Called<M>> {
+    await this.#connected();
+    const sentMs = nowMs();
     try {
-      return await (this.#connection as Connection).call(method, timeoutMs, ...takes);
+      const answer = await (this.#connection as Connection).call(method, timeoutMs, ...takes);
+      return { answer, sentMs };
     } catch (error) {
       if (!(error instanceof ClientError && error.leavesConnection)) this.#connection = null;
       throw error;
     }
   }
+}
+
+interface Called<M extends Method> {
+  answer: Methods[M]["gives"];
+  sentMs: number;
 }

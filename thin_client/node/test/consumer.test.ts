@@ -62,6 +62,19 @@ test("an error of a handler is logged and means retry", async () => {
   assert.match(logged[0]!, /handling orders\/broker-a_0#1 at offset 0 \(attempt 1\) failed/);
 });
 
+test("whatever a handler throws means retry", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy);
+  proxy.put({ key: "a" }, { key: "b" }, { key: "c" });
+  const thrown = [null, Object.create(null), Symbol("s")];
+  void consumer.run((message) => {
+    throw thrown[message.leaseId - 1];
+  });
+  await until(() => proxy.verdicts.length === 3);
+
+  assert.deepEqual(proxy.verdicts.sort(), ["1 retry", "2 retry", "3 retry"]);
+});
+
 test("a batch holds what came of one key, and says how far it came", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy, { maxRun: 8, concurrency: 1 });
@@ -203,6 +216,23 @@ test("a second stop does not wait for handlers", async () => {
   assert.deepEqual(proxy.verdicts, ["1 defer"]);
 });
 
+test("a close after a stop waits for handlers, and so does a second one", async () => {
+  await using proxy = await FakeProxy.open();
+  const consumer = consumerAt(proxy);
+  proxy.put({ key: "a" });
+  let closing: Promise<unknown> | undefined;
+  await consumer.run(async (_, { signal }) => {
+    consumer.stop();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    closing = Promise.all([consumer.close(), consumer.close()]);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    signal.throwIfAborted();
+  });
+  await closing;
+
+  assert.deepEqual(proxy.verdicts, ["1 ok"]);
+});
+
 test("a refusal that no retry can help ends the run, and the iterator", async () => {
   await using proxy = await FakeProxy.open();
   const types = consumerTypes as unknown as { PullException: new (args: object) => Error };
@@ -238,6 +268,14 @@ test("a dead proxy in the list is passed over", async () => {
   await until(() => proxy.verdicts.length === 1);
 });
 
+test("the longest time-out is long, with a pull's own wait on top", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy, { requestTimeoutMs: 2 ** 31 - 1 });
+  proxy.put({ key: "a" });
+  void consumer.run(() => {});
+  await until(() => proxy.verdicts.includes("1 ok"));
+});
+
 test("the trace hook is around the handler", async () => {
   await using proxy = await FakeProxy.open();
   const seen: unknown[] = [];
@@ -268,6 +306,9 @@ test("a listener that throws harms nobody", async () => {
   consumer.on("handleStart", () => {
     throw new Error("a bug");
   });
+  consumer.on("handleEnd", async () => {
+    throw new Error("a bug"); // nobody waits for this one
+  });
   proxy.put({ key: "a" });
   void consumer.run(() => {});
   await until(() => proxy.verdicts.includes("1 ok"));
@@ -289,4 +330,19 @@ test("one-shot calls pull, extend and settle", async () => {
   assert.ok(second.leaseLost);
   assert.equal(await puller.settle(first), true);
   assert.deepEqual(proxy.verdicts, ["1 ok"]);
+});
+
+test("one-shot calls at the same time go one after the other", { timeout: 10_000 }, async () => {
+  await using proxy = await FakeProxy.open();
+  await using puller = new Puller({ servers: proxy.address, group: "g", requestTimeoutMs: 1_000 });
+  proxy.put({ key: "a" }, { key: "b" });
+  const pulled = await Promise.all([puller.pull(), puller.pull()]);
+  proxy.cuts = 1; // the one behind it does not suffer
+  const settled = await Promise.allSettled(pulled.flat().map((each) => puller.settle(each)));
+
+  assert.deepEqual(
+    settled.map(({ status }) => status),
+    ["rejected", "fulfilled"],
+  );
+  assert.deepEqual(proxy.verdicts, ["1 ok", "2 ok"]);
 });

@@ -85,6 +85,11 @@ export class FakeProxy {
     this.#wake();
   }
 
+  /** Connections that stand. */
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
   /** All verdicts so far, in the order of their coming: `1 ok`. */
   get verdicts(): string[] {
     return [...this.pulls, ...this.settles].flatMap(({ acks }) =>

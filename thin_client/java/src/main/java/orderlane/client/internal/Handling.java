@@ -37,9 +37,7 @@ final class Handling {
     /** The handler has ended; returns whether it was abandoned. Caller: its thread. */
     synchronized boolean end() {
         ended = true;
-        if (interrupted) {
-            Thread.interrupted(); // ours, and too late for this handler
-        }
+        Thread.interrupted(); // ours, or one that it kept: nothing to the next handler
         return abandoned;
     }
 }

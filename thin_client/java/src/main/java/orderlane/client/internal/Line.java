@@ -86,8 +86,9 @@ final class Line {
     void close() {
         closed = true;
         changed.signal();
-        if (connection != null) {
-            connection.close();
+        Connection standing = connection; // its thread may hang up at this moment
+        if (standing != null) {
+            standing.close();
         }
     }
 }

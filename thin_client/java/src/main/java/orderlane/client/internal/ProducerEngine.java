@@ -32,6 +32,7 @@ public final class ProducerEngine implements AutoCloseable {
     private final SendOrder order = new SendOrder();
     private final ReentrantLock turn = new ReentrantLock(true);
     private Connection connection; // with the turn
+    private boolean ended; // close had its turn; with the turn
     private volatile boolean closed;
 
     public ProducerEngine(
@@ -56,7 +57,7 @@ public final class ProducerEngine implements AutoCloseable {
      */
     public List<String> send(List<OutgoingMessage> messages) {
         if (closed) {
-            throw new IllegalStateException("the producer is closed: make another one");
+            throw isClosed();
         }
         List<Map<String, String>> traced = new ArrayList<>();
         messages.forEach(each -> traced.add(traced(each)));
@@ -75,6 +76,10 @@ public final class ProducerEngine implements AutoCloseable {
         List<String> ids = new ArrayList<>();
         requests.forEach(request -> ids.addAll(request.ids()));
         return ids;
+    }
+
+    private static IllegalStateException isClosed() {
+        return new IllegalStateException("the producer is closed: make another one");
     }
 
     private Map<String, String> traced(OutgoingMessage each) {
@@ -108,6 +113,9 @@ public final class ProducerEngine implements AutoCloseable {
         boolean waits = turn.isLocked();
         turn.lock();
         try {
+            if (ended) { // nobody would end the connection that this call makes
+                throw isClosed();
+            }
             for (Delivery request : requests) {
                 if (order.heldBack(number, request.keys())) {
                     throw request.notSent("an earlier send of its key failed while it waited");
@@ -183,6 +191,7 @@ public final class ProducerEngine implements AutoCloseable {
         closed = true;
         turn.lock();
         try {
+            ended = true;
             hangUp();
         } finally {
             turn.unlock();

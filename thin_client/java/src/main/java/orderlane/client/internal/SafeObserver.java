@@ -22,7 +22,7 @@ final class SafeObserver implements Observer {
         for (Observer observer : observers) {
             try {
                 what.accept(observer);
-            } catch (RuntimeException error) {
+            } catch (Throwable error) { // also an AssertionError is not worth the consumer
                 log.error("an observer failed", error);
             }
         }

@@ -96,7 +96,7 @@ final class Workers {
         for (Runnable told : message.takeListeners()) {
             try {
                 told.run();
-            } catch (RuntimeException error) {
+            } catch (Throwable error) {
                 log.error("what was to be called for a lost lease failed", error);
             }
         }
@@ -218,7 +218,7 @@ final class Workers {
     private TraceHook.Scope begin(HeldMessage message) {
         try {
             return trace.incoming(message);
-        } catch (RuntimeException error) {
+        } catch (Throwable error) { // also an Error is not worth the consumer
             log.error("the trace hook failed", error);
             return null;
         }
@@ -229,7 +229,7 @@ final class Workers {
             if (scope != null) {
                 scope.close();
             }
-        } catch (RuntimeException error) {
+        } catch (Throwable error) { // also an Error is not worth the consumer
             log.error("the trace hook failed", error);
         }
     }
