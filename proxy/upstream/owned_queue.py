@@ -91,6 +91,7 @@ class OwnedQueue:
             group=lane.name, topic=queue.topic, queue=queue.qid
         )
         self._acquiring: asyncio.Task[None] = spawn(self._acquire(), name=f"acquire {queue}")
+        self._acquiring.add_done_callback(self._begin_anew_after_a_bug)
         self._handing_over: asyncio.Task[Any] | None = None
 
     @property

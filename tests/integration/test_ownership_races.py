@@ -236,6 +236,22 @@ async def test_a_bug_in_a_hand_over_does_not_keep_the_queue_for_ever(
         assert len(us.lane.buffer) == 0
 
 
+async def test_a_bug_behind_a_take_over_does_not_keep_the_queue_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers, queue = one_queue()
+    async with upstream(brokers) as us:
+
+        def bug(*_: object) -> None:
+            raise KeyError("a bug")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(us.lane), "add", bug)
+            owned = us.own(queue)
+            await eventually(lambda: owned.state is QueueState.GONE)
+        await us.owned(queue)
+
+
 # ---- the share ----------------------------------------------------------------------------------
 
 
