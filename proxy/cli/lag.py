@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from broker_core.client import BrokerClient
+from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
 from proxy.cli.connect import broker_client, proxy_groups
 from proxy.cli.doctor import held
 from proxy.cli.options import (
@@ -74,8 +76,19 @@ async def _rows(
         return [
             {**by_queue.get((queue.topic, queue.qid), {}), **await _offsets(client, group, queue)}
             for topic in topics
-            for queue in await client.queues(Topic(topic))
+            for queue in await _queues(client, topic)
         ]
+
+
+async def _queues(client: BrokerClient, topic: str) -> list[QueueName]:
+    try:
+        return await client.queues(Topic(topic))
+    except BrokerError as error:
+        if error.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        raise OrderlaneError(
+            f"there is no topic {topic!r}: orderlane topics shows those that there are"
+        ) from None
 
 
 async def _offsets(client: BrokerClient, group: str, queue: QueueName) -> dict[str, Any]:
