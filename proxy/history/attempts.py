@@ -22,9 +22,14 @@ class Unfinished:
     failed_action: bool = False  # under the rules that hold
     out_ns: list[int] = field(default_factory=list)  # when, in this period
     failed_ns: list[int] = field(default_factory=list)  # when they had failed
+    before: int = 0  # what ``shown`` was when it began anew
+    anew_ns: int = 0  # and when that was, if perhaps no record says so
 
-    def begin_anew(self) -> None:
-        """It is redriven: its hand-outs until now count no longer."""
+    def begin_anew(self, *, at_ns: int = 0) -> None:
+        """Its hand-outs until now count no longer. *at_ns*: it is redriven, which the next record
+        of its owner says; 0: a record says so already.
+        """
+        self.before, self.anew_ns = (self.shown, at_ns) if at_ns else (0, 0)
         self.handed_out = self.shown = self.sure = self.base = 0
         self.out_ns.clear()
         self.failed_ns.clear()
@@ -56,6 +61,10 @@ class Attempts:
             elif out:
                 message.sure = message.base
             message.base = message.sure
+            if message.anew_ns > self._facts.known_ns and not clean:
+                # Its owner may know of nothing but what was before.
+                message.shown = max(message.shown, message.before)
+            message.anew_ns = 0
             message.out_ns.clear()
             message.failed_ns.clear()
 

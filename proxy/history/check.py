@@ -205,7 +205,7 @@ class HistoryChecker:
         started = event.get("state", "started") == "started"
         if started:
             self._lane(event).pauses.judge_act(event, f"a redrive of {event.get('order')!r}")
-        lane.deliveries.redriven(event.get("order"), started=started)
+        lane.deliveries.redriven(event.get("order"), started=started, at_ns=event["t_ns"])
 
     def _redrive_dead_letters(self, event: Event) -> None:
         if event["state"] == "started" and (problem := self._audits.problem(event.get("audit"))):

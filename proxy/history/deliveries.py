@@ -112,7 +112,7 @@ class Deliveries:
         self.durability.reset()
         self.progress.new_period({}, 0)
 
-    def redriven(self, key: str | None, *, started: bool) -> None:
+    def redriven(self, key: str | None, *, started: bool, at_ns: int) -> None:
         """The copies of *key* (None: of all) are handed out from now on, their attempts counted
         anew; or no longer.
         """
@@ -120,7 +120,7 @@ class Deliveries:
             if key is None or message.slot == key:
                 self.progress.waits(offset)
                 if started:
-                    message.begin_anew()
+                    message.begin_anew(at_ns=at_ns)
 
     def hastened(self, event: Event) -> None:
         """A message that failed may be had now; *anew*: its attempts are counted anew."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.histories import LANE
 from tests.support.parked import TWIN, Parked
 
@@ -195,3 +197,28 @@ def test_a_former_owner_that_comes_late_to_the_copies_owns_nothing() -> None:
     assert story.about("unpark").found() == set()
     story.deliver(3, **{**TWIN, "epoch": 2}, origin_offset=9)
     assert "W2" in story.found()
+
+
+@pytest.mark.parametrize(("recorded", "found"), [(False, set()), (True, {"D3b"})])
+def test_d3b_a_redrive_that_a_record_tells_counts_hand_outs_anew(
+    recorded: bool, found: set[str]
+) -> None:
+    """Its owner crashes before it handed anything out: what no record says the next one may not
+    know, and goes on with the redrive of before.
+    """
+    story = Parked()
+    story.add("own+", **{**LANE, **TWIN}, epoch=0, owner="p")
+    story.about("redrive", state="started")
+    for attempt in (1, 2):
+        lease = story.deliver(0, **TWIN, epoch=0, attempt=attempt, origin_offset=0)
+        place = {**LANE, **TWIN, "epoch": 0, "offset": 0}
+        story.add("ack_ok", **place, lease=lease, outcome="retry").wait(1)
+    story.about("redrive", state="stopped")
+    story.about("redrive", state="started").wait(1)
+    if recorded:
+        story.add("record", **{**LANE, **TWIN}, epoch=0, at=0, made_ns=story.now_ns)
+    story.add("own+", **{**LANE, **TWIN}, epoch=1, owner="p")
+    story.verdict(0, story.deliver(0, **TWIN, attempt=2, origin_offset=0), TWIN["queue"])
+    story.finish(0, **TWIN)
+    story.redriven(1, 2)
+    assert story.about("unpark").found() == found
