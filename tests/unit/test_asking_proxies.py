@@ -40,8 +40,13 @@ def answering() -> Iterator[Answering]:
                     except OSError:
                         return  # the test is over
                     with connection:
+                        connection.settimeout(30)
                         connection.recv(65536)
                         connection.sendall(answer)
+                        connection.shutdown(socket.SHUT_WR)
+                        # Closed with bytes unread, such as a body, it would be reset.
+                        while connection.recv(65536):
+                            pass
 
             threading.Thread(target=serve, daemon=True).start()
             return f"127.0.0.1:{listener.getsockname()[1]}"
