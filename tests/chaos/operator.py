@@ -21,6 +21,8 @@ _PARKS, _REDRIVES, _STOPS = 0.2, 0.5, 0.35
 _PAUSES, _RESUMES, _HELPS = 0.2, 0.5, 0.3
 #: Messages a second of a redrive; 0: as many as clients take.
 _RATES = (0, 0, 50, 200)
+#: Until one was stopped: slow enough to be under way at the next look.
+_TO_STOP_RATE = 5
 #: Between two changes of the settings, and two queues that are given to a proxy by name.
 _CHANGES_EVERY_S, _HANDS_EVERY_S = (3.0, 6.0), (1.0, 3.0)
 #: A hand-over waits for what is leased.
@@ -73,22 +75,29 @@ class Operator:
     async def _look_at(self, http: str, group: str) -> None:
         chooser, asking = self._chooser, self._asking
         for verb, chance in (("park", _PARKS if group == GROUP else 0), ("pause", _PAUSES)):
-            if chooser.random() < chance and (rows := await asking.look(http, _verb(group, "top"))):
+            if chooser.random() < self._chance(verb, chance) and (
+                rows := await asking.look(http, _verb(group, "top"))
+            ):
                 await asking.act(http, _verb(group, verb), key=chooser.choice(rows)["key"])
         for row in await asking.look(http, _verb(group, "parked")) or []:
             if row["state"] == "parked" and chooser.random() < _REDRIVES:
-                rate = chooser.choice(_RATES)
+                rate = chooser.choice(_RATES) if asking.done["stop"] else _TO_STOP_RATE
                 await asking.act(http, _verb(group, "redrive"), key=row["key"], rate=rate)
-            elif row["state"] == "redriven" and chooser.random() < _STOPS:
+            elif row["state"] == "redriven" and chooser.random() < self._chance("stop", _STOPS):
                 await asking.act(http, _verb(group, "stop"), key=row["key"])
         for row in await asking.look(http, _verb(group, "paused")) or []:
-            if chooser.random() < _RESUMES:
+            if chooser.random() < self._chance("resume", _RESUMES):
                 await asking.act(http, _verb(group, "resume"), key=row["key"])
         for row in await asking.look(http, _verb(group, "blocked")) or []:
-            if chooser.random() < _HELPS:
-                verb, place = chooser.choice(("skip", "retry")), {"queue": row["queue"]}
+            undone = [verb for verb in ("skip", "retry") if not asking.done[verb]]
+            if undone or chooser.random() < _HELPS:
+                verb, place = chooser.choice(undone or ["skip", "retry"]), {"queue": row["queue"]}
                 more = {"offset": row["offset"]} if verb == "skip" else {"anew": True}
                 await asking.act(http, _verb(group, verb), key=row["key"], **place, **more)
+
+    def _chance(self, verb: str, usual: float) -> float:
+        """Each has to be done once, also where the machine lets few be done."""
+        return usual if self._asking.done[verb] or not usual else 1.0
 
     async def let_all_go(self, proxy: int) -> int:
         """Redrive every key that is parked there, as fast as it goes, and resume every paused one;
