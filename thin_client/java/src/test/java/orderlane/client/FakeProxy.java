@@ -75,9 +75,12 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
         refusal = with;
     }
 
-    /** All so far, such as {@code 1 ok}. */
+    /**
+     * All so far, such as {@code 1 ok}, sorted: a pull and a settle on its own connection may overtake
+     * each other, so the order in which they came says nothing.
+     */
     synchronized List<String> verdicts() {
-        return List.copyOf(verdicts);
+        return verdicts.stream().sorted().toList();
     }
 
     /** Waits until the condition holds; fails after 40 s. */
