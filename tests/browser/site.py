@@ -77,7 +77,7 @@ async def prepared(folder: Path, **overrides: Any) -> AsyncIterator[Site]:
         for name, handler, group in clients:
             client = AsyncConsumer(at.thrift, group=group, client_id=name, concurrency=8, **token)
             running = spawn(client.run(handler, handle_signals=False), name=name)
-            stack.push_async_callback(_ended, client, running)
+            stack.push_async_callback(_ended, running)
         stack.callback(over.set)
         body = '{{"id": "{key}", "n": {n}, "city": "Zürich", "lines": [1, 2, 3]}}'
         await gateway.send([PARKED, HELD, SPARE, FAILING, *"abcdefgh"] * 5, body=body)
@@ -89,9 +89,11 @@ async def prepared(folder: Path, **overrides: Any) -> AsyncIterator[Site]:
         yield Site(gateway, proxy, f"http://{at.http}", over, repaired, shipped)
 
 
-async def _ended(client: AsyncConsumer, running: asyncio.Task[None]) -> None:
-    client.stop()
-    await running
+async def _ended(running: asyncio.Task[None]) -> None:
+    """Drains no longer than a turn: its pull may wait 10 s at the proxy, and nothing needs it."""
+    while not running.done():
+        running.cancel()
+        await asyncio.sleep(0)
 
 
 def _is_prepared(proxy: Proxy, gateway: Gateway) -> bool:
