@@ -210,4 +210,6 @@ def _why(
 
 
 def _time(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:,.0f} ms"
     return f"{seconds:,.1f} s" if seconds < 600 else f"{seconds / 60:,.1f} min"

@@ -58,6 +58,11 @@ async def test_a_key_is_paused_and_resumed(site: Site, opened: OpenPage) -> None
         await expect(page.get_by_role("row", name=FAILING).first).to_contain_text("paused")
         await _act(page, FAILING, "Resume", "it is back")
         await expect(page.get_by_text("No key is paused.")).to_be_visible()
+        await page.goto(f"{site.url}/#/audit?group=shipping")
+        paused = page.get_by_role("row", name="key pause")
+        await expect(paused).to_contain_text(
+            "queue: broker-a_0, paused: true; queue: broker-a_1, paused: true; "
+        )
 
 
 async def test_a_key_is_retried_and_skipped(site: Site, opened: OpenPage) -> None:

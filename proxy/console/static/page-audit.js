@@ -44,8 +44,14 @@ export function open(ctx) {
   return [form, table.element, note];
 }
 
+/** What an act found or left, for a person: the rows of a list apart, fields by their names. */
 function plain(value) {
   if (value === null || value === undefined) return "–";
+  if (Array.isArray(value)) return value.map(plain).join("; ") || "–";
   if (typeof value !== "object") return String(value);
-  return Object.entries(value).map(([name, each]) => `${name}: ${typeof each === "object" ? JSON.stringify(each) : each}`).join(", ") || "–";
+  return Object.entries(value).map(([name, each]) => `${name}: ${isFlat(each) ? each : JSON.stringify(each)}`).join(", ") || "–";
+}
+
+function isFlat(value) {
+  return typeof value !== "object" || value === null;
 }
