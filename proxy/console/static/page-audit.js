@@ -44,14 +44,11 @@ export function open(ctx) {
   return [form, table.element, note];
 }
 
-/** What an act found or left, for a person: the rows of a list apart, fields by their names. */
+/** What an act found or left, for a person: the rows of a list apart, fields that say something by their names. */
 function plain(value) {
   if (value === null || value === undefined) return "–";
   if (Array.isArray(value)) return value.map(plain).join("; ") || "–";
   if (typeof value !== "object") return String(value);
-  return Object.entries(value).map(([name, each]) => `${name}: ${isFlat(each) ? each : JSON.stringify(each)}`).join(", ") || "–";
-}
-
-function isFlat(value) {
-  return typeof value !== "object" || value === null;
+  const fields = Object.entries(value).filter(([, each]) => each !== null && each !== "");
+  return fields.map(([name, each]) => `${name}: ${typeof each === "object" ? JSON.stringify(each) : each}`).join(", ") || "–";
 }
