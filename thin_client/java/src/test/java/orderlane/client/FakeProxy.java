@@ -76,8 +76,8 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
     }
 
     /**
-     * All so far, such as {@code 1 ok}, sorted: a pull and a settle on its own connection may overtake
-     * each other, so the order in which they came says nothing.
+     * All so far, such as {@code 1 ok}, sorted: a pull and a settle, each on its own connection, may
+     * overtake each other, so the order in which they came says nothing.
      */
     synchronized List<String> verdicts() {
         return verdicts.stream().sorted().toList();
