@@ -21,7 +21,7 @@ _PARKS, _REDRIVES, _STOPS = 0.2, 0.5, 0.35
 _PAUSES, _RESUMES, _HELPS = 0.2, 0.5, 0.3
 #: Messages a second of a redrive; 0: as many as clients take.
 _RATES = (0, 0, 50, 200)
-#: Until one was stopped: slow enough to be under way at the next look.
+#: Until one was stopped: slow enough to be under way still.
 _TO_STOP_RATE = 5
 #: Between two changes of the settings, and two queues that are given to a proxy by name.
 _CHANGES_EVERY_S, _HANDS_EVERY_S = (3.0, 6.0), (1.0, 3.0)
@@ -81,8 +81,12 @@ class Operator:
                 await asking.act(http, _verb(group, verb), key=chooser.choice(rows)["key"])
         for row in await asking.look(http, _verb(group, "parked")) or []:
             if row["state"] == "parked" and chooser.random() < _REDRIVES:
-                rate = chooser.choice(_RATES) if asking.done["stop"] else _TO_STOP_RATE
-                await asking.act(http, _verb(group, "redrive"), key=row["key"], rate=rate)
+                if asking.done["stop"]:
+                    rate = chooser.choice(_RATES)
+                    await asking.act(http, _verb(group, "redrive"), key=row["key"], rate=rate)
+                    continue
+                await asking.act(http, _verb(group, "redrive"), key=row["key"], rate=_TO_STOP_RATE)
+                await asking.act(http, _verb(group, "stop"), key=row["key"])
             elif row["state"] == "redriven" and chooser.random() < self._chance("stop", _STOPS):
                 await asking.act(http, _verb(group, "stop"), key=row["key"])
         for row in await asking.look(http, _verb(group, "paused")) or []:

@@ -178,14 +178,14 @@ async def test_one_time_limit_covers_the_whole_answer(
 ) -> None:
     """And whoever is late is told by the end of the connection that nobody waits any more."""
     receiver.replies = [reply]
-    pushing = push(timeout_s=0.3)
+    pushing = push(timeout_s=1.0)  # a busy machine has to get the request there within it
     began_ns = now_ns()
 
     verdict = await pushing.deliver(DELIVERY)
 
     assert not verdict.acked
-    assert "no whole answer within 0.3 s" in verdict.reason
-    assert now_ns() - began_ns >= 0.29e9
+    assert "no whole answer within 1 s" in verdict.reason
+    assert now_ns() - began_ns >= 0.9e9
     await eventually(lambda: receiver.dropped == 1)
     assert await pushing.deliver(DELIVERY) == ACKED
 

@@ -32,6 +32,9 @@ from tests.support.brokers import EMBEDDED_ONES, Brokers
 TOPIC = "orders"
 GROUP = "billing"
 
+#: What a verb is told of a queue that moves right then.
+HANDED_OVER = "is being handed over: ask again in a moment"
+
 #: Gateways may share an official broker, so each has a topic and a group of its own there.
 _numbers = count(1)
 
