@@ -143,11 +143,7 @@ class Lanes:
             hint = "; name a topic to have it created" if self.auto_create else ""
             raise self._unknown(group, hint)
         for topic in wanted:
-            if lane.settings.topic(topic) is None:
-                known = ", ".join(sorted(each.name for each in lane.settings.topics))
-                raise UnknownName(
-                    f"group {group!r} has no topic {_shown(topic)}; its topics: {known}"
-                )
+            topic_named(lane, topic)
         return lane
 
     def named(self, group: str) -> GroupLane:
@@ -186,6 +182,14 @@ class Lanes:
             lane.settings = lane.settings.model_copy(update={"topics": (*known, *added)})
             lane.listener.on_wanted(lane)
         return lane
+
+
+def topic_named(lane: GroupLane, name: str) -> Topic:
+    """The topic *name* of the group. Raises UnknownName, with those that it has."""
+    if lane.settings.topic(name) is None:
+        known = ", ".join(sorted(each.name for each in lane.settings.topics))
+        raise UnknownName(f"group {lane.name!r} has no topic {_shown(name)}; its topics: {known}")
+    return Topic(name)
 
 
 def member_settings(settings: GroupSettings, name: Group) -> GroupSettings:

@@ -120,4 +120,4 @@ class LeaseSurface:
         ]
 
     async def _ls(self, call: Call) -> dict[str, Any]:
-        return self._desk.rows(call.path["group"], LeaseWish(**dict(call.query)))
+        return await self._desk.rows(call.path["group"], LeaseWish(**dict(call.query)))

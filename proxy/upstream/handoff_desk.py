@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker_core.names import Group, QueueName, Topic
+from broker_core.names import Group, QueueName
 from proxy.core.audit_record import Change
-from proxy.errors import UnknownName, WrongState
-from proxy.lanes import Lanes
+from proxy.errors import WrongState
+from proxy.lanes import Lanes, topic_named
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.owner_book import OwnerBook
 from proxy.upstream.ownership import GroupOwnership
@@ -87,17 +87,8 @@ class HandoffDesk:
 
     async def _found(self, wish: QueueWish) -> tuple[Group, QueueName]:
         lane = self._lanes.named(wish.group)
-        if lane.settings.topic(wish.topic) is None:
-            known = ", ".join(sorted(each.name for each in lane.settings.topics))
-            raise UnknownName(
-                f"group {lane.name!r} has no topic {wish.topic!r}; its topics: {known}"
-            )
-        queues = await self._book.queues(lane.name, Topic(wish.topic))
-        for queue in queues:
-            if queue.qid == wish.qid:
-                return lane.name, queue
-        known = ", ".join(queue.qid for queue in sorted(queues))
-        raise UnknownName(f"topic {wish.topic!r} has no queue {wish.qid!r}; its queues: {known}")
+        topic = topic_named(lane, wish.topic)
+        return lane.name, await self._book.queue(lane.name, topic, wish.qid)
 
     async def _check_member(self, group: Group, queue: QueueName, member: str) -> None:
         members = await self._context.client.consumer_ids(group, queue.topic)

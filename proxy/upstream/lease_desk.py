@@ -16,7 +16,7 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.retry_policy import MS
 from proxy.errors import OrderlaneError, UnknownName
 from proxy.group_lane import GroupLane
-from proxy.lanes import Lanes
+from proxy.lanes import Lanes, topic_named
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.owner_book import OwnerBook
 
@@ -48,11 +48,12 @@ class LeaseDesk:
         self._lanes = lanes
         self._book = book
 
-    def rows(self, group: str, wish: LeaseWish) -> dict[str, Any]:
+    async def rows(self, group: str, wish: LeaseWish) -> dict[str, Any]:
         """The live leases of *group* at this proxy, those that end next first. Raises UnknownName
-        for an unknown group.
+        for an unknown group, topic or queue; RemotingError.
         """
         lane = self._lanes.named(group)
+        await self._check_place(lane, wish)
         found = [row for each in lane.buffer for row in _rows(each) if wish.takes(row)]
         found.sort(key=lambda row: (row["ends_in_ms"], row["lease"]))
         return {"group": lane.name, "live": len(found), "leases": found[: wish.limit]}
@@ -93,6 +94,27 @@ class LeaseDesk:
             if not (effects.revoked or effects.unsent):
                 raise OrderlaneError(f"lease {name} has ended meanwhile")
         return {**row, "ends_in_ms": 0}
+
+    async def _check_place(self, lane: GroupLane, wish: LeaseWish) -> None:
+        """Nothing of a queue that is not there would look like a queue without leases."""
+        if wish.topic is None:
+            topics = [Topic(each.name) for each in lane.settings.topics]
+        else:
+            topics = [topic_named(lane, wish.topic)]
+        if wish.queue is None or any(
+            each.place == wish.queue and each.topic in topics for each in lane.buffer
+        ):
+            return
+        unknown = None
+        for topic in topics:
+            try:
+                await self._book.queue(lane.name, topic, wish.queue.removesuffix("p"))
+            except UnknownName as error:
+                unknown = unknown or error
+            else:
+                return  # another proxy has it, or nobody
+        if unknown is not None:
+            raise unknown
 
     async def _find(self, lane: GroupLane, name: str) -> tuple[QueuePipeline, Lease]:
         topic, place, epoch, number = _parts(name)

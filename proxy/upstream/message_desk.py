@@ -18,7 +18,7 @@ from proxy.core.order_key import key_text
 from proxy.core.parked_key import parked_topic
 from proxy.errors import Unavailable, UnknownName
 from proxy.group_lane import GroupLane
-from proxy.lanes import Lanes
+from proxy.lanes import Lanes, topic_named
 from proxy.topic_rules import rules_of
 from proxy.upstream.context import UpstreamContext
 
@@ -42,7 +42,7 @@ class MessageDesk:
         Raises UnknownName; Unavailable if no broker could say.
         """
         lane = self._lanes.named(group)
-        ours = _topic(lane, topic)
+        ours = topic_named(lane, topic)
         found: list[dict[str, Any]] = []
         unanswered: dict[str, str] = {}
         brokers = await self._context.client.broker_names(ours)
@@ -66,7 +66,7 @@ class MessageDesk:
         of the parked topic. Raises UnknownName, RemotingError.
         """
         lane = self._lanes.named(group)
-        ours = _topic(lane, topic)
+        ours = topic_named(lane, topic)
         text, _, number = place.rpartition("@")
         if not (text and number.isascii() and number.isdecimal() and len(number) < 19):
             raise UnknownName(
@@ -103,13 +103,6 @@ class MessageDesk:
         if result.status is not PullStatus.FOUND:
             return None
         return next((each for each in result.messages if each.queue_offset == offset), None)
-
-
-def _topic(lane: GroupLane, topic: str) -> Topic:
-    if lane.settings.topic(topic) is None:
-        known = ", ".join(sorted(each.name for each in lane.settings.topics))
-        raise UnknownName(f"group {lane.name!r} has no topic {topic[:200]!r}; it has: {known}")
-    return Topic(topic)
 
 
 def _row(

@@ -12,7 +12,7 @@ from broker_core.names import Group, QueueName, Topic
 from proxy.core.audit_record import Change
 from proxy.errors import UnknownName, WrongState
 from proxy.group_lane import GroupLane
-from proxy.lanes import Lanes
+from proxy.lanes import Lanes, topic_named
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.owned_queue import OwnedQueue
 from proxy.upstream.owner_book import OwnerBook, OwnerRow
@@ -63,7 +63,7 @@ class OffsetDesk:
         lane = self._lanes.named(group)
         names = [Topic(each.name) for each in lane.settings.topics]
         if topic is not None:
-            names = [_topic(lane, topic)]
+            names = [topic_named(lane, topic)]
         queues = [queue for name in names for queue in await self._book.queues(lane.name, name)]
         rows = await self._book.rows(lane.name, queues)
         return {
@@ -78,7 +78,7 @@ class OffsetDesk:
         Raises UnknownName, OwnedElsewhere, WrongState, Unavailable, RemotingError.
         """
         lane = self._lanes.named(group)
-        name = _topic(lane, topic)
+        name = topic_named(lane, topic)
         queue = next((q for q in await self._book.queues(lane.name, name) if q.qid == qid), None)
         if queue is None:
             raise UnknownName(f"topic {topic!r} has no queue {qid!r}")
@@ -219,13 +219,6 @@ class _Reset:
         async with self._context.audit.change(change) as entry:
             why: dict[str, object] = {"by": wish.by, "reason": wish.reason, "audit": entry.id}
             yield self._to, why if wish.expect is None else {**why, "expect": wish.expect}
-
-
-def _topic(lane: GroupLane, topic: str) -> Topic:
-    if lane.settings.topic(topic) is None:
-        known = ", ".join(sorted(each.name for each in lane.settings.topics))
-        raise UnknownName(f"group {lane.name!r} has no topic {topic!r}; its topics: {known}")
-    return Topic(topic)
 
 
 def _place(owned: OwnedQueue) -> Place:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from broker_core.names import Group, Topic
+from broker_core.names import Topic
 from proxy.core.order_key import MissingKey
-from proxy.errors import UnknownName
-from proxy.lanes import Lanes
+from proxy.lanes import Lanes, topic_named
 from proxy.topic_rules import rules_of
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulation import simulate
@@ -41,13 +40,9 @@ class OrderKeyDesk:
         one), for so many *workers*; with *service* also what a simulation says of them. Raises
         UnknownName, RemotingError.
         """
-        lane = self._lanes.find(Group(group))
-        if lane is None:
-            raise UnknownName(f"there is no group {group!r:.80} here")
+        lane = self._lanes.named(group)
         topics = {each.name: each for each in lane.settings.topics}
-        name = next(iter(topics)) if topic is None else topic
-        if name not in topics:
-            raise UnknownName(f"group {group!r} has no topic {name!r:.80}: {', '.join(topics)}")
+        name = next(iter(topics)) if topic is None else topic_named(lane, topic)
         settings = topics[name]
         async with self._one:
             rules = rules_of(settings)

@@ -54,6 +54,15 @@ class OwnerBook:
                 raise
             raise UnknownName(f"topic {topic!r} of group {group!r} does not exist yet") from None
 
+    async def queue(self, group: Group, topic: Topic, qid: str) -> QueueName:
+        """The queue *qid* of *topic*. Raises UnknownName, with those that it has; RemotingError."""
+        queues = await self.queues(group, topic)
+        for queue in queues:
+            if queue.qid == qid:
+                return queue
+        known = ", ".join(queue.qid for queue in sorted(queues))
+        raise UnknownName(f"topic {topic!r} has no queue {qid!r:.200}; its queues: {known}")
+
     async def rows(self, group: Group, queues: Iterable[QueueName]) -> list[OwnerRow]:
         """Who owns each of *queues*. Raises RemotingError."""
         wanted = list(queues)
