@@ -15,6 +15,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.ownership_replay import LastOwner
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.trust import Trust
 from proxy.group_lane import GroupLane
@@ -92,15 +93,21 @@ class LockTrust:
         """The queue is to be given up: what a check would find concerns nobody."""
         await cancel_and_wait(self._checking)
 
+    async def _last_owner(self, pipeline: ParkingPipeline) -> LastOwner | None:
+        log, group = self._context.log, self._lane.name
+        # Written first, for what is below it is surely seen; and the next owner has use for it.
+        written = await self._context.recorder.record(self._lane, pipeline, whole=True)
+        last, _ = await log.last(group, self._queue, before=written)
+        return last
+
     async def _check(self, pipeline: ParkingPipeline) -> None:
         """After a lapse: trust the lock again if nobody owned the queue meanwhile."""
         while True:
             try:
-                log, group = self._context.log, self._lane.name
-                # Written first, for what is below it is surely seen; and the next owner has use
-                # for it.
-                written = await self._context.recorder.record(self._lane, pipeline, whole=True)
-                last, _ = await log.last(group, self._queue, before=written)
+                # Thousands of queues lapse at once: all their checks together would hold up the
+                # next renewals until trust lapses again, and none would ever be through.
+                async with self._context.take_overs.turn(self._queue.broker):
+                    last = await self._last_owner(pipeline)
                 break
             except RemotingError as error:
                 self._log.warning("still not sure to own the queue", reason=str(error))

@@ -57,7 +57,9 @@ class TakeOvers:
 
     @asynccontextmanager
     async def turn(self, broker: str) -> AsyncIterator[None]:
-        """Wait until a queue of *broker* may be taken over; its lock is renewed meanwhile."""
+        """Wait until a queue of *broker* may be taken over, or its records be looked at after its
+        trust lapsed; its lock is renewed meanwhile.
+        """
         async with self._some[broker]:
             yield
 

@@ -17,6 +17,8 @@ from proxy.core.ownership_record import Clean, Own, Snapshot, parts
 from proxy.lane_listener import Verdicts
 from proxy.upstream.owned_queue import QueueState
 from tests.support.eventually import eventually
+from tests.support.lanes import TOPIC
+from tests.support.memory_broker import MemoryBrokers
 from tests.support.upstreams import (
     FOR_LONG_NS,
     SECOND,
@@ -101,6 +103,31 @@ async def test_a_look_at_the_record_that_is_older_than_a_second_lapse_proves_not
 
         assert pipeline.closed
         assert pipeline.trusted_until_ns <= now_ns()
+
+
+async def test_thousands_of_queues_in_doubt_are_looked_at_some_at_a_time() -> None:
+    """P1: all at once they held up the next renewals until trust lapsed again, without an end."""
+    brokers = MemoryBrokers()
+    queues = brokers.add_topic(TOPIC, 200)
+    async with upstream(brokers) as us:
+        owned = [(await us.owned(queue))[0] for queue in queues]
+        looking, most = 0, 0
+
+        async def slowly(of: QueueName, *_: Any) -> None:
+            nonlocal looking, most
+            looking, most = looking + 1, max(most, looking + 1)
+            await asyncio.sleep(0.002)
+            looking -= 1
+
+        us.client.before["send"] = slowly
+        for each in owned:
+            each.connection_lost()
+            each.renewed(now_ns() + FOR_LONG_NS)
+        assert all(us.pipeline(queue).doubtful for queue in queues)
+        await eventually(lambda: not any(each.doubtful for each in us.lane.buffer))
+
+        assert 0 < most <= 32
+        assert {each.state for each in owned} == {QueueState.OWNED}
 
 
 @pytest.mark.parametrize("rival_came", [False, True])
