@@ -120,6 +120,7 @@ def typed(*words: str) -> str:
 
 def _quoted(word: str) -> str:
     if not word.isprintable():
-        return "$'" + readable(word.replace("\\", "\\\\").replace("'", "\\'")) + "'"
+        # A quote by its number: who knows only plain words finds the end of this one, too.
+        return "$'" + readable(word.replace("\\", "\\\\").replace("'", "\\x27")) + "'"
     plain = word and all(each.isalnum() or each in "-_./:,@%+=" for each in word)
     return word if plain else "'" + word.replace("'", "'\"'\"'") + "'"

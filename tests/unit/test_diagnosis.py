@@ -230,7 +230,7 @@ def test_words() -> None:
     ]
     assert some(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
     assert typed("key", "show", "g", "it's 1") == "orderlane key show g 'it'\"'\"'s 1'"
-    assert typed("key", "show", "g", "it's\n1") == "orderlane key show g $'it\\'s\\n1'"
+    assert typed("key", "show", "g", "it's\n1") == "orderlane key show g $'it\\x27s\\n1'"
 
 
 @pytest.mark.parametrize(
