@@ -70,7 +70,6 @@ async def test_consumers_read_from_a_slave_while_the_master_is_away(
         )  # fmt: skip
         await eventually(lambda: len(java.bodies("c")) >= 21, within_s=30)
         assert sorted(java.bodies("c")) == sorted([*bodies, "alone"])
-        await java.call("close", "c")  # which commits
         header = QueryConsumerOffsetHeader(consumer_group="billing", topic=TOPIC, queue_id=0)
 
         async def committed_at_the_slave() -> bool:
