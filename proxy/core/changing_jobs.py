@@ -96,11 +96,10 @@ class ChangingJobs(QueueJobs):
             for job in jobs:
                 self.finish(job)
 
-    def refilled(self, refill: Refill, jobs: Iterable[Job]) -> bool:
+    def refilled(self, refill: Refill, jobs: Sequence[Job]) -> bool:
         """As elsewhere; those that are gone have finished."""
-        jobs = list(jobs)
         wanted = super().refilled(refill, jobs)
-        if wanted:
+        if wanted and self.change is not None:
             for offset in set(refill.offsets).difference(job.offset for job in jobs):
                 self._finished(offset)
         return wanted

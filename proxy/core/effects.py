@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from broker_core.names import QueueName
 from proxy.core.ids import Epoch, LeaseId
@@ -68,6 +67,29 @@ class Filtered:
     origin: int
 
 
+What = TypeVar("What")
+
+
+class _Rare(Generic[What]):
+    """An attribute of ``Effects`` that is made at the first look at it."""
+
+    def __init__(self, make: Callable[[], What]) -> None:
+        self._make = make
+
+    def __set_name__(self, _owner: type[Effects], name: str) -> None:
+        self._name = name
+
+    def __get__(self, effects: Effects, _owner: type[Effects] | None = None) -> What:
+        effects.plain = False
+        if self._name not in effects.rare:
+            effects.rare[self._name] = self._make()
+        return cast("What", effects.rare[self._name])
+
+    def __set__(self, effects: Effects, value: What) -> None:
+        effects.plain = False
+        effects.rare[self._name] = value
+
+
 class Effects:
     """What one event led to; the shell writes histories, counts, and stores the dead letters.
 
@@ -80,52 +102,42 @@ class Effects:
     look at them: ``plain`` is true while there was none.
     """
 
-    __slots__ = (
-        *("plain", "finished", "acked", "nacked", "released", "expired", "revoked", "unsent"),
-        *("fenced", "dead_letters", "refills", "skips", "missing_keys", "filtered_by"),
-        *("failed_actions", "parked", "stopped", "parking", "keys_changed"),
-    )
+    __slots__ = ("acked", "finished", "keys_changed", "missing_keys", "parking", "plain", "rare")
 
-    plain: bool
     finished: list[tuple[int, Outcome]]  # offsets
     acked: list[Lease]
-    nacked: list[Lease]
-    released: list[Lease]
-    expired: list[Lease]
-    revoked: list[Lease]  # by a person
-    unsent: list[Lease]  # expired, and no client ever had them
-    fenced: list[int]  # lease ids (offsets from DDMQ's clients)
-    dead_letters: list[Job]
-    refills: list[Refill]
-    skips: dict[int, Skip]  # of those that finished so, by offset
     missing_keys: int
-    filtered_by: dict[int, Filtered]  # by offset
-    failed_actions: list[FailedAction]
-    parked: list[Job]
-    stopped: list[bytes]  # keys whose redrive failed
     parking: bool
     keys_changed: bool  # another order key begins to hold, or no older message is left
+    plain: bool
+    rare: dict[str, Any]  # what somebody looked at, by name
+
+    nacked = _Rare[list[Lease]](list)
+    released = _Rare[list[Lease]](list)
+    expired = _Rare[list[Lease]](list)
+    revoked = _Rare[list[Lease]](list)  # by a person
+    unsent = _Rare[list[Lease]](list)  # expired, and no client ever had them
+    fenced = _Rare[list[int]](list)  # lease ids (offsets from DDMQ's clients)
+    dead_letters = _Rare[list[Job]](list)
+    refills = _Rare[list[Refill]](list)
+    skips = _Rare[dict[int, Skip]](dict)  # of those that finished so, by offset
+    filtered_by = _Rare[dict[int, Filtered]](dict)  # by offset
+    failed_actions = _Rare[list[FailedAction]](list)
+    parked = _Rare[list[Job]](list)
+    stopped = _Rare[list[bytes]](list)  # keys whose redrive failed
 
     def __init__(self, **given: Any) -> None:
         """Nothing, but for what is *given* by name."""
-        self.plain = not given
+        self.plain = True
         self.finished = []
         self.acked = []
         self.missing_keys = 0
         self.parking = self.keys_changed = False
+        self.rare = {}
         if given:
             for name, value in given.items():
                 setattr(self, name, value)
-
-    def __getattr__(self, name: str) -> Any:
-        """What was not looked at before: nothing of it happened."""
-        make = _RARE.get(name)
-        if make is None:
-            raise AttributeError(f"Effects has no {name!r}")
-        self.plain = False
-        value = make()
-        setattr(self, name, value)
-        return value
+            self.plain = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Effects) and self._said() == other._said()
@@ -137,18 +149,11 @@ class Effects:
 
     def _said(self) -> dict[str, Any]:
         """All that happened."""
-        said = {}
-        for name in self.__slots__[1:]:
-            with suppress(AttributeError):  # nobody looked
-                said[name] = object.__getattribute__(self, name)
-        return {name: what for name, what in said.items() if what}
+        usual = {name: getattr(self, name) for name in _USUAL}
+        return {name: what for name, what in {**usual, **self.rare}.items() if what}
 
 
-_RARE: dict[str, Callable[[], Any]] = {
-    **dict.fromkeys(("nacked", "released", "expired", "revoked", "unsent", "fenced"), list),
-    **dict.fromkeys(("dead_letters", "refills", "failed_actions", "parked", "stopped"), list),
-    **dict.fromkeys(("skips", "filtered_by"), dict),
-}
+_USUAL = ("finished", "acked", "missing_keys", "parking", "keys_changed")
 
 
 @dataclass(frozen=True, slots=True)

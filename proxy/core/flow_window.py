@@ -83,6 +83,18 @@ class FlowWindow:
         """*most*, but so many *chains* together never take more than half of the window."""
         return min(most, max(1, self.max_jobs // 2 // max(1, chains)))
 
+    def largest_share(self, chains: int, *, least: int) -> int:
+        """What ``share`` of ``most_of_a_key`` is never above, however much memory is left; *chains*
+        is 1 or more.
+        """
+        most = self.max_jobs // (_PARTS * chains)  # min() and max() cost more than all of this
+        if most > _MOST_OF_A_KEY:
+            most = _MOST_OF_A_KEY
+        if most < least:
+            most = least
+        share = self.max_jobs // (2 * chains)
+        return most if most < share else share or 1
+
     def change_limit(self, max_jobs: int) -> None:
         """Another *max_jobs*; above it nothing is read until so many have left."""
         self.max_jobs = max_jobs

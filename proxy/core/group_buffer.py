@@ -50,6 +50,7 @@ class GroupBuffer:
     rates: RateGate = field(default_factory=RateGate)
     _pipelines: dict[QueueName, QueuePipeline] = field(default_factory=dict)
     _work: Budget = field(default_factory=lambda: Budget(MAX_WORK))
+    _paused_queues: dict[QueueName, PausedKey] = field(default_factory=dict)
     _acted: list[tuple[QueuePipeline, Effects]] = field(default_factory=list)
     # Pipelines with ready jobs, in the order of their turns.
     _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
@@ -66,6 +67,10 @@ class GroupBuffer:
             raise ValueError(f"{pipeline.queue} has a pipeline already")
         self._pipelines[pipeline.queue] = pipeline
         pipeline.work = self._work
+        if pipeline.origin is pipeline:  # a twin is paused with its queue
+            pipeline.paused_queues = self._paused_queues
+            if (pause := pipeline.paused.get(EVERYTHING)) is not None:
+                self._paused_queues[pipeline.queue] = pause
         self.refresh(pipeline)
 
     def remove(self, pipeline: QueuePipeline) -> None:
@@ -73,6 +78,8 @@ class GroupBuffer:
         pipeline.close()
         if self._pipelines.get(pipeline.queue) is pipeline:
             del self._pipelines[pipeline.queue]
+            self._paused_queues.pop(pipeline.queue, None)
+            pipeline.paused_queues = {}  # whatever is still done to it is of no concern here
         self._ready.get(pipeline.topic, {}).pop(pipeline, None)
 
     def forget(self, topic: Topic) -> None:
@@ -81,11 +88,8 @@ class GroupBuffer:
 
     @property
     def paused_whole(self) -> PausedKey | None:
-        """Who paused the group, if its queues here are."""
-        for each in self:  # of thousands, at each take-over
-            if each.paused and (pause := each.paused.get(EVERYTHING)) is not None:
-                return pause
-        return None
+        """Who paused the group, if its queues here are. O(1): asked at each take-over."""
+        return next(iter(self._paused_queues.values()), None)
 
     def find(self, queue: QueueName) -> QueuePipeline | None:
         """The pipeline of an owned queue."""
@@ -133,7 +137,10 @@ class GroupBuffer:
         the group has left no more than half: they keep no other key waiting.
         """
         self._work.used = 0
-        batches = self._firsts(wish, now_ns=now_ns)
+        jobs_left = self.leases.limit - self.leases.used
+        if wish.max_jobs < jobs_left:
+            jobs_left = wish.max_jobs
+        batches = self._firsts(wish, jobs_left=jobs_left, now_ns=now_ns)
         if wish.max_run <= 1:
             return batches
         jobs = sum(len(batch.leases) for batch in batches)
@@ -165,13 +172,13 @@ class GroupBuffer:
         acted, self._acted = self._acted, []
         return acted
 
-    def _firsts(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
-        """One job of each key."""
+    def _firsts(self, wish: PullWish, *, jobs_left: int, now_ns: int) -> list[Batch]:
+        """One job of each key, so many at most."""
         batches: list[Batch] = []
-        jobs_left = min(wish.max_jobs, self.leases.limit - self.leases.used)
         bytes_left = wish.max_bytes
         work, limited, allowed = self._work, not self.rates.open, _ANY_NUMBER
-        for topic, turns in list(self._ready.items()):
+        several = len(self._ready) > 1  # those that had their turn go behind the others then
+        for topic, turns in list(self._ready.items()) if several else self._ready.items():
             if not turns or (wish.topics is not None and topic not in wish.topics):
                 continue
             for _ in range(len(turns)):
@@ -183,8 +190,11 @@ class GroupBuffer:
                     break  # the other topics may go on
                 pipeline = next(iter(turns))
                 del turns[pipeline]
+                most = pipeline.rules.max_pull_batch  # min() costs as much as a call of ours
+                if allowed < most:
+                    most = allowed
                 leases = pipeline.lease(
-                    max_jobs=min(jobs_left, pipeline.rules.max_pull_batch, allowed),
+                    max_jobs=most if most < jobs_left else jobs_left,
                     max_bytes=bytes_left,
                     now_ns=now_ns,
                     holder=wish.holder,
@@ -194,7 +204,7 @@ class GroupBuffer:
                     self._acted.append((pipeline, acted))
                 if pipeline.ready and (leases or pipeline.may_hand_out(now_ns)):
                     turns[pipeline] = None  # behind the others; else it is back once it may
-                if (leases or acted is not None) and len(self._ready) > 1:
+                if several and (leases or acted is not None):
                     self._ready[topic] = self._ready.pop(topic)  # behind the other topics
                 if leases:
                     batches.append(Batch(pipeline, leases))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from broker_core.names import QueueName
 from proxy.actions.document import Subject
 from proxy.actions.pipeline import Dropped, Failed, Passed
 from proxy.core.acting import MAX_WORK, PASSED, Acted, Unreported, work_of
@@ -60,6 +61,8 @@ class HandingOut:
         self._held_back_ns = dict(held_back_ns)
         #: Keys that are paused, or ``EVERYTHING``; ``key_acts`` changes it.
         self.paused: dict[bytes | None, PausedKey] = {}
+        #: Who paused which queue of the group as a whole; the group buffer's.
+        self.paused_queues: dict[QueueName, PausedKey] = {}
         self._set_aside: dict[bytes, Job] = {}  # what of paused keys would be handed out now
         self._hastened: set[int] = set()  # offsets of jobs that somebody retries, for a moment
         self._offered_in_a_row = 0
@@ -93,7 +96,8 @@ class HandingOut:
     @property
     def visibility_ns(self) -> int:
         """How long a lease is: as the rules say, once a record does."""
-        return min(self.rules.visibility_ns, self.longest_lease_ns)
+        wanted_ns, longest_ns = self.rules.visibility_ns, self.longest_lease_ns
+        return wanted_ns if wanted_ns < longest_ns else longest_ns
 
     @property
     def ready(self) -> int:
@@ -115,12 +119,14 @@ class HandingOut:
         if not self.may_hand_out(now_ns):
             return leases
         wire_bytes = 0
-        max_jobs = min(max_jobs, sum(map(len, self._ready_queues)))
+        if (ready := sum(map(len, self._ready_queues))) < max_jobs:
+            max_jobs = ready
         deadline_ns = now_ns + self.visibility_ns
         work, next_job, grant = self.work, self._next_job, self._buffer.grant
         some_stay = self.paused or self._held_back_ns or self._failures.given_up
         acts = self.rules.actions.each
         since_ns: list[int] = []
+        keys: list[bytes | None] = []
         while len(leases) < max_jobs and wire_bytes < max_bytes and work.used < work.limit:
             job = next_job()
             if job is None:
@@ -138,8 +144,11 @@ class HandingOut:
             wire_bytes += lease.wire_bytes
             leases.append(lease)
             since_ns.append(job.since_ns)
+            keys.append(job.key)
         self.measures.queue_wait.note_since(since_ns, now_ns)
-        self._handed_out(leases)
+        self.hot.note(keys, now_ns=now_ns)
+        if self._noted_keys:
+            self._note_hand_outs(leases)
         return leases
 
     def _stays(self, job: Job, *, now_ns: int) -> bool:
@@ -157,14 +166,12 @@ class HandingOut:
             return False
         return True
 
-    def _handed_out(self, leases: Collection[Lease]) -> None:
-        """Count who got what."""
-        self.hot.note([each.job.key for each in leases], now_ns=self._now.ns)
-        if self._noted_keys:
-            for each in leases:
-                if each.job.key in self._noted_keys:
-                    client = each.holder.client or f"connection {each.holder.connection}"
-                    self._note(each.job, "handed out", f"to {client}")
+    def _note_hand_outs(self, leases: Collection[Lease]) -> None:
+        """Who got what, of keys to which something happened lately."""
+        for each in leases:
+            if each.job.key in self._noted_keys:
+                client = each.holder.client or f"connection {each.holder.connection}"
+                self._note(each.job, "handed out", f"to {client}")
 
     def take_acted(self) -> Effects | None:
         """What became of jobs that ``lease`` did not give, told once; None: nothing.
@@ -229,7 +236,9 @@ class HandingOut:
                     max_bytes -= run[-1].wire_bytes
                     growing.append(run)
             open_runs = growing
-        self._handed_out(followers)
+        self.hot.note([each.job.key for each in followers], now_ns=self._now.ns)
+        if self._noted_keys:
+            self._note_hand_outs(followers)
         return [lease for run in runs.values() for lease in run]
 
     def _polled(self) -> Job | None:
@@ -266,7 +275,8 @@ class HandingOut:
             for job in jobs:
                 job.message = None  # whoever still holds the job must not hold the body
                 finished.append((job.offset, ok))
-            measures.attempts.note(1, len(jobs))  # whatever failed before stands in _failures
+            # At the first hand-out: whatever failed before stands in _failures.
+            measures.attempts.note_lowest(len(jobs))
         else:
             for job in jobs:
                 self._finish(job, Outcome.OK, effects)

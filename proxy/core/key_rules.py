@@ -44,8 +44,10 @@ class KeyRule:
 
     @classmethod
     def of(cls, rules: TopicRules) -> KeyRule:
-        """The one that *rules* want."""
-        return cls(rules.order_key.text, rules.missing_key)
+        """The one that *rules* want, mostly the same object: thousands of queues are compared with
+        it several times a second.
+        """
+        return _rule(rules.order_key.text, rules.missing_key)
 
     def chain_of(self, message: StoredMessage) -> bytes | None:
         """The chain that *message* belongs to; None if it is unordered, or is not handed out."""
@@ -68,7 +70,7 @@ class KeyRule:
         text, missing = fields
         if text is not None and not isinstance(text, str):
             raise ValueError(f"{text!r} is no order key")
-        return cls(text, MissingKey(missing))
+        return _rule(text, MissingKey(missing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,13 @@ class KeyRecord:
 
     def wants_change(self, rules: TopicRules) -> bool:
         """True if *rules* want another order key, and are newer."""
-        return KeyRule.of(rules) != self.rule and not self.is_newer_than(rules)
+        rule = KeyRule.of(rules)
+        return rule is not self.rule and rule != self.rule and not self.is_newer_than(rules)
 
     def is_newer_than(self, rules: TopicRules) -> bool:
         """True if *rules* are older: they want what was changed since."""
         rule = KeyRule.of(rules)
-        if rule == self.rule or rules.order_key_version > self.setting:
+        if rule is self.rule or rule == self.rule or rules.order_key_version > self.setting:
             return False
         return rules.order_key_version < self.setting or rule in self.former
 
@@ -156,6 +159,11 @@ class KeyRecord:
 @lru_cache(maxsize=1024)
 def _compiled(text: str | None) -> OrderKey:
     return compile_order_key(text)
+
+
+@lru_cache(maxsize=1024)
+def _rule(text: str | None, missing: MissingKey) -> KeyRule:
+    return KeyRule(text, missing)
 
 
 def _number(value: Any) -> int:

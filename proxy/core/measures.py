@@ -21,6 +21,8 @@ TIMES = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 
 _S = 1_000_000_000
 _SECONDS_NS = tuple(int(bound * _S) for bound in SECONDS)
+#: So many values are noted one by one in less time than it takes to count equal ones.
+_FEW = 8
 
 
 class Histogram:
@@ -44,6 +46,11 @@ class Histogram:
             self.counts[bisect_left(self.bounds, value)] += times
             self.total += value * times
 
+    def note_lowest(self, times: int) -> None:
+        """The lowest bound itself was seen, so many times."""
+        self.counts[0] += times
+        self.total += self.bounds[0] * times
+
     def note_since(self, began_ns: list[int], now_ns: int) -> None:
         """What began at these times ended *now*. Those of 0 are left out: nobody knows when."""
         if not began_ns:
@@ -52,6 +59,11 @@ class Histogram:
         if times == 1 or began_ns.count(first) == times:  # so it is with most batches
             if first:
                 self.note(now_ns - first, times)
+            return
+        if times <= _FEW:
+            for began in began_ns:
+                if began:
+                    self.note(now_ns - began)
             return
         for began, times in Counter(began_ns).items():
             if began:

@@ -54,7 +54,8 @@ class OffsetTracker(Generic[What]):
 
     def advance(self, next_offset: int) -> None:
         """Everything below *next_offset* was read, or will never come (filtered at the broker)."""
-        self.position = max(self.position, next_offset)
+        if next_offset > self.position:
+            self.position = next_offset
 
     def finish(self, offset: int) -> None:
         """The message is finished. Raises KeyError if it is not unfinished."""

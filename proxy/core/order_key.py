@@ -84,7 +84,10 @@ _KINDS = {
 }
 
 
-_NOTHING = (None, ValueKind.UNREADABLE)
+#: What a rule sees in a message: its key, and what kind of value that was made from.
+Looked = tuple[bytes | None, ValueKind]
+
+_NOTHING: Looked = (None, ValueKind.UNREADABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,8 @@ class OrderKey:
 
     text: str | None
     of: Callable[[StoredMessage], bytes | None]
-    look: Callable[[Keyed], tuple[bytes | None, ValueKind]]
-    look_into: Callable[[Any], tuple[bytes | None, ValueKind]] | None = None
+    look: Callable[[Keyed], Looked]
+    look_into: Callable[[Any], Looked] | None = None
     """``look`` for a body that is parsed already; None where the rule looks at no body."""
 
     @property
@@ -125,7 +128,7 @@ def compile_order_key(text: str | None) -> OrderKey:
     return OrderKey(text, _json_rule(find), _json_look(look_into), look_into)
 
 
-def look_each(rules: Sequence[OrderKey], message: Keyed) -> list[tuple[bytes | None, ValueKind]]:
+def look_each(rules: Sequence[OrderKey], message: Keyed) -> list[Looked]:
     """``look`` of each of *rules*; the body is parsed once, whatever their number."""
     document: Any = _MISSING
     looked = []
@@ -144,10 +147,10 @@ def look_each(rules: Sequence[OrderKey], message: Keyed) -> list[tuple[bytes | N
 
 def canonical(value: Any) -> bytes | None:
     """Key bytes of a JSON value; None (missing) for null and for what is not there."""
-    if value is _MISSING or value is None:
-        return None
     if isinstance(value, str):
         return value.encode()
+    if value is _MISSING or value is None:
+        return None
     if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
         value = int(value)
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
@@ -178,7 +181,7 @@ def key_of(text: str) -> bytes:
 _message_key: Callable[[StoredMessage], bytes | None] = attrgetter("key_bytes")
 
 
-def _look_at_key(message: Keyed) -> tuple[bytes | None, ValueKind]:
+def _look_at_key(message: Keyed) -> Looked:
     if not message.key:
         return None, ValueKind.ABSENT
     return message.key.encode(), ValueKind.TEXT
@@ -196,8 +199,8 @@ def _json_rule(find: Callable[[Any], Any]) -> Callable[[StoredMessage], bytes | 
 
 def _json_look_into(
     find: Callable[[Any], Any],
-) -> Callable[[Any], tuple[bytes | None, ValueKind]]:
-    def look_into(document: Any) -> tuple[bytes | None, ValueKind]:
+) -> Callable[[Any], Looked]:
+    def look_into(document: Any) -> Looked:
         try:
             value = find(document)
             return canonical(value), _KINDS[type(value)]
@@ -208,9 +211,9 @@ def _json_look_into(
 
 
 def _json_look(
-    look_into: Callable[[Any], tuple[bytes | None, ValueKind]],
-) -> Callable[[Keyed], tuple[bytes | None, ValueKind]]:
-    def look(message: Keyed) -> tuple[bytes | None, ValueKind]:
+    look_into: Callable[[Any], Looked],
+) -> Callable[[Keyed], Looked]:
+    def look(message: Keyed) -> Looked:
         try:
             document = orjson.loads(message.body)
         except _NO_KEY:
@@ -226,6 +229,10 @@ def _compile_path(text: str) -> Callable[[Any], Any]:
             int(match[2]) if match[2] is not None else (match[1] or match[3] or "")
             for match in _STEP.finditer(text)
         )
+        if len(steps) == 1 and isinstance(name := steps[0], str):  # nearly all paths
+            return lambda document: (
+                document.get(name, _MISSING) if type(document) is dict else _MISSING
+            )
         return lambda document: _follow(document, steps)
     try:
         path = jsonpath_rfc9535.compile(text)

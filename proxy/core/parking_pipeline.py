@@ -217,8 +217,11 @@ class ParkingPipeline(QueuePipeline):
 
     def statistics(self) -> PipelineStatistics:
         """A frozen record of this moment."""
-        uncopied = sum(self.jobs.unfinished_of(key) for key in self.jobs.held_keys)
-        return replace(super().statistics(), uncopied=uncopied, trouble=self.trouble)
+        statistics = super().statistics()
+        if self.trouble or self.jobs.held_keys:
+            uncopied = sum(self.jobs.unfinished_of(key) for key in self.jobs.held_keys)
+            return replace(statistics, uncopied=uncopied, trouble=self.trouble)
+        return statistics  # mostly
 
     def drain(self) -> None:
         """Both hand out nothing more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from proxy.core.flow_window import FlowWindow
 from proxy.core.ids import Epoch
@@ -67,8 +67,7 @@ class QueueJobs(JobsByKey):
         """
         self.window.change_limit(max_jobs)
         self._max_jobs_per_key = max_jobs_per_key
-        self._shortened = False
-        self._shared_at = -1
+        self._shortened, self._shared_at = False, -1
         self._feed()
         for key in list(self._spilled.keys):
             self.refill(key)
@@ -140,22 +139,23 @@ class QueueJobs(JobsByKey):
         self._tracker.start(job.offset, job)
         self.window.admit(job.body_bytes)
 
+    def spill(self, key: bytes | None, offset: int) -> bool:
+        """A message was read: True if it is spilled behind others of its key; else ``admit`` it."""
+        if key is None or not (self.window.full or self._spilled.keys or self.wanted is not None):
+            return False  # mostly
+        if not self._spills(key, offset):
+            return False
+        self._tracker.advance(offset + 1)
+        self._spilled.add(key, offset)
+        if self.wanted is not None:
+            self.refill(key)
+        return True
+
     def admit(self, job: Job) -> None:
-        """A job was read: into its chain, or spilled behind it."""
-        key = job.key
-        if (
-            key is not None
-            and (self.window.full or self._spilled.keys or self.wanted is not None)  # mostly not
-            and self._spills(key, job.offset)
-        ):
-            self._tracker.advance(job.offset + 1)
-            self._spilled.add(key, job.offset)
-            if self.wanted is not None:
-                self.refill(key)
-        else:
-            self._tracker.start(job.offset, job)
-            self.window.admit(job.body_bytes)
-            self._chains.submit(job)
+        """A job was read, and not spilled: into its chain."""
+        self._tracker.start(job.offset, job)
+        self.window.admit(job.body_bytes)
+        self._chains.submit(job)
 
     def _spills(self, key: bytes, offset: int) -> bool:
         if len(key) > LONGEST_KEY:
@@ -167,9 +167,7 @@ class QueueJobs(JobsByKey):
             return offset > chain.offsets[chain.head]  # else an earlier owner had it in memory
         if not self.window.pressed:
             return False
-        in_memory = self._chains.jobs_of(key)
-        most = self._most_of_a_key(len(self._chains.keys))
-        return in_memory >= max(self._max_jobs_per_key, most)
+        return self._chains.jobs_of(key) >= self._most_of_a_key(len(self._chains.keys))
 
     # ---- running --------------------------------------------------------------------------------
 
@@ -215,9 +213,11 @@ class QueueJobs(JobsByKey):
         self.window.leave(body_bytes, jobs=len(jobs))
         if self._spilled.keys:
             self._feed()
-            for key in dict.fromkeys(job.key for job in jobs):
-                if key is not None:
-                    self.refill(key)
+            before = None
+            for job in jobs:
+                if job.key is not None and job.key != before:  # runs have one key
+                    self.refill(job.key)
+                before = job.key
 
     def take_ready(self, job: Job) -> None:
         """Let *job* run, out of its turn, if it is ready."""
@@ -248,17 +248,14 @@ class QueueJobs(JobsByKey):
 
     def take_refills(self) -> list[Refill]:
         """What is to be read again, each told once."""
-        refills = self._refills
-        if refills:
-            self._refills = []
+        refills, self._refills = self._refills, []
         return refills
 
-    def refilled(self, refill: Refill, jobs: Iterable[Job]) -> bool:
+    def refilled(self, refill: Refill, jobs: Sequence[Job]) -> bool:
         """The messages of *refill* were read: *jobs* for those that are still there, in order.
 
         False, and nothing happens, if they are not wanted any more.
         """
-        jobs = list(jobs)
         chain = self._spilled.of(refill.key)
         if chain is None or chain.wanted_offsets != list(refill.offsets):
             return False  # it was put back meanwhile
@@ -284,10 +281,13 @@ class QueueJobs(JobsByKey):
         chain = self._spilled.of(key)
         if chain is None or (self.wanted is not None and key not in self.wanted):
             return
-        if not chain.waiting or self._resume is not None:
+        loaded = chain.loaded
+        if chain.wanted > loaded or loaded == len(chain.offsets) or self._resume is not None:
             return  # of what an earlier owner had in memory, some may stand ahead of it
-        in_memory, most = self._chains.jobs_of(key), self._share(len(self._spilled.keys))
-        if in_memory * 2 > most or chain.wanted > chain.loaded:
+        in_memory, chains = self._chains.jobs_of(key), len(self._spilled.keys)
+        if in_memory * 2 > self.window.largest_share(chains, least=self._max_jobs_per_key):
+            return  # looked at whenever a message ends, and so it is with most
+        if in_memory * 2 > (most := self._share(chains)):
             return
         if (left := self.left) > 0:
             fair = max(1, left // (1 + len(self._starved)))

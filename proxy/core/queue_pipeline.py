@@ -80,21 +80,34 @@ class QueuePipeline(OrderKeyed):
         self.topic, self.place = queue.topic, queue.qid
         if twin_of is not None:
             self.topic, self.place = twin_of.topic, f"{twin_of.place}p"
+            self.paused = twin_of.paused  # one truth for both
+        elif resume is not None:
+            self.paused = dict(resume.paused)
         self.qid = qid_text(self.place, period)
         #: The pipeline of the queue itself, and that of its parked messages, if there are any.
         self.origin = twin_of or self
         self.twin: QueuePipeline | None = None
-        if twin_of is not None:
-            self.paused = twin_of.paused  # one truth for both
-        elif resume is not None:
-            self.paused = dict(resume.paused)
-        self.committed = committed
-        self.committed_ns = now_ns  # or nothing was left to commit then; kept by upstream
+        # When it was committed, or nothing was left to commit; kept by upstream.
+        self.committed, self.committed_ns = committed, now_ns
         #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = False  # those that it began with; kept by upstream
         self._plenty = False  # ready jobs, for a while
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
+
+    # ---- pausing; caller: key desk --------------------------------------------------------------
+
+    def pause(self, key: bytes | None, how: PausedKey) -> bool:
+        """As elsewhere; the group knows which of its queues are paused as a whole."""
+        if key is EVERYTHING:
+            self.paused_queues.setdefault(self.queue, how)
+        return super().pause(key, how)
+
+    def resume(self, key: bytes | None) -> PausedKey | None:
+        """As elsewhere."""
+        if key is EVERYTHING:
+            self.paused_queues.pop(self.queue, None)
+        return super().resume(key)
 
     # ---- other rules; caller: group lane --------------------------------------------------------
 
@@ -115,7 +128,8 @@ class QueuePipeline(OrderKeyed):
     @property
     def visibility_ns(self) -> int:
         """How long a lease is. The records of a queue speak for those of its twin, too."""
-        return min(self.rules.visibility_ns, self.origin.longest_lease_ns)
+        wanted_ns, longest_ns = self.rules.visibility_ns, self.origin.longest_lease_ns
+        return wanted_ns if wanted_ns < longest_ns else longest_ns
 
     @property
     def raised_lease_ms(self) -> int:
@@ -187,7 +201,7 @@ class QueuePipeline(OrderKeyed):
                 jobs.pass_over(offset)
             elif (
                 rules.tags is not None
-                or SHADOW_MARK in message.raw_properties  # nearly none has it
+                or message.raw_properties.find(SHADOW_MARK) >= 0  # nearly none; "in" takes longer
             ) and (rule := rules.unwanted(message)) is not None:
                 jobs.pass_over(offset)
                 effects.filtered_by[offset] = Filtered(rule, offset)
@@ -198,24 +212,25 @@ class QueuePipeline(OrderKeyed):
         return self._with_refills(effects)
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
-        job = self._job(message)
+        key = self._rule_of(message).order_key.of(message)
         if self.jobs.change is not None:
             self.jobs.change.read(message)
-        if job.key is None and (rule := self._rule_of(message)).text is not None:
+        if key is None and (rule := self._rule_of(message)).text is not None:
             effects.missing_keys += 1
             if rule.missing is MissingKey.DEAD_LETTER:
+                job = self._job(message, None)
                 self.jobs.hold(job)
                 job.move(NEW, RUNNING)  # it never was ready: nobody may poll it
                 job.reason = f"no order key at {rule.text}"
                 self._give_up(job, effects)
                 return
             if rule.missing is MissingKey.BY_QUEUE:
-                job.key = QUEUE_CHAIN
-        self.jobs.admit(job)
+                key = QUEUE_CHAIN
+        if not self.jobs.spill(key, message.queue_offset):
+            self.jobs.admit(self._job(message, key))
 
-    def _job(self, message: StoredMessage) -> Job:
+    def _job(self, message: StoredMessage, key: bytes | None) -> Job:
         offset = message.queue_offset
-        key = self._rule_of(message).order_key.of(message)
         job = Job(offset, key, message, len(message.body))
         if self._failures.attempts:
             job.attempts = self._failures.attempts.get(offset, 0)
@@ -236,11 +251,11 @@ class QueuePipeline(OrderKeyed):
         if self.closed:
             return Effects()
         effects = Effects()
-        jobs = {message.queue_offset: self._job(message) for message in messages}
-        for job in jobs.values():
-            job.key = refill.key  # the policy for missing keys has spoken
-            if self.jobs.change is not None and job.message is not None:
-                self.jobs.change.read_again(job.message)
+        jobs = {}
+        for message in messages:  # none is without a key: the policy for missing ones has spoken
+            jobs[message.queue_offset] = self._job(message, refill.key)
+            if self.jobs.change is not None:
+                self.jobs.change.read_again(message)
         here = [jobs[each] for each in refill.offsets if each in jobs]
         if self.jobs.refilled(refill, here):
             gone = (offset for offset in refill.offsets if offset not in jobs)

@@ -126,12 +126,15 @@ class SpilledChains:
         *key*; then none of these is in memory.
         """
         chain = self._chains.get(key)
-        if chain is None or offset > chain.offsets[-1]:
+        if chain is None:
             self.append(key, (offset,))
-            return
-        chain.offsets.insert(bisect_left(chain.offsets, offset, chain.loaded), offset)
-        self._wait(1)
-        self.rewritten.add(key)
+        elif offset > chain.offsets[-1]:
+            chain.offsets.append(offset)
+            self._wait(1)
+        else:
+            chain.offsets.insert(bisect_left(chain.offsets, offset, chain.loaded), offset)
+            self._wait(1)
+            self.rewritten.add(key)
 
     def put_back(self, key: bytes, offsets: Iterable[int], *, again: int) -> None:
         """Spill the last jobs of *key* that are in memory, *again* of which were spilled before.

@@ -173,18 +173,18 @@ class TwinPipeline(QueuePipeline):
         return wanted
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
-        job = self._job(message)
-        job.key = self._rule_of(message).chain_of(message)
+        key = self._rule_of(message).chain_of(message)
         origin, epoch = origin_of(message)
-        parked = None if job.key is None else self.origin.parked.get(job.key)
-        if job.key is not None and parked is not None and epoch >= parked.epoch:
-            known = self.parked.get(job.key, parked)
+        parked = None if key is None else self.origin.parked.get(key)
+        if key is not None and parked is not None and epoch >= parked.epoch:
+            known = self.parked.get(key, parked)
             if origin >= max(known.first, parked.first):
                 by = known.by if known is not parked else ""
-                self.parked[job.key] = ParkedKey(
+                self.parked[key] = ParkedKey(
                     origin + 1, parked.epoch, known.redriven, known.rate, by
                 )
-                self.jobs.admit(job)
+                if not self.jobs.spill(key, message.queue_offset):
+                    self.jobs.admit(self._job(message, key))
                 return
         self.jobs.pass_over(message.queue_offset)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.core.order_key import Keyed, MissingKey, ValueKind, compile_order_key, look_each
+from proxy.core.order_key import Keyed, Looked, MissingKey, ValueKind, compile_order_key, look_each
 
 __all__ = [
     "Cell",
@@ -115,7 +115,10 @@ class KeyProfile:
         """
         self.candidates = tuple(candidates)
         self.windows = windows or Windows()
-        self.cells: Counter[Cell] = Counter()
+        #: How many cells there are.
+        self.size = 0
+        # By queue, window of time and window of offsets: of each candidate what its rule saw there.
+        self._counts: dict[tuple[str, int, int], list[dict[Looked, int]]] = {}
         if not self.candidates:
             raise ValueError("no candidate for an order key was named: QID, KEY or a JSON path")
         if len(set(self.candidates)) < len(self.candidates):
@@ -129,7 +132,7 @@ class KeyProfile:
 
     def count(
         self,
-        looked: Iterable[tuple[bytes | None, ValueKind]],
+        looked: Sequence[Looked],
         *,
         queue: str,
         offset: int,
@@ -137,17 +140,38 @@ class KeyProfile:
     ) -> None:
         """As ``add``, of a message that all rules have *looked* at."""
         windows = self.windows
-        time_window, offset_window = stored_ms // windows.time_ms, offset // windows.offsets
-        for candidate, (key, kind) in zip(self.candidates, looked, strict=True):
-            if kind is ValueKind.QUEUE:
-                key = queue.encode()  # the same bytes in each queue, and yet no key in common
-            self.cells[Cell(candidate, queue, key, kind, time_window, offset_window)] += 1
+        place = queue, stored_ms // windows.time_ms, offset // windows.offsets
+        for counts, each in zip(self._counts_at(place), looked, strict=True):
+            if each in counts:
+                counts[each] += 1
+            else:
+                counts[each] = 1
+                self.size += 1
+
+    def _counts_at(self, place: tuple[str, int, int]) -> list[dict[Looked, int]]:
+        counts = self._counts.get(place)
+        if counts is None:
+            counts = self._counts[place] = [{} for _ in self.candidates]
+        return counts
+
+    def cells(self) -> Iterator[tuple[Cell, int]]:
+        """Each cell with its messages."""
+        for (queue, *windows), counts in self._counts.items():
+            for candidate, seen in zip(self.candidates, counts, strict=True):
+                for (key, kind), messages in seen.items():
+                    if kind is ValueKind.QUEUE:
+                        key = queue.encode()  # the same bytes in each, and yet no key in common
+                    yield Cell(candidate, queue, key, kind, *windows), messages
 
     def merge(self, other: KeyProfile) -> None:
         """Add what *other* counted. Raises ValueError if it asked for other things."""
         if (other.candidates, other.windows) != (self.candidates, self.windows):
             raise ValueError("profiles of other candidates or windows cannot be added up")
-        self.cells.update(other.cells)
+        for place, theirs in other._counts.items():
+            for counts, seen in zip(self._counts_at(place), theirs, strict=True):
+                for each, messages in seen.items():
+                    self.size += each not in counts
+                    counts[each] = counts.get(each, 0) + messages
 
     def tallies(
         self, *, missing: MissingKey = MissingKey.BY_QUEUE, hottest: int = 20
@@ -156,7 +180,7 @@ class KeyProfile:
         messages without a key, *hottest* how many keys are named.
         """
         counts = {candidate: _Counts(missing) for candidate in self.candidates}
-        for cell, messages in self.cells.items():
+        for cell, messages in self.cells():
             counts[cell.candidate].add(cell, messages)
         return [each.tally(candidate, hottest=hottest) for candidate, each in counts.items()]
 

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from proxy.core.order_key import Keyed, MissingKey, ValueKind, look_each
+from proxy.core.order_key import Keyed, Looked, MissingKey, look_each
 from proxy.tuning.key_profile import KeyProfile, Windows
 from proxy.tuning.report import TuningReport, report_of
 
@@ -36,7 +36,7 @@ class Sample:
         self.profile = KeyProfile(candidates, windows=windows)
         self.queues: dict[str, QueueSample] = {}
         #: Each key once, by candidate: a sample of a million messages has few.
-        self._known: list[dict[bytes, bytes]] = [{} for _ in self.candidates]
+        self._known: list[dict[Looked, Looked]] = [{} for _ in self.candidates]
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -48,18 +48,18 @@ class Sample:
 
     def add(self, message: Keyed, *, queue: str, offset: int, stored_ms: int) -> None:
         """*message* stands at *offset* of *queue* since *stored_ms* (since 1970)."""
-        looked = look_each(self.profile.rules, message)
+        looked = [
+            known.setdefault(each, each)
+            for known, each in zip(self._known, look_each(self.profile.rules, message), strict=True)
+        ]
         self.profile.count(looked, queue=queue, offset=offset, stored_ms=stored_ms)
         of_queue = self.queues.get(queue)
         if of_queue is None:
             of_queue = self.queues[queue] = QueueSample(keys=[[] for _ in self.candidates])
         of_queue.offsets.append(offset)
         of_queue.stored_ms.append(stored_ms)
-        for column, known, (key, kind) in zip(of_queue.keys, self._known, looked, strict=True):
-            if key is None or kind is ValueKind.QUEUE:
-                column.append(key)
-            else:
-                column.append(known.setdefault(key, key))
+        for column, (key, _) in zip(of_queue.keys, looked, strict=True):
+            column.append(key)
 
     def report(
         self,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 
-from proxy.core.pull_buffer import Lease
+from proxy.core.ids import LeaseId
+from proxy.core.lately import HotKeys
+from proxy.core.measures import Histogram, Measures
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.starvation import Patience
 
@@ -25,7 +28,7 @@ class SimulatedQueue:
 
     __slots__ = (
         *("place", "pipeline", "keys", "service_ns", "read_ns", "done_ns", "open", "finished"),
-        *("patience", "verdicts", "chained"),
+        *("patience", "acked", "ended", "chained", "window"),
     )
 
     def __init__(
@@ -38,16 +41,44 @@ class SimulatedQueue:
         chained: bool,
     ) -> None:
         self.place, self.pipeline, self.keys = place, pipeline, keys
-        self.service_ns = service_ns
+        self.service_ns, self.window = service_ns, pipeline.jobs.window
         self.read_ns = array("q", bytes(8 * len(keys)))
         self.done_ns: dict[bytes | None, int] = {}  # when a message of a key ended last
         self.open: dict[bytes, int] = {}  # messages of a key that are read and unfinished
         self.finished = 0  # since the last look at its room
         self.patience = Patience()
-        self.verdicts: list[Lease] = []
+        self.acked: list[LeaseId] = []  # leases whose verdicts the client has not sent yet
+        self.ended: list[bytes | None] = []  # keys of their messages
         self.chained = chained  # what has no key is a chain
 
     @property
     def unread(self) -> bool:
         """True if some of its messages were not read yet."""
         return self.pipeline.position < len(self.keys)
+
+
+def measure_nothing(pipeline: QueuePipeline) -> None:
+    """Keep *pipeline* from noting what nobody will read. No decision depends on it, and it costs
+    time at every message.
+    """
+    pipeline.measured_by(_NOT_MEASURED)
+    pipeline.hot = _Uncounted()
+
+
+class _Unread(Histogram):
+    def note(self, _value: int, _times: int = 1) -> None:
+        pass
+
+    def note_lowest(self, _times: int) -> None:
+        pass
+
+    def note_since(self, _began_ns: list[int], _now_ns: int) -> None:
+        pass
+
+
+class _Uncounted(HotKeys):
+    def note(self, _keys: Iterable[bytes | None], *, now_ns: int) -> None:
+        pass
+
+
+_NOT_MEASURED = Measures(_Unread(), _Unread(), _Unread(), _Unread())

@@ -21,6 +21,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from heapq import heappop, heappush
 from typing import cast
 
@@ -28,7 +29,7 @@ from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import GroupBuffer, PullWish
-from proxy.core.ids import Epoch
+from proxy.core.ids import Epoch, LeaseId
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey, compile_order_key
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_pipeline import QueuePipeline
@@ -38,7 +39,7 @@ from proxy.core.starvation import PATIENCE_NS, READ_AHEAD
 from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulated_client import SimulatedClient
-from proxy.tuning.simulated_queue import SimulatedMessage, SimulatedQueue
+from proxy.tuning.simulated_queue import SimulatedMessage, SimulatedQueue, measure_nothing
 
 _FOR_EVER = 1 << 62
 _NEVER = 1 << 62
@@ -152,7 +153,7 @@ class _Run:
         self._of = {queue.pipeline: queue for queue in self._queues}
         self._ends: list[tuple[int, int, SimulatedQueue, Lease]] = []  # of messages with handlers
         self._judged: list[SimulatedQueue] = []  # with verdicts that wait to be sent
-        self._travelling: list[tuple[SimulatedQueue, list[Lease]]] = []
+        self._travelling: list[tuple[SimulatedQueue, list[LeaseId], list[bytes | None]]] = []
         self._begun = 0
         self._exchange_ns = _NEVER  # when the round trip under way reaches the proxy
         self._send_ns = _NEVER  # when verdicts that are kept back are sent
@@ -173,6 +174,7 @@ class _Run:
             memory=Budget(_FOR_EVER),
             leases_of_group=self._buffer.leases,
         )
+        measure_nothing(pipeline)
         self._buffer.add(pipeline)
         chained = rules.missing_key is MissingKey.BY_QUEUE
         self.played.work_ns += sum(lasts_ns)
@@ -195,11 +197,13 @@ class _Run:
                 if end_ns == _NEVER:
                     break
                 self._now_ns, _, queue, lease = heappop(ends)
-                if not queue.verdicts:
+                if not queue.acked:
                     self._judged.append(queue)
-                queue.verdicts.append(lease)
-                if (following := client.handled(lease)) is not None:
-                    following.done_ns[lease.job.key] = end_ns
+                key = lease.job.key
+                queue.acked.append(lease.lease_id)
+                queue.ended.append(key)
+                if (following := client.handled(key)) is not None:
+                    following.done_ns[key] = end_ns
                 if client.ready:
                     self._hand_over()
                 if self._exchange_ns == _NEVER:  # else what is under way comes first
@@ -231,18 +235,17 @@ class _Run:
         self._send_ns, self._exchange_ns = _NEVER, self._now_ns + self.plan.round_trip_ns
         self._travelling = travelling = []
         for queue in self._judged:
-            travelling.append((queue, queue.verdicts))
-            queue.verdicts = []
+            travelling.append((queue, queue.acked, queue.ended))
+            queue.acked, queue.ended = [], []
         self._judged = []
 
     def _exchange(self) -> None:
         """Verdicts came; as many messages go back as the client has room for."""
         now_ns = self._now_ns
-        for queue, leases in self._travelling:
-            effects = queue.pipeline.settle(acked=[each.lease_id for each in leases], now_ns=now_ns)
+        for queue, acked, ended in self._travelling:
+            effects = queue.pipeline.settle(acked=acked, now_ns=now_ns)
             open_, done_ns = queue.open, queue.done_ns
-            for lease in leases:
-                key = lease.job.key
+            for key in ended:
                 if key is not None:
                     if (left := open_[key] - 1) > 0:
                         open_[key] = left
@@ -252,39 +255,45 @@ class _Run:
                         done_ns.pop(key, None)
             if not effects.plain:
                 self._refill(queue, effects.refills)
-            queue.finished += len(leases)
-            window = queue.pipeline.jobs.window
-            if queue.finished >= _LOOK_EVERY or not window.jobs:
+            queue.finished += len(acked)
+            if queue.finished >= _LOOK_EVERY or not queue.window.jobs:
                 queue.finished = 0
                 self._read(queue)
-            self._buffer.refresh(queue.pipeline)
+            else:
+                self._buffer.refresh(queue.pipeline)
         self._take()
 
     def _take(self) -> None:
         """What the client has room for, and what has to be read first."""
         self._lease()
-        if self._look_ns == _NEVER and self._client.idles:
+        client = self._client
+        if self._unread and self._look_ns == _NEVER and client.idle and not client.ready:
             self._look()
 
     def _lease(self) -> None:
-        client = self._client
-        while self._buffer.has_ready and (room := client.room) > 0:
-            wish = PullWish(_CLIENT, None, room, _FOR_EVER, many_queues=True)
-            for pipeline, leases in self._buffer.lease(wish, now_ns=self._now_ns):
+        client, buffer = self._client, self._buffer
+        while (room := client.room) > 0 and buffer.has_ready:
+            for pipeline, leases in buffer.lease(_wish(room), now_ns=self._now_ns):
                 client.add(self._of[pipeline], leases)
-            self._hand_over()
+            if client.idle:
+                self._hand_over()
 
     def _hand_over(self) -> None:
-        ends, now_ns, played = self._ends, self._now_ns, self.played
-        for queue, lease in self._client.take():
+        client, ends, now_ns, begun = self._client, self._ends, self._now_ns, self._begun
+        ready, idle = client.ready, client.idle
+        waited, starts = self.played.key_waits_ns.append, self.played.starts
+        while ready and idle:
+            idle -= 1
+            queue, lease = ready.popleft()
             job = lease.job
             offset = job.offset
             read_ns, done_ns = queue.read_ns[offset], queue.done_ns.get(job.key, 0)
-            played.key_waits_ns.append(done_ns - read_ns if done_ns > read_ns else 0)
-            if played.starts is not None:
-                played.starts.append((queue.place, offset, now_ns))
-            self._begun += 1
-            heappush(ends, (now_ns + queue.service_ns[offset], self._begun, queue, lease))
+            waited(done_ns - read_ns if done_ns > read_ns else 0)
+            if starts is not None:
+                starts.append((queue.place, offset, now_ns))
+            begun += 1
+            heappush(ends, (now_ns + queue.service_ns[offset], begun, queue, lease))
+        self._begun, client.idle = begun, idle
 
     # ---- reading ---------------------------------------------------------------------------------
 
@@ -351,6 +360,12 @@ class _Run:
 
 
 _CLIENT = Holder(1, "simulated")
+
+
+@cache  # asked for at every pull
+def _wish(room: int) -> PullWish:
+    """What a client asks for that has room for so many messages."""
+    return PullWish(_CLIENT, None, room, _FOR_EVER, many_queues=True)
 
 
 def _simulated(rules: TopicRules, candidate: str) -> TopicRules:

@@ -47,8 +47,9 @@ class Sampling:
         stretches = await self._newest(most)
         sample = Sample(candidates or await self._found(stretches))
         async for queue, messages in self._read(stretches):
+            qid = queue.qid
             for each in messages:
-                sample.add(each, queue=queue.qid, offset=each.queue_offset, stored_ms=each.store_ms)
+                sample.add(each, queue=qid, offset=each.queue_offset, stored_ms=each.store_ms)
         return sample
 
     async def _newest(self, most: int) -> list[_Stretch]:

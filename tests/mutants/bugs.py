@@ -238,10 +238,8 @@ def _no_room_beside_a_lease(original: Any, pipeline: QueuePipeline, **how: Any) 
     return 0 if pipeline._buffer.leased else original(pipeline, **how)
 
 
-def _hashed(original: Any, pipeline: QueuePipeline, message: Any) -> Any:
-    job = original(pipeline, message)
-    job.key = bytes([len(job.key) % 256])
-    return job
+def _hashed(original: Any, pipeline: QueuePipeline, message: Any, key: bytes) -> Any:
+    return original(pipeline, message, bytes([len(key) % 256]))
 
 
 def _filled_up(original: Any, gate: RateGate, pipeline: QueuePipeline, **now: Any) -> None:

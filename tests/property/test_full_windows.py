@@ -49,7 +49,8 @@ class Site:
         position = self.jobs.position
         room = min(self.jobs.room(demand=True), self.batch, len(self.log) - position)
         for offset in range(position, position + room):
-            self.jobs.admit(self.job(offset))
+            if not self.jobs.spill(b"%d" % self.log[offset], offset):
+                self.jobs.admit(self.job(offset))
             assert self.jobs.taken <= self.window
         return room
 
@@ -141,3 +142,22 @@ def test_an_owner_with_more_spilled_keys_than_places_serves_all(
     while site.step():
         pass
     assert sorted(site.done) == [n for n, key in enumerate(log) if key >= stuck]
+
+
+@given(
+    max_jobs=st.integers(1, 5_000),
+    chains=st.integers(1, 6_000),
+    least=st.integers(1, 1_000),
+    jobs=st.integers(0, 100),
+    body_bytes=st.integers(0, 1 << 20),
+    limit=st.integers(1, 1 << 28),
+)
+def test_no_share_is_above_the_largest_whatever_the_memory(
+    max_jobs: int, chains: int, least: int, jobs: int, body_bytes: int, limit: int
+) -> None:
+    window = FlowWindow(max_jobs, Budget(limit))
+    for _ in range(jobs):
+        window.admit(body_bytes)
+
+    share = window.share(chains, most=window.most_of_a_key(chains, least=least))
+    assert 1 <= share <= window.largest_share(chains, least=least)

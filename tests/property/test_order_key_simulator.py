@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.order_key import MissingKey
+from proxy.tuning import simulator
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulator import Plan, Played, play
 from tests.support.samples import Queues, by_key, naive_makespan_ns, sample_of
@@ -72,6 +73,17 @@ def test_each_message_is_handled_once_and_in_the_order_of_its_key(
     assert most <= plan.workers
     assert max(end for _, end in took.values()) <= played.total_ns
     assert played.work_ns == sum(end - start for start, end in took.values())
+
+
+@given(queues=queues_of_keys, plan=plans, window=st.sampled_from([4, 20_000]))
+@settings(max_examples=50, deadline=None)
+def test_a_core_that_measures_plays_the_same(queues: Queues, plan: Plan, window: int) -> None:
+    """Simulations leave the measuring out, which may cost time but must decide nothing."""
+    rules = by_key(max_jobs=window, max_jobs_per_key=2)
+    played = play(sample_of(queues), "KEY", rules, plan, starts=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulator, "measure_nothing", lambda _pipeline: None)
+        assert play(sample_of(queues), "KEY", rules, plan, starts=True) == played
 
 
 @given(queues=queues_of_keys)

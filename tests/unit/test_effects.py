@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from proxy.core.effects import Effects, Nack, Outcome
 from proxy.core.ids import LeaseId
 
@@ -32,5 +30,3 @@ def test_effects_that_nobody_looked_at_are_none() -> None:
     effects.fenced.append(7)
     assert effects != Effects()
     assert repr(effects) == "Effects(fenced=[7])"
-    with pytest.raises(AttributeError, match="Effects has no 'nothing'"):
-        _ = effects.nothing

@@ -7,6 +7,9 @@ import pytest
 from broker_core.names import Topic
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.ids import Epoch
+from proxy.core.ownership_record import Snapshot
+from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.pull_buffer import BESIDE_BYTES
 from proxy.core.queue_pipeline import QueuePipeline
 from tests.support.messages import TOPIC, keyed, message
@@ -165,3 +168,32 @@ def test_a_queue_has_one_pipeline() -> None:
     buffer, (_only,) = filled((TOPIC, 0))
     with pytest.raises(ValueError, match="orders/broker-a_0 has a pipeline already"):
         buffer.add(pipeline())
+
+
+def test_a_group_is_paused_while_one_of_its_queues_here_is_as_a_whole() -> None:
+    buffer, (first, second) = filled((TOPIC, 0), (TOPIC, 1))
+    ann, ben = PausedKey(1, "ann"), PausedKey(2, "ben")
+    first.pause(b"k0", ann)
+    assert buffer.paused_whole is None
+    assert first.pause(EVERYTHING, ann)
+    assert not first.pause(EVERYTHING, ben), "it is ann's"
+    second.pause(EVERYTHING, ben)
+    assert buffer.paused_whole == ann
+
+    first.resume(b"k0")
+    assert buffer.paused_whole == ann
+    assert first.resume(EVERYTHING) == ann
+    assert first.resume(EVERYTHING) is None
+    assert buffer.paused_whole == ben
+    buffer.remove(second)
+    assert buffer.paused_whole is None
+    second.pause(EVERYTHING, ann)
+    assert buffer.paused_whole is None, "somebody else's by now"
+
+
+def test_a_queue_that_comes_paused_says_so_of_its_group() -> None:
+    ann = PausedKey(1, "ann")
+    buffer, _ = filled((TOPIC, 0))
+    records = Snapshot(Epoch(1), 0, 0, paused={EVERYTHING: ann})
+    buffer.add(pipeline(rules(), of=queue(1, topic=TOPIC), resume=records))
+    assert buffer.paused_whole == ann

@@ -33,6 +33,8 @@ def test_a_value_counts_at_the_first_bound_that_is_not_below_it() -> None:
         histogram.note(value)
     histogram.note(15, 3)
     assert (histogram.counts, histogram.total) == ([2, 5, 1], 10 + 11 + 20 + 21 + 45)
+    histogram.note_lowest(4)
+    assert (histogram.counts, histogram.total) == ([6, 5, 1], 107 + 40)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,8 @@ def test_a_value_counts_at_the_first_bound_that_is_not_below_it() -> None:
         ([S, 2 * S, S], {2.5: 2, 1.0: 1}),
         ([0, 0], {}),
         ([0, 2 * S], {1.0: 1}),
+        ([S, 2 * S] * 10, {2.5: 10, 1.0: 10}),
+        ([0, S, 2 * S] * 10, {2.5: 10, 1.0: 10}),
     ],
 )
 def test_what_began_together_is_noted_together(

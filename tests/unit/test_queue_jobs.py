@@ -11,11 +11,16 @@ from proxy.core.refill_round import Refill
 from proxy.core.spilled_chains import packed
 
 
+def read(jobs: QueueJobs, offset: int, key: bytes, *, body_bytes: int = 1) -> None:
+    if not jobs.spill(key, offset):
+        jobs.admit(Job(offset, key, body_bytes=body_bytes))
+
+
 def jobs_of(*keys: bytes, resume: Snapshot | None = None) -> QueueJobs:
     """A window of 8 jobs, half of which fills whoever wants it; two of a key stay in memory."""
     made = QueueJobs(0, window=FlowWindow(8, Budget(1000)), max_jobs_per_key=2, resume=resume)
     for offset, key in enumerate(keys, made.position):
-        made.admit(Job(offset, key, body_bytes=1))
+        read(made, offset, key)
     return made
 
 
@@ -57,7 +62,7 @@ def test_chains_that_are_being_read_are_not_shortened() -> None:
     jobs.room(demand=True)
     finish_next(jobs)  # the next ones are being read
     for offset in range(6, 12):
-        jobs.admit(Job(offset, b"b", body_bytes=1))
+        read(jobs, offset, b"b")
     before = jobs.spilled
     assert jobs.room(demand=False) == 0
     jobs.room(demand=True)
@@ -69,9 +74,9 @@ def test_what_an_earlier_owner_had_in_memory_takes_its_place_in_a_spilled_chain(
     before = Snapshot(Epoch(1), 1, 9, (1, 5), spilled={b"a": packed((3, 7))})
     jobs = jobs_of(resume=before)
     assert (jobs.position, jobs.knows(3), jobs.knows(5)) == (1, True, False)
-    jobs.admit(Job(1, b"a", body_bytes=1))
+    read(jobs, 1, b"a")
     assert jobs.take_refills() == [], "what stands ahead may not be read yet"
-    jobs.admit(Job(5, b"a", body_bytes=1))
+    read(jobs, 5, b"a")
     jobs.advance(9)
     assert finish_next(jobs) == 1
     (refill,) = jobs.take_refills()
@@ -89,7 +94,7 @@ def hot(memory: int) -> QueueJobs:
     """2,000 jobs of one key, half of the window, of which the settings let two stay in memory."""
     jobs = QueueJobs(0, window=FlowWindow(4_000, Budget(memory)), max_jobs_per_key=2)
     for offset in range(2_000):
-        jobs.admit(Job(offset, b"a", body_bytes=100))
+        read(jobs, offset, b"a", body_bytes=100)
     return jobs
 
 

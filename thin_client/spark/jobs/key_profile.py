@@ -109,7 +109,7 @@ def _cells(rows: DataFrame, plan: Plan) -> DataFrame:
         for key, body, queue, offset, stored_ms in messages:
             message = _Message(key, body)
             profile.add(message, queue=queue, offset=offset, stored_ms=stored_ms)
-            if len(profile.cells) >= _CELLS:
+            if profile.size >= _CELLS:
                 yield from _as_rows(profile)
                 profile = KeyProfile(candidates, windows=windows)
         yield from _as_rows(profile)
@@ -121,7 +121,7 @@ def _cells(rows: DataFrame, plan: Plan) -> DataFrame:
 
 
 def _as_rows(profile: KeyProfile) -> Iterator[tuple[Any, ...]]:
-    for cell, messages in profile.cells.items():
+    for cell, messages in profile.cells():
         key = None if cell.key is None else bytearray(cell.key)
         yield cell.candidate, cell.queue, key, cell.kind.value, *cell[4:], messages
 
