@@ -215,6 +215,12 @@ AIMS = (
         at_most=20,
     ),
     Aim(
+        "1,000,000 real flights simulated, five order keys side by side: seconds for each",
+        *("simulate", "flights", Column("of_one", "", digits=1)),
+        point=1_000_000,
+        at_most=20,
+    ),
+    Aim(
         "kill -9 of a broker with 10 GB of log: MB read beyond those for an empty log",
         *("restart", "checkpoint", Column("read_mb", "", digits=1, at=0, minus=True)),
         point=10_000,

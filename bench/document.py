@@ -17,6 +17,8 @@ from bench.report import ROOT
 from bench.soak import report as soak
 
 RESULTS = ROOT / "bench" / "results"
+#: Of some of the same commands, on a machine of half the speed.
+SLOWER = RESULTS / "slower"
 PLOTS = ROOT / "docs" / "plots"
 Rows = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 _OWN_TABLES: dict[str, tuple[Sequence[str], Rows]] = {
@@ -108,8 +110,19 @@ def _told(case: Case, said: Sequence[Mapping[str, Any]], arm: str) -> str:
 
 
 def _aims() -> str:
-    found = aims.rows(lambda name: [_read(path) for path in _paths(CASES[name])])
+    found = [
+        {
+            **row,
+            "on the slower one": slower["measured"] if slower["reached"] else "",
+            "reached there": slower["reached"],
+        }
+        for row, slower in zip(_held_against(RESULTS), _held_against(SLOWER), strict=True)
+    ]
     return "\n".join(_lines(list(found[0]), found))
+
+
+def _held_against(folder: Path) -> list[dict[str, str]]:
+    return aims.rows(lambda name: [_read(path) for path in _paths(CASES[name], folder)])
 
 
 def _chapter(case: Case) -> str:
@@ -120,6 +133,7 @@ def _chapter(case: Case) -> str:
             for number, plot in enumerate(case.plots)
         ]
         parts.append(table(case, _read(path)))
+    parts += [f"On a slower machine, {table(case, _read(each))}" for each in _paths(case, SLOWER)]
     return "\n\n".join(parts)
 
 
@@ -132,8 +146,8 @@ def _soak() -> str:
     return "\n\n".join(parts) or "No result yet."
 
 
-def _paths(case: Case) -> list[Path]:
-    found = sorted(RESULTS.glob(f"{case.name}-*.json"))
+def _paths(case: Case, folder: Path = RESULTS) -> list[Path]:
+    found = sorted(folder.glob(f"{case.name}-*.json"))
     return [path for path in found if _read(path)["bench"] == case.name]
 
 

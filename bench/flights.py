@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import orjson
@@ -16,6 +18,8 @@ from proxy.cli.demo.flights import flight_rows
 from proxy.tuning.sample import Sample
 
 _AT_ONCE = 500
+#: So many there were.
+OF_THE_YEAR = 336_776
 
 
 def queued_flights(which: str, queues: int) -> dict[int, list[tuple[str | None, bytes]]]:
@@ -43,11 +47,13 @@ async def store_flights(nameserver: str, topic: str, which: str, *, queues: int)
         await client.close()
 
 
-def sample_of_flights(which: str, candidates: list[str], *, queues: int) -> Sample:
-    """What the gateway's own sample of that topic would be."""
+def sample_of_flights(
+    which: str, candidates: Sequence[str], *, queues: int, times: int = 1
+) -> Sample:
+    """What the gateway's own sample of that topic would be if they were stored so many *times*."""
     sample = Sample(candidates)
     for place, flights in queued_flights(which, queues).items():
-        for offset, (key, body) in enumerate(flights):
+        for offset, (key, body) in enumerate(chain.from_iterable(repeat(flights, times))):
             message = SimpleNamespace(key=key, body=body)
             sample.add(message, queue=f"broker-a_{place}", offset=offset, stored_ms=0)
     return sample

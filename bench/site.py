@@ -274,8 +274,15 @@ def open_site(
 
 def wait_for_queues(proxies: Iterable[ProxyProcess], counts: Sequence[int]) -> None:
     """Wait until each of *proxies* owns so many queues."""
+
+    def owned() -> list[int]:
+        began_s = time.monotonic()
+        found = [len(proxy.queues()) for proxy in proxies]
+        time.sleep(4 * (time.monotonic() - began_s))  # a list of thousands takes them time as well
+        return found
+
     wait_until(
-        lambda: [len(proxy.queues()) for proxy in proxies] == list(counts),
+        lambda: owned() == list(counts),
         within_s=150,
         what=f"{' and '.join(map(str, counts))} queues owned",
     )

@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from random import Random
 from types import SimpleNamespace
 
+from bench.flights import OF_THE_YEAR, sample_of_flights
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import OrderViolated, RunContext
 from bench.frame.peer import Figures
@@ -24,6 +25,7 @@ _SERVICE_MS = "p50=3,p99=80"
 #: Messages of one key, on average.
 _OF_A_KEY = 10
 _CANDIDATES = ("KEY", "QID")
+_OF_FLIGHTS = ("$.tailnum", "$.carrier", "$.origin", "$.dest", "$.flight")
 
 
 @lru_cache(maxsize=1)
@@ -58,8 +60,24 @@ def _simulated(context: RunContext, messages: Point, *, candidate: str) -> Figur
 
 def _verb(context: RunContext, messages: Point) -> Figures:
     """What the verb does with all candidates once it has the sample."""
-    sample, plan = _sample(int(messages), context.seed), _plan(context)
-    lint = sample.report(source="keys by chance", workers=_HANDLERS)
+    return _side_by_side(context, _sample(int(messages), context.seed))
+
+
+@lru_cache(maxsize=1)
+def _flights(messages: int) -> Sample:
+    """So many flights; or the year's, as often as it takes."""
+    times = -(-messages // OF_THE_YEAR)
+    which = "all" if times > 1 else str(messages)
+    return sample_of_flights(which, _OF_FLIGHTS, queues=_QUEUES, times=times)
+
+
+def _verb_on_flights(context: RunContext, messages: Point) -> Figures:
+    return _side_by_side(context, _flights(int(messages)))
+
+
+def _side_by_side(context: RunContext, sample: Sample) -> Figures:
+    plan = _plan(context)
+    lint = sample.report(source="a benchmark", workers=_HANDLERS)
     look_at_young_objects_only()
     began_ns = time.monotonic_ns()
     rules = TopicRules(compile_order_key("KEY"))
@@ -79,13 +97,16 @@ CASES = (
         question="How long does orderlane order-key simulate take for a candidate?",
         about=f"Messages with {_OF_A_KEY} of a key on average, in {_QUEUES} queues, for {_HANDLERS}"
         f" handlers that take {_SERVICE_MS} ms (lognormal); the sample is there already. *KEY* and"
-        " *QID*: one candidate in one process. *both*: all candidates as the verb plays them, a"
-        " process for each processor. *Simulated* is the virtual time that goes by.",
+        " *QID*: one candidate in one process. *both*: these two as the verb plays them, a process"
+        f" for each processor. *flights*: so are {', '.join(_OF_FLIGHTS)}, on as many real flights"
+        f" of 2013, sent by aircraft; above {OF_THE_YEAR:,} on the whole year several times over."
+        " *Simulated* is the virtual time that goes by.",
         point="messages",
         points=(100_000, 1_000_000),
         arms={
             **{each: partial(_simulated, candidate=each) for each in _CANDIDATES},
             "both": _verb,
+            "flights": _verb_on_flights,
         },
         columns=(
             Column("seconds", "seconds", digits=1),
