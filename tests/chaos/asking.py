@@ -15,9 +15,6 @@ import orjson
 from proxy.cli.connect import ask_proxy
 from proxy.errors import OrderlaneError
 
-#: One that is stopped answers nothing; the next one is waiting to be asked.
-_TIMEOUT_S = 2.0
-
 
 @dataclass(slots=True)
 class Asking:
@@ -25,6 +22,8 @@ class Asking:
 
     visit: Callable[[str], AbstractContextManager[None]]
 
+    timeout_s: float = 2.0
+    """A proxy that is stopped answers nothing; the next one is waiting to be asked."""
     done: Counter[str] = field(default_factory=Counter)
     """Changes that were confirmed, by verb."""
     _threads: ThreadPoolExecutor = field(
@@ -37,14 +36,14 @@ class Asking:
 
     async def look(self, http: str, path: str) -> Any:
         """What the proxy says; None if it is away."""
-        return await self._ask(http, path, None, _TIMEOUT_S)
+        return await self._ask(http, path, None, self.timeout_s)
 
     async def act(
-        self, http: str, path: str, *, timeout_s: float = _TIMEOUT_S, **asked: Any
+        self, http: str, path: str, *, timeout_s: float | None = None, **asked: Any
     ) -> Any:
         """Have it do what *path* ends with; its answer, None if it did not, or did not say so."""
         body = orjson.dumps({"by": "chaos", "reason": "no reason", **asked})
-        answer = await self._ask(http, path, body, timeout_s)
+        answer = await self._ask(http, path, body, timeout_s or self.timeout_s)
         if answer is not None:
             self.done[path.rpartition("/")[2]] += 1
         return answer

@@ -27,6 +27,8 @@ _TO_STOP_RATE = 5
 _CHANGES_EVERY_S, _HANDS_EVERY_S = (3.0, 6.0), (1.0, 3.0)
 #: A hand-over waits for what is leased.
 _HANDED_WITHIN_S = 15.0
+#: Once nothing is stopped any more: a busy machine may take so long.
+_PATIENT_S, _HANDED_WITHIN_AT_LAST_S = 15.0, 45.0
 
 #: What must have been done in a run, by the verb.
 ACTS = ("park", "redrive", "stop", "pause", "resume", "skip", "retry", "handoff")
@@ -41,6 +43,7 @@ class Operator:
     """Changes of the settings, by kind."""
     _asking: Asking = field(init=False)
     _chooser: random.Random = field(init=False)
+    _handed_within_s: float = _HANDED_WITHIN_S
     _hurried: set[tuple[str, str, str]] = field(default_factory=set)  # redriven without a rate
 
     def __post_init__(self) -> None:
@@ -60,6 +63,11 @@ class Operator:
             await asyncio.gather(*keys, *(self._queues() for _ in range(2)), self._settings())
         finally:
             self._asking.close()
+
+    def be_patient(self) -> None:
+        """No fault is to come: an answer that is late is on its way."""
+        self._asking.timeout_s = _PATIENT_S
+        self._handed_within_s = _HANDED_WITHIN_AT_LAST_S
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -105,24 +113,28 @@ class Operator:
 
     async def let_all_go(self, proxy: int) -> int:
         """Redrive every key that is parked there, as fast as it goes, and resume every paused one;
-        how many there are.
+        how many there are, with their messages. One that does not answer may have some.
         """
         left, http = 0, self.site.http_of(proxy)
         for group in self._groups if http else ():
             left += await self._redrive_all(http, group)
-            for row in await self._asking.look(http, _verb(group, "paused")) or []:
-                left += 1
+            rows = await self._asking.look(http, _verb(group, "paused"))
+            left += 1 if rows is None else len(rows)
+            for row in rows or ():
                 await self._asking.act(http, _verb(group, "resume"), key=row["key"])
         return left
 
     async def _redrive_all(self, http: str, group: str) -> int:
-        rows: list[dict[str, Any]] = await self._asking.look(http, _verb(group, "parked")) or []
+        rows: list[dict[str, Any]] | None
+        if (rows := await self._asking.look(http, _verb(group, "parked"))) is None:
+            return 1
         for row in rows:
             place = group, row["queue"], row["key"]
             if row["state"] == "parked" or place not in self._hurried:
-                self._hurried.add(place)
-                await self._asking.act(http, _verb(group, "redrive"), key=row["key"])
-        return len(rows)
+                verb = _verb(group, "redrive")
+                if await self._asking.act(http, verb, key=row["key"]) is not None:
+                    self._hurried.add(place)
+        return sum(1 + row["copies"] + row["not_copied"] for row in rows)
 
     # ---- queues ---------------------------------------------------------------------------------
 
@@ -141,7 +153,7 @@ class Operator:
     async def _hand_over(self, group: str, row: dict[str, Any], there: str, to: str) -> None:
         place = f"/api/groups/{group}/topics/{TOPIC}/queues/{row['queue']}"
         if await self._asking.act(there, f"{place}/expect"):
-            within_s = _HANDED_WITHIN_S
+            within_s = self._handed_within_s
             await self._asking.act(row["http"], f"{place}/handoff", to=to, timeout_s=within_s)
 
     # ---- settings -------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 import orjson
 
 from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.history.reader import HistoryReader
 from proxy.history.record import HistoryWriter
@@ -28,12 +31,12 @@ from tests.chaos.schedule import Fault
 from tests.chaos.site import Shape, Site, kind_of
 from tests.support.processes import Child
 
-#: How long everything may take to be handled and committed once the last fault is undone: a broker
-#: that was killed last costs trust, lock and leases of those before, and a busy machine its part;
-#: and what a long run has left behind its share of the run's time.
-_DRAINS_WITHIN_S, _DRAINS_SHARE = 150, 0.5
+#: How long nothing may move once the last fault is undone, until all is handled and committed: a
+#: broker that was killed last costs trust, lock and leases of those before. How long all of it
+#: takes is up to what a run has left behind, and to the machine.
+_STANDS_STILL_S, _DRAINS_WITHIN_S = 150, 1800
 #: How much longer there is load, without faults, for what the operator has not done yet.
-_LONGER_S = 60
+_LONGER_S = 180
 _WATCH_S = 1.0
 _LOOK_S = 0.5
 #: Keys to 10,000 messages.
@@ -60,6 +63,8 @@ class Result:
     figures: dict[str, Any] = field(default_factory=dict)
     drained_after_s: float | None = None
     took_s: float = 0.0
+    broke_off: bool = False
+    """It came to no end, so nothing is told by what it did not do."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -97,14 +102,32 @@ async def run(
     site = Site(shape, folder, network)
     try:
         await site.start()
-        history = HistoryWriter(site.histories, "nemesis")
-        nemesis = Nemesis(site, history)
-        producer = await asyncio.to_thread(site.start_producer)
         result.about = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), **network.about}
-        say(f"{shape.broker}: {len(faults)} faults in {seconds:.0f} s, seed {shape.seed}")
-        operator = Operator(site)
-        operating = spawn(operator.work_for_ever(), name="operator")
-        attacking = spawn(nemesis.run(faults), name="nemesis")
+        await _attack(site, faults, result)
+    except Exception as error:  # its report has to say so, and other runs are to follow
+        traceback.print_exc()
+        result.broke_off = True
+        text = str(error)[-2000:]
+        result.problems.append(f"the run broke off: {type(error).__name__}: {text}")
+    finally:
+        await site.close()
+    events = HistoryReader(sorted(site.histories.glob("*.jsonl"))).events()
+    result.figures = figures_of(events).as_dict()
+    result.took_s = round((now_ns() - began) / 1e9, 1)
+    _judge(result)
+    return result
+
+
+async def _attack(site: Site, faults: Sequence[Fault], result: Result) -> None:
+    """All that comes once the proxies and clients are there."""
+    shape = site.shape
+    producer = await asyncio.to_thread(site.start_producer)
+    say(f"{shape.broker}: {len(faults)} faults in {result.seconds:.0f} s, seed {shape.seed}")
+    history = HistoryWriter(site.histories, "nemesis")
+    nemesis, operator = Nemesis(site, history), Operator(site)
+    operating = spawn(operator.work_for_ever(), name="operator")
+    attacking = spawn(nemesis.run(faults), name="nemesis")
+    try:
         watch = await asyncio.to_thread(site.start_watch) if shape.long else None
         await _until_violated(attacking, watch, result)
         result.problems += nemesis.problems
@@ -119,21 +142,16 @@ async def run(
         result.operator = operator.done
         if operating.done():
             operating.result()  # it failed
-        await cancel_and_wait(operating)
-        if not attacking.cancelled():
-            await _end(site, result)
-            history.close()
-            if watch is not None:
-                await _stop(watch, result, "watch")
-                result.about["judged_live"] = watch.ended_with
-            result.verdict = await asyncio.to_thread(site.verify)
     finally:
-        await site.close()
-    events = HistoryReader(sorted(site.histories.glob("*.jsonl"))).events()
-    result.figures = figures_of(events).as_dict()
-    result.took_s = round((now_ns() - began) / 1e9, 1)
-    _judge(result)
-    return result
+        await cancel_and_wait(attacking)
+        await cancel_and_wait(operating)
+    if not attacking.cancelled():
+        await _end(site, result)
+        history.close()
+        if watch is not None:
+            await _stop(watch, result, "watch")
+            result.about["judged_live"] = watch.ended_with
+        result.verdict = await asyncio.to_thread(site.verify)
 
 
 async def _end(site: Site, result: Result) -> None:
@@ -164,10 +182,33 @@ async def _until_violated(
 async def _until_all_was_done(operator: Operator) -> None:
     """Where the machine lets few be done the operator has a while longer, under load as before."""
     began = now_ns()
+    operator.be_patient()
     while (now_ns() - began) / 1e9 < _LONGER_S:
         if all(operator.done.values()):
             return
         await asyncio.sleep(_LOOK_S)
+
+
+@dataclass(slots=True)
+class _Patience:
+    """Until nothing has moved for too long."""
+
+    _began_ns: int = field(default_factory=now_ns)
+    _moved_ns: int = field(default_factory=now_ns)
+
+    def moved(self) -> None:
+        """There was some progress."""
+        self._moved_ns = now_ns()
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing moves any more, or it takes no end."""
+        still_s, took_s = ((now_ns() - t) / 1e9 for t in (self._moved_ns, self._began_ns))
+        return still_s > _STANDS_STILL_S or took_s > _DRAINS_WITHIN_S
+
+    def __str__(self) -> str:
+        still_s, took_s = ((now_ns() - t) / 1e9 for t in (self._moved_ns, self._began_ns))
+        return f"after {took_s:.0f} s, the last {still_s:.0f} of them without any progress"
 
 
 async def _cure_others(site: Site, result: Result) -> None:
@@ -188,39 +229,50 @@ async def _stop(child: Child, result: Result, name: str) -> None:
 
 async def _drain(site: Site, result: Result) -> None:
     """Wait until every queue has one owner and its last message is committed."""
-    began = now_ns()
+    began, patience = now_ns(), _Patience()
+    ends: dict[str, int] = {}
     queues: list[dict[str, Any]] = []
-    ends = await site.ends()
-    drained = sorted(
-        (group, queue, end) for group in site.shape.policies for queue, end in ends.items()
-    )
-    within_s = _DRAINS_WITHIN_S + _DRAINS_SHARE * result.seconds
-    while (now_ns() - began) / 1e9 < within_s:
+    furthest: dict[tuple[str, str], int] = {}
+    while not patience.is_over:
+        with suppress(RemotingError):  # a busy broker is asked once more
+            # Each time: a proxy that stood still may have stored something only now.
+            ends = await site.ends()
         queues = await asyncio.to_thread(site.queues)
-        if sorted((each["group"], each["queue"], each["committed"]) for each in queues) == drained:
+        drained = sorted((group, *end) for group in site.shape.policies for end in ends.items())
+        found = sorted((each["group"], each["queue"], each["committed"]) for each in queues)
+        if ends and found == drained:
             result.drained_after_s = round((now_ns() - began) / 1e9, 1)
             return
+        for group, queue, committed in found:
+            if committed > furthest.get((group, queue), -1):
+                furthest[group, queue] = committed
+                patience.moved()
         await asyncio.sleep(_LOOK_S)
     states = "; ".join(
-        f"{each['group']} {each['queue']} {each['committed']} of {ends[each['queue']]},"
+        f"{each['group']} {each['queue']} {each['committed']} of {ends.get(each['queue'])},"
         f" {each['unfinished']} unfinished, {each['leased']} leased"
         for each in queues
     )
-    result.problems.append(f"not drained within {within_s:.0f} s: {states}")
+    result.problems.append(f"not drained {patience}: {states}")
 
 
 async def _empty(operator: Operator, result: Result) -> None:
     """Wait until what was parked has been redriven, and what was paused resumed."""
-    began = now_ns()
+    patience, least = _Patience(), sys.maxsize
     proxies = range(operator.site.shape.most_proxies)
     while left := sum([await operator.let_all_go(proxy) for proxy in proxies]):
-        if (now_ns() - began) / 1e9 > _DRAINS_WITHIN_S:
-            result.problems.append(f"{left} keys parked or paused still after {_DRAINS_WITHIN_S} s")
+        if left < least:
+            least = left
+            patience.moved()
+        if patience.is_over:
+            result.problems.append(f"{left} keys and messages parked or paused still {patience}")
             return
         await asyncio.sleep(_LOOK_S)
 
 
 def _judge(result: Result) -> None:
+    if result.broke_off:
+        return
     verdict = result.verdict
     for name, found in verdict.get("by_id", {}).items():
         example = (found["examples"] or ["no example"])[0]

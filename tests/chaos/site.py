@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,9 +140,8 @@ class Site:
         """Everything, in order."""
         shape = self.shape
         await asyncio.to_thread(self._start_bottom)
-        client = BrokerClient(nameservers=[self.nameserver], client_id="chaos@1#1")
-        await client.create_topic(Topic(TOPIC), queues=QUEUES)
-        await client.close()
+        async with self._client() as client:
+            await client.create_topic(Topic(TOPIC), queues=QUEUES)
         proxies = range(shape.most_proxies)
         self._thrift, self._http = [""] * len(proxies), [""] * len(proxies)
         for proxy in proxies:
@@ -330,12 +329,20 @@ class Site:
     # ---- how far it is --------------------------------------------------------------------------
 
     async def ends(self) -> dict[str, int]:
-        """How many messages each queue holds, from the broker itself."""
-        client = BrokerClient(nameservers=[self.nameserver], client_id="chaos@1#2")
-        await client.start()
-        try:
+        """How many messages each queue holds, from the broker itself. Raises RemotingError."""
+        async with self._client() as client:
             queues = [QueueName(Topic(TOPIC), "broker-a", number) for number in range(QUEUES)]
             return {queue.qid: await client.max_offset(queue) for queue in queues}
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[BrokerClient]:
+        """One that goes to the broker itself, and has time."""
+        client = BrokerClient(
+            nameservers=[self.nameserver], client_id="chaos@1#1", request_timeout_s=_READY_S
+        )
+        await client.start()
+        try:
+            yield client
         finally:
             await client.close()
 

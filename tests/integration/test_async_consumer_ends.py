@@ -142,7 +142,7 @@ async def test_drain_has_a_deadline(proxy: ScriptedProxy) -> None:
     running = Running(consumer, handle)
     await started.wait()
     consumer.stop()
-    await asyncio.wait_for(running.task, 3)
+    await asyncio.wait_for(running.task, 15)
 
     assert proxy.verdicts == [(1, "defer")]
 
@@ -154,14 +154,14 @@ async def test_a_thread_over_time_keeps_its_message(proxy: ScriptedProxy) -> Non
 
     def handle(message: Message) -> None:
         started.set()
-        end.wait(5)
+        end.wait(30)
 
     await proxy.put("a")
     consumer = consumer_of(proxy, timing=timing, concurrency=1, prefetch=0)
     running = Running(consumer, handle)
-    await asyncio.to_thread(started.wait, 5)
+    await asyncio.to_thread(started.wait, 15)
     consumer.stop()
-    await asyncio.wait_for(running.task, 3)
+    await asyncio.wait_for(running.task, 15)
     end.set()
 
     assert proxy.verdicts == []
@@ -180,7 +180,7 @@ async def test_sigterm_drains(proxy: ScriptedProxy) -> None:
     task = asyncio.get_running_loop().create_task(consumer.run(handle))
     await handled.wait()
     os.kill(os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 15)
 
     assert proxy.verdicts == [(1, "ok")]
 

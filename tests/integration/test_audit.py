@@ -59,7 +59,7 @@ async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: 
             assert newest.records == []
             async with Audit(client, NullHistory()).change(change(group=f"{group}-2")):
                 other = AuditWish(group=f"{group}-2")
-                async with asyncio.timeout(10):  # what others wrote a broker may show later
+                async with asyncio.timeout(30):  # what others wrote a broker may show later
                     while not (  # noqa: ASYNC110  # nothing there to be notified by
                         found := await audit.read(other, position=page.position)
                     ).records:

@@ -90,15 +90,16 @@ async def test_batches_and_single_sends_share_one_order(cluster: Cluster) -> Non
 async def test_a_pull_waits_for_a_message_and_no_longer(cluster: Cluster) -> None:
     first, second = (await cluster.create_topic(TOPIC, queues=2))[:2]
     client = await cluster.client()
-    pull = spawn(client.pull(first, group=GROUP, offset=0, suspend_ms=5000), name="pull")
+    began = now_ns()
+    pull = spawn(client.pull(first, group=GROUP, offset=0, suspend_ms=15_000), name="pull")
     other = spawn(client.pull(second, group=GROUP, offset=0, suspend_ms=150), name="pull")
     await asyncio.sleep(0.05)
     started = now_ns()
     await client.send(first, message(1))
     assert (await pull).messages[0].body == b"body 1"
-    assert now_ns() - started < 1e9
+    assert now_ns() - started < 10e9
     assert (await other).status is PullStatus.NO_NEW
-    assert 0.08e9 < now_ns() - started < 2e9
+    assert 0.14e9 < now_ns() - began < 14e9
     assert len(cluster.broker._parts.long_polls) == 0
 
 
@@ -434,5 +435,5 @@ async def test_closing_ends_held_pulls_at_once(cluster: Cluster) -> None:
     started = now_ns()
     await cluster.stop_broker()
     assert (await pull).status is PullStatus.NO_NEW
-    assert now_ns() - started < 1e9
+    assert now_ns() - started < 10e9
     await cluster.start_broker()

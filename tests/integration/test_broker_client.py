@@ -322,7 +322,7 @@ async def test_locks_are_asked_of_all_brokers_at_once_and_a_failing_one_is_told_
         both = asyncio.Barrier(2)
 
         async def wait_then_grant(request: RemotingCommand, _: RemotingChannel) -> Answer:
-            await asyncio.wait_for(both.wait(), 1)  # meets only if both are asked at once
+            await asyncio.wait_for(both.wait(), 10)  # meets only if both are asked at once
             return grant(request)
 
         for each in (second, third):

@@ -143,7 +143,7 @@ async def test_an_empty_fetch_waits_for_the_linger(failing: bool) -> None:
             before = now_ns()
             answer = await fetch(client, {TOPIC: {"broker-a_0": 0}}, linger_ms=linger_ms)
             assert answer == {"broker-a_0": (0, [])}
-            assert least_ms * MS <= now_ns() - before < 2 * SECOND
+            assert least_ms * MS <= now_ns() - before < 10 * SECOND
 
 
 async def test_a_message_ends_the_wait_and_the_other_queues_keep_their_places() -> None:

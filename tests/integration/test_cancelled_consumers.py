@@ -109,5 +109,5 @@ async def nothing_left(proxy: ScriptedProxy) -> None:
         names = {task.get_name() for task in asyncio.all_tasks()}
         return {name for name in names if name.startswith("orderlane")}
 
-    await eventually(lambda: not ours(), within_s=2)
-    await eventually(lambda: not proxy._writers, within_s=2)
+    await eventually(lambda: not ours(), within_s=10)
+    await eventually(lambda: not proxy._writers, within_s=10)

@@ -217,7 +217,7 @@ async def test_a_nacked_message_comes_again_after_its_interval_and_wakes_a_parke
             assert await client.settle(GROUP, nacked(got)) == []
             again = await other.answer("pull")
             assert (offsets(again), again.messages[0].attempt) == ([0], 2)
-            assert 60 * MS <= now_ns() - before < 2000 * MS
+            assert 60 * MS <= now_ns() - before < 10_000 * MS
 
 
 async def test_a_nack_may_say_when_its_message_comes_again() -> None:
@@ -255,7 +255,7 @@ async def test_a_released_message_comes_again_at_once_and_uncounted() -> None:
 
 
 async def test_an_expired_lease_wakes_a_parked_pull_and_fences_its_old_holder() -> None:
-    async with serving(group_settings(visibility_timeout_s=0.1)) as it:
+    async with serving(group_settings(visibility_timeout_s=1.0)) as it:
         it.feed(it.own(), keyed(0, "k"))
         async with connect(it.port) as client, connect(it.port) as other:
             got = await client.pull(GROUP)
@@ -268,11 +268,11 @@ async def test_an_expired_lease_wakes_a_parked_pull_and_fences_its_old_holder() 
 
 
 async def test_an_extended_lease_lives_on_and_its_end_is_told() -> None:
-    async with serving(group_settings(visibility_timeout_s=0.2)) as it, connect(it.port) as client:
+    async with serving(group_settings(visibility_timeout_s=1.0)) as it, connect(it.port) as client:
         it.feed(it.own(), keyed(0, "k"))
         got = await client.pull(GROUP)
         for _ in range(4):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.4)
             assert await client.extend(GROUP, got, ms=10_000) == []
         await eventually(lambda: it.leased() == 0)
         assert await client.extend(GROUP, got, ms=0) == [("broker-a_0#1", 1)]

@@ -71,9 +71,12 @@ async def test_of_one_key_there_is_never_more_than_one_message_in_the_hands_of_c
 
 async def test_the_longest_wait_stays_below_the_clients_socket_timeouts() -> None:
     async with serving() as it, connect(it.port) as client:
-        before = now_ns()
-        assert offsets(await pull(client, linger_ms=60_000)) == []
-        assert DDMQ_MAX_LINGER_MS <= (now_ns() - before) / MS < DDMQ_MAX_LINGER_MS + 400
+        took_ms = []
+        for _ in range(3):
+            before = now_ns()
+            assert offsets(await pull(client, linger_ms=60_000)) == []
+            took_ms.append((now_ns() - before) / MS)
+        assert DDMQ_MAX_LINGER_MS <= min(took_ms) < DDMQ_MAX_LINGER_MS + 400  # not held up then
 
 
 async def test_a_pull_without_a_linger_waits_a_little_all_the_same() -> None:
@@ -119,20 +122,20 @@ async def test_an_ack_from_another_connection_is_fenced_while_the_holders_is_ope
 
 async def test_a_message_that_two_connections_held_is_acked_by_its_holder_alone() -> None:
     """Even when both are closed: nobody can tell whose ack it is."""
-    async with serving(group_settings(visibility_timeout_s=0.1)) as it:
+    async with serving(group_settings(visibility_timeout_s=1.0)) as it:
         it.feed(it.own(), keyed(0, "k"))
         async with connect(it.port) as third:
             async with connect(it.port) as first:
                 got = await pull(first)
                 async with connect(it.port) as second:
-                    again = await pull(second, linger_ms=1000)
+                    again = await pull(second, linger_ms=5000)
                     assert (got.context, offsets(again)) == (again.context, [0])
                     await submit(first, link(got.context, success=[0]))
                     assert it.lane().counts[TOPIC].fenced == 1
             await eventually(lambda: len(it.server.open) == 1)
             await submit(third, link(got.context, success=[0]))
             assert it.lane().counts[TOPIC].fenced == 2
-            final = await pull(third, linger_ms=1000)
+            final = await pull(third, linger_ms=5000)
             await submit(third, link(final.context, success=[0]))
             assert it.lane().counts[TOPIC].acked == 1
 

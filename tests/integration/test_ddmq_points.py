@@ -236,6 +236,9 @@ async def test_all_kinds_of_clients_while_connections_break_and_proxies_come_and
         ]
         running = [spawn(each.run(desk), name=each.name) for each in clients]
         async with process(gateway, at_second.thrift) as child:
+            # Half of ours and the child, which has to be past its start before it is signalled.
+            connected = len(clients) // 2 + 1
+            await eventually(lambda: len(second._thrift.open) >= connected, within_s=60)
             for round_ in range(4):
                 await gateway.send([f"key-{number % 12}" for number in range(60)])
                 await asyncio.sleep(0.15)

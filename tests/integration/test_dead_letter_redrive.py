@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,22 @@ async def ask(at: Addresses, gateway: Gateway, what: str, **asked: Any) -> dict[
 
 async def until(at: Addresses, gateway: Gateway, state: str) -> dict[str, Any]:
     """The last redrive, once it is in *state*."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
-            shown: dict[str, Any] = (await ask(at, gateway, "?limit=1"))["redrive"]
-            if shown["state"] == state:
-                return shown
+            with suppress(OrderlaneError):  # the broker may not be back
+                shown: dict[str, Any] = (await ask(at, gateway, "?limit=1"))["redrive"]
+                if shown["state"] == state:
+                    return shown
             await asyncio.sleep(0.02)
+
+
+async def refused(at: Addresses, gateway: Gateway) -> str:
+    """Why a redrive does not begin: said at once, or later if a busy broker lets the lock wait."""
+    try:
+        await ask(at, gateway, "/redrive")
+    except OrderlaneError as error:
+        return str(error)
+    return str((await until(at, gateway, "failed"))["reason"])
 
 
 async def die(gateway: Gateway, count: int, *, topic: str | None = None) -> None:
@@ -82,7 +93,7 @@ async def die(gateway: Gateway, count: int, *, topic: str | None = None) -> None
 
 async def free(at: Addresses, gateway: Gateway) -> None:
     """Redrive as soon as the locks of one that was killed have run out."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             try:
                 await ask(at, gateway, "/redrive")
@@ -111,11 +122,11 @@ async def test_dead_letters_go_back_and_are_handled_as_new_messages(
             await ask(at, gateway, "/redrive")
         async with consuming(gateway, at.thrift, "desk", handle=desk):
             await gateway.send(["a", "b", "a", "c", None])
-            await eventually(lambda: desk.rejected == 5, within_s=10)
+            await eventually(lambda: desk.rejected == 5)
             desk.broken = False
-            await eventually(gateway.all_finished, within_s=10)
+            await eventually(gateway.all_finished)
 
-            async with asyncio.timeout(10):  # a broker may show them a moment after it took them
+            async with asyncio.timeout(30):  # a broker may show them a moment after it took them
                 while (  # noqa: ASYNC110  # nothing there to be notified by
                     shown := await ask(at, gateway, "?key=a&limit=10")
                 )["waiting"] < 5:
@@ -130,7 +141,7 @@ async def test_dead_letters_go_back_and_are_handled_as_new_messages(
 
             done = await ask(at, gateway, "/redrive", by="a test")
             assert done["state"] in ("running", "done")
-            await eventually(lambda: len(desk.done) == 5, within_s=10)
+            await eventually(lambda: len(desk.done) == 5)
             done = await until(at, gateway, "done")
             assert (done["sent"], done["left"]) == (5, 0)
             assert (await ask(at, gateway, "?limit=9"))["waiting"] == 0
@@ -188,8 +199,7 @@ async def test_only_one_proxy_redrives_and_another_goes_on_where_it_stopped(
         await ask(one, gateway, "/redrive", rate=0.1)
         with pytest.raises(OrderlaneError, match="409: the dead letters of"):
             await ask(one, gateway, "/redrive")
-        with pytest.raises(OrderlaneError, match="409: another proxy redrives"):
-            await ask(other, gateway, "/redrive")
+        assert "another proxy redrives" in await refused(other, gateway)
         stopped = await ask(one, gateway, "/stop")
         assert stopped["state"] == "stopped"
         assert 0 < stopped["sent"] < 6
@@ -245,7 +255,7 @@ async def test_after_kill_9_it_goes_on_where_it_was(tmp_path: Path) -> None:
             ready = await asyncio.to_thread(child.ready)
             at = Addresses(ready["thrift"], ready["http"])
             await ask(at, gateway, "/redrive", rate=20)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while len(await bodies(gateway)) < 5:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             child.kill()
@@ -259,7 +269,7 @@ async def test_after_kill_9_it_goes_on_where_it_was(tmp_path: Path) -> None:
         assert list(dict.fromkeys(after)) == list(range(LETTERS))
         assert len(after) - LETTERS <= 1
         async with consuming(gateway, at.thrift, "desk"):
-            await eventually(gateway.all_finished, within_s=10)
+            await eventually(gateway.all_finished)
     report = gateway.verify()
     assert report.clean, report.violations
 
@@ -273,7 +283,7 @@ async def test_it_goes_on_when_its_broker_was_killed_and_is_back(
         await die(gateway, 20)
         _, at = await gateway.start_proxy()
         await ask(at, gateway, "/redrive", rate=40)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(await bodies(gateway)) < 5:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await gateway.restart_broker(crash=True)

@@ -179,7 +179,7 @@ async def test_a_key_is_blocked(tmp_path: Path) -> None:
 async def test_a_key_is_blocked_by_a_client_that_does_not_end(tmp_path: Path) -> None:
     desk = Desk("a")
     async with (
-        site(tmp_path, topic={"visibility_timeout_s": 0.5}) as it,
+        site(tmp_path, topic={"visibility_timeout_s": 2.0}) as it,
         consuming(it.gateway, it.at.thrift, "one", handle=desk),
     ):
         await it.send("a", "a", "b")

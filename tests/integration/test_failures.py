@@ -95,7 +95,7 @@ async def test_a_failed_message_comes_again_and_only_its_key_waits(
     desk = Desk(**{"a:1": [ValueError("first"), ValueError("second")]})
     bodies = ["a:1", "a:2", "b:1", "b:2"]
     async with handling(brokers, tmp_path, desk, bodies=bodies) as gateway:
-        await eventually(lambda: len(desk.seen) == 6, within_s=10)
+        await eventually(lambda: len(desk.seen) == 6)
         assert await dead_letters(gateway) == []
 
     assert [seen for seen in desk.seen if seen[0][0] == "a"] == [
@@ -112,7 +112,7 @@ async def test_a_failed_message_comes_again_and_only_its_key_waits(
 async def test_retry_says_itself_when(brokers: Brokers, tmp_path: Path) -> None:
     desk = Desk(**{"a:1": [Retry(after_s=0.5)]})
     async with handling(brokers, tmp_path, desk, bodies=["a:1"]):
-        await eventually(lambda: len(desk.seen) == 2, within_s=10)
+        await eventually(lambda: len(desk.seen) == 2)
 
     first, second = desk.at["a:1"]
     assert second - first >= 0.5
@@ -126,7 +126,7 @@ async def test_a_rejected_message_is_a_dead_letter_with_its_properties(
     bodies = ["a:1", "a:2"]
     async with handling(brokers, tmp_path, desk, bodies=bodies, **DEAD_LETTER) as gateway:
         (dead,) = await until_dead(gateway, 1)
-        await eventually(lambda: desk.seen == [("a:1", 1), ("a:2", 1)], within_s=10)
+        await eventually(lambda: desk.seen == [("a:1", 1), ("a:2", 1)])
 
     assert dead.body == b"a:1"
     assert dead.key == "a"
@@ -147,7 +147,7 @@ async def test_after_max_deliveries_a_message_is_a_dead_letter_and_its_key_goes_
     policy = {**DEAD_LETTER, "max_deliveries": 3}
     async with handling(brokers, tmp_path, desk, bodies=["a:1", "a:2"], **policy) as gateway:
         (dead,) = await until_dead(gateway, 1)
-        await eventually(lambda: "a:2" in desk.bodies, within_s=10)
+        await eventually(lambda: "a:2" in desk.bodies)
 
     assert desk.seen == [("a:1", 1), ("a:1", 2), ("a:1", 3), ("a:2", 1)]
     assert dead.properties["ORDERLANE_ATTEMPTS"] == "3"
@@ -161,7 +161,7 @@ async def test_under_block_a_message_is_tried_for_ever_and_its_key_waits(
     desk = Desk(**{"a:1": [ValueError("again")] * 6})
     policy = {"max_deliveries": 2, "on_exhausted": "block"}
     async with handling(brokers, tmp_path, desk, bodies=["a:1", "a:2", "b:1"], **policy) as gateway:
-        await eventually(lambda: "a:2" in desk.bodies, within_s=10)
+        await eventually(lambda: "a:2" in desk.bodies)
         assert await dead_letters(gateway) == []
 
     assert [body for body in desk.bodies if body != "b:1"] == ["a:1"] * 7 + ["a:2"]
@@ -178,7 +178,7 @@ async def test_keyless_messages_of_a_queue_keep_their_order_among_themselves(
     """A body that is no JSON has no key: the policy is asked, and nothing is lost."""
     desk = Desk(**{"{broken": [ValueError("once")]})
     async with handling(brokers, tmp_path, desk, bodies=NO_KEY, order_key="$.id"):
-        await eventually(lambda: len(desk.seen) == len(NO_KEY) + 1, within_s=10)
+        await eventually(lambda: len(desk.seen) == len(NO_KEY) + 1)
 
     keyless = [body for body in desk.bodies if body != NO_KEY[0]]
     assert keyless == ["{broken", *NO_KEY[1:]]
@@ -191,7 +191,7 @@ async def test_keyless_messages_may_go_without_order(brokers: Brokers, tmp_path:
     async with handling(
         brokers, tmp_path, desk, bodies=NO_KEY, order_key="$.id", missing_key="unordered"
     ) as gateway:
-        await eventually(lambda: len(desk.seen) == len(NO_KEY) + 1, within_s=10)
+        await eventually(lambda: len(desk.seen) == len(NO_KEY) + 1)
         (dead,) = await until_dead(gateway, 1)
 
     assert desk.seen[-1] == ("{broken", 2)
@@ -205,7 +205,7 @@ async def test_keyless_messages_may_be_dead_letters(brokers: Brokers, tmp_path: 
         brokers, tmp_path, desk, bodies=NO_KEY, order_key="$.id", missing_key="dead_letter"
     ) as gateway:
         dead = await until_dead(gateway, len(NO_KEY) - 1)
-        await eventually(lambda: len(desk.seen) == 1, within_s=10)
+        await eventually(lambda: len(desk.seen) == 1)
 
     assert sorted(letter.body.decode() for letter in dead) == sorted(NO_KEY[1:])
     assert desk.seen == [(NO_KEY[0], 1)]
@@ -221,7 +221,7 @@ async def test_the_history_of_failures_is_clean(brokers: Brokers, tmp_path: Path
         await gateway.send(["a", "b", "a", "b", "c"], body="{key}")
         _, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):
-            await eventually(lambda: len(desk.seen) == 6, within_s=10)
+            await eventually(lambda: len(desk.seen) == 6)
     report = gateway.verify()
 
     assert report.as_dict()["by_id"] == {}

@@ -18,6 +18,7 @@ from tests.support.process_site import (
     events,
     finish_pair,
     kill,
+    make_patient,
     start_pair,
 )
 from tests.support.processes import Children, wait_until
@@ -27,8 +28,9 @@ from tests.support.processes import Children, wait_until
 def site(tmp_path: Path, brokers: Brokers) -> Iterator[Site]:
     with children_in(tmp_path) as children:
         path = tmp_path / "settings.yaml"
+        make_patient(tmp_path)
         # Long enough that what clients hold as they are stopped is theirs until the hand-over.
-        path.write_text(path.read_text().replace("timeout_s: 1.5}", "timeout_s: 3}"))
+        path.write_text(path.read_text().replace("timeout_s: 30}", "timeout_s: 10}"))
         site = Site(children, brokers)
         site.start()
         yield site
@@ -70,7 +72,7 @@ def test_a_queue_is_taken_back_when_the_proxy_that_was_named_is_killed(site: Sit
         for consumer in pair.consumers:
             consumer.resume()
         assert handing_over.result(60)["to"] == to
-    wait_until(lambda: len(pair.gateway.owned(0)) == QUEUES, within_s=30, what="all queues at one")
+    wait_until(lambda: len(pair.gateway.owned(0)) == QUEUES, within_s=60, what="all queues at one")
     finish_pair(site, pair)
     *_, before, end, after, _ = periods(children, queue)
 

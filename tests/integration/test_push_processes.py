@@ -72,7 +72,7 @@ async def test_what_was_under_way_comes_once_more_and_nothing_else_does(tmp_path
         receiver.reply = books.reply
         topic = {
             **gateway.settings["groups"][0]["topics"][0],
-            "visibility_timeout_s": 1.0,
+            "visibility_timeout_s": 5.0,
             "actions": [{"push": {"urls": [receiver.url], "timeout_s": 30}}],
         }
         group = {"name": gateway.group, "topics": [topic]}

@@ -200,7 +200,7 @@ async def _move(it: Site, *to: str, expect: int) -> None:
 
 async def test_what_is_skipped_comes_no_more_and_late_verdicts_are_void(tmp_path: Path) -> None:
     desk = Desk("stuck")
-    async with site(tmp_path, topic={"visibility_timeout_s": 1.0}) as it:
+    async with site(tmp_path, topic={"visibility_timeout_s": 5.0}) as it:
         async with consuming(it.gateway, it.at.thrift, "worker", handle=desk):
             await it.send("stuck", "stuck", "a")
             await eventually(lambda: desk.seen["stuck"] == [1] and desk.seen["a"] == [3])

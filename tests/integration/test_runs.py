@@ -78,7 +78,7 @@ async def test_the_first_failure_gives_the_rest_back_uncounted_and_then_they_com
 
 
 async def test_a_run_is_extended_and_expires_as_one_and_comes_again_one_by_one() -> None:
-    async with serving(group_settings(visibility_timeout_s=0.4)) as it, connect(it.port) as client:
+    async with serving(group_settings(visibility_timeout_s=1.5)) as it, connect(it.port) as client:
         pipeline = it.own()
         it.feed(pipeline, *(keyed(n, "k") for n in range(3)))
         got = await client.pull(GROUP, maxRun=3)

@@ -131,7 +131,7 @@ async def test_further_requests_wait_until_the_current_one_is_answered() -> None
         client.send("submit", None)
         await eventually(lambda: bool(methods.waiting))
         client.send_bytes(frame_of("ack", ACK_ARGUMENTS, sequence_id=2))
-        assert not await client.closed_by_server()
+        assert not await client.closed_by_server(within_s=0.2)
         methods.waiting[0](consumer_service.submit_result(success=False))
         assert await client.answer("submit") is False
         client._sequence_id = 2
@@ -388,4 +388,4 @@ async def test_a_frame_that_never_ends_waits_without_harm() -> None:
     async with running() as (_, _, port), connect(port) as half, connect(port) as good:
         half.send_bytes((100_000).to_bytes(4) + bytes(50_000))
         assert await acked(good)
-        assert not await half.closed_by_server()
+        assert not await half.closed_by_server(within_s=0.2)

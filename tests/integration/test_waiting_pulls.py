@@ -106,7 +106,7 @@ async def test_a_pull_waits_as_long_as_it_says_and_then_ends_empty() -> None:
         for linger_ms, least_ms in ((150, 150), (0, 20), (-1, 20)):
             before = now_ns()
             assert (await client.pull(GROUP, linger_ms=linger_ms)).messages == []
-            assert least_ms * MS * 0.95 <= now_ns() - before < 2000 * MS
+            assert least_ms * MS * 0.95 <= now_ns() - before < 10_000 * MS
         assert it.lane().presence.waiting_pulls == 0
 
 
@@ -149,7 +149,7 @@ async def test_draining_answers_those_who_wait_and_lets_later_ones_wait_shortly(
         assert (await client.answer("pull")).messages == []
         before = now_ns()
         assert (await client.pull(GROUP, linger_ms=20_000)).messages == []
-        assert 50 * MS <= now_ns() - before < 2000 * MS
+        assert 50 * MS <= now_ns() - before < 10_000 * MS
         it.feed(queue, keyed(0, "k"))
         assert offsets(await client.pull(GROUP)) == [0]
         assert it.lane().presence.waiting_pulls == 0

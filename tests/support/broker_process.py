@@ -42,7 +42,8 @@ class AnyCluster(ABC):
 
     async def client(self, client_id: str = "client-1", **options: Any) -> BrokerClient:
         """A started client that is closed with the cluster."""
-        given = {"tls": self.client_tls, **options}
+        # Of a busy machine a test has nothing to say: its own requests are patient.
+        given = {"tls": self.client_tls, "request_timeout_s": 20.0, **options}
         client = BrokerClient(nameservers=[self.nameserver], client_id=client_id, **given)
         await client.start()
         self._clients.append(client)

@@ -170,7 +170,9 @@ async def run_gateway(
     parts = ("rocketmq",) if brokers.official else ("broker",)
     consumed = {"name": ours, "order_key": order_key, **(topic or {})}
     async with brokers.run(tmp_path / "broker") as cluster:
-        client = BrokerClient(nameservers=[cluster.nameserver], client_id="test@1#1")
+        client = BrokerClient(
+            nameservers=[cluster.nameserver], client_id="test@1#1", request_timeout_s=20
+        )
         await client.start()
         histories = tmp_path / "histories"
         gateway = Gateway(

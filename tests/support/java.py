@@ -48,7 +48,11 @@ def jars(pom: Path, folder: Path, *options: str) -> Path:
     """*folder* with what *pom* depends on; downloaded once, and again after a change of it."""
     if not _made_from(folder, pom.read_bytes()):
         command = ["mvn", "-q", "-B", "-f", pom, *options]
-        _run([*command, "dependency:copy-dependencies", f"-DoutputDirectory={folder}"])
+        command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+        try:
+            _run(command)
+        except (AssertionError, subprocess.TimeoutExpired):  # a network has its moments
+            _run(command)
         _now_made_from(folder, pom.read_bytes())
     return folder
 

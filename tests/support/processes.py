@@ -144,7 +144,7 @@ class Child:
         self.process.kill()
         self.process.wait()
 
-    def terminate(self, *, within_s: float = 30) -> int:
+    def terminate(self, *, within_s: float = 60) -> int:
         """SIGTERM, and its exit code."""
         self.process.terminate()
         return self.wait(within_s=within_s)
@@ -161,7 +161,7 @@ class Child:
         """SIGCONT."""
         self.process.send_signal(signal.SIGCONT)
 
-    def wait(self, *, within_s: float = 30) -> int:
+    def wait(self, *, within_s: float = 60) -> int:
         """Its exit code, once it ended by itself."""
         return self.process.wait(timeout=within_s)
 

@@ -114,10 +114,10 @@ class ThriftClient:
             raise error
         return answer.success
 
-    async def closed_by_server(self) -> bool:
-        """True once the server has ended the connection; False if it still stands after 0.2 s."""
+    async def closed_by_server(self, *, within_s: float = 10.0) -> bool:
+        """True once the server has ended the connection; False if it still stands after that."""
         try:
-            async with asyncio.timeout(0.2):
+            async with asyncio.timeout(within_s):
                 return await self.reader.read(1) == b""
         except ConnectionError:
             return True

@@ -157,7 +157,11 @@ def once(step: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
 
 
 @asynccontextmanager
-async def taking_part(us: Upstream) -> AsyncIterator[GroupOwnership]:
+async def taking_part(us: Upstream, *, stays: bool = True) -> AsyncIterator[GroupOwnership]:
+    """*stays*: the group has clients here all the time; else it had one for a moment, which a
+    machine that stands still forgets.
+    """
+    us.lane.presence.delivers_itself = stays
     ownership = GroupOwnership(us.context, us.committer, us.lane)
     us.lane.seen()
     ownership.wake()

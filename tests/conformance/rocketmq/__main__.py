@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from bench.peers.java_programs import kafka_path, orderlane_path, parallel_consumer_path
 from tests.support.java import require_java, rocketmq_programs
 from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
@@ -29,6 +30,9 @@ def main() -> int:
         return int(isinstance(missing, pytest.fail.Exception))
     for version in VERSIONS:
         rocketmq_programs(version)
+    # What Maven fetches is fetched here: that may take longer than a test.
+    for fetched in (kafka_path, parallel_consumer_path, orderlane_path):
+        fetched()
     began = time.monotonic()
     runs = {version: _start(version) for version in VERSIONS}
     codes = [process.wait() for process, _ in runs.values()]
@@ -43,7 +47,8 @@ def main() -> int:
 def _start(version: str) -> tuple[subprocess.Popen[bytes], Path]:
     output = _BUILD / version / "conformance.out"
     command = [sys.executable, "-m", "pytest", "tests/conformance/rocketmq", "tests/integration"]
-    command += ["--broker", version, "-k", version, *sys.argv[1:]]
+    # The first test on a broker waits for it and for Maven; two at a time take longer, too.
+    command += ["--timeout", "300", "--broker", version, "-k", version, *sys.argv[1:]]
     with output.open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT), output
 

@@ -16,7 +16,7 @@ from tests.support.java_client import ORDERLY, JavaClients, Stage, stage
 from tests.support.rocketmq import VERSIONS
 
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
-LEVELS = "1s 2s 1s 1s 1s 1s"
+LEVELS = "1s 3s 1s 1s 1s 1s"
 
 
 @pytest.fixture
@@ -42,11 +42,15 @@ async def test_a_level_delays_and_is_gone_when_the_message_comes(scene: Stage) -
     sent = [{"body": f"level {level}", "level": level, "tags": "t"} for level in (2, 1, 0)]
     results = await scene.send("p", sent, how="sync")
     assert [result["status"] for result in results] == ["SEND_OK"] * 3
+    quick = wall_ms() - began_ms < 1000  # else what was sent later may come later
     messages = await came(scene, 3)
-    assert [m.body.decode() for m in messages] == ["level 0", "level 1", "level 2"]
-    for message, delay_ms in zip(messages, (0, 1000, 2000), strict=True):
+    if quick:
+        assert [m.body.decode() for m in messages] == ["level 0", "level 1", "level 2"]
+    by_body = {m.body.decode(): m for m in messages}
+    for level, delay_ms in ((0, 0), (1, 1000), (2, 3000)):
+        message = by_body[f"level {level}"]
         assert message.store_ms - began_ms >= delay_ms
-        assert message.store_ms - message.born_ms < delay_ms + 3000
+        assert message.store_ms - message.born_ms < delay_ms + 20_000
         assert message.tag == "t"
         assert message.properties.get("DELAY", "0") == "0"
     assert {m.message_id for m in messages} == {result["msgId"] for result in results}
@@ -61,8 +65,8 @@ async def test_a_time_delays_and_a_recalled_message_does_not_come(
     (kept, recalled, at) = await scene.send(
         "p",
         [
-            {"body": "kept", "delayMs": 1500},
-            {"body": "recalled", "delayMs": 1400},
+            {"body": "kept", "delayMs": 6000},
+            {"body": "recalled", "delayMs": 4000},
             {"body": "at", "deliverMs": began_ms + 700},
         ],
         how="sync",
@@ -76,7 +80,7 @@ async def test_a_time_delays_and_a_recalled_message_does_not_come(
     messages = await came(scene, len(expected))
     assert [m.body.decode() for m in messages] == expected
     assert messages[0].store_ms >= began_ms + 700
-    assert messages[-1].store_ms >= began_ms + 1500
+    assert messages[-1].store_ms >= began_ms + 6000
     assert (messages[0].message_id, messages[-1].message_id) == (at["msgId"], kept["msgId"])
     if version.startswith("5."):
         late = {"topic": scene.topic, "handle": kept["recallHandle"]}

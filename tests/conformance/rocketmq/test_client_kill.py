@@ -120,18 +120,19 @@ async def test_no_key_out_of_order_none_lost_no_queue_with_two_owners(
         for name in ("a", "b"):
             await consume(scene, name, processes[name])
         producing = spawn(produce(scene, 0, MESSAGES // 2), name="produce")
-        await eventually(lambda: handled(processes) > MESSAGES // 5, within_s=60)
+        await eventually(lambda: have_handled(processes, MESSAGES // 5), within_s=120)
         await consume(scene, "c", processes["c"])
         await producing
         await owns_some(scene, "c", processes["c"])
         producing = spawn(produce(scene, MESSAGES // 2, MESSAGES), name="produce")
-        await eventually(lambda: len(processes["c"].handled) > 500, within_s=60)
+        await eventually(lambda: len(processes["c"].handled) > 500, within_s=120)
         processes["b"].kill()
         assert handled(processes) < MESSAGES
         await producing
-        await eventually(lambda: handled(processes) == MESSAGES, within_s=60)
+        await eventually(lambda: have_handled(processes, MESSAGES), within_s=120)
         for name in ("a", "c"):
             await processes[name].call("close", name)
+            processes[name].kill()  # no other test needs it, or its memory
         begun = sorted((s for p in processes.values() for s in p.seen()), key=lambda s: s.at)
         ended = [s for p in processes.values() for s in p.seen(event="end")]
     check_owners(history, begun, ended)
@@ -168,6 +169,12 @@ async def produce(scene: Stage, begin: int, end: int) -> None:
 
 def handled(processes: dict[str, JavaClient]) -> int:
     return len(set().union(*(process.handled.copy() for process in processes.values())))
+
+
+def have_handled(processes: dict[str, JavaClient], count: int) -> bool:
+    """Different ones are counted only once they can be so many: that holds up the broker here."""
+    there = sum(len(process.handled) for process in processes.values())
+    return there >= count and handled(processes) >= count
 
 
 def check_owners(history: BrokerHistory, begun: list[Seen], ended: list[Seen]) -> None:

@@ -51,7 +51,10 @@ async def test_consumers_read_from_a_slave_while_the_master_is_away(
     version: str, java_clients: JavaClients, tmp_path: Path
 ) -> None:
     java = java_clients.shared(version, TOLD)
-    async with replica_group(tmp_path, replication="sync") as group, clients_of(java):
+    async with (
+        replica_group(tmp_path, replication="sync", slave_timeout_s=20.0) as group,
+        clients_of(java),
+    ):
         await group.start(0)
         await group.start(1)
         await group.queues()
@@ -95,7 +98,7 @@ async def test_orderly_consumers_have_queues_while_a_majority_is_there(
         )  # fmt: skip
 
         async def until_locked(wanted: list[int]) -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while await locked(java) != wanted:  # noqa: ASYNC110  # the client tells nobody
                     await asyncio.sleep(0.05)
 

@@ -74,13 +74,16 @@ class Journey:
     async def until_drained(self, gateway: Gateway) -> None:
         """Return once ``orderlane lag`` says that nothing is left."""
         words = ("--nameserver", gateway.cluster.nameserver, "--http", self.http, "-o", "json")
-        async with asyncio.timeout(60):
-            while True:
-                code, out, err = await orderlane("lag", gateway.group, *words)
-                assert code == 0, err
-                if not any(queue["lag"] for queue in orjson.loads(out)):
-                    return
-                await asyncio.sleep(0.3)
+        err = ""
+        try:
+            async with asyncio.timeout(90):
+                while True:
+                    code, out, err = await orderlane("lag", gateway.group, *words)
+                    if code == 0 and not any(queue["lag"] for queue in orjson.loads(out)):
+                        return
+                    await asyncio.sleep(0.3)
+        except TimeoutError:
+            raise AssertionError(f"not drained: {err}") from None
 
     async def until_handled(self) -> None:
         wanted = self.sent * len(KEYS)

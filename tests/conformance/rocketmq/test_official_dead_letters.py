@@ -16,7 +16,7 @@ from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway
-from tests.support.java_client import TOLD, JavaClient, JavaClients
+from tests.support.java_client import ORDERLY, JavaClient, JavaClients
 from tests.support.rocketmq import VERSIONS
 from thin_client import Message
 
@@ -62,7 +62,7 @@ async def test_what_their_consumers_gave_up_goes_back(
     java_clients: JavaClients,
     tmp_path: Path,
 ) -> None:
-    java = java_clients.shared(version, TOLD)
+    java = java_clients.shared(version, ORDERLY)  # one lock that is late is not the last one
     back: dict[str | None, Message] = {}
 
     async def handle(message: Message) -> None:

@@ -25,8 +25,29 @@ public final class Driver {
     interface Role {
         Object run(String op, JSONObject command) throws Exception;
 
-        /** Silently: what it still does is of no interest. */
-        void close(boolean silently);
+        void close();
+
+        /** What it still does is of no interest: nothing of it is printed once this returns. */
+        default void silence() {}
+    }
+
+    /** What the handlers of one role print, until it is silenced. */
+    static final class Events {
+        private boolean silent; // read and written while OUT is held
+
+        void print(Map<String, Object> record) {
+            synchronized (OUT) {
+                if (!silent) {
+                    Driver.print(record);
+                }
+            }
+        }
+
+        void silence() {
+            synchronized (OUT) {
+                silent = true;
+            }
+        }
     }
 
     private static final FileOutputStream OUT = new FileOutputStream(FileDescriptor.out);
@@ -60,10 +81,11 @@ public final class Driver {
             case "start":
                 return start(name, command);
             case "close":
-                roles.remove(name).close(false);
+                roles.remove(name).close();
                 return null;
             case "abandon": // nobody waits: a shutdown of 5.x may take three seconds
-                roles.values().forEach(role -> new Thread(() -> role.close(true)).start());
+                roles.values().forEach(Role::silence);
+                roles.values().forEach(role -> new Thread(role::close).start());
                 roles.clear();
                 return null;
             default:
@@ -107,6 +129,9 @@ public final class Driver {
         config.setInstanceName(command.getString("name") + "-" + System.nanoTime());
         // The client may skip the heartbeat after a rebalance, and be refused until the next one.
         config.setHeartbeatBrokerInterval(1000);
+        // What is late is not asked again before the next rebalance, which some have once in 10 min.
+        config.setMqClientApiTimeout(20_000);
+        config.setPollNameServerInterval(5_000);
         config.setUnitName(command.getString("unit"));
         if (command.containsKey("persistMs")) {
             config.setPersistConsumerOffsetInterval(command.getIntValue("persistMs"));

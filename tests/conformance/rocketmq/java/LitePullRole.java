@@ -67,7 +67,7 @@ final class LitePullRole implements Driver.Role {
     }
 
     @Override
-    public void close(boolean silently) {
+    public void close() {
         consumer.shutdown();
     }
 }

@@ -207,7 +207,7 @@ final class ProducerRole implements Driver.Role {
     }
 
     @Override
-    public void close(boolean silently) {
+    public void close() {
         producer.shutdown();
     }
 }

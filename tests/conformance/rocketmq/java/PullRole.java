@@ -85,7 +85,7 @@ final class PullRole implements Driver.Role {
     }
 
     @Override
-    public void close(boolean silently) {
+    public void close() {
         consumer.shutdown();
     }
 }

@@ -35,7 +35,7 @@ final class PushRole implements Driver.Role {
     private final long handleNanos;
     private final Map<String, Deque<String>> plan = new ConcurrentHashMap<>();
     private final CountDownLatch released = new CountDownLatch(1);
-    private volatile boolean silent;
+    private final Driver.Events events = new Driver.Events();
 
     PushRole(JSONObject command) throws Exception {
         name = command.getString("name");
@@ -62,6 +62,11 @@ final class PushRole implements Driver.Role {
                     (MessageListenerConcurrently) (messages, context) -> concurrently(messages));
         }
         consumer.start();
+        // Its own producer sends what is given up, by default within three seconds.
+        consumer.getDefaultMQPushConsumerImpl()
+                .getmQClientFactory()
+                .getDefaultMQProducer()
+                .setSendMsgTimeout(20_000);
     }
 
     private void configure(JSONObject command) throws Exception {
@@ -69,6 +74,8 @@ final class PushRole implements Driver.Role {
         consumer.setConsumeThreadMin(8);
         consumer.setConsumeThreadMax(8);
         consumer.setSuspendCurrentQueueTimeMillis(50);
+        // What is being handled ends first, and is committed: by itself a shutdown waits for nothing.
+        consumer.setAwaitTerminationMillisWhenShutdown(10_000);
         consumer.setConsumeMessageBatchMaxSize(Math.max(1, command.getIntValue("batch")));
         if (command.containsKey("maxReconsumeTimes")) {
             consumer.setMaxReconsumeTimes(command.getIntValue("maxReconsumeTimes"));
@@ -147,9 +154,6 @@ final class PushRole implements Driver.Role {
     }
 
     private void print(String event, MessageExt message, long at, String outcome) {
-        if (silent) {
-            return;
-        }
         Map<String, Object> record = new LinkedHashMap<>();
         record.put("event", event);
         record.put("name", name);
@@ -163,7 +167,7 @@ final class PushRole implements Driver.Role {
         record.put("keys", message.getKeys());
         record.put("times", message.getReconsumeTimes());
         record.put("outcome", outcome);
-        Driver.print(record);
+        events.print(record);
     }
 
     /** What the client's own table says of its queues. */
@@ -205,8 +209,12 @@ final class PushRole implements Driver.Role {
     }
 
     @Override
-    public void close(boolean silently) {
-        silent = silently;
+    public void silence() {
+        events.silence();
+    }
+
+    @Override
+    public void close() {
         released.countDown();
         consumer.shutdown();
     }

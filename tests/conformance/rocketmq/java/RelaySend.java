@@ -25,6 +25,9 @@ public final class RelaySend {
         RelayLine.ownOutput();
         DefaultMQProducer producer = new DefaultMQProducer("relay-send");
         producer.setNamesrvAddr(args[0]);
+        // Three seconds by default, in which a cold virtual machine may just have begun.
+        producer.setSendMsgTimeout(60_000);
+        producer.setMqClientApiTimeout(60_000);
         producer.start();
         List<ExecutorService> lanes = new ArrayList<>();
         for (int i = 0; i < LANES; i++) {

@@ -27,7 +27,7 @@ final class TransactionRole implements Driver.Role, TransactionListener {
     private final TransactionMQProducer producer;
     private final Map<String, Deque<String>> plan = new ConcurrentHashMap<>();
     private final CountDownLatch released = new CountDownLatch(1);
-    private volatile boolean silent;
+    private final Driver.Events events = new Driver.Events();
 
     TransactionRole(JSONObject command) throws Exception {
         name = command.getString("name");
@@ -99,21 +99,19 @@ final class TransactionRole implements Driver.Role, TransactionListener {
         Deque<String> planned = plan.get(text);
         String next = planned == null ? null : planned.poll();
         String outcome = next == null ? "UNKNOW" : next;
-        if (!silent) {
-            Map<String, Object> record = new LinkedHashMap<>();
-            record.put("event", event);
-            record.put("name", name);
-            record.put("at", System.nanoTime());
-            record.put("topic", message.getTopic());
-            record.put("queue", queue);
-            record.put("offset", offset);
-            record.put("body", text);
-            record.put("bytes", body.length);
-            record.put("tags", message.getTags());
-            record.put("keys", message.getTransactionId());
-            record.put("outcome", outcome);
-            Driver.print(record);
-        }
+        Map<String, Object> record = new LinkedHashMap<>();
+        record.put("event", event);
+        record.put("name", name);
+        record.put("at", System.nanoTime());
+        record.put("topic", message.getTopic());
+        record.put("queue", queue);
+        record.put("offset", offset);
+        record.put("body", text);
+        record.put("bytes", body.length);
+        record.put("tags", message.getTags());
+        record.put("keys", message.getTransactionId());
+        record.put("outcome", outcome);
+        events.print(record);
         if (outcome.startsWith("HOLD ")) {
             try {
                 released.await();
@@ -149,8 +147,12 @@ final class TransactionRole implements Driver.Role, TransactionListener {
     }
 
     @Override
-    public void close(boolean silently) {
-        silent = silently;
+    public void silence() {
+        events.silence();
+    }
+
+    @Override
+    public void close() {
         released.countDown();
         producer.shutdown();
     }
