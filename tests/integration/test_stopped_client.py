@@ -16,6 +16,7 @@ from tests.support.processes import ROOT
 from tests.support.thin_process import FORMS
 
 KEYS = 24
+HANDLERS = 4  # in each process
 
 
 def lease_of(event: dict[str, Any]) -> tuple[str, int, int]:
@@ -35,7 +36,8 @@ async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_tha
                 zombies.append(
                     await asyncio.create_subprocess_exec(
                         *[sys.executable, "-m", "tests.support.thin_process", "--form", form],
-                        *[*options, "--history", str(gateway.histories), "--work-s", "0.3"],
+                        *[*options, "--history", str(gateway.histories), "--work-s", "1"],
+                        *["--concurrency", str(HANDLERS)],
                         cwd=ROOT,
                     )
                 )
@@ -43,16 +45,19 @@ async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_tha
                 lambda: sum(lane.presence.waiting_pulls for lane in proxy._lanes) == len(FORMS),
                 within_s=30,
             )
-            # In their hands: handlers at work, and prefetched messages that wait for one.
+            # In their hands: handlers at work, and prefetched messages that wait for one. All their
+            # handlers, for seconds: one that is about to start when its process is stopped, and has
+            # asked whether its lease lives, starts when it wakes.
             await gateway.send([f"key-{number % KEYS}" for number in range(KEYS * 4)])
             await eventually(
-                lambda: all(gateway.events("handle_start", node=form) for form in FORMS),
-                within_s=20,
+                lambda: all(
+                    len(gateway.events("handle_start", node=form)) >= HANDLERS for form in FORMS
+                ),
             )
             for zombie in zombies:
                 zombie.send_signal(signal.SIGSTOP)
             async with consuming(gateway, at.thrift, "other") as other:
-                await eventually(gateway.all_finished, within_s=20)
+                await eventually(gateway.all_finished)
                 assert other.handled > 0
             ended = {lease_of(each) for each in gateway.events("expire", node="proxy-0")}
             assert len(ended) >= 2
@@ -60,7 +65,7 @@ async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_tha
             for zombie in zombies:
                 zombie.send_signal(signal.SIGCONT)
             await gateway.send([f"key-{number % KEYS}" for number in range(KEYS)])
-            await eventually(gateway.all_finished, within_s=20)
+            await eventually(gateway.all_finished)
             for zombie in zombies:
                 zombie.terminate()
                 await asyncio.wait_for(zombie.wait(), 20)

@@ -27,7 +27,9 @@ lock: {renewal_s: 0.5, trust_s: 2, broker_lock_expiry_s: 4}
 """
 _HEAP = "1g"
 #: A Java process of some seconds is done before its best compiler would be: a quarter less time.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: What is not compiled well needs more of a stack: without room a stream ended with an Error of
+#: Java's regular expressions, which nobody heard of, where the machine was busy.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"
 
 
 @dataclass(slots=True)
