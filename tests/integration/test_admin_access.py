@@ -58,7 +58,7 @@ async def ask(
         url = f"http://{http}{path}"
         request = urllib.request.Request(url, data=body, headers=sent, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 return answer.status, answer.headers, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.headers, error.read()

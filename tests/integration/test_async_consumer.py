@@ -4,10 +4,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from tests.support.async_consumers import QUICK, Running, consumer_of
+from tests.support import async_consumers
+from tests.support.async_consumers import Running
 from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client import (
     AsyncConsumer,
@@ -22,6 +24,13 @@ from thin_client import (
     Timing,
 )
 from thrift_idl import consumer
+
+#: No answer comes too late on a slow machine: what is sent again would be there twice.
+PATIENT = Timing(ack_linger_s=0.02, request_timeout_s=20, drain_timeout_s=20)
+
+
+def consumer_of(proxy: ScriptedProxy, **options: Any) -> AsyncConsumer:
+    return async_consumers.consumer_of(proxy, **{"timing": PATIENT, **options})
 
 
 @pytest.fixture
@@ -65,12 +74,16 @@ async def test_acks_are_flushed_at_once_while_a_pull_waits(proxy: ScriptedProxy)
     async def handle(message: Message) -> None:
         await release.wait()
 
+    proxy.lease_ms = 40_000  # a pull waits for a quarter of it
     await proxy.put("a")
-    timing = Timing(ack_linger_s=30, request_timeout_s=0.5)
-    async with Running(consumer_of(proxy, timing=timing), handle):
+    timing = Timing(ack_linger_s=30, request_timeout_s=20)
+    async with Running(consumer_of(proxy, timing=timing), handle) as running:
         await proxy.until(lambda: len(proxy.of("pull")) == 2 and proxy.waiting_pulls == 1)
         release.set()
-        await proxy.until(lambda: bool(proxy.of("settle")), 0.5)
+        await proxy.until(lambda: bool(proxy.of("settle")))
+        assert (len(proxy.of("pull")), proxy.waiting_pulls) == (2, 1)
+        running.consumer.stop()
+        await proxy.put("b")  # ends the pull, for which the drain would wait
 
     assert proxy.of("settle")[0].verdicts == [(1, "ok")]
 
@@ -85,7 +98,7 @@ async def test_an_idle_buffer_flushes_after_the_linger(proxy: ScriptedProxy) -> 
 
     await proxy.put(*"abcdefgh")
     async with Running(consumer_of(proxy, concurrency=2, prefetch=6), handle):
-        await proxy.until(lambda: bool(proxy.of("settle")), 1)
+        await proxy.until(lambda: bool(proxy.of("settle")))
         assert len(proxy.of("pull")) == 1
         blocked.set()
 
@@ -162,7 +175,7 @@ async def test_handlers_run_side_by_side(proxy: ScriptedProxy) -> None:
         peak = max(peak, at_once)
         if at_once == 4:
             all_in.set()
-        await asyncio.wait_for(all_in.wait(), 5)
+        await asyncio.wait_for(all_in.wait(), 20)
         at_once -= 1
 
     await proxy.put(*map(str, range(12)))
@@ -174,7 +187,7 @@ async def test_handlers_run_side_by_side(proxy: ScriptedProxy) -> None:
 
 async def test_plain_functions_run_in_threads(proxy: ScriptedProxy) -> None:
     """A handler that blocks holds up neither the loop nor the other handlers."""
-    together = threading.Barrier(3, timeout=5)
+    together = threading.Barrier(3, timeout=20)
 
     def handle(message: Message) -> None:
         together.wait()
@@ -192,6 +205,7 @@ async def test_lost_connection_sends_the_acks_again(proxy: ScriptedProxy) -> Non
     async def hang_up(request: Request) -> None:
         raise HangUp
 
+    proxy.lease_ms = 8_000  # once it must be over a pull has a new id
     await proxy.put("a")
     async with consumer_of(proxy, concurrency=1, prefetch=0) as each:
         first = await anext(each)
@@ -221,8 +235,8 @@ async def test_the_next_proxy_is_tried(proxy: ScriptedProxy) -> None:
     await proxy.put("a")
     servers = f"{dead.address},{proxy.address}"
 
-    async with AsyncConsumer(servers, group="g", timing=QUICK, observer=observer) as each:
-        async with asyncio.timeout(5):
+    async with AsyncConsumer(servers, group="g", timing=PATIENT, observer=observer) as each:
+        async with asyncio.timeout(20):
             message = await anext(each)
         async with message:
             pass
@@ -256,7 +270,7 @@ async def test_a_refusal_for_now_is_tried_again(proxy: ScriptedProxy) -> None:
     proxy.script("pull", busy)
     await proxy.put("a")
     async with consumer_of(proxy) as each:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             async with await anext(each) as message:
                 pass
 
@@ -274,7 +288,7 @@ async def test_another_kind_of_server_is_named() -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     address = "{}:{}".format(*server.sockets[0].getsockname())
     with pytest.raises(ProtocolError, match="is this the Thrift port of an orderlane proxy"):
-        await AsyncConsumer(address, group="g", timing=QUICK).run(print, handle_signals=False)
+        await AsyncConsumer(address, group="g", timing=PATIENT).run(print, handle_signals=False)
     server.close()
 
 

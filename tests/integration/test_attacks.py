@@ -30,7 +30,7 @@ async def answer_to(address: str, sent: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*host_port(address))
     writer.write(sent)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await reader.read()
     finally:
         writer.close()
@@ -73,7 +73,9 @@ async def test_names_that_lead_out_of_a_folder_are_refused(tmp_path: Path) -> No
     """Asked of the proxy by a thin client, and of the broker by one of RocketMQ's."""
     async with run_gateway(tmp_path) as gateway:
         _, at = await gateway.start_proxy(auto_create_groups=True)
-        client = BrokerClient(nameservers=[gateway.cluster.nameserver], client_id="x@1#1")
+        client = BrokerClient(
+            nameservers=[gateway.cluster.nameserver], client_id="x@1#1", request_timeout_s=20
+        )
         async with connect(host_port(at.thrift)[1]) as thin:
             for name in LEADING_OUT:
                 for asked in (our_pull(name, topic=TOPIC), our_pull("g", topic=name)):

@@ -27,7 +27,9 @@ def change(verb: str = "key pause", **others: object) -> Change:
 
 async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: Brokers) -> None:
     async with brokers.run(tmp_path) as cluster:
-        client = BrokerClient(nameservers=[cluster.nameserver], client_id="proxy@1#1")
+        client = BrokerClient(
+            nameservers=[cluster.nameserver], client_id="proxy@1#1", request_timeout_s=20
+        )
         await client.start()
         try:
             notes, group = (
@@ -74,7 +76,9 @@ async def test_what_was_just_written_is_read_though_brokers_show_it_later(
 ) -> None:
     """Apache RocketMQ shows a message a moment after it said that it is stored."""
     async with run_broker(tmp_path) as cluster:
-        client = BrokerClient(nameservers=[cluster.nameserver], client_id="proxy@1#1")
+        client = BrokerClient(
+            nameservers=[cluster.nameserver], client_id="proxy@1#1", request_timeout_s=20
+        )
         await client.start()
         try:
             audit, shown = Audit(client, NullHistory()), client.max_offset
@@ -94,7 +98,9 @@ async def test_what_cannot_be_put_on_record_is_not_done(
     tmp_path: Path, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with brokers.run(tmp_path) as cluster:
-        client = BrokerClient(nameservers=[cluster.nameserver], client_id="proxy@1#1")
+        client = BrokerClient(
+            nameservers=[cluster.nameserver], client_id="proxy@1#1", request_timeout_s=20
+        )
         await client.start()
         try:
             audit, done = Audit(client, NullHistory()), []

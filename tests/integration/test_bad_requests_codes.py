@@ -79,11 +79,11 @@ async def test_bad_requests_get_the_codes_of_rocketmq(brokers: Brokers, tmp_path
         await (await cluster.client()).send(queue, OutgoingMessage(TOPIC, b"x"))
         pool = ConnectionPool()
         try:
-            answer = await pool.request(cluster.nameserver, RemotingCommand(106), timeout_s=5)
+            answer = await pool.request(cluster.nameserver, RemotingCommand(106), timeout_s=20)
             address = ClusterTable.from_json(answer.body).brokers["broker-a"].addresses[0]
             unlike = []
             for code, changes, body, codes in CASES:
-                answer = await pool.request(address, _request(code, changes, body), timeout_s=5)
+                answer = await pool.request(address, _request(code, changes, body), timeout_s=20)
                 if answer.code not in codes:
                     unlike.append((code, str(changes)[:80], answer.code, answer.remark))
             assert unlike == []
@@ -97,7 +97,7 @@ async def test_bad_requests_get_the_codes_of_rocketmq(brokers: Brokers, tmp_path
 
 async def _ended(reading: Coroutine[Any, Any, bytes]) -> bytes:
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return await reading
     except ConnectionResetError:
         return b""

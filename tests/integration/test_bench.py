@@ -66,7 +66,7 @@ def test_blackout(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bulk(tmp_path: Path) -> None:
     """One round: the clients get what arrives, and beside them the reader reads."""
-    plan = bulk.Plan(EMBEDDED, ("paced",), 1, messages=2000, rate=200, stretch_s=0.3, settle_s=0)
+    plan = bulk.Plan(EMBEDDED, ("paced",), 1, messages=2000, rate=200, stretch_s=1.2, settle_s=0)
     path = tmp_path / "bulk.json"
     rows = bulk.measure(plan, path, command="orderlane bench", say=silent)
     runs = {run["arm"]: run for run in result_at(path)["runs"]}

@@ -36,7 +36,7 @@ def test_the_load_of_a_round_is_what_was_measured_before(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_idle_connections_are_counted_and_none_is_lost(tmp_path: Path) -> None:
     """From more than one address; the figures are of a proxy that has them all."""
-    sizes = {"seconds": 0.5, "settle_s": 0}
+    sizes = {"seconds": 1.2, "settle_s": 0}
     context = RunContext(tmp_path, seed=7, round=0, scale="short", sizes=sizes)
     figures = CASES["idle"].arms["silent"](context, 1_000)
 
@@ -48,12 +48,12 @@ def test_idle_connections_are_counted_and_none_is_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arm", ["checkpoint", "no checkpoint"])
 def test_a_killed_broker_serves_again_and_says_what_it_read(tmp_path: Path, arm: str) -> None:
     """With its checkpoint it enters again what stands behind it, without, all messages."""
-    sizes = {"before_kill_s": 6}
+    sizes = {"before_kill_s": 8}  # checkpoints are 5 s apart, and may be late
     context = RunContext(tmp_path, seed=7, round=0, scale="short", sizes=sizes)
     figures = CASES["restart"].arms[arm](context, 8)
 
     assert float(figures["served_s"]) > 0
-    sent = 6 * 500 + 8_000_000 // 65_536
+    sent = 8 * 500 + 8_000_000 // 65_536
     if arm == "no checkpoint":
         assert float(figures["read_mb"]) >= 8
         assert float(figures["replayed"]) >= sent

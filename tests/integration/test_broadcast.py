@@ -96,7 +96,8 @@ async def test_a_proxy_keeps_nothing_of_a_client_that_left(tmp_path: Path) -> No
             async with client(gateway, at.thrift, "a", got):
                 await gateway.send(["k"])
                 await eventually(lambda each=round_: count(got) == each, within_s=20)
-                assert len(lanes.members()) == 1
+                # On a slow machine it may count as gone between two of its pulls.
+                await eventually(lambda: len(lanes.members()) == 1)
             await eventually(partial(left, proxy), within_s=20)
             assert proxy._ownerships.keys() == {gateway.group}
 

@@ -24,6 +24,7 @@ from broker_core.remoting.message import OutgoingMessage
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
 from tests.support.broker_process import Cluster, run_broker
+from tests.support.eventually import eventually
 
 TOPIC = Topic("orders")
 GROUP = Group("billing")
@@ -237,14 +238,14 @@ async def test_members_are_told_of_each_other(cluster: Cluster) -> None:
     first, second = Membership(one), Membership(two)
     await first.join(GROUP, [TOPIC])
     assert await one.consumer_ids(GROUP, TOPIC) == ["one"]
-    await asyncio.wait_for(changed.wait(), 5)
+    await asyncio.wait_for(changed.wait(), 30)
     changed.clear()
     await second.join(GROUP, [TOPIC])
-    await asyncio.wait_for(changed.wait(), 5)
+    await asyncio.wait_for(changed.wait(), 30)
     assert await one.consumer_ids(GROUP, TOPIC) == ["one", "two"]
     changed.clear()
     await two.close()  # its connection ends
-    await asyncio.wait_for(changed.wait(), 5)
+    await asyncio.wait_for(changed.wait(), 30)
     assert await one.consumer_ids(GROUP, TOPIC) == ["one"]
     await second.leave(GROUP)
     await first.leave(GROUP)
@@ -339,7 +340,7 @@ async def test_housekeeping_goes_on_after_a_failure() -> None:
         raise OSError(28, "No space left on device")
 
     task = spawn(repeated(0.001, fails, "test"), name="test")
-    await asyncio.wait_for(twice.wait(), 5)
+    await asyncio.wait_for(twice.wait(), 30)
     assert not task.done()
     await cancel_and_wait(task)
 
@@ -431,7 +432,7 @@ async def test_closing_ends_held_pulls_at_once(cluster: Cluster) -> None:
     queue = (await cluster.create_topic(TOPIC))[0]
     client = await cluster.client()
     pull = spawn(client.pull(queue, group=GROUP, offset=0, suspend_ms=20_000), name="pull")
-    await asyncio.sleep(0.05)
+    await eventually(lambda: len(cluster.broker._parts.long_polls) == 1)
     started = now_ns()
     await cluster.stop_broker()
     assert (await pull).status is PullStatus.NO_NEW

@@ -117,7 +117,7 @@ async def test_accounts_are_read_again_and_a_broken_file_changes_nothing(
         return True
 
     async def until(wanted: bool) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while await may_pull() is not wanted:  # noqa: ASYNC110  # nothing to be told by
                 await asyncio.sleep(0.05)
 

@@ -187,11 +187,11 @@ async def test_a_nameserver_that_comes_later_is_told_then(tmp_path: Path) -> Non
     try:
         while True:
             answer = await pool.request(
-                address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s=5
+                address, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s=20
             )
             if b"broker-a" in bytes(answer.body):
                 break
-            assert now_ns() - started < 10e9
+            assert now_ns() - started < 30e9
             await asyncio.sleep(0.05)
     finally:
         await pool.close()

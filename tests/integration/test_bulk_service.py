@@ -170,7 +170,7 @@ async def test_a_place_that_the_broker_moved_is_told_at_once() -> None:
         places = {TOPIC: {"broker-a_0": 0, "broker-a_1": 99}}
         answer = await fetch(client, places, linger_ms=20_000)
         assert answer == {"broker-a_0": (2, []), "broker-a_1": (0, [])}
-        assert now_ns() - before < 5 * SECOND
+        assert now_ns() - before < 15 * SECOND
 
 
 async def test_an_answer_stops_at_its_limit_of_bytes_and_says_where_to_go_on() -> None:

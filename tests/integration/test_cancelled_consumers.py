@@ -77,10 +77,10 @@ async def test_cancelled_again_a_consumer_leaves_no_task_and_no_connection(
     await proxy.put("a")
     task = spawn(run(proxy, started), name="application")
     await proxy.until(lambda: proxy.waiting_pulls > 0)
-    await asyncio.wait_for(started.wait(), 5)
+    await asyncio.wait_for(started.wait(), 20)
     await cancel(task)
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 20)
 
     await nothing_left(proxy)
 
@@ -96,7 +96,7 @@ async def test_a_drain_after_stop_that_is_cancelled_leaves_nothing(proxy: Script
     await proxy.put("a")
     each = AsyncConsumer(proxy.address, group="g")
     task = spawn(each.run(handle, handle_signals=False), name="application")
-    await asyncio.wait_for(started.wait(), 5)
+    await asyncio.wait_for(started.wait(), 20)
     each.stop()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(task, 0.05)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.chaos.links import Link
+from tests.support.eventually import eventually
 
 SHORT_S = 0.2
 
@@ -98,6 +99,8 @@ async def test_what_is_held_arrives_when_the_link_is_healed(action: str) -> None
         await it.link.begin(action)
         it.writer.write(framed(b"held"))
         assert await it.silent()
+        if action == "hold-answers":
+            await eventually(lambda: len(it.served) == 2)
         assert it.served == ([b"before", b"held"] if action == "hold-answers" else [b"before"])
         await it.link.heal()
         assert await it.answer() == b"held"

@@ -36,7 +36,7 @@ async def main():
     with network.visit("proxy 0"):
         server = socket.create_server((at, 9))
     with network.visit("client 0"):
-        near = socket.create_connection((at, 9), timeout=5)
+        near = socket.create_connection((at, 9), timeout=20)
     far, peer = server.accept()
     assert peer[0] == network.address("client 0"), peer
     for action, source, sink in (("hold-requests", near, far), ("hold-answers", far, near)):
@@ -111,8 +111,9 @@ def test_the_wall_clock_of_one_process_jumps_and_no_other_clock(tmp_path: Path) 
             wall, monotonic = map(float, process.stdout.readline().split())
             return wall - wall_ms() / 1000, monotonic - time.monotonic()
 
-        assert seen() == pytest.approx((0, 0), abs=1)
+        # Of jumps of ten minutes and more; either process may be slow to look.
+        assert seen() == pytest.approx((0, 0), abs=30)
         for jump_s in (3600, -600, 0):
             clocks.move("proxy 0", jump_s)
-            assert seen() == pytest.approx((jump_s, 0), abs=1)
+            assert seen() == pytest.approx((jump_s, 0), abs=30)
         process.stdin.close()

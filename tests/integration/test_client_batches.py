@@ -12,7 +12,17 @@ import pytest
 
 from broker_core.tasks import spawn
 from tests.support.scripted_proxy import Request, ScriptedProxy
-from thin_client import App, AsyncConsumer, Consumer, KeyBatch, Message, Observer, Refused, Reject
+from thin_client import (
+    App,
+    AsyncConsumer,
+    Consumer,
+    KeyBatch,
+    Message,
+    Observer,
+    Refused,
+    Reject,
+    Timing,
+)
 from thrift_idl import consumer
 
 
@@ -40,7 +50,8 @@ async def handle_all(
     form: type[Any], proxy: ScriptedProxy, handle: Handle, *, verdicts: int, **options: Any
 ) -> None:
     """Run *handle* until so many verdicts have come."""
-    each = form(proxy.address, group="g", max_run=3, **options)
+    timing = Timing(request_timeout_s=20)  # what is sent again would be there twice
+    each = form(proxy.address, group="g", max_run=3, timing=timing, **options)
     if form is Consumer:
         running = asyncio.to_thread(each.run_batches, handle, handle_signals=False)
     else:
@@ -48,7 +59,7 @@ async def handle_all(
     task = spawn(running, name="consumer")
     await proxy.until(lambda: len(proxy.verdicts) >= verdicts)
     each.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 30)
 
 
 both = pytest.mark.parametrize("form", [Consumer, AsyncConsumer])
@@ -140,7 +151,7 @@ async def test_an_app_has_a_consumer_for_each_handler_until_the_signal(
     await proxy.put("a", "a", "a")
     await proxy.until(lambda: len(proxy.verdicts) == 3)
     os.kill(os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 30)
     assert len(seen) in (1, 2, 3)
 
 
@@ -159,7 +170,7 @@ async def test_a_handler_whose_consumer_ends_ends_the_app(proxy: ScriptedProxy) 
 
     proxy.script("pull", refuse)
     with pytest.raises(Refused, match="no such topic"):
-        await asyncio.wait_for(app.serve(handle_signals=False), 10)
+        await asyncio.wait_for(app.serve(handle_signals=False), 30)
 
 
 def test_an_app_says_what_it_lacks() -> None:

@@ -32,7 +32,7 @@ from thin_client import (
 )
 
 TOKEN = "let me in"
-QUICK = Timing(request_timeout_s=2.0, drain_timeout_s=5.0)
+QUICK = Timing(request_timeout_s=20.0, drain_timeout_s=5.0)
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +111,10 @@ async def test_every_form_shows_token_and_certificate(
         for key in "defghi":
             await producer.send(TOPIC, b"4", key=key)
     seen: list[str] = []
-    await asyncio.wait_for(consume_async(address, seen, token=TOKEN, tls=tls), 20)
+    await asyncio.wait_for(consume_async(address, seen, token=TOKEN, tls=tls), 60)
     also: list[str] = []
     blocking_run = asyncio.to_thread(consume_blocking, address, also, token=TOKEN, tls=tls)
-    await asyncio.wait_for(blocking_run, 20)
+    await asyncio.wait_for(blocking_run, 60)
     assert {*seen, *also} == {*"abcdefghi"} - {str(got[0].key)}
 
 
@@ -124,11 +124,11 @@ async def test_without_the_token_every_form_ends_with_the_proxys_sentence(
 ) -> None:
     address, tls = await address_of(gateway, certificates), tls_of(certificates)
     with pytest.raises(Refused, match="token") as refused:
-        await asyncio.wait_for(consume_async(address, [], token=token, tls=tls), 10)
+        await asyncio.wait_for(consume_async(address, [], token=token, tls=tls), 30)
     assert refused.value.code == 401
     blocking = asyncio.to_thread(consume_blocking, address, [], token=token, tls=tls)
     with pytest.raises(Refused, match="token"):
-        await asyncio.wait_for(blocking, 10)
+        await asyncio.wait_for(blocking, 30)
     async with AsyncProducer(address, token=token, tls=tls) as producer:
         with pytest.raises(SendFailed, match="token") as failed:
             await producer.send(TOPIC, b"1")
@@ -160,7 +160,7 @@ async def test_a_proxy_that_cannot_be_trusted_is_told_nothing(
             await asyncio.to_thread(puller.pull)
         watch = FirstError()
         async with AsyncConsumer(address, group=GROUP, token=TOKEN, tls=wrong, observer=watch):
-            error = await asyncio.wait_for(watch.error, 10)
+            error = await asyncio.wait_for(watch.error, 30)
         assert "certificate verify failed" in str(error)
 
 
@@ -216,7 +216,7 @@ async def test_each_address_of_a_name_is_tried_and_the_name_is_asked_again(
         run = (
             form(address, seen) if form is consume_async else asyncio.to_thread(form, address, seen)
         )
-        await asyncio.wait_for(run, 10)
+        await asyncio.wait_for(run, 40)
     assert seen == [*"abcd"]
 
 
@@ -240,7 +240,7 @@ async def test_after_a_failure_the_next_address_of_a_name_comes_first(several: l
         seen.append(str(message.key))
         each.stop()
 
-    await asyncio.wait_for(each.run(handle, handle_signals=False), 10)
+    await asyncio.wait_for(each.run(handle, handle_signals=False), 60)
     silent.close()
     await proxy.__aexit__()
     assert seen

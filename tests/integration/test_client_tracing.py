@@ -66,7 +66,7 @@ async def test_the_handler_is_in_its_producers_trace(
             return proxy.batch(delivered)
 
         proxy.script("pull", give)
-        traces = await asyncio.wait_for(handled(proxy, form, plain=plain), 10)
+        traces = await asyncio.wait_for(handled(proxy, form, plain=plain), 40)
     wanted = order.get_span_context()
     assert traces == [wanted.trace_id]
     (span,) = [each for each in spans.get_finished_spans() if each.name == "orders process"]

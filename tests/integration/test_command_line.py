@@ -115,7 +115,7 @@ def test_a_reader_of_consume_that_has_enough_ends_it(live: Live) -> None:
     live.children.run("produce", "orders", "--count", 50, *live.proxy)
     left = live.children.run_into_head("consume", "billing", *live.proxy)
     assert (left.code, left.err) == (1, "")
-    rest = live.children.run("consume", "billing", "--until-idle", 2, *live.proxy)
+    rest = live.children.run("consume", "billing", "--until-idle", 4, *live.proxy)
     assert 0 < len(rest.out.splitlines()) < 50
 
 
@@ -158,9 +158,12 @@ def test_lag_does_without_the_proxy_if_it_is_told_the_topic(
 def test_doctor_finds_nothing_where_nothing_is_wrong(orderlane: CommandLine, live: Live) -> None:
     for topic in ("orders", "bytes"):  # it is not there before the first message
         orderlane("produce", topic, "--count", 1, *live.proxy)
-    for group, idle_s in (("audit", 0.5), ("billing", 2)):
-        orderlane("consume", group, "--until-idle", idle_s, "--quiet", *live.proxy)
-    found = orderlane("doctor", *live.nameserver, *live.http, "-o", "json")
+    for _ in range(3):  # on a slow machine messages come later than a consumer waits
+        for group, idle_s in (("audit", 0.5), ("billing", 2)):
+            orderlane("consume", group, "--until-idle", idle_s, "--quiet", *live.proxy)
+        found = orderlane("doctor", *live.nameserver, *live.http, "-o", "json")
+        if found.code == 0:
+            break
     assert {row["result"] for row in found.json} == {"ok"}, found.out
     assert found.code == 0
 
@@ -306,7 +309,7 @@ def test_where_nobody_answers_is_one_sentence(
         "produce", "orders", "--count", 1, "--timeout", 0.3, "--proxy", nobody
     )
     assert f"no connection to {nobody}" in orderlane.problem(
-        "consume", "billing", "--until-idle", 0.5, "--proxy", nobody
+        "consume", "billing", "--until-idle", 2, "--proxy", nobody
     )
     assert "trying again" in caplog.text  # logged meanwhile
 

@@ -142,12 +142,15 @@ async def test_a_proxy_ends_though_pages_follow_it(tmp_path: Path) -> None:
         session.get(f"http://{http}/api/events") as answer,
     ):
         await answer.content.readline()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await gateway.close_proxy(proxy)
             await answer.content.read()
 
 
-async def test_figures_of_the_last_hour_are_of_the_group(tmp_path: Path) -> None:
+async def test_figures_of_the_last_hour_are_of_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surface, "EVERY_S", 3600)  # after the first, none but the test's
     async with served(tmp_path) as (gateway, proxy, http):
         await gateway.send(list("abc"))
         held = asyncio.Event()

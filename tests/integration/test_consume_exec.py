@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from broker_core.tasks import spawn
+from proxy.cli import executing
 from proxy.cli.consume import _Watch
 from proxy.cli.executing import Executor, environment_of
 from proxy.history.record import NullHistory
@@ -21,7 +22,7 @@ from tests.support.scripted_proxy import ScriptedProxy
 from tests.unit.test_client_parts import message_with
 from thin_client import AsyncConsumer, Timing
 
-QUICK = Timing(request_timeout_s=0.5, drain_timeout_s=0.5)
+QUICK = Timing(request_timeout_s=20, drain_timeout_s=0.5)
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ async def running(proxy: ScriptedProxy, command: str) -> AsyncIterator[AsyncCons
     task = spawn(consumer.run(executor, handle_signals=False), name="consumer")
     yield consumer
     consumer.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
 
 
 async def test_the_command_finds_body_and_fields(proxy: ScriptedProxy, tmp_path: Path) -> None:
@@ -85,8 +86,13 @@ def test_what_no_environment_can_hold_is_shown_as_it_can_be() -> None:
     ],
 )
 async def test_the_exit_code_is_the_outcome(
-    proxy: ScriptedProxy, command: str, verdict: str, reason: str | None
+    proxy: ScriptedProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    verdict: str,
+    reason: str | None,
 ) -> None:
+    monkeypatch.setattr(executing, "_LAST_WORDS_S", 20)  # its stderr ends with it
     await proxy.put("k")
     async with running(proxy, command):
         await proxy.until(lambda: bool(proxy.verdicts))
@@ -104,24 +110,24 @@ async def test_what_a_command_leaves_in_the_background_holds_nothing_up(
     proxy: ScriptedProxy,
 ) -> None:
     await proxy.put("k")
-    async with running(proxy, "sleep 5 & exit 0"):
-        await proxy.until(lambda: bool(proxy.verdicts), timeout_s=3)
+    async with running(proxy, "sleep 30 & exit 0"):
+        await proxy.until(lambda: bool(proxy.verdicts), timeout_s=15)
     assert proxy.verdicts == [(1, "ok")]
 
 
 async def test_a_command_whose_lease_is_lost_is_ended(proxy: ScriptedProxy, tmp_path: Path) -> None:
     """Someone else may run it for the same message by then."""
-    proxy.not_held = {1}
     await proxy.put("k")
     command = (
-        f"trap 'echo ended > {tmp_path}/end; exit 0' TERM; touch {tmp_path}/begun; sleep 9 & wait"
+        f"trap 'echo ended > {tmp_path}/end; exit 0' TERM; touch {tmp_path}/begun; sleep 60 & wait"
     )
     async with running(proxy, command):
         await eventually((tmp_path / "begun").exists)
+        proxy.not_held = {1}  # not before: on a slow machine it would not begin
         await eventually((tmp_path / "end").exists)
 
 
-@pytest.mark.parametrize("command", ["sleep 9", "trap '' TERM; sleep 9; sleep 9"])
+@pytest.mark.parametrize("command", ["sleep 60", "trap '' TERM; sleep 60; sleep 60"])
 async def test_a_command_over_the_drains_time_is_ended_and_its_message_given_back(
     proxy: ScriptedProxy, tmp_path: Path, command: str
 ) -> None:

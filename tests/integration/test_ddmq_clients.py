@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -31,6 +32,14 @@ async def pull(client: ThriftClient, group: str = GROUP, **fields: Any) -> Any:
     """The answer, in which no field of ours may be set."""
     got = await client.call("pull", ddmq_pull(group, **fields))
     assert max(field_ids_of(got).values(), default=0) < 70
+    return got
+
+
+async def pull_some(client: ThriftClient) -> Any:
+    """The first answer with messages: a pull waits no longer than a client's socket."""
+    async with asyncio.timeout(30):
+        while not (got := await pull(client, linger_ms=5000)).messages:
+            pass
     return got
 
 
@@ -71,12 +80,15 @@ async def test_of_one_key_there_is_never_more_than_one_message_in_the_hands_of_c
 
 async def test_the_longest_wait_stays_below_the_clients_socket_timeouts() -> None:
     async with serving() as it, connect(it.port) as client:
-        took_ms = []
-        for _ in range(3):
+        for _ in range(20):
             before = now_ns()
             assert offsets(await pull(client, linger_ms=60_000)) == []
-            took_ms.append((now_ns() - before) / MS)
-        assert DDMQ_MAX_LINGER_MS <= min(took_ms) < DDMQ_MAX_LINGER_MS + 400  # not held up then
+            took_ms = (now_ns() - before) / MS
+            assert took_ms >= DDMQ_MAX_LINGER_MS
+            if took_ms < DDMQ_MAX_LINGER_MS + 400:  # not held up then
+                break
+        else:
+            pytest.fail(f"the last of 20 pulls took {took_ms} ms")
 
 
 async def test_a_pull_without_a_linger_waits_a_little_all_the_same() -> None:
@@ -122,20 +134,23 @@ async def test_an_ack_from_another_connection_is_fenced_while_the_holders_is_ope
 
 async def test_a_message_that_two_connections_held_is_acked_by_its_holder_alone() -> None:
     """Even when both are closed: nobody can tell whose ack it is."""
-    async with serving(group_settings(visibility_timeout_s=1.0)) as it:
+    longer = group_settings(visibility_timeout_s=3.0)
+    async with serving(longer) as it:
         it.feed(it.own(), keyed(0, "k"))
+        it.lane().apply(group_settings(visibility_timeout_s=1.0))
         async with connect(it.port) as third:
             async with connect(it.port) as first:
                 got = await pull(first)
+                it.lane().apply(longer)  # the others' leases must not end before they are used
                 async with connect(it.port) as second:
-                    again = await pull(second, linger_ms=5000)
+                    again = await pull_some(second)
                     assert (got.context, offsets(again)) == (again.context, [0])
                     await submit(first, link(got.context, success=[0]))
                     assert it.lane().counts[TOPIC].fenced == 1
             await eventually(lambda: len(it.server.open) == 1)
             await submit(third, link(got.context, success=[0]))
             assert it.lane().counts[TOPIC].fenced == 2
-            final = await pull(third, linger_ms=5000)
+            final = await pull_some(third)
             await submit(third, link(final.context, success=[0]))
             assert it.lane().counts[TOPIC].acked == 1
 

@@ -196,7 +196,7 @@ async def process(gateway: Gateway, address: str) -> AsyncIterator[asyncio.subpr
     try:
         yield running
         running.terminate()
-        out, _ = await asyncio.wait_for(running.communicate(), 20)
+        out, _ = await asyncio.wait_for(running.communicate(), 60)
         report = orjson.loads(out)
         assert (running.returncode, report["violations"]) == (0, [])
         assert report["pulls"] > 0
@@ -251,7 +251,7 @@ async def test_all_kinds_of_clients_while_connections_break_and_proxies_come_and
             await eventually(gateway.all_finished, within_s=40)
         for each in clients:
             each.stop()
-        await asyncio.wait_for(asyncio.gather(*running), 20)
+        await asyncio.wait_for(asyncio.gather(*running), 60)
         history.close()
         await gateway.close_proxy(second)
 

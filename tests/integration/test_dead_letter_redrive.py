@@ -31,6 +31,8 @@ from thin_client import Message, Reject
 
 LETTERS = 60
 DEAD_LETTERS = {"on_exhausted": "dead_letter"}
+#: No lock runs out, and no answer comes too late, where a machine stands still for seconds.
+PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
 class Desk:
@@ -66,6 +68,13 @@ async def until(at: Addresses, gateway: Gateway, state: str) -> dict[str, Any]:
                 shown: dict[str, Any] = (await ask(at, gateway, "?limit=1"))["redrive"]
                 if shown["state"] == state:
                     return shown
+            await asyncio.sleep(0.02)
+
+
+async def until_sent(at: Addresses, gateway: Gateway, count: int) -> None:
+    """Return once the redrive that goes on has sent back so many."""
+    async with asyncio.timeout(60):
+        while (await ask(at, gateway, "?limit=1"))["redrive"]["sent"] < count:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -116,7 +125,9 @@ async def test_dead_letters_go_back_and_are_handled_as_new_messages(
     brokers: Brokers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     desk = Desk()
-    async with run_gateway(tmp_path, brokers=brokers, queues=4, topic=DEAD_LETTERS) as gateway:
+    async with run_gateway(
+        tmp_path, brokers=brokers, queues=4, topic=DEAD_LETTERS, lock=PATIENT
+    ) as gateway:
         _, at = await gateway.start_proxy()
         with pytest.raises(OrderlaneError, match="has no dead letters: no topic %DLQ%"):
             await ask(at, gateway, "/redrive")
@@ -190,13 +201,14 @@ def judge_without_its_record(gateway: Gateway) -> None:
 async def test_only_one_proxy_redrives_and_another_goes_on_where_it_stopped(
     brokers: Brokers, tmp_path: Path
 ) -> None:
-    async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
+    async with run_gateway(tmp_path, brokers=brokers, queues=1, lock=PATIENT) as gateway:
         await die(gateway, 6)
         _, one = await gateway.start_proxy()
         other_proxy, other = await gateway.start_proxy()
         with pytest.raises(OrderlaneError, match="does not redrive the dead letters"):
             await ask(one, gateway, "/stop")
         await ask(one, gateway, "/redrive", rate=0.1)
+        await until_sent(one, gateway, 1)
         with pytest.raises(OrderlaneError, match="409: the dead letters of"):
             await ask(one, gateway, "/redrive")
         assert "another proxy redrives" in await refused(other, gateway)
@@ -220,7 +232,7 @@ async def test_only_one_proxy_redrives_and_another_goes_on_where_it_stopped(
 
 
 async def test_one_that_cannot_go_back_stops_it_until_it_is_passed_over(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, queues=1) as gateway:
+    async with run_gateway(tmp_path, queues=1, lock=PATIENT) as gateway:
         await die(gateway, 1)
         await die(gateway, 1, topic="gone")
         await die(gateway, 1)
@@ -241,9 +253,10 @@ async def test_one_that_cannot_go_back_stops_it_until_it_is_passed_over(tmp_path
 
 async def test_after_kill_9_it_goes_on_where_it_was(tmp_path: Path) -> None:
     """Nothing is lost, and at most the one that was on its way comes twice, under one id."""
-    lock = {"renewal_s": 0.1, "trust_s": 0.5, "request_timeout_s": 0.2, "broker_lock_expiry_s": 1}
+    # Shorter than the defaults, and longer than a machine may stand still.
+    lock = {"renewal_s": 0.3, "trust_s": 2.9, "request_timeout_s": 2.2, "broker_lock_expiry_s": 3}
     settings = {f"lock.{name}": value for name, value in lock.items()}
-    short = Brokers(settings={"lock_expiry_s": 1})
+    short = Brokers(settings={"lock_expiry_s": 3})
     async with run_gateway(tmp_path, brokers=short, queues=1, **settings) as gateway:
         (tmp_path / "proxy.yaml").write_bytes(
             orjson.dumps({"nameserver": gateway.cluster.nameserver, "lock": lock})
@@ -254,15 +267,15 @@ async def test_after_kill_9_it_goes_on_where_it_was(tmp_path: Path) -> None:
             child = children.start("proxy", "--settings", "proxy.yaml", *ports)
             ready = await asyncio.to_thread(child.ready)
             at = Addresses(ready["thrift"], ready["http"])
-            await ask(at, gateway, "/redrive", rate=20)
+            await ask(at, gateway, "/redrive", rate=10)
             async with asyncio.timeout(30):
                 while len(await bodies(gateway)) < 5:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
+            _, at = await gateway.start_proxy()
             child.kill()
-        assert len(await bodies(gateway)) < LETTERS
-        _, at = await gateway.start_proxy()
         with pytest.raises(OrderlaneError, match="or one that did was killed"):
             await ask(at, gateway, "/redrive")
+        assert len(await bodies(gateway)) < LETTERS
         await free(at, gateway)
         await until(at, gateway, "done")
         after = await bodies(gateway)
@@ -279,7 +292,7 @@ async def test_it_goes_on_when_its_broker_was_killed_and_is_back(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     """The broker may have forgotten the locks, and how far the redrive was."""
-    async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
+    async with run_gateway(tmp_path, brokers=brokers, queues=1, lock=PATIENT) as gateway:
         await die(gateway, 20)
         _, at = await gateway.start_proxy()
         await ask(at, gateway, "/redrive", rate=40)

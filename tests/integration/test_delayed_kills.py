@@ -15,10 +15,10 @@ SEED = int(os.environ.get("ORDERLANE_SEED", "1"))
 
 @pytest.mark.slow
 async def test_delayed_messages_survive_kills_and_come_once(tmp_path: Path) -> None:
-    """Four kills here, 50 a folder in ``make torture``."""
+    """Six kills here, 50 a folder in ``make torture``."""
     run = DelayedKills(tmp_path / "data", random.Random(f"{SEED} delayed"), longest_delay_ms=1001)
-    await run.run(4)
-    assert run.kills == 4
+    await run.run(6)
+    assert run.kills == 6
     assert len(run.came) > 20
     assert run.killed_while_waiting > 0, "kills fell between two steps of a message's way"
     assert run.repeats == 0

@@ -22,7 +22,7 @@ async def test_what_came_out_or_was_recalled_before_a_kill_does_not_come_after_i
         def delayed(body: bytes, milliseconds: int) -> OutgoingMessage:
             return OutgoingMessage(TOPIC, body, properties={"TIMER_DELAY_MS": str(milliseconds)})
 
-        recalled = await client.send(queue, delayed(b"recalled", 1500))
+        recalled = await client.send(queue, delayed(b"recalled", 3500))
         assert recalled.recall_handle
         await client.delays.recall(
             "broker-a", TOPIC, recalled.recall_handle, group=Group("billing")
@@ -32,5 +32,5 @@ async def test_what_came_out_or_was_recalled_before_a_kill_does_not_come_after_i
         await group.stop(0, crash=True)
         await group.start(0)
         await group.until_served(0, [b"once"])
-        await client.send(queue, delayed(b"later", 1600))
+        await client.send(queue, delayed(b"later", 3600))
         await group.until_served(0, [b"once", b"later"])

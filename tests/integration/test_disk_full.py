@@ -147,7 +147,9 @@ async def test_a_write_that_finds_no_room_is_taken_back(tmp_path: Path) -> None:
     async with forked_brokers() as broker:
         await broker.start(**settings)
         await broker.ready()
-        client = BrokerClient(nameservers=[nameserver.address], client_id="producer")
+        client = BrokerClient(
+            nameservers=[nameserver.address], client_id="producer", request_timeout_s=20
+        )
         await client.start()
         await client.create_topic(TOPIC, queues=1)
         producer = Producer(client)

@@ -69,8 +69,11 @@ def _parked(it: Site) -> int:
 async def test_a_group_at_work_has_no_findings(tmp_path: Path) -> None:
     """Messages wait behind others of their keys, as it should be."""
 
+    looked = asyncio.Event()
+
     async def work(_: Message) -> None:
-        await asyncio.sleep(0.05)
+        if not looked.is_set():  # it lasts longer than three looks of a slow machine
+            await asyncio.sleep(0.3)
 
     async with (
         site(tmp_path, queues=2) as it,
@@ -81,6 +84,7 @@ async def test_a_group_at_work_has_no_findings(tmp_path: Path) -> None:
         for _ in range(3):
             assert await findings(it) == []
         assert not it.gateway.all_finished(), "it was at work meanwhile"
+        looked.set()
         await eventually(it.gateway.all_finished, within_s=60)
 
 
@@ -179,7 +183,7 @@ async def test_a_key_is_blocked(tmp_path: Path) -> None:
 async def test_a_key_is_blocked_by_a_client_that_does_not_end(tmp_path: Path) -> None:
     desk = Desk("a")
     async with (
-        site(tmp_path, topic={"visibility_timeout_s": 2.0}) as it,
+        site(tmp_path, topic={"visibility_timeout_s": 4.0}) as it,
         consuming(it.gateway, it.at.thrift, "one", handle=desk),
     ):
         await it.send("a", "a", "b")

@@ -14,7 +14,7 @@ import pytest
 from tests.support.scripted_proxy import ScriptedProxy
 from thin_client import App, AsyncConsumer, Consumer, KeyBatch, Message, Timing
 
-QUICK = Timing(ack_linger_s=0.02, request_timeout_s=0.5, drain_timeout_s=5)
+QUICK = Timing(ack_linger_s=0.02, request_timeout_s=10, drain_timeout_s=5)
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -26,7 +26,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[ScriptedProxy]:
-    async with ScriptedProxy() as scripted:
+    async with ScriptedProxy(lease_ms=8_000) as scripted:
         yield scripted
 
 
@@ -79,14 +79,14 @@ async def test_sys_exit_in_a_handler_ends_the_consumer_and_what_others_handle_is
 
     def handle(message: Message) -> None:
         if message.key == "bad":
-            assert begun.wait(5)
+            assert begun.wait(20)
             exited.set()
             sys.exit(3)
         begun.set()
-        assert exited.wait(5)
+        assert exited.wait(20)
 
     await proxy.put("good", "bad")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(SystemExit) as ended:  # in this task: another one's would end the loop
             await run(proxy, handle)
 

@@ -59,7 +59,7 @@ async def test_what_an_observer_raises_is_logged_and_ends_nothing(
     async def busy(request: Request) -> None:
         raise consumer.PullException(503, "shutting down")
 
-    async with ScriptedProxy(lease_ms=300) as proxy:
+    async with ScriptedProxy(lease_ms=3_000) as proxy:
         proxy.not_held = {1}
         proxy.script("pull", busy)
         await proxy.put(*"abcd")
@@ -70,10 +70,10 @@ async def test_what_an_observer_raises_is_logged_and_ends_nothing(
                 task = spawn(asyncio.to_thread(run, handle, handle_signals=False), name="consumer")
             else:
                 task = spawn(run(handle, handle_signals=False), name="consumer")
-            await proxy.until(lambda: len(proxy.verdicts) == 4)
-            await proxy.until(lambda: proxy.waiting_pulls == 1 and "settled" in observer.told)
+            await proxy.until(lambda: len(proxy.verdicts) == 4, 30)
+            await proxy.until(lambda: proxy.waiting_pulls == 1 and "settled" in observer.told, 30)
             each.stop()
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 30)
 
     assert sorted(proxy.verdicts) == [(number, "ok") for number in (1, 2, 3, 4)]
     assert observer.told == {"start", "end", "pulled", "settled", "lost", "error"}

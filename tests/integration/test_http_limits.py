@@ -40,7 +40,7 @@ class Client:
     async def healthy(self) -> bool:
         """Ask, on this connection, and read the whole answer."""
         self.writer.write(HEALTH)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             head = await self.reader.readuntil(b"\r\n\r\n")
             await self.reader.readexactly(len(b"ok\n"))
         return head.startswith(b"HTTP/1.1 200 ")
@@ -48,7 +48,7 @@ class Client:
     async def rest(self) -> bytes:
         """What comes until the server ends the connection."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(40):
                 return await self.reader.read()
         except ConnectionError:
             return b""
@@ -92,10 +92,11 @@ async def connect(port: int) -> AsyncIterator[Client]:
 @pytest.mark.parametrize("sent", [b"", HEALTH[:-2]], ids=["nothing", "half a head"])
 async def test_a_head_that_does_not_end_costs_its_connection(sent: bytes) -> None:
     """A header line now and then does not help; others are served meanwhile."""
-    async with running(slow_request_s=0.6) as (_, load, port), connect(port) as slow:
+    began_s = asyncio.get_running_loop().time()
+    # Others ask in time, though the machine stands still for a moment.
+    async with running(slow_request_s=3.0) as (_, load, port), connect(port) as slow:
         slow.writer.write(sent)
         ended = spawn(slow.rest(), name="rest")
-        began_s = asyncio.get_running_loop().time()
         while not ended.done():
             if sent:
                 slow.writer.write(b"X-More: 1\r\n")
@@ -103,20 +104,20 @@ async def test_a_head_that_does_not_end_costs_its_connection(sent: bytes) -> Non
                 assert await good.healthy()
             await asyncio.sleep(0.05)
         assert await ended == b""
-        assert 0.4 < asyncio.get_running_loop().time() - began_s < 5
+        assert 2.25 <= asyncio.get_running_loop().time() - began_s < 30
         assert load.dropped["slow_request_s"] == 1
 
 
 async def test_a_connection_that_had_a_request_may_have_another_and_is_ended_in_silence() -> None:
     """By aiohttp, half a second head or none: counted are those that never asked."""
-    async with running(slow_request_s=1.0) as (_, load, port), connect(port) as client:
+    async with running(slow_request_s=2.5) as (_, load, port), connect(port) as client:
         for _ in range(8):
             assert await client.healthy()
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.32)
         client.writer.write(HEALTH[:20])
         began_s = asyncio.get_running_loop().time()
         assert await client.rest() == b""
-        assert asyncio.get_running_loop().time() - began_s < 5
+        assert asyncio.get_running_loop().time() - began_s < 30
         assert load.dropped["slow_request_s"] == 0
 
 
@@ -125,13 +126,13 @@ async def test_a_body_that_does_not_end_is_answered_408_and_its_connection_ends(
         b"POST /api/say HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Connection: close\r\nContent-Length: 1000\r\n\r\n"
     )
-    async with running(slow_request_s=0.4) as (_, _, port), connect(port) as client:
+    async with running(slow_request_s=2.8) as (_, _, port), connect(port) as client:
         client.writer.write(head + b'{"word"')
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             answer = await client.reader.readuntil(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 408 ")
         client.writer.write(b" " * 993)  # what aiohttp would wait for a while
-        assert b"the body was not whole within 0.4 s" in await client.rest()
+        assert b"the body was not whole within 2.8 s" in await client.rest()
 
 
 async def test_connections_over_the_limit_are_closed_and_the_others_go_on() -> None:

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
+from broker_core.tasks import cancel_and_wait, spawn
 from proxy.downstream.deliverer import ACKED, Delivery, TargetDown, Verdict
 from proxy.downstream.http_push import HttpPush
 from proxy.push_settings import PushSettings, answer_rules_of, push_rules_of
@@ -66,7 +67,7 @@ async def push(receiver: Receiver) -> AsyncIterator[MakePush]:
     async with contextlib.AsyncExitStack() as stack:
 
         def make(*urls: str, secrets: dict[str, bytes] | None = None, **further: Any) -> HttpPush:
-            named = {"urls": urls or [receiver.url], "timeout_s": 5.0, **further}
+            named = {"urls": urls or [receiver.url], "timeout_s": 20.0, **further}
             settings = PushSettings.model_validate(named)
             made = HttpPush(
                 push_rules_of(settings, secrets or {}),
@@ -178,14 +179,14 @@ async def test_one_time_limit_covers_the_whole_answer(
 ) -> None:
     """And whoever is late is told by the end of the connection that nobody waits any more."""
     receiver.replies = [reply]
-    pushing = push(timeout_s=1.0)  # a busy machine has to get the request there within it
+    pushing = push(timeout_s=3.0)  # a busy machine has to get the request there within it
     began_ns = now_ns()
 
     verdict = await pushing.deliver(DELIVERY)
 
     assert not verdict.acked
-    assert "no whole answer within 1 s" in verdict.reason
-    assert now_ns() - began_ns >= 0.9e9
+    assert "no whole answer within 3 s" in verdict.reason
+    assert now_ns() - began_ns >= 2.9e9
     await eventually(lambda: receiver.dropped == 1)
     assert await pushing.deliver(DELIVERY) == ACKED
 
@@ -200,7 +201,7 @@ async def test_a_late_answer_is_not_taken_for_that_of_the_next_request(
         return web.Response()
 
     receiver.replies = [reply, says(500)]
-    pushing = push(timeout_s=0.3, concurrency=1)
+    pushing = push(timeout_s=2.5, concurrency=1)  # the second answer comes within it
     assert not (await pushing.deliver(DELIVERY)).acked
     late.set()
 
@@ -210,10 +211,11 @@ async def test_a_late_answer_is_not_taken_for_that_of_the_next_request(
 async def test_a_cancelled_delivery_ends_its_request(receiver: Receiver, push: MakePush) -> None:
     receiver.replies = [says_nothing]
     pushing = push()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.2):
-            await pushing.deliver(DELIVERY)
+    delivering = spawn(pushing.deliver(DELIVERY), name="deliver")
+    await eventually(lambda: receiver.handling == 1)
+    await cancel_and_wait(delivering)
 
+    assert delivering.cancelled()
     await eventually(lambda: receiver.dropped == 1)
 
 

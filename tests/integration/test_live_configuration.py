@@ -18,6 +18,8 @@ from tests.support.gateway import Gateway, run_gateway
 from thin_client.errors import Refused
 
 KEYS = [f"k{number % 40}" for number in range(400)]
+#: No lock runs out where a machine stands still for seconds.
+PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
 class File:
@@ -40,12 +42,12 @@ class File:
 
 async def test_limits_time_outs_and_policies_change_under_load(tmp_path: Path) -> None:
     """Leases, chains and locks stay: each queue has one owner, and each message one delivery."""
-    async with run_gateway(tmp_path) as gateway:
+    async with run_gateway(tmp_path, lock=PATIENT) as gateway:
         file = File(gateway, tmp_path)
         proxy, addresses = await gateway.start_proxy(file=file.path)
         changes = [
             file.with_topic(visibility_timeout_s=30.0, max_pull_batch=3),
-            file.with_topic(visibility_timeout_s=2.0, max_jobs_in_memory=50, max_leased_jobs=7),
+            file.with_topic(visibility_timeout_s=6.0, max_jobs_in_memory=50, max_leased_jobs=7),
             file.with_topic(max_jobs_per_key_in_memory=1, retry_intervals_ms=[1], tags="* || x"),
             file.with_topic(on_exhausted="block", max_deliveries=1),
         ]
@@ -76,7 +78,7 @@ def _goes_by(gateway: Gateway, topic: dict[str, Any], limit: int) -> bool:
 
 
 async def test_a_topic_comes_and_goes_under_load(tmp_path: Path) -> None:
-    async with run_gateway(tmp_path, queues=4) as gateway:
+    async with run_gateway(tmp_path, queues=4, lock=PATIENT) as gateway:
         file = File(gateway, tmp_path)
         proxy, addresses = await gateway.start_proxy(file=file.path)
         await gateway.client.create_topic("more", queues=2)  # type: ignore[arg-type]
@@ -103,7 +105,7 @@ async def test_the_last_group_is_removed_with_all_that_it_had_and_comes_back(
     tmp_path: Path,
 ) -> None:
     """What its clients have they may finish; then the proxy knows nothing of it any more."""
-    async with run_gateway(tmp_path, queues=2) as gateway:
+    async with run_gateway(tmp_path, queues=2, lock=PATIENT) as gateway:
         file = File(gateway, tmp_path)
         proxy, addresses = await gateway.start_proxy(file=file.path)
         with pytest.raises(Refused, match=gateway.group):  # noqa: PT012  # as any unknown group

@@ -15,6 +15,7 @@ from thrift.Thrift import TApplicationException
 
 from broker_core.clock import now_ns
 from broker_core.tasks import spawn
+from proxy.downstream import thrift_server
 from proxy.downstream.load import Load
 from proxy.setting_types import host_port
 from tests.support.eventually import eventually
@@ -147,7 +148,7 @@ async def test_sends_and_fetches_are_refused_and_made_again_until_there_is_room(
                 asked = consumer.FetchRequest(consumerId="c", groupId=GROUP, cluster="")
                 with pytest.raises(TApplicationException, match="max_inflight_bytes"):
                     await client.call("fetch", asked)
-                thin = AsyncProducer(at.thrift)
+                thin = AsyncProducer(at.thrift, timeout_s=60)
                 sending = spawn(thin.send(TOPIC, large), name="send")
                 await eventually(lambda: server.load.refused["max_inflight_bytes"] > 3)
                 assert not sending.done()
@@ -183,9 +184,13 @@ async def test_who_may_not_ask_cannot_settle_by_being_refused_for_the_load(
 # ---- requests a second --------------------------------------------------------------------------
 
 
-async def test_more_requests_than_an_address_may_make_are_refused_with_their_acks_applied() -> None:
+async def test_more_requests_than_an_address_may_make_are_refused_with_their_acks_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """On all its connections together, also on new ones; and after a while they are served."""
     limits = {"max_requests_per_s_per_address": 4}
+    seconds = 1  # by the server's clock, on which the machine's pauses do not count
+    monkeypatch.setattr(thrift_server, "now_ns", lambda: seconds * 1000 * MS)
     async with serving(limits=limits) as it, connect(it.port) as one:
         it.feed(it.own(), *(keyed(n, str(n)) for n in range(4)))
         with structlog.testing.capture_logs() as logs:
@@ -201,7 +206,7 @@ async def test_more_requests_than_an_address_may_make_are_refused_with_their_ack
         assert [line["reached"] for line in logs if line["event"] == "request refused"] == [
             "max_requests_per_s_per_address"
         ]
-        await asyncio.sleep(0.3)
+        seconds += 1
         assert offsets(await one.pull(GROUP, maxBatchSize=1)) == [1]
 
 

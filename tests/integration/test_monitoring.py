@@ -34,7 +34,7 @@ async def test_every_metric_of_alerts_and_dashboard_is_exported_with_its_labels(
                 each.stop()
 
         await each.run(handle, handle_signals=False)
-        await eventually(gateway.all_finished, within_s=10)
+        await eventually(gateway.all_finished)
         url = f"http://{at.http}/metrics"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             text = await answer.text()

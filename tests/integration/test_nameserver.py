@@ -51,7 +51,7 @@ class Client:
         self, code: int, ext: dict[str, str] | None = None, *, body: bytes = b""
     ) -> RemotingCommand:
         command = RemotingCommand(code, ext=ext or {}, body=body)
-        return await self.pool.request(self.address, command, timeout_s=5)
+        return await self.pool.request(self.address, command, timeout_s=20)
 
     async def register(self, body: bytes = BODY, **changes: object) -> RemotingCommand:
         fields = {
@@ -115,7 +115,7 @@ async def test_a_5_x_client_in_the_binary_form_is_answered_in_it(
         version=479,
         serialize=SerializeType.ROCKETMQ,
     )
-    answer = await client.pool.request(client.address, command, timeout_s=5)
+    answer = await client.pool.request(client.address, command, timeout_s=20)
     assert answer.serialize is SerializeType.ROCKETMQ
     assert TopicRoute.from_json(answer.body).queues[0].broker == "broker-a"
 

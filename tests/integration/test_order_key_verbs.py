@@ -93,6 +93,11 @@ def orderlane(
         yield run
 
 
+def asked_of(running: Running, path: str) -> bytes:
+    """What the admin API answers, which a slow machine computes for a while."""
+    return ask_proxy(running.http, path, timeout_s=60)
+
+
 def by_candidate(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {row["candidate"]: row for row in rows}
 
@@ -125,13 +130,13 @@ def test_lint_finds_the_candidates_and_says_what_each_would_do(
 def test_a_sample_is_of_the_newest_messages_and_leaves_no_trace(
     orderlane: CommandLine, filled: Running
 ) -> None:
-    before = ask_proxy(filled.http, "/api/groups")
+    before = asked_of(filled, "/api/groups")
     told = orderlane(
         "order-key", "lint", "fixed", *filled.where, "--sample", 300, "-o", "json"
     ).json
 
     assert 300 <= told["messages"] <= 304, "rounded up in each of four queues"
-    assert ask_proxy(filled.http, "/api/groups") == before
+    assert asked_of(filled, "/api/groups") == before
     lag = orderlane("lag", "fixed", *filled.where, "-o", "json").json
     assert {row["committed"] for row in lag} == {None}
 
@@ -139,9 +144,7 @@ def test_a_sample_is_of_the_newest_messages_and_leaves_no_trace(
 def test_the_admin_api_has_the_report_of_a_bounded_sample(
     orderlane: CommandLine, filled: Running
 ) -> None:
-    told = orjson.loads(
-        ask_proxy(filled.http, "/api/groups/fixed/order-key?sample=5000&workers=16")
-    )
+    told = orjson.loads(asked_of(filled, "/api/groups/fixed/order-key?sample=5000&workers=16"))
     lint = orderlane(
         *("order-key", "lint", "fixed", *filled.where, "--sample", 5000, "--workers", 16),
         *("-o", "json"),
@@ -151,9 +154,9 @@ def test_the_admin_api_has_the_report_of_a_bounded_sample(
     assert {name: told[name] for name in lint} == lint
     for query, status in (("sample=10001", "400"), ("topic=x", "404"), ("workers=0", "400")):
         with pytest.raises(OrderlaneError, match=f"answers {status}"):
-            ask_proxy(filled.http, f"/api/groups/fixed/order-key?{query}")
+            asked_of(filled, f"/api/groups/fixed/order-key?{query}")
     with pytest.raises(OrderlaneError, match="answers 404"):
-        ask_proxy(filled.http, "/api/groups/nobody/order-key")
+        asked_of(filled, "/api/groups/nobody/order-key")
 
 
 def test_simulate_ranks_candidates_and_names_the_best(
@@ -190,9 +193,9 @@ def test_the_admin_api_simulates_as_the_verb_does(orderlane: CommandLine, filled
     asked = ("order-key", "simulate", "fixed", *filled.where, "--sample", 5000, "--workers", 8)
 
     for query, words in (("service_ms=3&service_p99_ms=80", "p50=3,p99=80"), ("service_ms=5", "5")):
-        told = orjson.loads(ask_proxy(filled.http, f"{report}&{query}"))
+        told = orjson.loads(asked_of(filled, f"{report}&{query}"))
         assert told["simulation"] == orderlane(*asked, "--service-ms", words, "-o", "json").json
-    assert orjson.loads(ask_proxy(filled.http, report))["simulation"] is None
+    assert orjson.loads(asked_of(filled, report))["simulation"] is None
     for wrong in (
         "service_ms=0",
         "service_ms=5e-324",
@@ -201,7 +204,7 @@ def test_the_admin_api_simulates_as_the_verb_does(orderlane: CommandLine, filled
         "service_p99_ms=-1",
     ):
         with pytest.raises(OrderlaneError, match="answers 400"):
-            ask_proxy(filled.http, f"{report}&{wrong}")
+            asked_of(filled, f"{report}&{wrong}")
 
 
 @pytest.mark.parametrize(

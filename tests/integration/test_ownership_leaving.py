@@ -12,7 +12,10 @@ from proxy.upstream import ownership as ownership_module
 from tests.support.eventually import eventually
 from tests.support.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers
-from tests.support.upstreams import BILLING, QUICK, SECOND, one_queue, taking_part, upstream
+from tests.support.upstreams import BILLING, SECOND, one_queue, taking_part, upstream
+
+#: Renewed often, and trusted whenever the machine stands still.
+LOCK = {"renewal_s": 0.05, "trust_s": 9.0, "request_timeout_s": 0.05}
 
 
 async def test_who_leaves_with_a_lease_alive_lets_others_have_the_other_queues() -> None:
@@ -20,9 +23,9 @@ async def test_who_leaves_with_a_lease_alive_lets_others_have_the_other_queues()
     brokers = MemoryBrokers()
     _, busy = brokers.add_topic(TOPIC, 2)
     brokers.logs[busy] = [b"x"]
-    async with upstream(brokers, lock=QUICK) as us, taking_part(us) as ownership:
+    async with upstream(brokers, lock=LOCK) as us, taking_part(us) as ownership:
         await eventually(lambda: len(us.lane.buffer) == 2)
-        await eventually(lambda: us.lease() == 1)  # trust is short: it may lapse in between
+        await eventually(lambda: us.lease() == 1)
         leaving = spawn(ownership.close(), name="close")
         await eventually(lambda: us.client.asked["leave"] == 1)
         assert brokers.holders.keys() == {(BILLING, busy)}
@@ -89,10 +92,10 @@ async def test_a_proxy_that_stood_still_does_not_keep_queues_for_who_was_there_b
     brokers, queue = one_queue()
     stood_still_ns = 0
     monkeypatch.setattr(ownership_module, "now_ns", lambda: clock.now_ns() + stood_still_ns)
-    async with upstream(brokers, lock=QUICK) as us, taking_part(us, stays=False):
+    async with upstream(brokers, lock=LOCK) as us, taking_part(us, stays=False):
         await eventually(lambda: us.lane.buffer.find(queue) is not None)
         us.lane.seen()
-        stood_still_ns = 10 * SECOND
+        stood_still_ns = 20 * SECOND
         await eventually(lambda: not us.lane.presence.joined)
 
         assert us.client.asked["leave"] == 1

@@ -30,11 +30,13 @@ from proxy.upstream.retention import look_at
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
+from tests.support.gateway import HANDED_OVER, Gateway, run_gateway
 from thin_client import Message
 
 #: What ``on_exhausted`` says by default.
 PARK = {"max_deliveries": 2, "retry_intervals_ms": [10]}
+#: No queue is in doubt where a machine stands still for seconds.
+PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
 class Desk:
@@ -102,14 +104,24 @@ async def key(at: Addresses, gateway: Gateway, what: str, **asked: Any) -> Any:
     """What the proxy answers an operator."""
     path = f"/api/groups/{gateway.group}/topics/{gateway.topic}/keys/{what}"
     body = orjson.dumps({"reason": "a test", **asked}) if asked else None
-    return orjson.loads(await asyncio.to_thread(ask_proxy, at.http, path, body=body, timeout_s=30))
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                answer = await asyncio.to_thread(ask_proxy, at.http, path, body=body, timeout_s=30)
+                return orjson.loads(answer)
+            except OrderlaneError as error:
+                if HANDED_OVER not in str(error):  # a busy machine may move a queue meanwhile
+                    raise
+            await asyncio.sleep(0.2)
 
 
 async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     desk = Desk("a")
-    async with run_gateway(tmp_path, brokers=brokers, queues=1, topic=PARK) as gateway:
+    async with run_gateway(
+        tmp_path, brokers=brokers, queues=1, topic=PARK, lock=PATIENT
+    ) as gateway:
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):
             await send(gateway, "a", "b", "a", "a", "b")
@@ -150,7 +162,7 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
 ) -> None:
     """So does the word of who parked it, and why."""
     desk = Desk("a")
-    async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+    async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
         put_on_record(gateway)
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "first", handle=desk):
@@ -169,7 +181,7 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
             told = view(proxy, gateway)
             assert (told["by"], told["reason"]) == ("failure policy", "ValueError: broken")
             await eventually(
-                lambda: parking(proxy, gateway).redrive(b"a", by="a test", audit="test"), within_s=5
+                lambda: parking(proxy, gateway).redrive(b"a", by="a test", audit="test")
             )
             # It fails again: the redrive stops, and nothing is copied twice.
             await eventually(lambda: parking(proxy, gateway).keys() == {b"a": False})
@@ -188,12 +200,12 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
 async def test_keyless_messages_that_stay_in_order_are_parked_together(tmp_path: Path) -> None:
     """Their key is named 0xff, in words as in verbs; other keys go on."""
     desk = Desk("None")
-    async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+    async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):
             await gateway.send([None, "b", None], body="{key}:{n}")
             await eventually(lambda: copied(proxy, gateway) == 2)
-            assert desk.done["b"] == [2]
+            await eventually(lambda: desk.done["b"] == [2])
             desk.broken.clear()
             asked = await key(at, gateway, "redrive", key="0xff")
             assert (asked["key"], asked["copies"]) == ("0xff", 2)
@@ -215,7 +227,7 @@ async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_b
 
     monkeypatch.setattr(BrokerClient, "create_topic", refuse)
     desk = Desk("a")
-    async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+    async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
         put_on_record(gateway)
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):
@@ -246,7 +258,7 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
 ) -> None:
     """Once it is certain again that nobody does they are made anew; the first ones are repeats."""
     store, stored = BrokerClient.send_batch, asyncio.Event()
-    async with run_gateway(tmp_path, queues=1, topic=PARK) as gateway:
+    async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
         put_on_record(gateway)
         proxy, at = await gateway.start_proxy()
 
@@ -261,7 +273,7 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
         desk = Desk("a")
         await send(gateway, "a", "a")
         async with consuming(gateway, at.thrift, "desk", handle=desk):
-            await asyncio.wait_for(stored.wait(), 10)
+            await asyncio.wait_for(stored.wait(), 30)
             found = parking(proxy, gateway)
             found.pipeline.doubtful = False  # as a renewal does
             await eventually(lambda: copied(proxy, gateway) == 2)
@@ -282,13 +294,11 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
     """It is parked, or an alarm names it; other keys are left alone."""
     desk = Desk("a")
     slow = {"on_exhausted": policy, "retry_intervals_ms": [60_000]}
-    async with run_gateway(tmp_path, queues=1, topic=slow) as gateway:
+    async with run_gateway(tmp_path, queues=1, topic=slow, lock=PATIENT) as gateway:
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=desk):
             await send(gateway, "b", "b", "a")
-            await eventually(
-                lambda: desk.failed["a"] == 1 and len(desk.done["b"]) == 2, within_s=10
-            )
+            await eventually(lambda: desk.failed["a"] == 1 and len(desk.done["b"]) == 2)
             found = parking(proxy, gateway)
             await eventually(lambda: bool(found.pipeline.attempts))
             await look_at(proxy._context, found)

@@ -28,10 +28,12 @@ class Broker:
 
     def __init__(self, us: Upstream) -> None:
         self.may = asyncio.Event()
+        self.asked = 0
         self.fails = False
         us.client.before["send"] = self._stands_still
 
     async def _stands_still(self, *_: Any) -> None:
+        self.asked += 1
         waited = not self.may.is_set()
         await self.may.wait()
         if waited and self.fails:
@@ -52,7 +54,7 @@ async def test_who_asks_for_the_same_pause_is_answered_once_it_is_on_record() ->
     """R4: killed before that, its next owner would hand the key out."""
     async with _desks() as (us, verbs, broker):
         pauses = [spawn(verbs.pause(KEY, act), name=f"pause {act.by}") for act in (ANN, BEN)]
-        await eventually(lambda: KEY in verbs.pipeline.paused)
+        await eventually(lambda: KEY in verbs.pipeline.paused and broker.asked == 1)
         await asyncio.sleep(0.05)
         assert not any(each.done() for each in pauses)
         broker.may.set()
@@ -67,7 +69,7 @@ async def test_nobody_is_told_of_a_pause_that_another_could_not_store() -> None:
     async with _desks() as (_, verbs, broker):
         broker.fails = True
         pauses = [spawn(verbs.pause(KEY, act), name=f"pause {act.by}") for act in (ANN, BEN)]
-        await eventually(lambda: KEY in verbs.pipeline.paused)
+        await eventually(lambda: KEY in verbs.pipeline.paused and broker.asked == 1)
         await asyncio.sleep(0.05)
         broker.may.set()
         with pytest.raises(Unavailable, match="no record of it can be stored: no answer"):
@@ -84,8 +86,9 @@ async def test_who_asks_for_the_same_resume_is_answered_once_it_is_on_record() -
         broker.may.set()
         await verbs.pause(KEY, ANN)
         broker.may.clear()
+        broker.asked = 0
         resumes = [spawn(verbs.resume(KEY, act), name=f"resume {act.by}") for act in (ANN, BEN)]
-        await eventually(lambda: KEY not in verbs.pipeline.paused)
+        await eventually(lambda: KEY not in verbs.pipeline.paused and broker.asked == 1)
         await asyncio.sleep(0.05)
         assert not any(each.done() for each in resumes)
         broker.may.set()

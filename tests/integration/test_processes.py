@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,20 @@ def site(children: Children, brokers: Brokers) -> Site:
     return site
 
 
+def stored(gateway: Gateway) -> int:
+    """Messages in the queues of its only proxy."""
+    return sum(queue["end"] for queue in gateway.queues(0))
+
+
+def with_times(folder: Path, *times: tuple[str, str]) -> None:
+    """Have other times in the settings of proxy and broker. Before the start."""
+    for path in (folder / "settings.yaml", folder / "broker.yaml"):
+        text = path.read_text()
+        for before, after in times:
+            text = text.replace(before, after)
+        path.write_text(text)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 30 * KILLS)
 def test_nothing_is_lost_when_everything_is_killed_and_started_again(children: Children) -> None:
@@ -68,7 +83,8 @@ def test_nothing_is_lost_when_everything_is_killed_and_started_again(children: C
         up.kill()
         time.sleep(chooser.uniform(0, 0.5))
         up, _ = start_up(children, at)
-    time.sleep(1)
+    more = RATE * (KILLS + 1)  # some of it may be stored twice
+    wait_until(lambda: stored(gateway) > more, within_s=90, what="sends after the kills")
     assert producer.terminate() == 0, producer.err
     sent = producer.ended_with["sent"]
     wait_until(lambda: gateway.drained(sent), within_s=60, what="everything consumed")
@@ -134,6 +150,8 @@ def test_a_key_stays_paused_when_the_proxy_that_owns_its_queue_is_killed(
     children: Children,
 ) -> None:
     """All other keys flow at the next owner; there it is resumed, and comes in order."""
+    # No queue moves before the kill, though a process stands still for a while.
+    with_times(children.folder, ("trust_s: 1.2", "trust_s: 3.5"), ("expiry_s: 2", "expiry_s: 4"))
     site = Site(children, EMBEDDED_ONES)
     site.start()
     pair = start_pair(site)
@@ -209,19 +227,20 @@ def test_a_proxy_is_killed_in_the_middle_of_a_change_of_the_order_key(site: Site
 @pytest.mark.parametrize("clean", [True, False], ids=["SIGTERM", "SIGKILL"])
 def test_what_a_client_held_goes_to_another(children: Children, clean: bool) -> None:
     """A drained client repeats nothing; a killed one what it held, after the lease, in order."""
-    if clean:
-        make_patient(children.folder)
+    make_patient(children.folder)
+    if not clean:
+        with_times(children.folder, ("visibility_timeout_s: 30", "visibility_timeout_s: 1.5"))
     _, at = start_up(children)
     common = ("--proxy", at["thrift"], *HISTORY)
     assert children.run("produce", "orders", "--count", 1000, *common).code == 0
-    consume = ("consume", "billing", "--work-ms", 10, *common)
-    first = children.start(*consume)
+    consume = ("consume", "billing", *common)
+    first = children.start(*consume, "--work-ms", 100)  # long enough not to get through before
     first.wait_for(100)
     if clean:
         assert first.terminate() == 0
     else:
         first.kill()
-    second = children.start(*consume, "--until-idle", 10)
+    second = children.start(*consume, "--work-ms", 10, "--until-idle", 10)
     assert second.wait() == 0, second.err
     report = verdict(children)
     again = [event for event in events(children, "deliver") if event["attempt"] > 1]
@@ -235,14 +254,16 @@ def test_what_a_client_held_goes_to_another(children: Children, clean: bool) -> 
 @pytest.mark.slow
 def test_a_stopped_client_loses_its_leases_and_nothing_else(children: Children) -> None:
     """SIGSTOP for longer than a lease: others go on; awake again it does no harm."""
+    make_patient(children.folder)  # the queues stay
+    with_times(children.folder, ("visibility_timeout_s: 30", "visibility_timeout_s: 1.5"))
     _, at = start_up(children)
     common = ("--proxy", at["thrift"], *HISTORY)
     assert children.run("produce", "orders", "--count", 1000, *common).code == 0
-    consume = ("consume", "billing", "--work-ms", 10, *common)
-    sleeper = children.start(*consume)
+    consume = ("consume", "billing", *common)
+    sleeper = children.start(*consume, "--work-ms", 100)  # long enough not to get through before
     sleeper.wait_for(100)
     sleeper.pause()
-    assert children.start(*consume, "--until-idle", 10).wait() == 0
+    assert children.start(*consume, "--work-ms", 10, "--until-idle", 10).wait() == 0
     sleeper.resume()
     assert sleeper.terminate() == 0
     report = verdict(children)
@@ -251,7 +272,15 @@ def test_a_stopped_client_loses_its_leases_and_nothing_else(children: Children) 
     assert events(children, "expire")
 
 
+def got_sigterm(pid: int) -> bool:
+    """None is pending: one that came before the first was taken would be none."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (pending,) = [line.split()[1] for line in status if line.startswith("ShdPnd:")]
+    return not int(pending, 16) >> (signal.SIGTERM - 1) & 1
+
+
 def test_a_second_sigterm_does_not_wait_for_handlers(children: Children) -> None:
+    make_patient(children.folder)
     up, at = start_up(children)
     common = ("--proxy", at["thrift"], *HISTORY)
     assert children.run("produce", "orders", "--count", 8, *common).code == 0
@@ -259,6 +288,9 @@ def test_a_second_sigterm_does_not_wait_for_handlers(children: Children) -> None
     wait_until(lambda: events(children, "handle_start"), within_s=30, what="a handler at work")
     for process in (consumer, up):
         process.process.terminate()
+    for process in (consumer, up):
+        pid = process.process.pid
+        wait_until(lambda pid=pid: got_sigterm(pid), within_s=30, what="it took the signal")  # type: ignore[misc]
     time.sleep(0.5)
     assert consumer.running, "it should wait for its handler"
     assert up.running, "it should wait for the lease"

@@ -40,9 +40,11 @@ async def test_delayed_messages_come_once_from_whoever_is_master(tmp_path: Path)
         client, (queue,) = await group.client(), await group.queues()
         await send_delayed(client, queue, b"from the first", 10)
         await group.until_served(0, [b"from the first"])
-        await send_delayed(client, queue, b"from the second", 1500)
         await client.send(queue, OutgoingMessage(TOPIC, b"now"))
         await group.until_served(1, [b"from the first", b"now"])
+        await send_delayed(client, queue, b"from the second", 1500)
+        master, slave = (group.brokers[n]._parts.store for n in (0, 1))
+        await eventually(lambda: slave.copies.end_offset == master.durable_end)
         await promoted(group)
         await group.until_served(1, [b"from the first", b"now", b"from the second"])
         await group.stop(1, crash=True)
@@ -79,14 +81,15 @@ async def test_a_slave_delivers_nothing_by_itself(tmp_path: Path) -> None:
         await group.start(0)
         await group.start(1)
         client, (queue,) = await group.client(), await group.queues()
-        await send_delayed(client, queue, b"delayed", 1500)  # not before the crash
+        due_s = asyncio.get_running_loop().time() + 3.5  # not before the crash
+        await send_delayed(client, queue, b"delayed", 3500)
         slave = group.brokers[1]._parts.store
         await eventually(
             lambda: slave.copies.end_offset == group.brokers[0]._parts.store.durable_end
         )
         await group.stop(0, crash=True)
         before = slave.copies.end_offset
-        await asyncio.sleep(1.8)  # it is due
+        await asyncio.sleep(max(0, due_s - asyncio.get_running_loop().time()) + 0.3)
         assert slave.copies.end_offset == before
         assert await group.bodies(1) == []
         await group.start(0)
@@ -157,6 +160,7 @@ async def test_replicas_sign_where_accounts_are_asked_for(tmp_path: Path) -> Non
             nameservers=[group.nameserver.address],
             client_id="operator",
             credentials=Credentials("operator", "operator-secret"),
+            request_timeout_s=20,
         )
         await client.start()
         await client.create_topic(TOPIC, queues=1)

@@ -11,7 +11,7 @@ from thin_client import ConnectionLost, Puller, Reject, Retry
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[ScriptedProxy]:
-    async with ScriptedProxy() as scripted:
+    async with ScriptedProxy(lease_ms=60_000) as scripted:
         yield scripted
 
 
@@ -21,7 +21,7 @@ async def test_pull_settle_extend(proxy: ScriptedProxy) -> None:
     proxy.not_held = {2}
 
     def work() -> tuple[list[bool], float]:
-        with Puller(proxy.address, group="g", topics=["orders"]) as puller:
+        with Puller(proxy.address, group="g", topics=["orders"], timeout_s=20) as puller:
             first, second, third = puller.pull(10)
             held = [puller.extend(first, 60), puller.extend(second, 60), puller.settle(first)]
             held += [puller.settle(second), puller.settle(third, Reject("bad"))]
@@ -43,7 +43,7 @@ async def test_a_lost_connection_is_raised_and_then_replaced(proxy: ScriptedProx
         raise HangUp
 
     def work() -> None:
-        with Puller(proxy.address, group="g") as puller:
+        with Puller(proxy.address, group="g", timeout_s=20) as puller:
             with pytest.raises(ConnectionLost, match="closed the connection during pull"):
                 puller.pull()
             (message,) = puller.pull()
@@ -61,7 +61,7 @@ async def test_the_next_proxy_is_tried(proxy: ScriptedProxy) -> None:
     async with ScriptedProxy() as dead:
         pass
     await proxy.put("a")
-    puller = Puller([dead.address, proxy.address], group="g")
+    puller = Puller([dead.address, proxy.address], group="g", timeout_s=20)
     messages = await asyncio.to_thread(puller.pull)
     puller.close()
 

@@ -118,7 +118,7 @@ async def test_order_holds_through_every_fault_and_a_change_of_proxies(
             await gateway.send([f"k{n % 8}" for n in range(80)])
             await eventually(lambda: sum(map(len, ledger.taken.values())) > 20, within_s=30)
             await gateway.start_proxy()
-            await eventually(lambda: owned(gateway, "proxy-1") == 2, within_s=30)
+            await eventually(lambda: owned(gateway, "proxy-1") >= 2, within_s=30)
             await gateway.send([f"k{n % 8}" for n in range(80)])
             await eventually(lambda: sum(map(len, ledger.taken.values())) > 100, within_s=30)
             await gateway.close_proxy(first)
@@ -224,17 +224,17 @@ async def test_a_rate_holds_for_all_messages_of_the_topic(tmp_path: Path) -> Non
 async def test_a_receiver_that_asks_for_a_pause_gets_it_for_all_keys(tmp_path: Path) -> None:
     """And once it is over everything arrives; the one that was asked to come again, too."""
     async with running_receiver() as receiver:
-        receiver.replies = [says(429, Retry_After="1")]
+        receiver.replies = [says(429, Retry_After="3")]
         async with pushing(tmp_path, [receiver.url], concurrency=1) as gateway:
             proxy, _ = await gateway.start_proxy()
             await gateway.send([f"k{n}" for n in range(12)])
-            await eventually(lambda: len(receiver.received) == 1, within_s=20)
+            await eventually(lambda: len(receiver.received) >= 1, within_s=20)
             await eventually(lambda: deliveries(proxy, gateway)["slow"], within_s=20)
             await eventually(gateway.all_finished, within_s=20)
 
             begun = sorted(each["t_ns"] for each in gateway.events("handle_start"))
             assert len(begun) == 13
-            assert begun[1] - begun[0] >= 1e9
+            assert begun[1] - begun[0] >= 3e9
             assert deliveries(proxy, gateway) | {"to": "push", "failed": 1, "delivered": 12} == (
                 deliveries(proxy, gateway)
             )
@@ -261,7 +261,7 @@ async def test_one_slow_key_holds_no_other_back(tmp_path: Path) -> None:
     async with running_receiver() as receiver:
         ledger = Ledger(fails)
         receiver.reply = ledger.reply
-        topic = {"visibility_timeout_s": 2.0}
+        topic = {"visibility_timeout_s": 5.0}
         async with pushing(
             tmp_path, [receiver.url], topic=topic, queues=1, timeout_s=30
         ) as gateway:
@@ -269,7 +269,7 @@ async def test_one_slow_key_holds_no_other_back(tmp_path: Path) -> None:
             await gateway.send(["slow", "slow", *(f"k{n % 4}" for n in range(40))])
             await eventually(lambda: sum(map(len, ledger.taken.values())) == 40, within_s=20)
             first = gateway.events("handle_start")[0]["t_ns"]
-            await eventually(lambda: now_ns() - first > 3e9)
+            await eventually(lambda: now_ns() - first > 5.5e9)
             enough.set()
             await eventually(gateway.all_finished, within_s=20)
 

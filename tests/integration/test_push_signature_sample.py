@@ -39,7 +39,7 @@ async def test_it_believes_what_is_pushed_by_post_and_by_get(
         url = parse_url(receiver.url + "?tenant=7")
         for method, form in (("POST", Format.JSON), ("POST", Format.FORM), ("GET", Format.FORM)):
             rules = PushRules([url], method=method, format=form, secrets=[b"old", SECRET])
-            push = HttpPush(rules, AnswerRules(), timeout_s=5, concurrency=1)
+            push = HttpPush(rules, AnswerRules(), timeout_s=30, concurrency=1)
             message = PushedMessage(body="ü&=".encode())
             assert await push.deliver(message) == ACKED  # type: ignore[arg-type]
             await push.close()

@@ -36,14 +36,14 @@ async def test_it_tries_again_and_can_be_stopped_meanwhile(
         opening = spawn(slave._reopen(), name="open anew")
         await eventually(lambda: tries > 1)
         refuses = False
-        await asyncio.wait_for(opening, 5)
+        await asyncio.wait_for(opening, 20)
         assert await group.bodies(1) == []
 
         refuses, tries = True, 0
         opening = spawn(slave._reopen(), name="open anew")
         await eventually(lambda: tries > 1)
-        await asyncio.wait_for(group.stop(1), 5)
-        await asyncio.wait_for(opening, 5)
+        await asyncio.wait_for(group.stop(1), 20)
+        await asyncio.wait_for(opening, 20)
         refuses = False
         await slave._reopen()  # that waited for its turn
         assert not slave._is_open

@@ -100,7 +100,7 @@ async def test_leases_of_an_answer_that_never_left_wait_for_the_replay() -> None
 async def test_leases_of_an_answer_that_never_left_end_uncounted() -> None:
     """Nobody had it: a client whose connections break must not use up a message's hand-outs."""
     notes = Notes()
-    settings = group_settings(visibility_timeout_s=1.0, max_deliveries=1)
+    settings = group_settings(visibility_timeout_s=3.0, max_deliveries=1)
     async with serving(settings, history=notes, limits={"max_answer_bytes": 15 * 2**20}) as it:
         it.feed(it.own(), *(message(n, key="k", body=bytes(3_000_000)) for n in range(5)))
         it.feed(it.own(1), *(message(n, key=f"{n}", body=bytes(3_000_000)) for n in range(5)))
@@ -116,7 +116,7 @@ async def test_leases_of_an_answer_that_never_left_end_uncounted() -> None:
 
 
 async def test_leases_that_nobody_asks_for_again_end_at_their_deadline() -> None:
-    async with serving(group_settings(visibility_timeout_s=0.2)) as it:
+    async with serving(group_settings(visibility_timeout_s=2.2)) as it:
         it.feed(it.own(), keyed(0, "k"))
         async with connect(it.port) as lost, connect(it.port) as client:
             await lost.pull(GROUP, requestId="1")

@@ -21,12 +21,12 @@ async def deleted(group: ReplicaGroup) -> None:
 
 async def test_a_promoted_slave_has_the_topic_that_was_made_again(tmp_path: Path) -> None:
     async with replica_group(tmp_path) as group:
-        await group.start(0, replication="sync", in_sync_replicas=2)
+        await group.start(0, replication="sync", in_sync_replicas=2, slave_timeout_s=20)
         await group.start(1)
         client = await group.client()
         (queue,) = await group.queues()
         for n in range(3):
-            await client.send(queue, OutgoingMessage(TOPIC, b"old %d" % n))
+            await client.send(queue, OutgoingMessage(TOPIC, b"old %d" % n), timeout_s=20)
         await group.until_served(1, [b"old 0", b"old 1", b"old 2"])
         await client.commit_offset(GROUP, queue, 3, epoch=7)
         await deleted(group)
@@ -37,7 +37,7 @@ async def test_a_promoted_slave_has_the_topic_that_was_made_again(tmp_path: Path
 
         await until(unknown)
         await client.create_topic(TOPIC, queues=1)
-        assert (await client.send(queue, OutgoingMessage(TOPIC, b"new"))).offset == 0
+        assert (await client.send(queue, OutgoingMessage(TOPIC, b"new"), timeout_s=20)).offset == 0
         await group.until_served(1, [b"new"])
         await group.stop(0, crash=True)
         await group.stop(1)

@@ -121,11 +121,16 @@ async def test_async_loses_what_slaves_had_not_copied_yet_and_no_more(tmp_path: 
         await running.create_topic()
         sending = senders(running)
         await more(running, 300)
+        early = {queue_id: dict(sent) for queue_id, sent in running.answered.items()}
+
+        async def copied() -> bool:
+            served = await running.served(1)
+            return all(sent.items() <= served[queue_id].items() for queue_id, sent in early.items())
+
+        await until(copied)
         await running.kill(0)
         await asyncio.gather(*sending)
-        lost = running.lost(await running.served(1))
-        # Of each sender what was answered while the slave asked for the last time.
-        assert lost < running.count / 3
+        assert await copied()
         await running.kill(1)
         await running.start(1, "master")
         await running.start(0, "slave")
@@ -138,7 +143,7 @@ async def test_async_loses_what_slaves_had_not_copied_yet_and_no_more(tmp_path: 
                 return False
 
         await until(same)
-        assert running.log_bytes(0) == running.log_bytes(1)
+        await eventually(lambda: running.log_bytes(0) == running.log_bytes(1))
 
 
 @pytest.mark.slow
@@ -156,9 +161,14 @@ async def test_a_slave_that_hangs_is_counted_out_until_it_asks_again(tmp_path: P
         async def ends_with(wanted: SendStatus) -> bool:
             return await status() is wanted
 
-        await until(lambda: ends_with(SendStatus.OK))
-        running.forks[1].signal(signal.SIGSTOP)
-        assert await status() is SendStatus.FLUSH_SLAVE_TIMEOUT
+        seen = SendStatus.OK
+        for _ in range(5):  # it is counted out before it is asked if this process stands still
+            await until(lambda: ends_with(SendStatus.OK))
+            running.forks[1].signal(signal.SIGSTOP)
+            if (seen := await status()) is not SendStatus.SLAVE_NOT_AVAILABLE:
+                break
+            running.forks[1].signal(signal.SIGCONT)
+        assert seen is SendStatus.FLUSH_SLAVE_TIMEOUT
         await until(lambda: ends_with(SendStatus.SLAVE_NOT_AVAILABLE))
         running.forks[1].signal(signal.SIGCONT)
         await until(lambda: ends_with(SendStatus.OK))

@@ -31,7 +31,7 @@ async def test_a_slave_copies_what_is_left_of_a_queue_that_nobody_had_confirmed(
         async def confirmed() -> bool:
             return master._parts.store.reader.end_offset(TOPIC, 0) == 22
 
-        await until(confirmed, within_s=10)
+        await until(confirmed)
         kept = master._parts.store.reader.min_offset(TOPIC, 0)
         assert 2 < kept < 22
 

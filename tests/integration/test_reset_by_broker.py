@@ -96,7 +96,7 @@ async def test_members_are_told_and_the_broker_moves_nothing(raw: Raw) -> None:
     raw.pool._handlers[RequestCode.RESET_CONSUMER_CLIENT_OFFSET] = reset_told
     await heartbeat(raw, "JAVA")
     assert table(await reset(raw)) == {0: 5, 1: 0}
-    request = await asyncio.wait_for(told.get(), 5)
+    request = await asyncio.wait_for(told.get(), 30)
     assert (request.ext["topic"], request.ext["group"]) == (TOPIC, GROUP)
     _, offsets = object_with_queue_map(bytes(request.body), "offsetTable", what="reset")
     assert {queue.queue_id: offset for queue, offset in offsets.items()} == {0: 5, 1: 0}

@@ -78,7 +78,7 @@ async def test_the_first_failure_gives_the_rest_back_uncounted_and_then_they_com
 
 
 async def test_a_run_is_extended_and_expires_as_one_and_comes_again_one_by_one() -> None:
-    async with serving(group_settings(visibility_timeout_s=1.5)) as it, connect(it.port) as client:
+    async with serving(group_settings(visibility_timeout_s=3.5)) as it, connect(it.port) as client:
         pipeline = it.own()
         it.feed(pipeline, *(keyed(n, "k") for n in range(3)))
         got = await client.pull(GROUP, maxRun=3)
@@ -147,7 +147,7 @@ async def test_the_clients_handle_runs_in_sequence_and_stop_at_a_failure(
         thread = spawn(running, name="blocking consumer")
         try:
             async with consuming(gateway, at.thrift, "aio", handle=handler.handle, max_run=8):
-                await eventually(lambda: len(handler.seen) == 121, within_s=20)
+                await eventually(lambda: len(handler.seen) == 121, within_s=30)
         finally:
             blocking.stop()
             await thread

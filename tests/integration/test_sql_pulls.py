@@ -76,7 +76,7 @@ async def test_a_pull_looks_at_so_much_and_the_next_one_goes_on(raw: Raw) -> Non
 
 async def test_a_held_pull_wakes_for_what_passes_alone(raw: Raw) -> None:
     await send(raw, 1)
-    held = spawn(pull(raw, "n = 7", 1, sys_flag=6, suspend_timeout_millis=4000), name="pull")
+    held = spawn(pull(raw, "n = 7", 1, sys_flag=6, suspend_timeout_millis=15_000), name="pull")
     broker = raw.cluster.broker
     await eventually(lambda: len(broker._parts.long_polls) == 1)
     for n in (2, 3, 4):
@@ -88,7 +88,7 @@ async def test_a_held_pull_wakes_for_what_passes_alone(raw: Raw) -> None:
 
 
 async def test_a_held_pull_that_sees_nothing_goes_on_behind_what_it_saw(raw: Raw) -> None:
-    held = spawn(pull(raw, "n = 7", sys_flag=6, suspend_timeout_millis=600), name="pull")
+    held = spawn(pull(raw, "n = 7", sys_flag=6, suspend_timeout_millis=2600), name="pull")
     await eventually(lambda: len(raw.cluster.broker._parts.long_polls) == 1)
     await send(raw, 1, 2, 3)
     found, offset, code = await held

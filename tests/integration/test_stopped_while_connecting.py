@@ -16,7 +16,8 @@ from thin_client.aio_connection import AsyncConnection
 from thin_client.connection import Connection
 from thin_client.servers import Destination
 
-QUICK = Timing(request_timeout_s=0.3, drain_timeout_s=0.1)
+#: A close waits for threads as long as requests may take, twice; pulls have their linger on top.
+QUICK = Timing(request_timeout_s=1.3, drain_timeout_s=0.1)
 
 
 @pytest.fixture
@@ -74,8 +75,8 @@ async def test_closed_while_it_connects_it_asks_for_nothing_more(
 
     await asyncio.to_thread(life)
     door.opened.set()
-    await eventually(lambda: not our_threads(), within_s=5)
-    await eventually(lambda: not proxy._writers, within_s=5)
+    await eventually(lambda: not our_threads())
+    await eventually(lambda: not proxy._writers)
 
     assert {request.method for request in proxy.requests} == asked
 
@@ -97,7 +98,7 @@ async def test_a_home_that_is_met_after_the_close_gets_no_thread(proxy: Scripted
     await asyncio.to_thread(life)
     closed.set()
 
-    await eventually(lambda: not our_threads(), within_s=5)
+    await eventually(lambda: not our_threads())
 
 
 @pytest.mark.parametrize("form", [Consumer, AsyncConsumer])
@@ -130,13 +131,13 @@ async def test_stopped_while_it_connects_it_pulls_no_more(
     else:
         running = each.run(handle, handle_signals=False)
     task = spawn(running, name="consumer")
-    await asyncio.to_thread(started.wait, 5)
-    await asyncio.to_thread(door.knocked.wait, 5)
+    await asyncio.to_thread(started.wait, 30)
+    await asyncio.to_thread(door.knocked.wait, 30)
     each.stop()
     door.opened.set()
-    await eventually(lambda: proxy._connections == 2, within_s=5)
+    await eventually(lambda: proxy._connections == 2)
     go_on.set()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
 
     assert len(proxy.of("pull")) == 2
     assert proxy.verdicts == [(1, "ok")]

@@ -19,6 +19,8 @@ from tests.support.consumers import consuming
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway
 
+#: So that nothing comes twice: no lock lapses though the machine stands still.
+PATIENT = {"renewal_s": 1, "request_timeout_s": 3, "trust_s": 9, "broker_lock_expiry_s": 10}
 KEYS = [f"k{number % 40}" for number in range(300)]
 
 
@@ -51,7 +53,9 @@ async def test_a_stored_group_is_served_changed_and_removed_by_all_proxies(
     monkeypatch.setattr(store_watch, "_LOOK_S", 0.1)
     async with (
         AsyncExitStack() as stack,
-        run_gateway(tmp_path, queues=4, groups=[], group_store="nameserver") as gateway,
+        run_gateway(
+            tmp_path, queues=4, groups=[], group_store="nameserver", lock=PATIENT
+        ) as gateway,
     ):
         second = NameServer(data=tmp_path / "second")
         await second.start()

@@ -107,7 +107,7 @@ async def test_a_refusal_is_final(proxy: ScriptedProxy, kind: Any) -> None:
 async def test_time_runs_out(proxy: ScriptedProxy, kind: Any) -> None:
     """When every try was cut off the error says that the outcome is unknown."""
     proxy.script("sendSync", *[hang_up] * 50)
-    async with kind(proxy.address, timeout_s=0.3) as sender:
+    async with kind(proxy.address, timeout_s=2.3) as sender:
         with pytest.raises(SendFailed, match="may be stored nevertheless") as caught:
             await sender.send("orders", b"1")
 
@@ -120,7 +120,7 @@ async def test_no_proxy_at_all(kind: Any) -> None:
     """Without any connection the message was certainly not stored."""
     async with ScriptedProxy() as dead:
         pass
-    async with kind(dead.address, timeout_s=0.2) as sender:
+    async with kind(dead.address, timeout_s=2.2) as sender:
         with pytest.raises(SendFailed, match=f"no connection to {dead.address}") as caught:
             await sender.send("orders", b"1")
 
@@ -273,7 +273,7 @@ async def test_a_send_whose_time_is_up_before_its_turn_is_not_sent(proxy: Script
         await asyncio.Event().wait()
 
     proxy.script("sendSync", silent)
-    async with AsyncProducer(proxy.address, timeout_s=0.1) as sender:
+    async with AsyncProducer(proxy.address, timeout_s=2.2) as sender:
         failed, late = await asyncio.gather(
             sender.send("orders", b"1", key="k"),
             sender.send("orders", b"2", key="other"),

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from broker_core.broker import Broker, BrokerSettings
+from broker_core.broker.processors.strict_locks import StrictLockProcessor
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.errors import ConnectionLost, TlsError
 from broker_core.names import Group, Topic
@@ -24,7 +25,7 @@ from tests.support.broker_process import run_broker
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.command_line import CommandLine, command_line
 from tests.support.processes import Children
-from tests.support.replica_group import TOPIC, replica_group
+from tests.support.replica_group import TOPIC, replica_group, until
 
 
 @pytest.fixture
@@ -68,8 +69,9 @@ def both(certificates: Certificates) -> dict[str, Any]:
 
 
 async def test_replicas_join_vote_and_copy_by_tls_alone(
-    tmp_path: Path, certificates: Certificates
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(StrictLockProcessor.__init__.__kwdefaults__, "vote_s", 5.0)
     strict = {"total_replicas": 2, "lock_in_strict_mode": True}
     settings = {"replication": "sync", **strict, **both(certificates)}
     async with replica_group(tmp_path, **settings) as group:
@@ -79,7 +81,11 @@ async def test_replicas_join_vote_and_copy_by_tls_alone(
         client = await group.client()
         # Stored once the slave has it; granted once the slave has said yes.
         await client.send(queue, OutgoingMessage(TOPIC, b"hello"))
-        assert (await client.lock(Group("readers"), [queue])).granted == {queue}
+
+        async def granted() -> bool:
+            return (await client.lock(Group("readers"), [queue])).granted == {queue}
+
+        await until(granted)
         await group.until_served(1, [b"hello"])
         strange = ConnectionPool()
         for number in (0, 1):

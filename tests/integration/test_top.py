@@ -19,7 +19,7 @@ from tests.support.processes import ROOT
 async def test_one_frame_for_a_pipe(tmp_path: Path) -> None:
     """Also of queues that other proxies own."""
     desk = Desk("a")
-    quick = {"renewal_s": 0.2, "trust_s": 0.8, "request_timeout_s": 0.2}
+    quick = {"renewal_s": 0.2, "trust_s": 8, "request_timeout_s": 3}
     async with site(tmp_path, queues=2, lock=quick) as it:
         other, there = await it.gateway.start_proxy()
         async with (
@@ -36,6 +36,7 @@ async def test_one_frame_for_a_pipe(tmp_path: Path) -> None:
             await it.send(*"aaab")
             await eventually(lambda: desk.seen["a"] == [1], within_s=20)
             await eventually(lambda: desk.seen["b"] == [4], within_s=20)
+            await eventually(lambda: len(it.gateway.events("finish")) == 1, within_s=20)
             code, out, err = await it.verb("top", "--once", "--every", "0.2")
             assert (code, err) == (0, "")
             lines = out.splitlines()

@@ -27,7 +27,7 @@ HOLDER = "client-1"
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with run_broker(tmp_path, auto_create_topics=False) as running:
+    async with run_broker(tmp_path, auto_create_topics=False, lock_expiry_s=60) as running:
         yield running
 
 
@@ -128,14 +128,14 @@ async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
 async def test_locks_of_a_deleted_topic_end_by_themselves_and_nobody_renews_them(
     tmp_path: Path,
 ) -> None:
-    async with run_broker(tmp_path, lock_expiry_s=1) as cluster:
+    async with run_broker(tmp_path, lock_expiry_s=3) as cluster:
         client, other = await cluster.client(HOLDER), await cluster.client("client-2")
         queue = await used(cluster, client, TOPIC)
         await delete(cluster, client)
         locks = cluster.broker._parts.locks
         assert locks.to_table() != {"locks": []}
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while locks.to_table() != {"locks": []}:
                 assert (await client.lock(GROUP, [queue])).granted == frozenset()
                 await asyncio.sleep(0.1)
@@ -169,7 +169,7 @@ async def test_nameservers_stop_naming_it_when_they_are_told_as_well(cluster: Cl
     await delete(cluster, client)
     assert await client.queues(TOPIC, fresh=True), "as with Apache's"
     request = RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext={"topic": TOPIC})
-    await client._pool.request(cluster.nameserver, request, timeout_s=3)
+    await client._pool.request(cluster.nameserver, request, timeout_s=20)
     await cluster.broker._announce()
     with pytest.raises(BrokerError, match="orders"):
         await client.queues(TOPIC, fresh=True)

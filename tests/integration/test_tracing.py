@@ -73,7 +73,7 @@ async def consume(
             each.stop()
         verdict(seen)
 
-    await asyncio.wait_for(each.run(handle, handle_signals=False), 20)
+    await asyncio.wait_for(each.run(handle, handle_signals=False), 60)
 
 
 def said(span: ReadableSpan, name: str) -> object:
@@ -105,7 +105,7 @@ async def test_one_trace_goes_from_the_producer_to_the_ack(tmp_path: Path) -> No
             await send(gateway, context)
         await send(gateway, context)  # it waits behind the first, which has its key
         await consume(at.thrift, gateway, provider, fails_once, 3)
-        await eventually(lambda: len(gateway.events("finish")) == 2, within_s=10)
+        await eventually(lambda: len(gateway.events("finish")) == 2, within_s=30)
     wanted = order.get_span_context()
     spans = exporter.get_finished_spans()
     assert {span.get_span_context().trace_id for span in spans} == {wanted.trace_id}
@@ -147,7 +147,7 @@ async def test_a_trace_that_is_not_sampled_and_a_message_without_one_make_no_spa
         for context in (unsampled, {}, {"traceparent": "no context"}):
             await send(gateway, context)
         await consume(at.thrift, gateway, TracerProvider(), lambda _: None, 3)
-        await eventually(lambda: len(gateway.events("finish")) == 3, within_s=10)
+        await eventually(lambda: len(gateway.events("finish")) == 3, within_s=30)
     assert exporter.get_finished_spans() == ()
 
 
@@ -164,7 +164,7 @@ async def test_a_collector_gets_the_spans_by_otlp(
             propagate.inject(context)
         await send(gateway, context)
         await consume(at.thrift, gateway, TracerProvider(), lambda _: None, 1)
-        await eventually(lambda: len(gateway.events("finish")) == 1, within_s=10)
+        await eventually(lambda: len(gateway.events("finish")) == 1, within_s=30)
         await proxy.close()  # which sends what is left
     assert {each.path for each in collector.received} == {"/orders/v1/traces"}
     assert {each.headers["x-tenant"] for each in collector.received} == {"ours"}
@@ -196,7 +196,7 @@ async def test_a_collector_that_takes_nothing_costs_spans_and_no_message(tmp_pat
                 propagate.inject(context)
             await send(gateway, context)
         await consume(at.thrift, gateway, TracerProvider(), lambda _: None, 20)
-        await eventually(lambda: len(gateway.events("finish")) == 20, within_s=10)
+        await eventually(lambda: len(gateway.events("finish")) == 20, within_s=30)
         await proxy.close()
     assert collector.received
 

@@ -117,7 +117,11 @@ async def test_transactions_end_as_their_producers_say_over_kills(tmp_path: Path
         for life in range(KILLS + 1):
             await start(broker, data, nameserver.address)
             await broker.ready()
-            client = BrokerClient(nameservers=[nameserver.address], client_id=f"producer-{life}")
+            client = BrokerClient(
+                nameservers=[nameserver.address],
+                client_id=f"producer-{life}",
+                request_timeout_s=20,
+            )
             await client.start()
             await client.create_topic(TOPIC, queues=2)
             producer = TransactionProducer(client, group=GROUP, check=work.check)

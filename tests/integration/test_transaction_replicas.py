@@ -12,7 +12,7 @@ from broker_core.errors import BrokerError
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from tests.support.eventually import eventually
-from tests.support.replica_group import TOPIC, replica_group, until
+from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group, until
 from tests.support.transactions import COMMIT, GROUP, QUICK, Desk
 
 
@@ -20,19 +20,31 @@ def message(body: bytes) -> OutgoingMessage:
     return OutgoingMessage(TOPIC, body)
 
 
+async def until_slaves(group: ReplicaGroup, count: int) -> None:
+    """Return once the master counts on so many."""
+    replication = group.brokers[0]._parts.replica._master
+    await eventually(lambda: replication.replicas.available == 1 + count)
+
+
 async def test_a_commit_that_no_replica_confirmed_is_not_made_twice(tmp_path: Path) -> None:
     """Its record stands in the log of the master alone, unseen; so does the message."""
     async with replica_group(
-        tmp_path, replication="sync", in_sync_replicas=2, transaction_check_interval_s=600
+        tmp_path,
+        replication="sync",
+        in_sync_replicas=2,
+        transaction_check_interval_s=600,
+        slave_timeout_s=20,
     ) as group:
         await group.start(0)
         await group.start(1)
+        await until_slaves(group, 1)
         client = await group.client()
         await group.queues()
         producer = TransactionProducer(client, group=GROUP, check=Desk().check)
         await producer.start([TOPIC])
-        opened = await producer.prepare(message(b"body"))
+        opened = await producer.prepare(message(b"body"), timeout_s=20)
         await group.stop(1)
+        await until_slaves(group, 0)
         for _ in range(2):
             with pytest.raises(BrokerError) as unsure:
                 await opened.commit()
@@ -70,16 +82,18 @@ async def test_rounds_wait_for_replicas_to_confirm_what_they_stored(tmp_path: Pa
         replication="sync",
         in_sync_replicas=2,
         transaction_check_interval_s=600,
-        slave_timeout_s=0.1,
+        slave_timeout_s=20,
     ) as group:
         master = await group.start(0)
         await group.start(1)
+        await until_slaves(group, 1)
         client = await group.client()
         await group.queues()
         producer = TransactionProducer(client, group=GROUP, check=Desk().check)
         await producer.start([TOPIC])
-        await producer.prepare(message(b"body"))
+        await producer.prepare(message(b"body"), timeout_s=20)
         await group.stop(1)
+        await until_slaves(group, 0)  # nothing waits for it then
         ends = []
         for n in range(3):
             at_ms = wall_ms() + 10_000 * (n + 1)
@@ -102,10 +116,12 @@ async def test_a_slave_that_becomes_master_asks_about_what_is_undecided(tmp_path
         await group.start(1)
         client = await group.client()
         await group.queues()
-        desk = Desk(answer=lambda _: COMMIT)
+        desk = Desk()
         producer = TransactionProducer(client, group=GROUP, check=desk.check, heartbeat_s=0.1)
         await producer.start([TOPIC])
-        kept, dropped, _ = [await producer.prepare(message(b"%d" % n)) for n in range(3)]
+        kept, dropped, _ = [
+            await producer.prepare(message(b"%d" % n), timeout_s=20) for n in range(3)
+        ]
         await kept.commit()
         await dropped.rollback()
         await eventually(lambda: group.log_files(1) == group.log_files(0))
@@ -113,6 +129,7 @@ async def test_a_slave_that_becomes_master_asks_about_what_is_undecided(tmp_path
         await group.stop(1)
         broker = await group.start(1, role="master", **QUICK)
         assert len(broker._parts.transactions) == 1
+        desk.answer = lambda _: COMMIT
         await client.queues(TOPIC, fresh=True)
         await group.until_served(1, [b"0", b"2"])
         assert {half.body for half in desk.asked} == {b"2"}

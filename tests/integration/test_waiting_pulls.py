@@ -53,7 +53,7 @@ async def test_a_waiter_for_another_topic_is_not_in_the_way() -> None:
 async def test_a_queue_that_may_not_hand_out_yet_is_not_in_the_way() -> None:
     """Whoever has waited longest for it must not stop those who want what is there."""
     async with serving(group_settings(topics=("a", "b"))) as it:
-        held = it.own(topic="a", hold_until_ns=now_ns() + 300 * MS)
+        held = it.own(topic="a", hold_until_ns=now_ns() + 2300 * MS)
         free = it.own(topic="b")
         it.feed(held, keyed(0, "k"))
         async with connect(it.port) as first, connect(it.port) as second:
@@ -97,7 +97,7 @@ async def test_trust_that_comes_back_serves_a_parked_pull() -> None:
         queue = it.own(trusted_until_ns=now_ns() - 1)
         it.feed(queue, keyed(0, "k"))
         await parked(it, client)
-        it.lane().renewed(queue, now_ns() + 1000 * MS)
+        it.lane().renewed(queue, now_ns() + 60_000 * MS)
         assert offsets(await client.answer("pull")) == [0]
 
 

@@ -30,4 +30,4 @@ class Running:
 
     async def __aexit__(self, *exc_info: object) -> None:
         self.consumer.stop()
-        await asyncio.wait_for(self.task, 10)
+        await asyncio.wait_for(self.task, 60)

@@ -24,7 +24,7 @@ class Raw:
         self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", **more: object
     ) -> RemotingCommand:
         request = RemotingCommand(code, ext=ext or {}, body=body, **more)  # type: ignore[arg-type]
-        return await self.pool.request(self.cluster.broker_address, request, timeout_s=5)
+        return await self.pool.request(self.cluster.broker_address, request, timeout_s=20)
 
     async def pull(self, **fields: object) -> RemotingCommand:
         header = PullMessageHeader(

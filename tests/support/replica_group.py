@@ -91,7 +91,10 @@ class ReplicaGroup:
     async def client(self) -> BrokerClient:
         """A client that is closed with the group."""
         client = BrokerClient(
-            nameservers=[self.nameserver.address], client_id="client-1", tls=self._tls
+            nameservers=[self.nameserver.address],
+            client_id="client-1",
+            tls=self._tls,
+            request_timeout_s=20,
         )
         await client.start()
         self._clients.append(client)

@@ -75,7 +75,7 @@ class ScriptedBroker:
         )
         body = BrokerRegistration(topics=self._topics).to_json()
         command = RemotingCommand(RequestCode.REGISTER_BROKER, ext=header.to_ext(), body=body)
-        answer = await self._pool.request(self._nameserver, command, timeout_s=5)
+        answer = await self._pool.request(self._nameserver, command, timeout_s=20)
         assert answer.code == 0, answer.remark
 
     async def close(self) -> None:

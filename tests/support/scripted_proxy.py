@@ -135,7 +135,7 @@ class ScriptedProxy:
         both = [request for request in self.requests if request.method in ("pull", "settle")]
         return [verdict for request in both for verdict in request.verdicts]
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
         """Wait until *condition* holds; checked after every request."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(condition)

@@ -26,7 +26,7 @@ BINARY: Protocol = TBinaryProtocol
 
 _LENGTH = struct.Struct(">i")
 #: Longer than anything a test waits for on purpose.
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
 
 
 def structs(method: str) -> tuple[Any, Any]:
