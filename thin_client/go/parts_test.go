@@ -254,7 +254,7 @@ func TestACallEndsHoweverTheServerBehaves(t *testing.T) {
 	for name, each := range answers {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-			dialer := dialer{timeout: time.Second}
+			dialer := dialer{timeout: 10 * time.Second}
 			connection, err := dialer.open(ctx, serverThat(t, each.serve), 0)
 			if err != nil {
 				t.Fatal(err)
@@ -272,7 +272,7 @@ func TestACallEndsHoweverTheServerBehaves(t *testing.T) {
 
 func TestACallEndsWithItsContext(t *testing.T) {
 	to := serverThat(t, func(socket net.Conn) { io.Copy(io.Discard, socket) })
-	dialer := dialer{timeout: time.Second}
+	dialer := dialer{timeout: 10 * time.Second}
 	connection, err := dialer.open(context.Background(), to, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -129,6 +129,12 @@ LANGUAGES = (
 )
 
 
+#: What tools print that could not fetch what a build wants; they try it once only.
+_NETWORK = re.compile(
+    r"Could not (?:transfer|resolve)|dial tcp|handshake timeout|i/o timeout|ETIMEDOUT|ECONNRESET"
+)
+
+
 class BuildFailed(Exception):
     """A build or its tests failed; the text ends with the output."""
 
@@ -137,18 +143,24 @@ def run(language: Language, commands: Sequence[Sequence[str]]) -> float:
     """Run *commands*; returns the seconds. Raises BuildFailed."""
     began = time.monotonic()
     for command in commands:
-        done = subprocess.run(
-            command,
-            cwd=language.folder,
-            env={**os.environ, "MAVEN_OPTS": "-Xmx256m"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        done = _run(language, command)
+        if done.returncode != 0 and _NETWORK.search(done.stdout):
+            done = _run(language, command)
         if done.returncode != 0:
             text = f"{language.name}: {' '.join(command)} ended with {done.returncode}"
             raise BuildFailed(f"{text}\n{done.stdout[-6000:]}")
     return time.monotonic() - began
+
+
+def _run(language: Language, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=language.folder,
+        env={**os.environ, "MAVEN_OPTS": "-Xmx256m"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )

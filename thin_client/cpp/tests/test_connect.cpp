@@ -64,7 +64,7 @@ TEST_CASE("a consumer that is stopped while it connects pulls no more") {
         const std::lock_guard lock(mutex);
         feeder.start();
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it connects
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it connects
     {
         const std::lock_guard lock(mutex);
         session.stop(now_ns());
