@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_core.names import Group, QueueName, Topic
 from proxy.core.audit_record import Change
-from proxy.errors import UnknownName, WrongState
+from proxy.errors import WrongState
 from proxy.group_lane import GroupLane
 from proxy.lanes import Lanes, topic_named
 from proxy.upstream.context import UpstreamContext
@@ -79,9 +79,7 @@ class OffsetDesk:
         """
         lane = self._lanes.named(group)
         name = topic_named(lane, topic)
-        queue = next((q for q in await self._book.queues(lane.name, name) if q.qid == qid), None)
-        if queue is None:
-            raise UnknownName(f"topic {topic!r} has no queue {qid!r}")
+        queue = await self._book.queue(lane.name, name, qid)
         ownership = self._ownerships[lane.name]
         owned = ownership.owned(queue)
         if owned is None:

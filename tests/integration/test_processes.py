@@ -33,6 +33,7 @@ from tests.support.process_site import (
     start_up,
     stop_producing,
     verdict,
+    with_times,
 )
 from tests.support.processes import Children, wait_until
 
@@ -56,15 +57,6 @@ def site(children: Children, brokers: Brokers) -> Site:
 def stored(gateway: Gateway) -> int:
     """Messages in the queues of its only proxy."""
     return sum(queue["end"] for queue in gateway.queues(0))
-
-
-def with_times(folder: Path, *times: tuple[str, str]) -> None:
-    """Have other times in the settings of proxy and broker. Before the start."""
-    for path in (folder / "settings.yaml", folder / "broker.yaml"):
-        text = path.read_text()
-        for before, after in times:
-            text = text.replace(before, after)
-        path.write_text(text)
 
 
 @pytest.mark.slow

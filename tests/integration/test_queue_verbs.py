@@ -13,6 +13,8 @@ import orjson
 import pytest
 
 from proxy.app import Proxy
+from proxy.cli.connect import ask_proxy
+from proxy.errors import OrderlaneError
 from proxy.listening import Addresses
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -243,6 +245,12 @@ async def test_wrong_resets_get_one_sentence(tmp_path: Path) -> None:
         assert "has no place 99: it goes from 0 to" in await refused(*WHY, "--to-offset", "99")
         assert "has no topic 'letters'" in await refused(*WHY, "--skip", "--topic", "letters")
         assert (await it.refused("offsets", "show", "other")).count("no group 'other'") == 1
+        path = f"/api/groups/{GROUP}/topics/orders/queues/broker-a_7/reset"
+        body = orjson.dumps({"reason": "so", "to": {"offset": 1}})
+        with pytest.raises(
+            OrderlaneError, match="'broker-a_7'; its queues: broker-a_0, broker-a_1"
+        ):
+            await asyncio.to_thread(ask_proxy, it.at.http, path, body=body, timeout_s=20)
         assert it.audited("offsets reset") == []
 
 

@@ -90,10 +90,15 @@ def ask(http: str, path: str, *, method: str = "POST", **asked: Any) -> Any:
 
 def make_patient(folder: Path) -> None:
     """For tests of clean ends: see ``_PATIENT``. Before the start."""
+    with_times(folder, *_PATIENT.items())
+
+
+def with_times(folder: Path, *times: tuple[str, str]) -> None:
+    """Have other times in the settings of proxy and broker. Before the start."""
     for path in (folder / "settings.yaml", folder / "broker.yaml"):
         text = path.read_text()
-        for short, long in _PATIENT.items():
-            text = text.replace(short, long)
+        for before, after in times:
+            text = text.replace(before, after)
         path.write_text(text)
 
 
