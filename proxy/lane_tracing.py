@@ -10,13 +10,12 @@ No span names an order key, or what failed in words: these are the users' own da
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from broker_core.clock import now_ns
+from broker_core.clock import now_ns, wall_ns
 from broker_core.names import Group
 from broker_core.remoting.message import StoredMessage
 from proxy.core.effects import Effects
@@ -83,7 +82,7 @@ class LaneTracing:
     def _delivered(
         self, pipeline: QueuePipeline, lease: Lease, message: StoredMessage, context: object
     ) -> None:
-        job, zero_ns = lease.job, time.time_ns() - now_ns()  # when the proxy's clock was 0
+        job, zero_ns = lease.job, wall_ns() - now_ns()  # when the proxy's clock was 0
         granted_ns = zero_ns + lease.granted_ns
         attributes: dict[str, str | int] = {
             "messaging.system": "orderlane",
@@ -132,7 +131,7 @@ class LaneTracing:
         traced = self._leases.get(pipeline)
         if not traced:
             return
-        end_ns = time.time_ns()
+        end_ns = wall_ns()
         for lease in leases:
             if (each := traced.pop(lease.lease_id, None)) is not None:
                 self.spans.span(

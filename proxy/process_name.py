@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
-
+from broker_core import chance
 from broker_core.clock import now_ns
 from proxy.setting_types import at_port, host_port
 
@@ -20,8 +18,4 @@ def reachable(address: str, client_id: str) -> str:
 
 def client_id() -> str:
     """``ip@pid#time``: new in every process, as locks and records name it."""
-    try:
-        address = socket.gethostbyname(socket.gethostname())
-    except OSError:
-        address = "127.0.0.1"
-    return f"{address}@{os.getpid()}#{now_ns()}"
+    return f"{chance.machine_address()}@{chance.process_id()}#{now_ns()}"

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Coroutine
 
-from thin_client import calls
+from thin_client import calls, chance
 from thin_client.addresses import Address, parse_address
 from thin_client.aio_connection import AsyncConnection
 from thin_client.backoff import is_news, tries_elsewhere
@@ -169,7 +168,7 @@ class AsyncFeeder:
             response = await self._pulling.call(calls.pull(request), timeout_s=timeout_s)
             self._observer.on_pulled(session.pull_answered(response, now_ns()))
         except ClientError as error:
-            session.pull_failed(now_ns(), random.random())
+            session.pull_failed(now_ns(), chance.fraction())
             self._hang_up()
             if tries_elsewhere(error, session.pull_failures):
                 self._servers.go_on()
@@ -239,7 +238,7 @@ class AsyncFeeder:
             self._observer.on_lease_lost(message)
 
     def _control_failed(self, home: Home, error: ClientError) -> None:
-        lost = self._session.control_failed(home, now_ns(), random.random())
+        lost = self._session.control_failed(home, now_ns(), chance.fraction())
         if is_news(home.failures):
             _log.warning("settling or extending failed, trying again: %s", error)
         self._observer.on_error(error)

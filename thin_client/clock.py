@@ -1,17 +1,38 @@
-"""The client's clock. Leases are counted on it, so it goes on while the machine is suspended."""
+"""The client's clock. Leases are counted on it, so it goes on while the machine is suspended.
+
+It is the machine's unless ``use_clocks`` was told of another one, as a simulation does.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+_monotonic_ns: Callable[[], int] = partial(time.clock_gettime_ns, _CLOCK)
+_wall_ns: Callable[[], int] = time.time_ns
 
 
 def wall_s() -> float:
     """Seconds since 1970."""
-    return time.clock_gettime(time.CLOCK_REALTIME)
+    return _wall_ns() / 1e9
 
 
 def now_ns() -> int:
     """Monotonic nanoseconds, suspended time included."""
-    return time.clock_gettime_ns(_CLOCK)
+    return _monotonic_ns()
+
+
+@contextmanager
+def use_clocks(monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]) -> Iterator[None]:
+    """Read these clocks instead of the machine's, in all of the interpreter, until the end."""
+    global _monotonic_ns, _wall_ns
+    before = _monotonic_ns, _wall_ns
+    _monotonic_ns, _wall_ns = monotonic_ns, wall_ns
+    try:
+        yield
+    finally:
+        _monotonic_ns, _wall_ns = before

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from thin_client import calls
+from thin_client import calls, chance
 from thin_client.backoff import backoff_ns, is_news
 from thin_client.errors import ClientError, SendFailed
 from thin_client.json_path import JsonPath
@@ -77,7 +76,7 @@ class Stamp:
 
 def new_message_id() -> str:
     """32 upper-case hexadecimal digits, unique."""
-    return secrets.token_hex(16).upper()
+    return chance.token_hex(16).upper()
 
 
 @dataclass(slots=True)

@@ -5,12 +5,11 @@ extends, on a connection of its own, since a waiting pull occupies the other.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Callable
 from functools import partial
 
-from thin_client import calls
+from thin_client import calls, chance
 from thin_client.addresses import Address, parse_address
 from thin_client.backoff import is_news, tries_elsewhere
 from thin_client.clock import now_ns
@@ -155,7 +154,7 @@ class Feeder:
         except ClientError as error:
             line.hang_up()
             with self._lock:
-                session.pull_failed(now_ns(), random.random())
+                session.pull_failed(now_ns(), chance.fraction())
                 if tries_elsewhere(error, session.pull_failures):
                     self._servers.go_on()
                 if line.closed:
@@ -219,7 +218,7 @@ class Feeder:
 
     def _control_failed(self, home: Home, error: ClientError) -> None:
         with self._lock:
-            lost = self._session.control_failed(home, now_ns(), random.random())
+            lost = self._session.control_failed(home, now_ns(), chance.fraction())
         if is_news(home.failures):
             _log.warning("settling or extending failed, trying again: %s", error)
         self._observer.on_error(error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from thin_client import chance
 from thin_client.errors import ClientError
 from thin_client.message import Message
 from thin_client.session_options import SessionOptions
@@ -132,13 +132,13 @@ def session_options(
         prefetch=prefetch,
         max_run=max_run,
         ack_linger_ns=int(timing.ack_linger_s * 1e9),
-        request_prefix=secrets.token_hex(4) + "-",
+        request_prefix=chance.token_hex(4) + "-",
     )
 
 
 def default_client_id() -> str:
     """``host@process-1f2e``: unique, and says to an operator where to look."""
-    return f"{socket.gethostname()}@{os.getpid()}-{secrets.token_hex(2)}"
+    return f"{socket.gethostname()}@{os.getpid()}-{chance.token_hex(2)}"
 
 
 @cache

@@ -9,13 +9,13 @@ application sends again is not overtaken. Calls made later go.
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, Self
 
+from thin_client import chance
 from thin_client.aio_connection import AsyncConnection
 from thin_client.clock import now_ns, wall_s
 from thin_client.connection import Connection
@@ -198,9 +198,9 @@ class Producer(_Sender):
             self.close()
             self._servers.go_on()
             return request.pause_after_error(
-                error, sent=sent, now_ns=now_ns(), jitter=random.random()
+                error, sent=sent, now_ns=now_ns(), jitter=chance.fraction()
             )
-        return request.pause_after(result, now_ns=now_ns(), jitter=random.random())
+        return request.pause_after(result, now_ns=now_ns(), jitter=chance.fraction())
 
 
 class AsyncProducer(_Sender):
@@ -310,6 +310,6 @@ class AsyncProducer(_Sender):
             self.close()
             self._servers.go_on()
             return request.pause_after_error(
-                error, sent=sent, now_ns=now_ns(), jitter=random.random()
+                error, sent=sent, now_ns=now_ns(), jitter=chance.fraction()
             )
-        return request.pause_after(result, now_ns=now_ns(), jitter=random.random())
+        return request.pause_after(result, now_ns=now_ns(), jitter=chance.fraction())

@@ -182,7 +182,8 @@ class DelayedDelivery:
         wait_s = None if next_ms is None else min((next_ms - wall_ms()) / 1000, _LOOK_AGAIN_S)
         if wait_s is None or wait_s > 0:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._arrival.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._arrival.wait()
 
     async def _deliver_some(self) -> bool:
         """True if something was due."""

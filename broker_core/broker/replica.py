@@ -6,10 +6,10 @@ The same class for both, so that whoever assembles a broker asks no questions.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
+from broker_core import chance
 from broker_core.broker.log_identity import LogIdentity
 from broker_core.broker.processors.locks import LockProcessor
 from broker_core.broker.processors.strict_locks import StrictLockProcessor
@@ -84,7 +84,7 @@ class Replica:
     def _load_identity(self) -> LogIdentity:
         try:
             known = LogIdentity.from_table(self._table.load())
-            identity = known.started(self._settings.role, fresh_id=uuid.uuid4().hex)
+            identity = known.started(self._settings.role, fresh_id=chance.token(16).hex())
             if identity != known:
                 self._table.save(identity.to_table())
         except (ValueError, OSError) as error:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-
+from broker_core import chance
 from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.queue_locks import QueueLocks
 from broker_core.broker.retries import (
@@ -72,7 +71,7 @@ class RetryTopics:
     async def _queue_of(self, topic: Topic, queues: int) -> tuple[Topic, int]:
         await self._make(topic, queues)
         config = self._directory.writable(topic, 0)
-        return topic, random.randrange(config.write_queues)
+        return topic, chance.number_below(config.write_queues)
 
     async def _make(self, topic: Topic, queues: int) -> None:
         if self._directory.topics.find(topic) is not None:

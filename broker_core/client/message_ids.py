@@ -8,10 +8,10 @@ Unique while a process makes fewer than 65,536 ids a millisecond.
 
 from __future__ import annotations
 
-import os
 import struct
 from datetime import UTC, datetime
 
+from broker_core import chance
 from broker_core.clock import wall_ms
 
 _LAYOUT = struct.Struct(">4sH4sIH")
@@ -32,9 +32,9 @@ class MessageIds:
 
     def new(self) -> str:
         """Return an id that was never returned before."""
-        if self._pid != os.getpid():  # first id, or forked
-            self._pid = os.getpid()
-            self._random = os.urandom(8)
+        if self._pid != (pid := chance.process_id()):  # first id, or forked
+            self._pid = pid
+            self._random = chance.token(8)
         # Never backwards: with a clock set back, time and counter could repeat.
         self._last_ms = now_ms = max(self._last_ms, wall_ms())
         if not 0 <= now_ms - self._month_ms < _MONTH_MS:

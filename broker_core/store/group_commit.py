@@ -6,7 +6,8 @@ import asyncio
 import errno
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import structlog
 
@@ -88,11 +89,10 @@ class GroupCommit:
             self._busy = False
             return
         sync = self._log.start_sync()
-        self._thread.submit(sync.run).add_done_callback(
-            lambda ended: self._loop.call_soon_threadsafe(self._ended, sync, ended)
-        )
+        synced = self._loop.run_in_executor(self._thread, sync.run)
+        synced.add_done_callback(partial(self._ended, sync))
 
-    def _ended(self, sync: Sync, ended: Future[None]) -> None:
+    def _ended(self, sync: Sync, ended: asyncio.Future[None]) -> None:
         if self._failure is not None:
             return
         if (error := ended.exception()) is not None:

@@ -247,7 +247,8 @@ class MessageStore:
             self._deleting[topic] = gone
         await self._group_commit.wait(self._log.end_offset)
         try:
-            await asyncio.wait_for(asyncio.shield(gone), _VISIBLE_WITHIN_S)
+            async with asyncio.timeout(_VISIBLE_WITHIN_S):
+                await asyncio.shield(gone)
         except TimeoutError:
             raise OSError(errno.ETIMEDOUT, "no replica has confirmed it yet") from None
         # A start with an older checkpoint reads the whole log: entries that it counts are gone.

@@ -7,11 +7,11 @@ names broker, topic and message; so any proxy can cancel, and none keeps anythin
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from broker_core import chance
 from broker_core.client import BrokerClient
 from broker_core.client.producer import Outcome
 from broker_core.clock import wall_ms
@@ -97,7 +97,7 @@ class DelayRequests:
         )
         async with asyncio.timeout(timeout_s):
             queues = await self._find_queues(outgoing.topic)
-            number = java_hash(outgoing.key) if outgoing.key else random.randrange(len(queues))
+            number = java_hash(outgoing.key) if outgoing.key else chance.number_below(len(queues))
             queue = queues[abs(number) % len(queues)]
             try:
                 delay = delay_properties(

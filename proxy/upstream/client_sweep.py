@@ -12,12 +12,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
 import structlog
 
+from broker_core import chance
 from broker_core.client import BrokerClient
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, RemotingError
@@ -58,7 +58,7 @@ class ClientSweep:
     async def run(self) -> None:
         """Look every hour, until cancelled; not when all other proxies do."""
         while True:
-            await asyncio.sleep(_EVERY_S * random.uniform(0.5, 1.5))
+            await asyncio.sleep(_EVERY_S * chance.between(0.5, 1.5))
             await self.sweep(now_ms=wall_ms())
 
     async def sweep(self, *, now_ms: int) -> list[Group]:

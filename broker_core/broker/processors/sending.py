@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from functools import lru_cache
 
+from broker_core import chance
 from broker_core.broker.placement import Placement, place, says_prepared
 from broker_core.broker.retries import without_delay
 from broker_core.broker.retry_topics import RetryTopics
@@ -212,7 +212,7 @@ class SendProcessor:
 
     def _any_queue(self, topic: Topic) -> int:
         config = self._directory.writable(topic, 0)
-        return random.randrange(config.write_queues)
+        return chance.number_below(config.write_queues)
 
     def _receipt(self, sent: Envelope, placed: Placement, stored: Stored) -> dict[str, str]:
         host = self._store_host()

@@ -1,0 +1,1 @@
+"""What tests, benchmarks and the explorer share: the simulated world."""

@@ -1,0 +1,217 @@
+"""Producers and consumers of a world: the Python thin client with handlers of changing habits."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from proxy.cli.observing import HistoryObserver
+from testkit.simulation.history import Pen
+from testkit.simulation.process import current_process
+from testkit.simulation.world import ClientNode, World
+from thin_client import (
+    AsyncConsumer,
+    AsyncProducer,
+    Message,
+    Retry,
+    SendFailed,
+    new_message_id,
+)
+from thin_client.delivery import UNIQUE_ID, Delivery
+
+#: Properties that brokers and producers add to every message.
+_OF_THE_TRANSPORT = frozenset(
+    (
+        UNIQUE_ID,
+        "KEYS",
+        "TAGS",
+        "WAIT",
+        "CLUSTER",
+        "MSG_REGION",
+        "TRACE_ON",
+        "__SHARDINGKEY",
+        "INSTANCE_ID",
+    )
+)
+
+
+def digest(body: bytes, key: str | None, tag: str | None, properties: Mapping[str, str]) -> str:
+    """A name for what a handler sees of a message."""
+    own = sorted(each for each in properties.items() if each[0] not in _OF_THE_TRANSPORT)
+    content = orjson.dumps([body.hex(), key, tag, own])
+    return f"{zlib.crc32(content):08x}"
+
+
+@dataclass(slots=True)
+class Habits:
+    """How handlers behave, by (group, key); a program changes it while they work."""
+
+    failing: set[tuple[str, str]] = field(default_factory=set)
+    stuck: set[tuple[str, str]] = field(default_factory=set)
+    work_s: float = 0.01
+
+    def cure(self) -> None:
+        """Nothing fails or sticks any more."""
+        self.failing.clear()
+        self.stuck.clear()
+
+
+class _Observer(HistoryObserver):
+    """Adds to each start of a handler what the handler saw."""
+
+    def on_handle_start(self, message: Message) -> None:
+        self.open += 1
+        seen = digest(message.body, message.key, message.tag, message.properties)
+        self._write("handle_start", message, digest=seen)
+
+
+class ConsumerNode(ClientNode):
+    """A consumer of *group* that pulls *topics* (None: all) at the first of *servers* to answer."""
+
+    def begin(
+        self,
+        servers: Sequence[str],
+        *,
+        group: str,
+        topics: Sequence[str] | None,
+        habits: Habits,
+        concurrency: int = 4,
+        max_run: int = 1,
+    ) -> None:
+        """Go to work in a process of its own."""
+        process = self.new_process()
+        pen = process.run(lambda: Pen(self.world.events, self.name, parts=("consumer",)))
+        process.at_death.append(lambda: setattr(pen, "enabled", False))
+
+        async def handle(message: Message) -> None:
+            at_work = current_process()
+            assert at_work is not None
+            chance = at_work.chance.random()
+            place = (group, message.key or "")
+            while place in habits.stuck:  # noqa: ASYNC110  # virtual time costs nothing
+                await asyncio.sleep(1)
+            await asyncio.sleep(habits.work_s * (0.2 + chance) if chance < 0.95 else 0.8)
+            if place in habits.failing or chance < 0.01:
+                raise Retry
+
+        def make() -> AsyncConsumer:
+            observer = _Observer(pen, group=group, consumer=self.name)
+            return AsyncConsumer(
+                servers,
+                group=group,
+                topics=topics,
+                concurrency=concurrency,
+                max_run=max_run,
+                client_id=self.name,
+                observer=observer,
+            )
+
+        self.consumer = process.run(make)
+        self.work(self.consumer.run(handle, handle_signals=False))
+
+    def stop(self) -> None:
+        """Drain, and end."""
+        assert self.process is not None
+        if self.process.runs:
+            self.process.run(self.consumer.stop)
+
+
+class _Telling(AsyncProducer):
+    """Tells the history of each try that may have stored what is sent again."""
+
+    pen: Pen
+    topic: str
+
+    async def _try(self, request: Delivery) -> float | None:
+        pause_s = await super()._try(request)
+        if pause_s is not None and request._doubtful:
+            about = [
+                {"msg": each, "topic": self.topic, "error": "a try failed"}
+                for each in request.open_ids()
+            ]
+            self.pen.write_many("send_info", about)
+        return pause_s
+
+
+@dataclass(slots=True)
+class Flow:
+    """What a producer sends to *topic*: a message of one of *keys* every *every_s*, until *left*
+    messages are sent.
+    """
+
+    topic: str
+    keys: tuple[str | None, ...]
+    every_s: float
+    left: int
+    body_bytes: int = 60
+    properties: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str | None, ...] = (None,)
+
+
+class ProducerNode(ClientNode):
+    """Sends flows, one after the other; each key's messages one after the other."""
+
+    def begin(self, servers: Sequence[str]) -> None:
+        """Go to work in a process of its own: flows come by ``flow``."""
+        process = self.new_process()
+        self.pen = process.run(lambda: Pen(self.world.events, self.name, parts=("producer",)))
+        process.at_death.append(self._silence)
+        self.servers = list(servers)
+        self.acknowledged = 0
+        self.busy = 0
+
+    def send(self, flow: Flow) -> None:
+        """Send *flow* beside those under way."""
+        self.work(self._send(flow))
+
+    async def _send(self, flow: Flow) -> None:
+        process = current_process()
+        assert process is not None
+        self.busy += 1
+        producer = _Telling(self.servers, timeout_s=5)
+        producer.pen, producer.topic = self.pen, flow.topic
+        async with producer:
+            while flow.left > 0:
+                flow.left -= 1
+                key = process.chance.choice(flow.keys)
+                tag = process.chance.choice(flow.tags)
+                await self._send_one(producer, flow, key, tag)
+                await asyncio.sleep(flow.every_s * (0.5 + process.chance.random()))
+        self.busy -= 1
+
+    async def _send_one(
+        self, producer: AsyncProducer, flow: Flow, key: str | None, tag: str | None
+    ) -> None:
+        msg = new_message_id()
+        body = orjson.dumps({"id": key, "n": flow.left}) + b" " * max(0, flow.body_bytes - 20)
+        seen = digest(body, key, tag, flow.properties)
+        about = {"msg": msg, "topic": flow.topic, "key": key}
+        self.pen.write("send", **about, digest=seen)
+        try:
+            properties = {**flow.properties, UNIQUE_ID: msg}
+            await producer.send(flow.topic, body, key=key, tag=tag, properties=properties)
+        except SendFailed as error:
+            event = "send_info" if error.outcome_unknown else "send_fail"
+            self.pen.write(event, **about, error=str(error)[:100])
+        except Exception as error:
+            self.pen.write("send_info", **about, error=str(error)[:100])
+        else:
+            self.acknowledged += 1
+            self.pen.write("send_ok", **about)
+
+    def _silence(self) -> None:
+        self.pen.enabled = False
+
+
+def add_consumer(world: World, name: str) -> ConsumerNode:
+    """A place for a consumer."""
+    return world.add(ConsumerNode, name)
+
+
+def add_producer(world: World, name: str) -> ProducerNode:
+    """A place for a producer."""
+    return world.add(ProducerNode, name)

@@ -1,0 +1,321 @@
+"""A disk that forgets: on power loss what was not synced is gone, torn, or there in part.
+
+The files are real ones below a temporary folder, best on a memory file system. Between ``install``
+and its end the calls of ``os`` that change files keep what is needed to undo them; a sync of a file
+or folder makes its changes final. All else, and all other files, pass through.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import fcntl
+import io
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testkit.simulation.process import PROCESS, SimulatedProcess
+
+_PAGE_BYTES = 4096
+_real = {
+    name: getattr(os, name)
+    for name in (
+        *("open", "close", "pwrite", "pread", "fdatasync", "fsync", "ftruncate", "truncate"),
+        *("posix_fallocate", "rename", "replace", "unlink", "link", "fstat", "stat"),
+    )
+}
+_real_open = io.open
+
+
+@dataclass(slots=True)
+class _Write:
+    """*old* stood at *position* before; the file had *size* bytes then."""
+
+    position: int
+    length: int
+    old: bytes
+    size: int
+
+
+@dataclass(slots=True)
+class _File:
+    """What of one inode is not on the platter yet."""
+
+    path: str
+    writes: list[_Write] = field(default_factory=list)
+    never_synced: bool = False
+
+
+class Disk:
+    """The disk below *folder*; the folders in it are the disks of hosts, lost one by one."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self.folder = folder
+        self._root = f"{folder}{os.sep}"
+        self._stash = folder / ".stash"
+        self._stash.mkdir(parents=True)
+        self._stashed = 0
+        self._chance = chance
+        self._descriptors: dict[int, tuple[int, SimulatedProcess | None, str]] = {}
+        self._files: dict[int, _File] = {}  # by inode
+        self._entries: dict[str, list[tuple[str, Callable[[], None]]]] = {}  # by folder: undo steps
+        self._full: set[str] = set()
+
+    # ---- faults ---------------------------------------------------------------------------------
+
+    def fill(self, host: Path) -> None:
+        """Nothing more can be written below *host* until ``free``."""
+        self._full.add(f"{host}{os.sep}")
+
+    def free(self, host: Path) -> None:
+        """There is room again."""
+        self._full.discard(f"{host}{os.sep}")
+
+    def release(self, process: SimulatedProcess) -> None:
+        """*process* is dead: its locks on files are free."""
+        for descriptor, (_, owner, _) in self._descriptors.items():
+            if owner is process:
+                with suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    def lose_power(self, host: Path) -> None:
+        """Undo below *host* what was not synced, or a part of it."""
+        prefix = f"{host}{os.sep}"
+        for inode in sorted(self._files, key=lambda each: self._files[each].path):
+            file = self._files[inode]
+            if file.path.startswith(prefix):
+                self._lose_writes(file)
+                file.writes.clear()
+        for folder in sorted(self._entries):
+            if f"{folder}{os.sep}".startswith(prefix):
+                steps = self._entries.pop(folder)
+                for _, undo in reversed(steps[self._chance.randint(0, len(steps)) :]):
+                    with suppress(FileNotFoundError, FileExistsError):
+                        undo()
+
+    def _lose_writes(self, file: _File) -> None:
+        if not file.writes or not os.path.exists(file.path):
+            return
+        kept = self._chance.randint(0, len(file.writes))
+        descriptor = _real["open"](file.path, os.O_RDWR)
+        try:
+            for number in range(len(file.writes) - 1, -1, -1):
+                write = file.writes[number]
+                if number > kept or (number == kept and not write.length):
+                    self._undo(descriptor, write, 0)
+                elif number == kept:
+                    self._undo(descriptor, write, self._chance.randint(0, write.length))
+        finally:
+            _real["close"](descriptor)
+
+    def _undo(self, descriptor: int, write: _Write, from_byte: int) -> None:
+        """Undo *write* but for its first *from_byte* bytes."""
+        if from_byte < len(write.old):
+            _real["pwrite"](descriptor, write.old[from_byte:], write.position + from_byte)
+        size = _real["fstat"](descriptor).st_size
+        least = max(write.size, write.position + from_byte if from_byte else 0)
+        if size > least or (not write.length and size != write.size):
+            _real["ftruncate"](descriptor, write.size if not from_byte else least)
+
+    # ---- calls of the system --------------------------------------------------------------------
+
+    @contextmanager
+    def install(self) -> Iterator[None]:
+        """Have the calls of ``os`` pass through here."""
+        ours: dict[str, Any] = {
+            "open": self._open,
+            "close": self._close,
+            "pwrite": self._pwrite,
+            "fdatasync": self._sync,
+            "fsync": self._sync,
+            "ftruncate": self._ftruncate,
+            "truncate": self._truncate,
+            "posix_fallocate": self._allocate,
+            "rename": self._rename,
+            "replace": self._rename,
+            "unlink": self._unlink,
+            "link": self._link,
+        }
+        for name, function in ours.items():
+            setattr(os, name, function)
+        io.open = builtins.open = self._open_file  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            for name in ours:
+                setattr(os, name, _real[name])
+            io.open = builtins.open = _real_open  # type: ignore[assignment]
+
+    def _is_ours(self, path: Any) -> bool:
+        return isinstance(path, str | os.PathLike) and os.fspath(path).startswith(self._root)
+
+    def _open(self, path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
+        if more or not self._is_ours(path):
+            return _real["open"](path, flags, mode, **more)
+        text = os.fspath(path)
+        fresh = flags & os.O_CREAT and not os.path.exists(text)
+        if fresh:
+            self._require_room(text)
+        descriptor = _real["open"](path, flags, mode)
+        inode = _real["fstat"](descriptor).st_ino
+        self._descriptors[descriptor] = (inode, PROCESS.get(), text)
+        if fresh:
+            self._entered(text, lambda: _real["unlink"](text))
+            self._files[inode] = _File(text)
+        return descriptor
+
+    def _open_file(self, file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
+        if self._is_ours(file) and set(mode) & set("wax+"):
+            text = os.fspath(file)
+            self._require_room(text)
+            fresh = not os.path.exists(text)
+            opened = _real_open(file, mode, *args, **named)
+            descriptor = opened.fileno()
+            inode = _real["fstat"](descriptor).st_ino
+            self._files.setdefault(inode, _File(text)).never_synced = True
+            if fresh:
+                self._entered(text, lambda: _real["unlink"](text))
+            return opened
+        return _real_open(file, mode, *args, **named)
+
+    def _close(self, descriptor: int) -> None:
+        self._descriptors.pop(descriptor, None)
+        _real["close"](descriptor)
+
+    def _pwrite(self, descriptor: int, data: Any, position: int) -> int:
+        known = self._descriptors.get(descriptor)
+        if known is not None:
+            inode, _, path = known
+            self._require_room(path)
+            self._remember(descriptor, inode, path, position, len(data))
+        return _real["pwrite"](descriptor, data, position)
+
+    def _remember(self, descriptor: int, inode: int, path: str, position: int, length: int) -> None:
+        file = self._files.get(inode)
+        if file is None:
+            file = self._files[inode] = _File(path)
+        size = _real["fstat"](descriptor).st_size
+        old = _real["pread"](descriptor, length, position) if position < size else b""
+        file.writes.append(_Write(position, length, old, size))
+
+    def _sync(self, descriptor: int) -> None:
+        known = self._descriptors.get(descriptor)
+        if known is not None:
+            inode, _, path = known
+            self._require_room(path)
+            if os.path.isdir(path):
+                self._entries.pop(path, None)
+            elif (file := self._files.get(inode)) is not None:
+                file.writes.clear()
+                file.never_synced = False
+            return
+        if isinstance(descriptor, int):
+            inode = _real["fstat"](descriptor).st_ino
+            if (file := self._files.get(inode)) is not None:
+                self._require_room(file.path)
+                file.never_synced = False
+                return
+        _real["fsync"](descriptor)
+
+    def _ftruncate(self, descriptor: int, length: int) -> None:
+        if (known := self._descriptors.get(descriptor)) is not None:
+            self._resized(descriptor, known[0], known[2], length)
+        _real["ftruncate"](descriptor, length)
+
+    def _truncate(self, path: Any, length: int) -> None:
+        if isinstance(path, int):
+            self._ftruncate(path, length)
+        elif self._is_ours(path):
+            descriptor = self._open(path, os.O_RDWR)
+            try:
+                self._ftruncate(descriptor, length)
+            finally:
+                self._close(descriptor)
+        else:
+            _real["truncate"](path, length)
+
+    def _resized(self, descriptor: int, inode: int, path: str, length: int) -> None:
+        file = self._files.setdefault(inode, _File(path))
+        size = _real["fstat"](descriptor).st_size
+        old = b""
+        if length < size:
+            old = _real["pread"](descriptor, size - length, length).rstrip(b"\0")
+        file.writes.append(_Write(min(length, size), 0, old, size))
+
+    def _allocate(self, descriptor: int, offset: int, length: int) -> None:
+        known = self._descriptors.get(descriptor)
+        if known is None:
+            _real["posix_fallocate"](descriptor, offset, length)
+            return
+        self._require_room(known[2])
+        size = _real["fstat"](descriptor).st_size
+        if offset + length > size:
+            self._resized(descriptor, known[0], known[2], offset + length)
+            _real["ftruncate"](descriptor, offset + length)
+
+    def _rename(self, source: Any, target: Any, **more: Any) -> None:
+        if not self._is_ours(source):
+            _real["rename"](source, target, **more)
+            return
+        old, new = os.fspath(source), os.fspath(target)
+        kept = None if os.path.isdir(old) else self._keep(new)
+        if not os.path.isdir(old):
+            inode = _real["stat"](old).st_ino
+            if (file := self._files.get(inode)) is not None:
+                file.path = new
+                if file.never_synced:
+                    self._tear(old, file)
+        _real["rename"](source, target)
+
+        def undo() -> None:
+            _real["rename"](new, old)
+            if kept is not None:
+                _real["rename"](kept, new)
+
+        self._entered(new, undo)
+
+    def _tear(self, path: str, file: _File) -> None:
+        """Its content was never synced: a power loss may leave any part of it."""
+        content = Path(path).read_bytes()
+        file.writes.append(_Write(0, len(content), b"", 0))
+
+    def _unlink(self, path: Any, **more: Any) -> None:
+        if more or not self._is_ours(path):
+            _real["unlink"](path, **more)
+            return
+        text = os.fspath(path)
+        kept = self._keep(text)
+        _real["unlink"](path)
+        if kept is not None:
+            self._entered(text, lambda: _real["rename"](kept, text))
+
+    def _link(self, source: Any, target: Any, **more: Any) -> None:
+        _real["link"](source, target, **more)
+        if self._is_ours(target):
+            text = os.fspath(target)
+            self._entered(text, lambda: _real["unlink"](text))
+
+    def _keep(self, path: str) -> str | None:
+        """Another name of the file at *path*, for the case that it has to come back."""
+        if not os.path.isfile(path):
+            return None
+        self._stashed += 1
+        kept = str(self._stash / str(self._stashed))
+        _real["link"](path, kept)
+        return kept
+
+    def _entered(self, path: str, undo: Callable[[], None]) -> None:
+        folder = os.path.dirname(path)
+        steps = self._entries.setdefault(folder, [])
+        steps.append((path, undo))
+        if len(steps) > 200:  # nothing syncs this folder: the system does after a while
+            del steps[:100]
+
+    def _require_room(self, path: str) -> None:
+        if self._full and any(path.startswith(host) for host in self._full):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)

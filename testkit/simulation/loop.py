@@ -1,0 +1,242 @@
+"""An event loop that never waits: time passes when nothing is left to do before the next timer.
+
+Each timer rings up to 100 µs late, by a seeded amount, so timers set for the same instant ring in
+any order. Connections are those of ``network``; functions given to an executor run in the loop
+itself, and their outcomes come a moment later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import random
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from testkit.simulation.network import Network
+from testkit.simulation.process import PROCESS, SimulatedProcess, State
+
+#: Virtual time begins here, ns: on no round number, and far from 0, which often means "never".
+START_NS = 1_000_000_000_007
+#: Most callbacks without time passing: beyond that a task is busy for ever.
+_MOST_CALLBACKS = 500_000
+_LATEST_NS = 100_000
+_THREAD_NS = 150_000
+
+
+class StandsStill(BaseException):
+    """Time does not pass any more: every task waits in vain, or one is busy for ever."""
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """An event loop in virtual time. The same *seed* brings the same order of events."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self.now_ns = START_NS
+        self.seed = seed
+        self._chance = random.Random(f"{seed}/timers")
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._number = 0
+        self._callbacks = 0  # since time last passed
+        self._last_in_thread: dict[object, int] = {}
+        self.network = Network(self, random.Random(f"{seed}/network"))
+
+    def time(self) -> float:
+        return self.now_ns / 1e9
+
+    # ---- callbacks and timers -------------------------------------------------------------------
+
+    def call_soon(
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at_ns(
+            self.now_ns + max(0, int(delay * 1e9)) + self._late_ns(),
+            callback,
+            *args,
+            context=context,
+        )
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        at_ns = max(self.now_ns, int(when * 1e9) + 1) + self._late_ns()
+        return self.call_at_ns(at_ns, callback, *args, context=context, when=when)
+
+    def call_at_ns(
+        self,
+        at_ns: int,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+        when: float | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call *callback* at exactly that time."""
+        when = at_ns / 1e9 if when is None else when
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._number += 1
+        heapq.heappush(self._timers, (at_ns, self._number, timer))
+        timer._scheduled = True
+        return timer
+
+    def _late_ns(self) -> int:
+        return int(self._chance.random() * _LATEST_NS)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        # Pulled out once they are more than half of all, as asyncio does.
+        self._timer_cancelled_count += 1
+        if (
+            self._timer_cancelled_count > 100
+            and self._timer_cancelled_count > len(self._timers) // 2
+        ):
+            self._timers = [each for each in self._timers if not each[2]._cancelled]
+            heapq.heapify(self._timers)
+            self._timer_cancelled_count = 0
+
+    def _run_once(self) -> None:
+        ready = self._ready
+        if not ready:
+            self._let_time_pass()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(PROCESS)
+            if process is not None and process.state is not State.RUNNING:
+                if process.state is State.PAUSED:
+                    process.held.append(handle)
+                continue
+            handle._run()
+        self._callbacks += 1
+        if self._callbacks > _MOST_CALLBACKS:
+            raise StandsStill(f"{_MOST_CALLBACKS} turns of the loop at one instant")
+
+    def _let_time_pass(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+            self._timer_cancelled_count -= 1
+        if not timers:
+            if self._stopping:
+                return
+            raise StandsStill("every task waits for something that no timer brings")
+        at_ns = timers[0][0]
+        if at_ns > self.now_ns:
+            self.now_ns = at_ns
+            self._callbacks = 0
+        while timers and timers[0][0] <= self.now_ns:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False
+            if not timer._cancelled:
+                self._ready.append(timer)
+            else:
+                self._timer_cancelled_count -= 1
+
+    def resume(self, process: SimulatedProcess) -> None:
+        """Let a paused process go on: what became due meanwhile comes first."""
+        if process.state is State.PAUSED:
+            process.state = State.RUNNING
+            self._ready.extend(process.held)
+            process.held.clear()
+
+    # ---- threads --------------------------------------------------------------------------------
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Run *func* at once; its outcome is known a moment later, those of one executor in order.
+
+        A function that waits for something else in this loop would wait for ever.
+        """
+        result: asyncio.Future[Any] = self.create_future()
+        process = PROCESS.get()
+        slow_ns = 0 if process is None else process.slow_disk_ns
+        at_ns = self.now_ns + int(self._chance.random() * _THREAD_NS) + slow_ns
+        if executor is not None:
+            at_ns = max(at_ns, self._last_in_thread.get(executor, 0) + 1)
+            self._last_in_thread[executor] = at_ns
+        try:
+            value = func(*args)
+        except Exception as error:
+            self.call_at_ns(at_ns, _fail, result, error)
+        else:
+            self.call_at_ns(at_ns, _succeed, result, value)
+        return result
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is none."""
+
+    # ---- connections ----------------------------------------------------------------------------
+
+    async def create_connection(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
+        return await self.network.connect(protocol_factory, *args, **options)
+
+    async def create_server(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
+        return await self.network.listen(protocol_factory, *args, **options)
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        await self.network.sock_connect(sock, address)
+
+    async def getaddrinfo(
+        self,
+        host: Any,
+        port: Any,
+        *,
+        family: int = 0,
+        type: int = 0,
+        proto: int = 0,
+        flags: int = 0,
+    ) -> Any:
+        address = (self.network.resolve(host), int(port or 0))
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address)]
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+        raise NotImplementedError("a simulated process gets no signals")
+
+    # ---- what BaseEventLoop asks of its kinds ---------------------------------------------------
+
+    def _write_to_self(self) -> None:
+        """Nothing waits, so nothing has to be woken."""
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are none: connections are timers."""
+
+
+def _succeed(result: asyncio.Future[Any], value: Any) -> None:
+    if not result.done():
+        result.set_result(value)
+
+
+def _fail(result: asyncio.Future[Any], error: Exception) -> None:
+    if not result.done():
+        result.set_exception(error)

@@ -1,0 +1,63 @@
+"""Clocks and randomness of simulated processes, as the product asks for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import broker_core.chance
+import broker_core.clock
+import thin_client.chance
+import thin_client.clock
+from testkit.simulation.loop import SimulatedLoop
+from testkit.simulation.process import PROCESS
+
+#: Wall clocks begin here, ns since 1970.
+WALL_START_NS = 1_790_000_000_000_000_000
+
+
+class _Machine(broker_core.chance.System):
+    """Each process has a source of its own; what runs outside of all has one, too."""
+
+    def __init__(self, seed: int) -> None:
+        self._outside = random.Random(f"{seed}/outside")
+
+    def _chance(self) -> random.Random:
+        process = PROCESS.get()
+        return self._outside if process is None else process.chance
+
+    def random(self) -> float:
+        return self._chance().random()
+
+    def token(self, size: int) -> bytes:
+        return self._chance().randbytes(size)
+
+    def process_id(self) -> int:
+        process = PROCESS.get()
+        return 1 if process is None else process.number
+
+    def address(self) -> str:
+        process = PROCESS.get()
+        return "127.0.0.1" if process is None else process.host
+
+
+@contextmanager
+def machine_of(loop: SimulatedLoop) -> Iterator[None]:
+    """Have the product read the clocks of *loop*, and randomness from its seed, until the end."""
+
+    def monotonic_ns() -> int:
+        return loop.now_ns
+
+    def wall_ns() -> int:
+        process = PROCESS.get()
+        offset_ns = 0 if process is None else process.wall_offset_ns
+        return WALL_START_NS + loop.now_ns + offset_ns
+
+    machine = _Machine(loop.seed)
+    with ExitStack() as stack:
+        stack.enter_context(broker_core.clock.use_clocks(monotonic_ns, wall_ns))
+        stack.enter_context(thin_client.clock.use_clocks(monotonic_ns, wall_ns))
+        stack.enter_context(broker_core.chance.use_source(machine))
+        stack.enter_context(thin_client.chance.use_source(machine.random, machine.token))
+        yield

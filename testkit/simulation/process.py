@@ -1,0 +1,82 @@
+"""Simulated processes: what a kill ends, a pause holds up, and a network cut separates.
+
+Code belongs to a process by the context that it runs in: tasks, timers and connections inherit it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class State(Enum):
+    """Of a process."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DEAD = "dead"
+
+
+class SimulatedProcess:
+    """One process of the world; a restart makes a new one.
+
+    *name* is unique among the processes of its time, *host* the address that it listens at and
+    connects from, *chance* its own source of randomness.
+    """
+
+    def __init__(self, name: str, *, number: int, host: str, chance: random.Random) -> None:
+        self.name = name
+        self.number = number
+        self.host = host
+        self.chance = chance
+        self.state = State.RUNNING
+        self.wall_offset_ns = 0
+        self.slow_disk_ns = 0
+        self.held: deque[asyncio.Handle] = deque()
+        """Callbacks that became due during a pause."""
+        self.at_death: list[Callable[[], None]] = []
+        self.context = contextvars.copy_context()
+        self.context.run(PROCESS.set, self)
+
+    def __repr__(self) -> str:
+        return f"<SimulatedProcess {self.name} {self.state.value}>"
+
+    @property
+    def runs(self) -> bool:
+        """False while it is paused, and once it is dead."""
+        return self.state is State.RUNNING
+
+    def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call *function* as this process."""
+        return self.context.copy().run(function, *arguments)
+
+    def kill(self) -> None:
+        """End it at once: none of its code runs any more."""
+        if self.state is State.DEAD:
+            return
+        self.state = State.DEAD
+        self.held.clear()
+        for end in self.at_death:
+            end()
+
+    def pause(self) -> None:
+        """Stop it, as by SIGSTOP; what becomes due waits."""
+        if self.state is State.RUNNING:
+            self.state = State.PAUSED
+
+
+PROCESS: contextvars.ContextVar[SimulatedProcess | None] = contextvars.ContextVar(
+    "simulated process", default=None
+)
+
+
+def current_process() -> SimulatedProcess | None:
+    """The process whose code is running; None outside all of them."""
+    return PROCESS.get()

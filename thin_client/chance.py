@@ -1,0 +1,36 @@
+"""The client's randomness: names that are unique, pauses that spread.
+
+It comes from the system unless ``use_source`` was told of another source, as a simulation does.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_random: Callable[[], float] = random.random
+_token: Callable[[int], bytes] = secrets.token_bytes
+
+
+def fraction() -> float:
+    """A random number from 0 up to 1."""
+    return _random()
+
+
+def token_hex(size: int) -> str:
+    """*size* bytes that nobody can guess, as hex digits."""
+    return _token(size).hex()
+
+
+@contextmanager
+def use_source(random: Callable[[], float], token: Callable[[int], bytes]) -> Iterator[None]:
+    """Take these instead of the system, in all of the interpreter, until the end."""
+    global _random, _token
+    before = _random, _token
+    _random, _token = random, token
+    try:
+        yield
+    finally:
+        _random, _token = before
