@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
 from proxy.cli.observing import HistoryObserver
 from testkit.simulation.history import Pen
-from testkit.simulation.process import current_process
-from testkit.simulation.world import ClientNode, World
+from testkit.simulation.process import SimulatedProcess, current_process
+from testkit.simulation.world import ClientNode, Died, World
 from thin_client import (
     AsyncConsumer,
     AsyncProducer,
@@ -81,8 +83,9 @@ class ConsumerNode(ClientNode):
         habits: Habits,
         concurrency: int = 4,
         max_run: int = 1,
+        ddmq: str | None = None,
     ) -> None:
-        """Go to work in a process of its own."""
+        """Go to work in a process of its own; *ddmq*: as DDMQ's client of that mode."""
         process = self.new_process()
         pen = process.run(lambda: Pen(self.world.events, self.name, parts=("consumer",)))
         process.at_death.append(lambda: setattr(pen, "enabled", False))
@@ -110,14 +113,58 @@ class ConsumerNode(ClientNode):
                 observer=observer,
             )
 
-        self.consumer = process.run(make)
-        self.work(self.consumer.run(handle, handle_signals=False))
+        if ddmq is not None:
+            self._begin_ddmq(process, pen, servers, group, topics, habits, ddmq)
+            return
+        consumer = process.run(make)
+        self._stop = consumer.stop
+        self._work(consumer.run(handle, handle_signals=False))
+
+    def _begin_ddmq(
+        self,
+        process: SimulatedProcess,
+        pen: Pen,
+        servers: Sequence[str],
+        group: str,
+        topics: Sequence[str] | None,
+        habits: Habits,
+        mode: str,
+    ) -> None:
+        from tests.support.ddmq_client import MODES, DdmqClient, DdmqMessage
+
+        async def handle(message: DdmqMessage) -> bool:
+            place = (group, message.key or "")
+            while place in habits.stuck:  # noqa: ASYNC110  # virtual time costs nothing
+                await asyncio.sleep(1)
+            await asyncio.sleep(habits.work_s)
+            return place not in habits.failing
+
+        client = process.run(
+            lambda: DdmqClient(
+                list(servers),
+                group,
+                MODES[mode],
+                name=self.name,
+                topic=topics[0] if topics else None,
+                history=pen,
+            )
+        )
+        self._stop = client.stop
+        self._work(client.run(handle))
+
+    def _work(self, main: Coroutine[Any, Any, None]) -> None:
+        self._main = self.work(main)
+
+    @property
+    def ended(self) -> bool:
+        """True once it has drained by its own will."""
+        return self._main.done()
 
     def stop(self) -> None:
         """Drain, and end."""
         assert self.process is not None
         if self.process.runs:
-            self.process.run(self.consumer.stop)
+            self.process.run(self._stop)
 
 
 class _Telling(AsyncProducer):
@@ -153,7 +200,9 @@ class Flow:
 
 
 class ProducerNode(ClientNode):
-    """Sends flows, one after the other; each key's messages one after the other."""
+    """Sends flows; each flow's messages one after the other. Topics in *held* have to wait."""
+
+    held: Set[str] = frozenset()
 
     def begin(self, servers: Sequence[str]) -> None:
         """Go to work in a process of its own: flows come by ``flow``."""
@@ -162,26 +211,26 @@ class ProducerNode(ClientNode):
         process.at_death.append(self._silence)
         self.servers = list(servers)
         self.acknowledged = 0
-        self.busy = 0
 
-    def send(self, flow: Flow) -> None:
-        """Send *flow* beside those under way."""
-        self.work(self._send(flow))
+    async def send(self, flow: Flow) -> None:
+        """Send *flow* beside those under way; return at its end, or that of the process."""
+        with suppress(Died):
+            await self.do(self._send(flow))
 
     async def _send(self, flow: Flow) -> None:
         process = current_process()
         assert process is not None
-        self.busy += 1
         producer = _Telling(self.servers, timeout_s=5)
         producer.pen, producer.topic = self.pen, flow.topic
         async with producer:
             while flow.left > 0:
+                while flow.topic in self.held:  # noqa: ASYNC110  # virtual time costs nothing
+                    await asyncio.sleep(0.5)
                 flow.left -= 1
                 key = process.chance.choice(flow.keys)
                 tag = process.chance.choice(flow.tags)
                 await self._send_one(producer, flow, key, tag)
                 await asyncio.sleep(flow.every_s * (0.5 + process.chance.random()))
-        self.busy -= 1
 
     async def _send_one(
         self, producer: AsyncProducer, flow: Flow, key: str | None, tag: str | None

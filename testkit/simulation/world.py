@@ -215,10 +215,10 @@ class ClientNode(Node):
         """Nothing runs in it yet: see ``work``."""
         self.new_process()
 
-    def work(self, main: Coroutine[Any, Any, None]) -> None:
+    def work(self, main: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run *main* in it; a failure is kept for the end of the world."""
         assert self.process is not None
-        self.world.start_in(self.process, main, name=self.name)
+        return self.world.start_in(self.process, main, name=self.name)
 
 
 class World:

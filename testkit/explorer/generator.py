@@ -1,0 +1,386 @@
+"""Draws plans. Each world has some of the features only, so that rare ones meet each other often.
+
+``draw`` depends on the seed alone: the same seed, the same plan.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
+
+#: What may be part of a world, and how often it is.
+FEATURES = {
+    "several topics": 0.6,
+    "several groups": 0.5,
+    "several brokers": 0.25,
+    "several proxies": 0.75,
+    "picky clients": 0.5,  # pull some topics of their group
+    "runs": 0.4,
+    "ddmq clients": 0.2,
+    "small windows": 0.4,
+    "little memory": 0.2,
+    "large bodies": 0.25,
+    "stuck keys": 0.5,
+    "failing keys": 0.5,
+    "odd keys": 0.15,
+    "long properties": 0.1,
+    "keyless": 0.2,
+    "tags": 0.0,  # the checker does not know yet what brokers filter
+    "filters": 0.15,
+    "rates": 0.15,
+    "order keys": 0.3,  # QID, JSON paths, none
+    "key changes": 0.15,
+    "settings": 0.3,
+    "key verbs": 0.5,
+    "pauses": 0.35,
+    "resets": 0.15,
+    "handoffs": 0.25,
+    "recreation": 0.15,
+    "more queues": 0.15,
+    "retention": 0.15,
+    "small messages": 0.1,  # the broker takes no larger ones than 64 KiB
+    "kills": 0.5,
+    "power losses": 0.25,
+    "stops": 0.35,  # graceful ones
+    "freezes": 0.35,
+    "cuts": 0.35,
+    "slow links": 0.2,
+    "resets of links": 0.35,
+    "clocks": 0.15,
+    "slow disks": 0.15,
+    "full disks": 0.1,
+    "churn": 0.4,  # clients come and go
+    "latecomers": 0.3,  # flows that begin later
+}
+_ODD_KEYS = ["k\x01x", "k ", " k", "ключ", "k" * 300, "a b", "0", "k\u2028", "%", "#"]
+_VERBS = ("pause", "resume", "park", "redrive", "skip", "retry")
+
+
+@dataclass
+class _Drawing:
+    """The plan of *seed* while it is drawn."""
+
+    seed: int
+    chance: random.Random = field(init=False)
+    features: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(f"plan {self.seed}")
+        self.features = {name for name, often in FEATURES.items() if self.chance.random() < often}
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
+
+    # ---- parts ----------------------------------------------------------------------------------
+
+    def brokers(self) -> dict[str, dict[str, Any]]:
+        names = ["broker-a", "broker-b"] if self.has("several brokers") else ["broker-a"]
+        settings: dict[str, Any] = {}
+        if self.has("retention"):
+            settings |= {"segment_bytes": 128 * 1024 + 64 * 1024, "max_message_bytes": 96 * 1024}
+            settings["retention_bytes"] = self.chance.choice([400_000, 1_000_000])
+        if self.has("small messages"):
+            settings |= {"max_message_bytes": 65_536}
+        return {name: dict(settings) for name in names}
+
+    def topics(self) -> dict[str, int]:
+        names = ["orders", "payments", "mail"]
+        count = self.chance.randint(2, 3) if self.has("several topics") else 1
+        return {name: self.chance.choice([1, 2, 4, 6]) for name in names[:count]}
+
+    def groups(self, topics: dict[str, int]) -> list[dict[str, Any]]:
+        names = ["billing", "audit", "search"]
+        count = self.chance.randint(2, 3) if self.has("several groups") else 1
+        return [self._group(name, list(topics)) for name in names[:count]]
+
+    def _group(self, name: str, topics: list[str]) -> dict[str, Any]:
+        chance = self.chance
+        chosen = topics if chance.random() < 0.7 else chance.sample(topics, 1)
+        group: dict[str, Any] = {"name": name, "topics": [self._topic(each) for each in chosen]}
+        if chance.random() < 0.15:
+            group["max_leased_jobs"] = chance.choice([8, 32])
+        return group
+
+    def _topic(self, name: str) -> dict[str, Any]:
+        chance = self.chance
+        topic: dict[str, Any] = {
+            "name": name,
+            "order_key": "KEY",
+            "on_exhausted": chance.choice(["park", "park", "dead_letter", "block"]),
+            "max_deliveries": chance.choice([2, 3, 5]),
+            "retry_intervals_ms": chance.choice([[100], [100, 300], [50, 400, 1000]]),
+            "visibility_timeout_s": chance.choice([5.0, 5.0, 3.0, 8.0]),
+        }
+        if self.has("order keys"):
+            topic["order_key"] = chance.choice(["KEY", "QID", "$.id", None])
+        if self.has("small windows"):
+            topic["max_jobs_in_memory"] = chance.choice([20, 50, 200])
+            topic["max_jobs_per_key_in_memory"] = chance.choice([2, 4, 16])
+        if self.has("tags") and chance.random() < 0.5:
+            topic["tags"] = chance.choice(["a", "a || b"])
+        if self.has("filters") and chance.random() < 0.5:
+            topic["actions"] = [{"filter": {"where": "body.n != `3`"}}]
+        if self.has("rates") and chance.random() < 0.6:
+            topic["max_rate"] = chance.choice([20, 50])
+        if self.has("keyless"):
+            topic["missing_key"] = chance.choice(["by_queue", "unordered"])
+        return topic
+
+    def proxy_settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {}
+        if self.has("little memory"):
+            settings["limits.memory_bytes"] = self.chance.choice([300_000, 1_000_000])
+        return settings
+
+    def consumers(self, groups: list[dict[str, Any]], proxies: int) -> list[ConsumerPlan]:
+        chance, consumers = self.chance, []
+        for group in groups:
+            topics = [each["name"] for each in group["topics"]]
+            if self.has("picky clients") and len(topics) > 1:
+                wanted: list[list[str] | None] = [[each] for each in topics]
+                wanted += [None] if chance.random() < 0.3 else []
+            else:
+                wanted = [None] * chance.randint(1, 3)
+            for each in wanted:
+                mode = None
+                if self.has("ddmq clients") and each is None and chance.random() < 0.5:
+                    mode = chance.choice(["go", "java", "cpp"])
+                consumers.append(
+                    ConsumerPlan(
+                        group["name"],
+                        each,
+                        chance.randrange(proxies),
+                        concurrency=chance.choice([1, 4, 8]),
+                        max_run=chance.choice([1, 4]) if self.has("runs") else 1,
+                        ddmq=mode,
+                    )
+                )
+        return consumers
+
+    def keys(self, topic: str) -> list[str | None]:
+        count = self.chance.choice([2, 6, 15])
+        keys: list[str | None] = [f"{topic[0]}{number}" for number in range(count)]
+        if self.has("odd keys"):
+            keys += self.chance.sample(_ODD_KEYS, 3)
+        if self.has("keyless"):
+            keys.append(None)
+        return keys
+
+    def flows(
+        self,
+        topics: dict[str, int],
+        keys: dict[str, list[str | None]],
+        producers: int,
+        seconds: float,
+    ) -> list[FlowPlan]:
+        chance, flows = self.chance, []
+        for number, topic in enumerate(topics):
+            for part in range(2 if self.has("latecomers") else 1):
+                at_s = 0.0 if part == 0 else round(chance.uniform(0.2, 0.8) * seconds, 1)
+                large = self.has("large bodies") and chance.random() < 0.7
+                count = chance.choice([60, 150, 300]) // (3 if large else 1)
+                properties = {"colour": "red"}
+                if self.has("long properties") and chance.random() < 0.5:
+                    properties["long"] = "x" * chance.choice([3_000, 20_000, 32_000])
+                flows.append(
+                    FlowPlan(
+                        at_s,
+                        number % producers,
+                        topic,
+                        keys[topic],
+                        count,
+                        chance.choice([0.005, 0.1, 0.4]),
+                        body_bytes=chance.choice([9_000, 40_000]) if large else 60,
+                        properties=properties,
+                        tags=["a", "b", "c"] if self.has("tags") else [None],
+                    )
+                )
+        return flows
+
+    # ---- what happens ---------------------------------------------------------------------------
+
+    def actions(self, plan: dict[str, Any]) -> list[Action]:
+        chance, seconds = self.chance, plan["seconds"]
+        kinds = [(name, draw) for name, draw in self._draws().items() if self.has(name)]
+        actions = []
+        for _name, draw in kinds:
+            for _ in range(chance.randint(1, 4)):
+                at_s = round(chance.uniform(0.02, 0.95) * seconds, 2)
+                if (action := draw(plan)) is not None:
+                    actions.append(Action(at_s, *action))
+        return sorted(actions, key=lambda action: action.at_s)
+
+    def _draws(self) -> dict[str, Any]:
+        return {
+            "stuck keys": lambda plan: self._habit(plan, "stick"),
+            "failing keys": lambda plan: self._habit(plan, "fail"),
+            "key changes": self._key_change,
+            "settings": self._settings,
+            "key verbs": self._key_verb,
+            "pauses": self._pause,
+            "resets": self._reset,
+            "handoffs": lambda plan: ("handoff", {**self._queue(plan), "proxy": self._proxy(plan)}),
+            "recreation": self._recreate,
+            "more queues": self._more_queues,
+            "kills": lambda plan: ("kill", {"node": self._node(plan), **self._for(0.5, 25)}),
+            "power losses": lambda plan: (
+                "power",
+                {
+                    "node": self.chance.choice([*plan["brokers"], self._node(plan)]),
+                    **self._for(1, 25),
+                },
+            ),
+            "stops": lambda plan: ("stop", {"node": self._node(plan), **self._for(0.5, 30)}),
+            "freezes": lambda plan: ("freeze", {"node": self._node(plan), **self._for(0.5, 22)}),
+            "cuts": lambda plan: ("cut", {**self._link(plan), **self._for(0.5, 25)}),
+            "slow links": lambda plan: (
+                "delay",
+                {
+                    **self._link(plan),
+                    "by_s": self.chance.choice([0.05, 0.4, 2.0]),
+                    **self._for(1, 30),
+                },
+            ),
+            "resets of links": lambda plan: ("reset link", self._link(plan)),
+            "clocks": lambda plan: (
+                "clock",
+                {
+                    "node": self._node(plan),
+                    "by_s": self.chance.choice([-7200, -45, -3, 3, 45, 7200]),
+                    **self._for(1, 40),
+                },
+            ),
+            "slow disks": lambda plan: (
+                "slow disk",
+                {
+                    "node": self.chance.choice(list(plan["brokers"])),
+                    "by_s": self.chance.choice([0.05, 0.5, 3.0]),
+                    **self._for(3, 40),
+                },
+            ),
+            "full disks": lambda plan: (
+                "full disk",
+                {"node": self.chance.choice(list(plan["brokers"])), **self._for(2, 25)},
+            ),
+            "churn": self._churn,
+        }
+
+    def _for(self, least: float, most: float) -> dict[str, float]:
+        return {"for_s": round(self.chance.uniform(least, most), 1)}
+
+    def _node(self, plan: dict[str, Any]) -> str:
+        proxies = [f"proxy-{number}" for number in range(plan["proxies"])]
+        others = [*plan["brokers"], "nameserver"]
+        return self.chance.choice([*proxies, *proxies, *others])
+
+    def _proxy(self, plan: dict[str, Any]) -> int:
+        return self.chance.randrange(plan["proxies"])
+
+    def _link(self, plan: dict[str, Any]) -> dict[str, str]:
+        proxy = f"proxy-{self._proxy(plan)}"
+        clients = [f"consumer-{number}" for number in range(len(plan["consumers"]))]
+        clients += [f"producer-{number}" for number in range(plan["producers"])]
+        other = self.chance.choice([*plan["brokers"], *plan["brokers"], "nameserver", *clients])
+        ends = [proxy, other]
+        self.chance.shuffle(ends)
+        return {"source": ends[0], "target": ends[1]}
+
+    def _place(self, plan: dict[str, Any]) -> dict[str, Any]:
+        group = self.chance.choice(plan["groups"])
+        return {"group": group["name"], "topic": self.chance.choice(group["topics"])["name"]}
+
+    def _queue(self, plan: dict[str, Any]) -> dict[str, Any]:
+        place = self._place(plan)
+        queue = self.chance.randrange(plan["topics"][place["topic"]])
+        return {**place, "queue": f"{self.chance.choice(list(plan['brokers']))}_{queue}"}
+
+    def _key(self, plan: dict[str, Any]) -> dict[str, Any]:
+        place = self._place(plan)
+        keys = [key for key in plan["keys"][place["topic"]] if key]
+        return {**place, "key": self.chance.choice(keys)}
+
+    def _habit(self, plan: dict[str, Any], kind: str) -> tuple[str, dict[str, Any]]:
+        place = self._key(plan)
+        most = plan["seconds"] if kind == "stick" else 60
+        return kind, {"group": place["group"], "key": place["key"], **self._for(2, most)}
+
+    def _key_verb(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        return "key verb", {"verb": self.chance.choice(_VERBS), **self._key(plan)}
+
+    def _pause(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        if self.chance.random() < 0.4:
+            return "pause group", {"group": self._place(plan)["group"], **self._for(2, 60)}
+        return "pause key", {**self._key(plan), **self._for(2, 90)}
+
+    def _reset(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        to = self.chance.choice([{"offset": 0}, {"offset": 5}, {"end": True}])
+        return "reset", {**self._queue(plan), "to": to}
+
+    def _recreate(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        topic = self.chance.choice(list(plan["topics"]))
+        queues = self.chance.choice([plan["topics"][topic], 1, 4])
+        return "recreate", {"topic": topic, "queues": queues, **self._for(0.5, 20)}
+
+    def _more_queues(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        topic = self.chance.choice(list(plan["topics"]))
+        more = plan["topics"][topic] + self.chance.choice([1, 3])
+        return "queues", {"topic": topic, "read": more, "write": more}
+
+    def _key_change(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        to = self.chance.choice(["KEY", "$.id", "$.n", "QID"])
+        return "settings", {**self._place(plan), "change": {"order_key": to}}
+
+    def _settings(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        change = self.chance.choice(
+            [
+                {"visibility_timeout_s": self.chance.choice([3.0, 6.0, 12.0])},
+                {"max_deliveries": self.chance.choice([2, 6])},
+                {"on_exhausted": self.chance.choice(["park", "dead_letter", "block"])},
+                {"max_jobs_in_memory": self.chance.choice([20, 100, 20_000])},
+                {"retry_intervals_ms": self.chance.choice([[50], [500, 2000]])},
+            ]
+        )
+        return "settings", {**self._place(plan), "change": change}
+
+    def _churn(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        consumer = self.chance.randrange(len(plan["consumers"]))
+        how = self.chance.choice(["kill", "stop", "freeze"])
+        return "client", {
+            "consumer": consumer,
+            "how": how,
+            "proxy": self._proxy(plan),
+            **self._for(0.5, 40),
+        }
+
+
+def draw(seed: int) -> Plan:
+    """The plan of *seed*."""
+    drawing = _Drawing(seed)
+    chance = drawing.chance
+    seconds = chance.choice([60.0, 120.0, 240.0])
+    topics = drawing.topics()
+    groups = drawing.groups(topics)
+    proxies = chance.randint(2, 3) if drawing.has("several proxies") else 1
+    producers = chance.randint(1, 2)
+    keys = {topic: drawing.keys(topic) for topic in topics}
+    parts: dict[str, Any] = {
+        "seconds": seconds,
+        "brokers": drawing.brokers(),
+        "topics": topics,
+        "groups": groups,
+        "proxies": proxies,
+        "producers": producers,
+        "consumers": drawing.consumers(groups, proxies),
+    }
+    flows = drawing.flows(topics, keys, producers, seconds)
+    actions = drawing.actions({**parts, "keys": keys})
+    return Plan(
+        seed=seed,
+        proxy_settings=drawing.proxy_settings(),
+        flows=flows,
+        actions=actions,
+        **parts,
+    )

@@ -1,0 +1,88 @@
+"""A plan: the parts of a world, and what happens to it when. Plain data, to JSON and back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """At *at_s* (seconds after the world has begun) *kind* happens with *args*."""
+
+    at_s: float
+    kind: str
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPlan:
+    """A consumer of *group*; *proxy* is the one it prefers, *topics* None means all topics."""
+
+    group: str
+    topics: list[str] | None
+    proxy: int
+    concurrency: int = 4
+    max_run: int = 1
+    ddmq: str | None = None
+    """The mode of a DDMQ-style client; None: a client of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlan:
+    """Messages to *topic* from the producer *producer*, from *at_s* on."""
+
+    at_s: float
+    producer: int
+    topic: str
+    keys: list[str | None]
+    count: int
+    every_s: float
+    body_bytes: int = 60
+    properties: dict[str, str] = field(default_factory=dict)
+    tags: list[str | None] = field(default_factory=lambda: [None])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a world is made of. *seconds*: how long things happen, before all is healed."""
+
+    seed: int
+    seconds: float
+    brokers: dict[str, dict[str, Any]]
+    topics: dict[str, int]
+    groups: list[dict[str, Any]]
+    proxies: int
+    proxy_settings: dict[str, Any]
+    producers: int
+    consumers: list[ConsumerPlan]
+    flows: list[FlowPlan]
+    actions: list[Action]
+
+    def to_json(self) -> bytes:
+        """For a file."""
+        return orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2)
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Plan:
+        """The plan in a file. Raises KeyError or TypeError if it is none."""
+        data = orjson.loads(content)
+        return cls(
+            **{
+                **data,
+                "consumers": [ConsumerPlan(**each) for each in data["consumers"]],
+                "flows": [FlowPlan(**each) for each in data["flows"]],
+                "actions": [Action(**each) for each in data["actions"]],
+            }
+        )
+
+    def changed(self, **changes: Any) -> Plan:
+        """The same with other fields."""
+        return replace(self, **changes)
+
+    @property
+    def messages(self) -> int:
+        """How many are sent."""
+        return sum(flow.count for flow in self.flows)

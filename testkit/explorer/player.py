@@ -1,0 +1,587 @@
+"""Plays a plan in a world: starts its parts, does what it says, heals all, drains, and judges."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from broker_core.errors import RemotingError
+from proxy.history.check import HistoryChecker
+from proxy.history.limits import Limits
+from testkit.explorer.plan import Action, ConsumerPlan, Plan
+from testkit.simulation.clients import ConsumerNode, Flow, Habits, ProducerNode
+from testkit.simulation.history import Event
+from testkit.simulation.loop import START_NS, StandsStill
+from testkit.simulation.world import BrokerNode, Died, ProxyNode, World, simulate
+
+#: Virtual machines are never slow: what a rule waits for follows from settings alone.
+LIMITS = Limits(
+    commit_s=15.0,
+    delivery_s=15.0,
+    successor_s=10.0,
+    isolation_s=12.0,
+    retry_s=10.0,
+    lease_s=10.0,
+    durable_s=6.0,
+    demand_s=75.0,
+    settle_s=25.0,
+)
+#: After everything is healed: share, hand-over, drain and lease, twice, and the backlog.
+_DRAIN_S = 240.0
+_LOOK_S = 5.0
+_QUIET_S = 20.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a plan."""
+
+    plan: Plan
+    violations: dict[str, str]
+    """By id of the invariant: the first sentence of each, with the count."""
+    errors: list[str]
+    """Failures inside processes that nothing expected."""
+    events: list[Event]
+    virtual_s: float
+    cpu_s: float
+    done: Counter[str]
+    """How often each kind of action took effect."""
+
+    @property
+    def failed(self) -> bool:
+        """True if any promise was broken."""
+        return bool(self.violations or self.errors)
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """What it fails by, to compare with a shorter plan's."""
+        return tuple(sorted(self.violations)) or tuple(each[:40] for each in self.errors[:1])
+
+
+def play(plan: Plan) -> Outcome:
+    """Run *plan* and judge its history."""
+    began_s = time.process_time()
+    logged: list[str] = []
+    before = structlog.get_config()["processors"]
+    structlog.configure(processors=[_keep_errors(logged)])
+    player: list[Player] = []
+
+    async def main(world: World) -> None:
+        player.append(Player(world, plan))
+        await player[0].run()
+
+    errors: list[str] = []
+    try:
+        simulate(main, seed=plan.seed)
+    except (StandsStill, Died, OSError, RemotingError) as error:
+        errors.append(f"the world ended: {error!r}")
+    finally:
+        structlog.configure(processors=before)
+    world = player[0].world
+    errors += [f"{type(each).__name__}: {each}" for each in world.failures] + logged
+    violations = judge(world.events)
+    if (left := player[0].left) and not violations:
+        violations["LIVE"] = left
+    return Outcome(
+        plan=plan,
+        violations=violations,
+        errors=errors,
+        events=world.events,
+        virtual_s=(world.loop.now_ns - START_NS) / 1e9,
+        cpu_s=time.process_time() - began_s,
+        done=player[0].done,
+    )
+
+
+def judge(events: list[Event]) -> dict[str, str]:
+    """What the history checker finds, by id."""
+    checker = HistoryChecker(limits=LIMITS)
+    for event in events:
+        checker.on_event(event)
+    if not any(event["e"] == "deliver" for event in events):
+        return {"D1": "nothing was delivered"} if _sent(events) else {}
+    found = checker.report().violations
+    return {name: f"{each.count}x {_first(each)}" for name, each in sorted(found.items())}
+
+
+def _first(violation: Any) -> str:
+    examples = getattr(violation, "examples", None) or getattr(violation, "messages", None)
+    return str(examples[0]) if examples else str(violation)
+
+
+def _sent(events: list[Event]) -> bool:
+    return any(event["e"] == "send_ok" for event in events)
+
+
+def _keep_errors(logged: list[str]) -> Callable[..., Any]:
+    def keep(_logger: Any, method: str, event: dict[str, Any]) -> Any:
+        if event.get("exc_info") and len(logged) < 20:
+            error = event["exc_info"]
+            logged.append(f"log: {event.get('event')}: {error!r}")
+        raise structlog.DropEvent
+
+    return keep
+
+
+class Player:
+    """Runs one plan in *world*."""
+
+    def __init__(self, world: World, plan: Plan) -> None:
+        self.world = world
+        self.plan = plan
+        self.habits = Habits()
+        self.done: Counter[str] = Counter()
+        self.left: str | None = None
+        """What was not finished when the time to drain was over."""
+        self._groups = deepcopy(plan.groups)
+        self._numbers: Counter[str] = Counter()
+        self._over = asyncio.Event()
+        self._held: set[str] = set()  # topics that get no sends now
+        self._seen = 0
+        self._sent: dict[str, dict[tuple[str, int], None]] = {}
+        self._finished: dict[tuple[str, str], set[tuple[str, int]]] = {}
+
+    async def run(self) -> None:
+        """All of it."""
+        await self._start()
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._act(action)) for action in self.plan.actions]
+        tasks += [loop.create_task(self._flow(number)) for number in range(len(self.plan.flows))]
+        await asyncio.sleep(self.plan.seconds)
+        self._over.set()
+        self.habits.cure()
+        await asyncio.gather(*tasks)
+        await self._heal()
+        await self._drain()
+        await asyncio.sleep(_QUIET_S)
+
+    # ---- parts ----------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        world, plan = self.world, self.plan
+        world.proxy_settings = plan.proxy_settings
+        world.write_settings(self._groups)
+        await world.start(plan.brokers)
+        for topic, queues in plan.topics.items():
+            await world.make_topic(topic, queues)
+        for number in range(plan.proxies):
+            await world.add(ProxyNode, f"proxy-{number}").start()
+        for number in range(plan.producers):
+            producer = world.add(ProducerNode, f"producer-{number}")
+            producer.held = self._held
+            producer.begin(self._servers(number))
+        for number, consumer in enumerate(plan.consumers):
+            self._begin(world.add(ConsumerNode, f"consumer-{number}"), consumer, consumer.proxy)
+
+    def _servers(self, first: int) -> list[str]:
+        proxies = self.world.proxies
+        first %= len(proxies)
+        return [proxy.thrift for proxy in [*proxies[first:], *proxies[:first]]]
+
+    def _begin(self, node: ConsumerNode, consumer: ConsumerPlan, proxy: int) -> None:
+        node.begin(
+            self._servers(proxy),
+            group=consumer.group,
+            topics=consumer.topics,
+            habits=self.habits,
+            concurrency=consumer.concurrency,
+            max_run=consumer.max_run,
+            ddmq=consumer.ddmq,
+        )
+
+    async def _flow(self, number: int) -> None:
+        plan = self.plan.flows[number]
+        await self._wait(plan.at_s)
+        producer = self.world.nodes[f"producer-{plan.producer}"]
+        assert isinstance(producer, ProducerNode)
+        flow = Flow(
+            plan.topic,
+            tuple(plan.keys),
+            plan.every_s,
+            plan.count,
+            body_bytes=plan.body_bytes,
+            properties=plan.properties,
+            tags=tuple(plan.tags),
+        )
+        await producer.send(flow)
+
+    # ---- what happens ---------------------------------------------------------------------------
+
+    async def _act(self, action: Action) -> None:
+        await asyncio.sleep(action.at_s)
+        if self._over.is_set():
+            return
+        acts: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
+            "kill": self._kill,
+            "power": self._power,
+            "stop": self._stop,
+            "freeze": self._freeze,
+            "cut": self._cut,
+            "delay": self._delay,
+            "reset link": self._reset_link,
+            "clock": self._clock,
+            "slow disk": self._slow_disk,
+            "full disk": self._full_disk,
+            "client": self._client,
+            "stick": self._stick,
+            "fail": self._fail,
+            "key verb": self._key_verb,
+            "pause key": self._pause_key,
+            "pause group": self._pause_group,
+            "reset": self._reset,
+            "handoff": self._handoff,
+            "settings": self._settings,
+            "recreate": self._recreate,
+            "queues": self._queues,
+        }
+        took_effect = await acts[action.kind](**action.args)
+        if took_effect is not False:
+            self.done[action.kind] += 1
+
+    async def _wait(self, seconds: float) -> None:
+        """That long, or until all is to be healed."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        except TimeoutError:
+            pass
+
+    async def _fault(
+        self, what: str, target: str, for_s: float, end: Callable[[], Awaitable[None] | None]
+    ) -> None:
+        """A fault has begun: tell of it, and of its end."""
+        self._numbers[what] += 1
+        about = {"what": what, "target": f"{target} #{self._numbers[what]}"}
+        self.world.nemesis.write("nemesis", **about, phase="begin")
+        await self._wait(for_s)
+        if (ending := end()) is not None:
+            await ending
+        self.world.nemesis.write("nemesis", **about, phase="end")
+
+    async def _kill(self, node: str, for_s: float) -> bool:
+        return await self._end(node, for_s, "kill", power=False)
+
+    async def _power(self, node: str, for_s: float) -> bool:
+        return await self._end(node, for_s, "power", power=True)
+
+    async def _end(self, name: str, for_s: float, what: str, *, power: bool) -> bool:
+        node = self.world.nodes[name]
+        if not node.lives_now:
+            return False
+        node.kill(power=power)
+        await self._fault(what, name, for_s, lambda: self._start_again(node))
+        return True
+
+    async def _start_again(self, node: Any) -> None:
+        for _ in range(60):
+            if node.lives_now:
+                return
+            try:
+                await node.start()
+            except (Died, OSError, RemotingError, RuntimeError):
+                node.kill()
+                await asyncio.sleep(2)
+            else:
+                return
+        self.world.failures.append(RuntimeError(f"{node.name} cannot be started again"))
+
+    async def _stop(self, node: str, for_s: float) -> bool:
+        there: Any = self.world.nodes[node]
+        if not there.runs:
+            return False
+
+        async def stop() -> None:
+            try:
+                await there.stop()
+            except Died:
+                return
+
+        async def again() -> None:
+            await stopping
+            await self._start_again(there)
+
+        stopping = asyncio.get_running_loop().create_task(stop())
+        await self._fault("stop", node, for_s, again)
+        return True
+
+    async def _freeze(self, node: str, for_s: float) -> bool:
+        there = self.world.nodes[node]
+        if not there.runs:
+            return False
+        process = there.process
+        there.pause()
+
+        def resume() -> None:
+            if there.process is process:
+                there.resume()
+
+        await self._fault("freeze", node, for_s, resume)
+        return True
+
+    async def _cut(self, source: str, target: str, for_s: float) -> None:
+        network = self.world.loop.network
+        network.cut(source, target)
+        await self._fault("cut", f"{source} {target}", for_s, lambda: network.heal(source, target))
+
+    async def _delay(self, source: str, target: str, by_s: float, for_s: float) -> None:
+        network = self.world.loop.network
+        network.delay(source, target, int(by_s * 1e9))
+        await self._fault(
+            "delay", f"{source} {target}", for_s, lambda: network.delay(source, target, 0)
+        )
+
+    async def _reset_link(self, source: str, target: str) -> bool:
+        hit = self.world.loop.network.reset(source, target)
+        if hit:
+            await self._fault("reset", f"{source} {target}", 0.0, lambda: None)
+        return hit > 0
+
+    async def _clock(self, node: str, by_s: float, for_s: float) -> bool:
+        there = self.world.nodes[node]
+        if not there.lives_now:
+            return False
+        there.jump_clock(by_s)
+        await self._fault("clock", node, for_s, lambda: there.jump_clock(-by_s))
+        return True
+
+    async def _slow_disk(self, node: str, by_s: float, for_s: float) -> bool:
+        there = self.world.nodes[node]
+        process = there.process
+        if process is None or not there.lives_now:
+            return False
+        process.slow_disk_ns = int(by_s * 1e9)
+        await self._fault("slow disk", node, for_s, lambda: setattr(process, "slow_disk_ns", 0))
+        return True
+
+    async def _full_disk(self, node: str, for_s: float) -> None:
+        folder = self.world.nodes[node].folder
+        self.world.disk.fill(folder)
+        await self._fault("full disk", node, for_s, lambda: self.world.disk.free(folder))
+
+    async def _client(self, consumer: int, how: str, proxy: int, for_s: float) -> bool:
+        name = f"consumer-{consumer}"
+        there = self.world.nodes[name]
+        assert isinstance(there, ConsumerNode)
+        if not there.runs:
+            return False
+        if how == "freeze":
+            return await self._freeze(name, for_s)
+
+        def again() -> None:
+            there.kill()
+            self._begin(there, self.plan.consumers[consumer], proxy)
+
+        if how == "stop":
+            there.stop()
+        else:
+            there.kill()
+        await self._fault(f"client {how}", name, for_s, again)
+        return True
+
+    # ---- handlers and operators -----------------------------------------------------------------
+
+    async def _stick(self, group: str, key: str, for_s: float) -> None:
+        self.habits.stuck.add((group, key))
+        await self._wait(for_s)
+        self.habits.stuck.discard((group, key))
+
+    async def _fail(self, group: str, key: str, for_s: float) -> None:
+        self.habits.failing.add((group, key))
+        await self._wait(for_s)
+        self.habits.failing.discard((group, key))
+
+    async def _ask_each(self, path: str, **body: Any) -> bool:
+        """Ask proxies until one has done it."""
+        for proxy in self.world.proxies:
+            if proxy.runs:
+                status, _ = await self.world.http(proxy, path, {"reason": "explored", **body})
+                if status == 200:
+                    return True
+        return False
+
+    async def _key_verb(self, verb: str, group: str, topic: str, key: str) -> bool:
+        path = f"/api/groups/{group}/topics/{topic}/keys"
+        more: dict[str, Any] = {}
+        if verb == "skip":
+            if (row := await self._blocked(path, key)) is None:
+                return False
+            more = {"queue": row["queue"], "offset": row["offset"]}
+        return await self._ask_each(f"{path}/{verb}", key=key, **more)
+
+    async def _blocked(self, path: str, key: str) -> Any:
+        for proxy in self.world.proxies:
+            if proxy.runs:
+                _, rows = await self.world.http(proxy, f"{path}/blocked")
+                for row in rows if isinstance(rows, list) else ():
+                    if row["key"] == key:
+                        return row
+        return None
+
+    async def _pause_key(self, group: str, topic: str, key: str, for_s: float) -> bool:
+        path = f"/api/groups/{group}/topics/{topic}/keys"
+        paused = await self._ask_each(f"{path}/pause", key=key)
+        await self._wait(for_s)
+        await self._ask_each(f"{path}/resume", key=key)
+        return paused
+
+    async def _pause_group(self, group: str, for_s: float) -> bool:
+        done = [await self._ask(proxy, f"/api/groups/{group}/pause") for proxy in self._alive()]
+        await self._wait(for_s)
+        for proxy in self._alive():
+            await self._ask(proxy, f"/api/groups/{group}/resume")
+        return any(done)
+
+    def _alive(self) -> list[ProxyNode]:
+        return [proxy for proxy in self.world.proxies if proxy.runs]
+
+    async def _ask(self, proxy: ProxyNode, path: str, **body: Any) -> bool:
+        status, _ = await self.world.http(proxy, path, {"reason": "explored", **body})
+        return status == 200
+
+    async def _reset(self, group: str, topic: str, queue: str, to: dict[str, Any]) -> bool:
+        path = f"/api/groups/{group}/topics/{topic}/queues/{queue}/reset"
+        return await self._ask_each(path, to=to)
+
+    async def _handoff(self, group: str, topic: str, queue: str, proxy: int) -> bool:
+        there = self.world.proxies[proxy]
+        path = f"/api/groups/{group}/topics/{topic}/queues/{queue}"
+        if not there.runs or not await self._ask(there, f"{path}/expect"):
+            return False
+        return await self._ask_each(f"{path}/handoff", to=there.proxy.client_id)
+
+    async def _settings(self, group: str, topic: str, change: dict[str, Any]) -> None:
+        for each in self._groups:
+            for rules in each["topics"]:
+                if (each["name"], rules["name"]) == (group, topic):
+                    rules.update(change)
+                    if "order_key" in change:  # going back would be settings of before
+                        rules["order_key_version"] = rules.get("order_key_version", 0) + 1
+        self.world.write_settings(self._groups)
+
+    async def _recreate(self, topic: str, queues: int, for_s: float) -> bool:
+        if topic in self._held:
+            return False
+        self._held.add(topic)
+        await self._wait(8)  # what is being sent has come in, or has failed
+        try:
+            await self.world.delete_topic(topic)
+        except (RemotingError, Died):
+            self._held.discard(topic)
+            return False
+        self.world.nemesis.write("topic", topic=topic, what="deleted")
+
+        async def create() -> None:
+            for _ in range(60):
+                try:
+                    await self.world.make_topic(topic, queues)
+                except (RemotingError, Died):
+                    await asyncio.sleep(1)
+                else:
+                    break
+            self.world.nemesis.write("topic", topic=topic, what="created")
+            self._held.discard(topic)
+
+        await self._fault("recreate", topic, for_s, create)
+        return True
+
+    async def _queues(self, topic: str, read: int, write: int) -> bool:
+        try:
+            await self.world.make_topic(topic, read, write_queues=write)
+        except (RemotingError, Died):
+            return False
+        return True
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    async def _heal(self) -> None:
+        for node in self.world.nodes.values():
+            if isinstance(node, BrokerNode | ProxyNode) or node is self.world.nameserver:
+                node.resume()
+                await self._start_again(node)
+        for number, consumer in enumerate(self.plan.consumers):
+            node = self.world.nodes[f"consumer-{number}"]
+            assert isinstance(node, ConsumerNode)
+            node.resume()
+            if not node.lives_now or node.ended:
+                self._begin(node, consumer, consumer.proxy)
+        for group in self._groups:
+            for rules in group["topics"]:
+                rules.pop("max_rate", None)
+        self.world.write_settings(self._groups)
+
+    async def _drain(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _DRAIN_S + self.plan.messages / 20
+        quiet = 0
+        while loop.time() < until and quiet < 2:
+            free = await self._let_all_go()
+            quiet = quiet + 1 if free and not self._unfinished() else 0
+            await asyncio.sleep(_LOOK_S)
+        if quiet < 2:
+            self.left = "; ".join(self._unfinished()) or "keys are still parked or paused"
+
+    async def _let_all_go(self) -> bool:
+        """Redrive what is parked and resume what is paused; True if there was nothing."""
+        free = True
+        for proxy in self._alive():
+            for group in self._groups:
+                name = group["name"]
+                await self._ask(proxy, f"/api/groups/{name}/resume")
+                for rules in group["topics"]:
+                    path = f"/api/groups/{name}/topics/{rules['name']}/keys"
+                    for what, verb in (("parked", "redrive"), ("paused", "resume")):
+                        status, rows = await self.world.http(proxy, f"{path}/{what}")
+                        if status != 200:
+                            free = free and status == 404
+                            continue
+                        for row in rows:
+                            free = False
+                            if row.get("state") != "redriven":
+                                await self._ask(
+                                    proxy, f"{path}/{verb}", key=row["key"], queue=row["queue"]
+                                )
+        return free
+
+    def _unfinished(self) -> list[str]:
+        """Messages that a consumer wants and that have not ended."""
+        events = self.world.events
+        for number in range(self._seen, len(events)):
+            event = events[number]
+            match event["e"]:
+                case "send_ok" if "queue" in event:
+                    place = (event["queue"], event["offset"])
+                    self._sent.setdefault(event["topic"], {})[place] = None
+                case "finish":
+                    name = (event["group"], event["topic"])
+                    self._finished.setdefault(name, set()).add((event["queue"], event["offset"]))
+                case "topic" if event["what"] == "deleted":
+                    self._sent.pop(event["topic"], None)
+                    for name in [each for each in self._finished if each[1] == event["topic"]]:
+                        del self._finished[name]
+        self._seen = len(events)
+        left = []
+        for group in self._groups:
+            for rules in group["topics"]:
+                name = (group["name"], rules["name"])
+                if not self._wanted(*name):
+                    continue
+                finished = self._finished.get(name, set())
+                missing = [
+                    each for each in self._sent.get(rules["name"], ()) if each not in finished
+                ]
+                if missing:
+                    left.append(f"{name[0]} {name[1]}: {len(missing)} left, {missing[0]}")
+        return left
+
+    def _wanted(self, group: str, topic: str) -> bool:
+        return any(
+            each.group == group and (each.topics is None or topic in each.topics)
+            for each in self.plan.consumers
+        )
