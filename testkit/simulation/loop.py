@@ -179,19 +179,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         A function that waits for something else in this loop would wait for ever.
         """
         result: asyncio.Future[Any] = self.create_future()
-        process = PROCESS.get()
-        slow_ns = 0 if process is None else process.slow_disk_ns
-        at_ns = self.now_ns + int(self._chance.random() * _THREAD_NS) + slow_ns
+        at_ns = self.now_ns + self.thread_ns()
         if executor is not None:
             at_ns = max(at_ns, self._last_in_thread.get(executor, 0) + 1)
             self._last_in_thread[executor] = at_ns
         try:
             value = func(*args)
         except Exception as error:
-            self.call_at_ns(at_ns, _fail, result, error)
+            self.call_at_ns(at_ns, fail, result, error)
         else:
-            self.call_at_ns(at_ns, _succeed, result, value)
+            self.call_at_ns(at_ns, succeed, result, value)
         return result
+
+    def thread_ns(self) -> int:
+        """How long a thread takes now to give its outcome to the loop."""
+        process = PROCESS.get()
+        slow_ns = 0 if process is None else process.slow_disk_ns
+        return int(self._chance.random() * _THREAD_NS) + slow_ns
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """There is none."""
@@ -232,11 +236,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """There are none: connections are timers."""
 
 
-def _succeed(result: asyncio.Future[Any], value: Any) -> None:
+def succeed(result: asyncio.Future[Any], value: Any) -> None:
     if not result.done():
         result.set_result(value)
 
 
-def _fail(result: asyncio.Future[Any], error: Exception) -> None:
+def fail(result: asyncio.Future[Any], error: BaseException) -> None:
     if not result.done():
         result.set_exception(error)

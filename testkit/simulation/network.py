@@ -29,6 +29,8 @@ _LEAST_LATENCY_NS = 40_000
 #: What the kernels at both ends hold of a connection that is not read.
 _KERNEL_BYTES = 256 * 1024
 _HIGH_WATER = 64 * 1024
+#: Most that a protocol gets at once, as from asyncio's own transports.
+_PIECE_BYTES = 256 * 1024
 #: TCP_USER_TIMEOUT of the product's connections, and keep-alive of what only listens.
 _UNCONFIRMED_NS = 10_000 * _MS
 _KEEP_ALIVE_NS = 25_000 * _MS
@@ -225,11 +227,11 @@ class Network:
         process = PROCESS.get()
         began_ns = self._loop.now_ns
         while True:
-            server = self._listeners.get(target)
+            server = self._listener(target)
             away = self._away(target) if server is None else None
             if server is not None and not self._cut_off(process, server.process):
                 await self._wait(self.latency_ns(process, server.process) * 2)
-                if self._listeners.get(target) is server:
+                if self._listener(target) is server:
                     return server
                 continue
             if server is None and away is None:
@@ -238,6 +240,9 @@ class Network:
             if self._loop.now_ns - began_ns > _CONNECT_NS:
                 raise TimeoutError(errno.ETIMEDOUT, f"Connect call failed {target}")
             await self._wait(_RETRY_NS)
+
+    def _listener(self, target: tuple[str, int]) -> Server | None:
+        return self._listeners.get(target) or self._listeners.get(("0.0.0.0", target[1]))
 
     def _away(self, target: tuple[str, int]) -> str | None:
         return None
@@ -568,6 +573,11 @@ class Transport(asyncio.Transport):
         if self._lost or self._closing:
             if content is not None:
                 self.peer._read_there(len(content))
+            return
+        if content is not None and len(content) > _PIECE_BYTES:
+            pieces = range(0, len(content), _PIECE_BYTES)
+            self._unread.extend(content[at : at + _PIECE_BYTES] for at in pieces)
+            self._give()
             return
         if not self._began or not self._reading or self._unread:
             self._unread.append(content)

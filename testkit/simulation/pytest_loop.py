@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
+from collections.abc import Callable
 from contextlib import ExitStack
+from time import monotonic as real_s
+from typing import Any
 
-from testkit.simulation.loop import START_NS, SimulatedLoop, StandsStill
+from testkit.simulation.loop import START_NS, SimulatedLoop, StandsStill, fail, succeed
 from testkit.simulation.machine import machine_of
+from testkit.simulation.threads import Threads, simulated_waits
 
 #: Longest test, in virtual time: what waits longer waits in vain.
 _LONGEST_NS = 6 * 3600 * 1_000_000_000
@@ -21,17 +25,38 @@ class PytestLoop(SimulatedLoop):
         super().__init__()
         self._installed = ExitStack()
         self._installed.enter_context(machine_of(self))
-        self._began_s = time.monotonic()
+        self._installed.enter_context(simulated_waits(self))
+        self._threads = Threads(self)
+        self._began_s = real_s()
         self._turns = 0
 
     def _run_once(self) -> None:
         self._turns += 1
         if self.now_ns - START_NS > _LONGEST_NS:
             raise StandsStill("six hours of virtual time have passed: the test waits in vain")
-        if self._turns % 1000 == 0 and time.monotonic() - self._began_s > _LONGEST_S:
+        if self._turns % 1000 == 0 and real_s() - self._began_s > _LONGEST_S:
             raise StandsStill(f"the test is busy for {_LONGEST_S:g} s")
         super()._run_once()
 
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """As any simulated loop's, but what ``asyncio.to_thread`` runs may wait."""
+        if executor is not None:
+            return super().run_in_executor(executor, func, *args)
+        result: asyncio.Future[Any] = self.create_future()
+
+        def done(value: Any, error: BaseException | None) -> None:
+            at_ns = self.now_ns + self.thread_ns()
+            if error is None:
+                self.call_at_ns(at_ns, succeed, result, value)
+            else:
+                self.call_at_ns(at_ns, fail, result, error)
+
+        self._threads.call(lambda: func(*args), done)
+        return result
+
     def close(self) -> None:
+        self._threads.close()
         super().close()
         self._installed.close()

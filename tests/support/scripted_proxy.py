@@ -37,7 +37,7 @@ class Request:
     method: str
     argument: Any
     connection: int
-    at_s: float = field(default_factory=time.monotonic)
+    at_s: float = field(default_factory=lambda: time.monotonic())
     #: The address of the proxy that got it.
     proxy: str = ""
     #: Whether it was served: neither refused, nor lost on purpose.

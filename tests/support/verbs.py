@@ -5,30 +5,33 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from unittest import mock
 
 from proxy.cli import main
 
 
-class _ByThread:
-    """A stream: what some threads write goes to buffers of their own."""
+_call: ContextVar[object] = ContextVar("call of orderlane", default=None)
+
+
+class _ByCall:
+    """A stream: what some calls write goes to buffers of their own."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self.buffers: dict[int, io.StringIO] = {}
+        self.buffers: dict[object, io.StringIO] = {}
 
     def write(self, text: str) -> int:
-        return int(self._of_thread().write(text))
+        return int(self._of_call().write(text))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._of_thread(), name)
+        return getattr(self._of_call(), name)
 
-    def _of_thread(self) -> Any:
-        return self.buffers.get(threading.get_ident(), self._stream)
+    def _of_call(self) -> Any:
+        return self.buffers.get(_call.get(), self._stream)
 
 
 async def orderlane(*words: str) -> tuple[int, str, str]:
@@ -37,6 +40,7 @@ async def orderlane(*words: str) -> tuple[int, str, str]:
 
 
 def _run(words: tuple[str, ...]) -> tuple[int, str, str]:
+    _call.set(object())
     with _captured("stdout") as out, _captured("stderr") as err:
         try:
             main.run(words)
@@ -48,7 +52,7 @@ def _run(words: tuple[str, ...]) -> tuple[int, str, str]:
 @contextmanager
 def _captured(name: str) -> Iterator[io.StringIO]:
     before = getattr(sys, name)
-    streams, buffer = _ByThread(before), io.StringIO()
-    streams.buffers[threading.get_ident()] = buffer
+    streams, buffer = _ByCall(before), io.StringIO()
+    streams.buffers[_call.get()] = buffer
     with mock.patch.object(sys, name, streams), mock.patch.object(main, "configure_logs"):
         yield buffer
