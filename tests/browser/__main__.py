@@ -1,21 +1,24 @@
-"""``make test-browser``: the console in Chromium itself; further arguments go to pytest."""
+"""``make test-browser``: the console in Chromium itself; further arguments go to pytest.
+
+``--part`` runs the tests of ``PART``.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
 
-import pytest
-
 from tests.browser.tools import missing
+from tests.support.suites import pytest_suite
 
-
-def main() -> int:
-    if (reason := missing()) is not None:
-        print(f"make test-browser: {reason}", file=sys.stderr)
-        return int(os.environ.get("ORDERLANE_REQUIRE_ALL") == "1")
-    return pytest.main(["tests/browser", *sys.argv[1:]])
-
+#: Every page once, live figures, the keyboard, and one act from its preview to its end.
+PART = (
+    "tests/browser/test_pages.py::test_every_page[light-1280]",
+    "tests/browser/test_frame.py::test_figures_change_by_themselves",
+    "tests/browser/test_frame.py::test_the_keyboard_is_enough",
+    "tests/browser/test_frame.py::test_where_tokens_are_asked_for_one_is_given_once_a_tab",
+    "tests/browser/test_acts.py::test_a_poison_message_is_looked_at_parked_and_redriven_in_order",
+    "tests/browser/test_acts.py::test_what_was_not_previewed_is_not_done",
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pytest_suite("test-browser", "tests/browser", part=PART, missing=missing))

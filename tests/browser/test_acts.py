@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from playwright.async_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.site import FAILING, HELD, PARKED, SPARE, Site
 from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.sockets
 
 
 async def test_a_poison_message_is_looked_at_parked_and_redriven_in_order(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.site import TOKEN, Site, prepared, with_token
+
+pytestmark = pytest.mark.sockets
 
 
 async def test_where_the_stream_breaks_the_console_asks_instead_and_goes_back(

@@ -12,6 +12,8 @@ from proxy.console.series import Series
 from tests.browser.conftest import SCREENSHOTS, OpenPage
 from tests.browser.site import FAILING, HELD, PARKED, Site
 
+pytestmark = pytest.mark.sockets
+
 #: Address, and a text that stands there once it shows what it is for.
 PAGES = {
     "groups": ("#/groups", "shipping"),

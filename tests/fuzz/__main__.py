@@ -2,7 +2,8 @@
 
 Each begins with its seeds and the corpus that is kept. An input that breaks one is written to
 ``build/fuzz/found`` and shown; the exit code is then 1. With ``--keep`` what found new ways through
-a parser is added to the corpus, and the executions are counted in its notes.
+a parser is added to the corpus, and the executions are counted in its notes. ``--part`` takes
+five seconds a parser.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fuzz.targets import CORPUS, TARGETS, Target
+from tests.support.suites import PART, missing_tool
 
 _FOUND = Path("build/fuzz/found")
 _NOTES = CORPUS / "executions.json"
 _EXECUTED = re.compile(r"stat::number_of_executed_units:\s+(\d+)")
+#: For each target, by default and in the part that CI runs.
+_SECONDS, _PART_S = 60, 5
 #: Longer inputs find no other ways, and slow down.
 _LONGEST = 4096
 #: Seconds that one input may take, and MiB: whoever needs more could be flooded.
@@ -46,11 +50,8 @@ def main() -> int:
     """Fuzz those that are named, all by default; return the exit code."""
     asked = _arguments()
     if importlib.util.find_spec("atheris") is None:
-        print(
-            "make fuzz: atheris not found: it is for Python 3.11, and in requirements/fuzz.txt",
-            file=sys.stderr,
-        )
-        return int(os.environ.get("ORDERLANE_REQUIRE_ALL") == "1")
+        code = missing_tool("fuzz", "atheris not found: it is for Python 3.11 alone")
+        return code if sys.version_info < (3, 12) else 0
     targets = [TARGETS[name] for name in asked.targets or TARGETS]
     with ThreadPoolExecutor(os.cpu_count()) as side_by_side:
         runs = list(side_by_side.map(lambda each: _fuzz(each, asked.seconds, asked.keep), targets))
@@ -68,9 +69,14 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
-    parser.add_argument("--seconds", type=int, default=60, help="for each target (default: 60)")
+    parser.add_argument(
+        "--seconds", type=int, help=f"for each target (default: {_SECONDS}; {_PART_S} with --part)"
+    )
+    parser.add_argument(PART, action="store_true", help="what CI runs: seconds for each target")
     parser.add_argument("--keep", action="store_true", help="add to the corpus and its notes")
     asked = parser.parse_args()
+    if asked.seconds is None:
+        asked.seconds = _PART_S if asked.part else _SECONDS
     for name in asked.targets:
         if name not in TARGETS:
             parser.error(f"there is no target {name!r}: it should be one of {', '.join(TARGETS)}")

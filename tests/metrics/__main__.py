@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 
-import pytest
+from tests.support.suites import pytest_suite
 
 
 def missing() -> str | None:
@@ -16,12 +15,5 @@ def missing() -> str | None:
     return None
 
 
-def main() -> int:
-    if (reason := missing()) is not None:
-        print(f"make test-metrics: {reason}", file=sys.stderr)
-        return int(os.environ.get("ORDERLANE_REQUIRE_ALL") == "1")
-    return pytest.main(["tests/metrics", *sys.argv[1:]])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pytest_suite("test-metrics", "tests/metrics", missing=missing))

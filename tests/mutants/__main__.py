@@ -57,7 +57,7 @@ def _found(run: Callable[[], Events]) -> dict[str, int]:
 def main() -> int:
     """Run all; the exit code."""
     structlog.configure(processors=[_silent])
-    began, wrong, seen = time.monotonic(), 0, set()
+    began, right_ones, wrong, seen = time.monotonic(), 0, 0, set()
     for invariant, what, run in _runs():
         try:
             found = _found(run)
@@ -65,6 +65,7 @@ def main() -> int:
             found = {f"({error})": 1}
         right = invariant in found if invariant else not found
         right = right and _DIFFERENT not in found
+        right_ones += right
         wrong += not right
         seen.add(invariant)
         verdict = (
@@ -81,7 +82,8 @@ def main() -> int:
     missing = [invariant for invariant in INVARIANTS if invariant not in seen]
     if missing:
         print(f"without a mutant: {' '.join(missing)}")
-    print(f"{len(seen) - 1} invariants, {wrong} wrong, {time.monotonic() - began:.1f} s")
+    print(f"{len(seen) - 1} invariants in {time.monotonic() - began:.1f} s")
+    print(f"{right_ones} passed, {wrong} failed")
     return 1 if wrong or missing else 0
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway
 from tests.support.processes import Child, Children
 from tests.support.redis_server import redis_server
+
+pytestmark = pytest.mark.sockets
 
 KEYS = [f"k{number % 20}" for number in range(200)]
 

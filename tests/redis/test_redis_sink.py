@@ -18,6 +18,8 @@ from tests.support.gateway import Gateway, run_gateway
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.thrift_client import connect
 
+pytestmark = pytest.mark.sockets
+
 LISTS = [["RPUSH", "seen:${key}", "${body.n}"]]
 
 

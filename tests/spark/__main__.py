@@ -1,18 +1,32 @@
 """``make test-spark``: what needs Spark itself, hence Java; further arguments go to pytest.
 
-``--full`` runs the long form: more kills, more rows.
+``--full`` runs the long form: more kills, more rows. ``--part`` runs the tests of ``PART``.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 
-import pytest
+from tests.support.suites import pytest_suite
 
+#: A batch, a stream, a job that writes, the archive, and the options that Spark hands over.
+PART = (
+    "tests/spark/test_session.py",
+    "tests/spark/test_batch_reading.py::test_a_topic_is_read_with_all_its_columns",
+    "tests/spark/test_batch_reading.py::test_every_message_of_all_queues_comes_once",
+    "tests/spark/test_batch_reading.py::test_filters_decide_what_is_read_if_they_are_asked_to",
+    "tests/spark/test_batch_reading.py::test_a_task_that_runs_again_reads_the_same",
+    "tests/spark/test_batch_reading.py::test_tls_and_a_token_reach_the_tasks",
+    "tests/spark/test_stream_reading.py"
+    "::test_a_query_goes_on_from_its_checkpoint_and_reads_a_lost_batch_again",
+    "tests/spark/test_progress.py",
+    "tests/spark/test_writing.py::test_rows_become_messages_in_the_queues_of_their_keys",
+    "tests/spark/test_backfill.py"
+    "::test_a_key_keeps_its_order_over_queues_and_a_clock_that_steps_back",
+)
 _OLDEST_JAVA = 17
 
 
@@ -30,12 +44,5 @@ def missing() -> str | None:
     return None
 
 
-def main() -> int:
-    if (reason := missing()) is not None:
-        print(f"make test-spark: {reason}", file=sys.stderr)
-        return int(os.environ.get("ORDERLANE_REQUIRE_ALL") == "1")
-    return pytest.main(["tests/spark", *sys.argv[1:]])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pytest_suite("test-spark", "tests/spark", part=PART, missing=missing))
