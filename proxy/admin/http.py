@@ -9,6 +9,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import structlog
@@ -54,7 +55,6 @@ class AdminHttp:
         self._groups = groups
         self._guard = guard
         self._operations = [*self._own(), *operations]
-        self._document = document(self._operations, version=VERSION)
         if connections is None:
             limits = LimitSettings()
             connections = HttpConnections(limits, Load(limits.max_inflight_bytes))
@@ -145,6 +145,11 @@ class AdminHttp:
 
     async def _openapi(self, _call: Call) -> dict[str, Any]:
         return self._document
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        """Made when it is first asked for: that takes a tenth of a second."""
+        return document(self._operations, version=VERSION)
 
     async def _api_groups(self, _call: Call) -> dict[str, Any]:
         return self._groups()

@@ -13,10 +13,10 @@ from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 
 #: What may be part of a world, and how often it is.
 FEATURES = {
-    "several topics": 0.6,
-    "several groups": 0.5,
+    "several topics": 0.7,
+    "several groups": 0.6,
     "several brokers": 0.25,
-    "several proxies": 0.75,
+    "several proxies": 0.8,
     "picky clients": 0.5,  # pull some topics of their group
     "runs": 0.4,
     "ddmq clients": 0.2,

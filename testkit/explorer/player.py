@@ -12,7 +12,8 @@ from typing import Any
 
 import structlog
 
-from broker_core.errors import RemotingError
+from broker_core.errors import RemotingError, StoreError
+from proxy.errors import OrderlaneError
 from proxy.history.check import HistoryChecker
 from proxy.history.limits import Limits
 from testkit.explorer.plan import Action, ConsumerPlan, Plan
@@ -285,7 +286,7 @@ class Player:
                 return
             try:
                 await node.start()
-            except (Died, OSError, RemotingError, RuntimeError):
+            except (Died, OSError, RemotingError, StoreError, OrderlaneError):
                 node.kill()
                 await asyncio.sleep(2)
             else:
@@ -544,9 +545,8 @@ class Player:
                         for row in rows:
                             free = False
                             if row.get("state") != "redriven":
-                                await self._ask(
-                                    proxy, f"{path}/{verb}", key=row["key"], queue=row["queue"]
-                                )
+                                place = {"queue": row["queue"]} if verb == "redrive" else {}
+                                await self._ask(proxy, f"{path}/{verb}", key=row["key"], **place)
         return free
 
     def _unfinished(self) -> list[str]:
@@ -561,6 +561,8 @@ class Player:
                 case "finish":
                     name = (event["group"], event["topic"])
                     self._finished.setdefault(name, set()).add((event["queue"], event["offset"]))
+                case "reset":
+                    self._moved(event)
                 case "topic" if event["what"] == "deleted":
                     self._sent.pop(event["topic"], None)
                     for name in [each for each in self._finished if each[1] == event["topic"]]:
@@ -579,6 +581,13 @@ class Player:
                 if missing:
                     left.append(f"{name[0]} {name[1]}: {len(missing)} left, {missing[0]}")
         return left
+
+    def _moved(self, reset: Event) -> None:
+        """A person moved a group: what lies below has ended, what lies above has not."""
+        finished = self._finished.setdefault((reset["group"], reset["topic"]), set())
+        for place in self._sent.get(reset["topic"], ()):
+            if place[0] == reset["queue"]:
+                (finished.add if place[1] < reset["to"] else finished.discard)(place)
 
     def _wanted(self, group: str, topic: str) -> bool:
         return any(

@@ -1,0 +1,87 @@
+"""``make explore``: plays drawn plans until the time is over; prints what breaks a promise.
+
+Each failure is shrunk and printed as a test; its plan and history go to ``build/explored``. With a
+failure the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import random
+import sys
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+
+from testkit.explorer.exploring import Summary, Totals, be_quiet, explore
+
+
+def main() -> int:
+    """Parse the options and explore; the exit code."""
+    options = _options()
+    until_s = time.monotonic() + options.minutes * 60
+    shrink_s = 0.0 if options.no_shrink else options.shrink_s
+    totals, seed, last = Totals(), options.seed, options.seed + (options.plans or 10**9)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, context, initializer=be_quiet) as pool:
+        running: set[Future[Summary]] = set()
+        while True:
+            while len(running) < options.jobs and seed < last and time.monotonic() < until_s:
+                running.add(pool.submit(explore, seed, shrink_s))
+                seed += 1
+            if not running:
+                break
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                totals.add(future.result())
+                _print_line(future.result())
+            enough = totals.virtual_s >= options.hours * 3600 > 0
+            if enough or (options.first and totals.failures):
+                last = seed
+    _print_totals(totals)
+    return 1 if totals.failures else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make explore", description=__doc__)
+    parser.add_argument("--seed", type=int, help="first seed; default: a random one")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long (default 10)")
+    parser.add_argument("--hours", type=float, default=0.0, help="end after these simulated hours")
+    parser.add_argument("--plans", type=int, help="so many seeds at most")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--first", action="store_true", help="end with the first failure")
+    parser.add_argument("--no-shrink", action="store_true", help="report failures as drawn")
+    parser.add_argument("--shrink-s", type=float, default=60.0, help="seconds to shrink each")
+    options = parser.parse_args()
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(1_000_000)
+        print(f"seed {options.seed}")
+    return options
+
+
+def _print_line(summary: Summary) -> None:
+    topics, groups, proxies = summary.parts
+    print(
+        f"seed {summary.seed}: {summary.virtual_s:.0f} s simulated in {summary.cpu_s:.1f} s,"
+        f" {topics} topics, {groups} groups, {proxies} proxies, {summary.messages} messages,"
+        f" {sum(summary.done.values())} actions: {'BROKEN' if summary.failure else 'kept'}",
+        flush=True,
+    )
+
+
+def _print_totals(totals: Totals) -> None:
+    print(
+        f"\n{totals.plans} plans, {totals.virtual_s / 3600:.2f} simulated hours"
+        f" ({totals.combined_s / 3600:.2f} with several topics, groups and proxies) in"
+        f" {totals.cpu_s:.0f} s of a processor, {totals.messages} messages,"
+        f" {sum(totals.done.values())} actions, {len(totals.failures)} broken"
+    )
+    for kind, count in sorted(totals.done.items()):
+        print(f"  {kind:12} {count}")
+    for summary in totals.failures:
+        print(f"\nseed {summary.seed}:\n{summary.failure}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
