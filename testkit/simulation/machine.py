@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from unittest import mock
 
 import broker_core.chance
+import broker_core.client.sending
 import broker_core.clock
 import thin_client.chance
 import thin_client.clock
+from broker_core.client.message_ids import MessageIds
 from testkit.simulation.loop import SimulatedLoop
-from testkit.simulation.process import PROCESS
+from testkit.simulation.process import PROCESS, SimulatedProcess
 
 #: Wall clocks begin here, ns since 1970.
 WALL_START_NS = 1_790_000_000_000_000_000
@@ -42,6 +45,20 @@ class _Machine(broker_core.chance.System):
         return "127.0.0.1" if process is None else process.host
 
 
+class _MessageIds:
+    """Message ids of all processes, each with a generator of its own, as it is outside."""
+
+    def __init__(self) -> None:
+        self._of: dict[SimulatedProcess | None, MessageIds] = {}
+
+    def new(self) -> str:
+        """An id made by the process that asks."""
+        process = PROCESS.get()
+        if process not in self._of:
+            self._of[process] = MessageIds()
+        return self._of[process].new()
+
+
 @contextmanager
 def machine_of(loop: SimulatedLoop) -> Iterator[None]:
     """Have the product read the clocks of *loop*, and randomness from its seed, until the end."""
@@ -60,4 +77,5 @@ def machine_of(loop: SimulatedLoop) -> Iterator[None]:
         stack.enter_context(thin_client.clock.use_clocks(monotonic_ns, wall_ns))
         stack.enter_context(broker_core.chance.use_source(machine))
         stack.enter_context(thin_client.chance.use_source(machine.random, machine.token))
+        stack.enter_context(mock.patch.object(broker_core.client.sending, "_ids", _MessageIds()))
         yield
