@@ -20,12 +20,16 @@ FEATURES = {
     "picky clients": 0.5,  # pull some topics of their group
     "runs": 0.4,
     "ddmq clients": 0.2,
-    "small windows": 0.4,
-    "little memory": 0.2,
-    "large bodies": 0.25,
+    "small windows": 0.45,
+    "little memory": 0.3,
+    "large bodies": 0.35,
+    "slow handlers": 0.3,
+    "hot keys": 0.4,  # most messages are of one key
+    "long names": 0.1,
+    "odd properties": 0.08,
     "stuck keys": 0.5,
     "failing keys": 0.5,
-    "odd keys": 0.15,
+    "odd keys": 0.25,
     "long properties": 0.1,
     "keyless": 0.2,
     "tags": 0.0,  # the checker does not know yet what brokers filter
@@ -41,7 +45,7 @@ FEATURES = {
     "recreation": 0.15,
     "more queues": 0.15,
     "retention": 0.15,
-    "small messages": 0.1,  # the broker takes no larger ones than 64 KiB
+    "small messages": 0.2,  # the broker takes no larger ones than 64 KiB
     "kills": 0.5,
     "power losses": 0.25,
     "stops": 0.35,  # graceful ones
@@ -93,6 +97,8 @@ class _Drawing:
 
     def groups(self, topics: dict[str, int]) -> list[dict[str, Any]]:
         names = ["billing", "audit", "search"]
+        if self.has("long names"):
+            names[0] = "b" * self.chance.choice([100, 122, 127])
         count = self.chance.randint(2, 3) if self.has("several groups") else 1
         return [self._group(name, list(topics)) for name in names[:count]]
 
@@ -165,6 +171,8 @@ class _Drawing:
         keys: list[str | None] = [f"{topic[0]}{number}" for number in range(count)]
         if self.has("odd keys"):
             keys += self.chance.sample(_ODD_KEYS, 3)
+        if self.has("hot keys"):
+            keys += [keys[0]] * (4 * len(keys))
         if self.has("keyless"):
             keys.append(None)
         return keys
@@ -185,6 +193,9 @@ class _Drawing:
                 properties = {"colour": "red"}
                 if self.has("long properties") and chance.random() < 0.5:
                     properties["long"] = "x" * chance.choice([3_000, 20_000, 32_000])
+                if self.has("odd properties"):
+                    odd = chance.choice(["TIMER_DELAY_MS", "DELAY", "UNIQ_KEYS", "WAIT"])
+                    properties[odd] = chance.choice(["3", "2000", "false"])
                 flows.append(
                     FlowPlan(
                         at_s,
@@ -206,7 +217,10 @@ class _Drawing:
         chance, seconds = self.chance, plan["seconds"]
         kinds = [(name, draw) for name, draw in self._draws().items() if self.has(name)]
         actions = []
-        for _name, draw in kinds:
+        for name, draw in kinds:
+            if name == "slow handlers":
+                actions.append(Action(0.0, "work", {"seconds": chance.choice([0.3, 1.0, 3.0])}))
+                continue
             for _ in range(chance.randint(1, 4)):
                 at_s = round(chance.uniform(0.02, 0.95) * seconds, 2)
                 if (action := draw(plan)) is not None:
@@ -215,6 +229,7 @@ class _Drawing:
 
     def _draws(self) -> dict[str, Any]:
         return {
+            "slow handlers": None,
             "stuck keys": lambda plan: self._habit(plan, "stick"),
             "failing keys": lambda plan: self._habit(plan, "fail"),
             "key changes": self._key_change,
@@ -299,7 +314,9 @@ class _Drawing:
 
     def _key(self, plan: dict[str, Any]) -> dict[str, Any]:
         place = self._place(plan)
-        keys = [key for key in plan["keys"][place["topic"]] if key]
+        keys = [key for key in dict.fromkeys(plan["keys"][place["topic"]]) if key]
+        if self.has("hot keys") and self.chance.random() < 0.5:
+            keys = keys[:1]
         return {**place, "key": self.chance.choice(keys)}
 
     def _habit(self, plan: dict[str, Any], kind: str) -> tuple[str, dict[str, Any]]:

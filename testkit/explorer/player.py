@@ -231,6 +231,7 @@ class Player:
             "slow disk": self._slow_disk,
             "full disk": self._full_disk,
             "client": self._client,
+            "work": self._work,
             "stick": self._stick,
             "fail": self._fail,
             "key verb": self._key_verb,
@@ -387,6 +388,9 @@ class Player:
         return True
 
     # ---- handlers and operators -----------------------------------------------------------------
+
+    async def _work(self, seconds: float) -> None:
+        self.habits.work_s = seconds
 
     async def _stick(self, group: str, key: str, for_s: float) -> None:
         self.habits.stuck.add((group, key))

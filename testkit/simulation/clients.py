@@ -57,7 +57,8 @@ class Habits:
     work_s: float = 0.01
 
     def cure(self) -> None:
-        """Nothing fails or sticks any more."""
+        """Nothing fails, sticks or is slow any more."""
+        self.work_s = 0.01
         self.failing.clear()
         self.stuck.clear()
 
