@@ -3,8 +3,9 @@
 It reads the events of all files in the order of time and judges them as they pass. The ids are
 those of the invariants, described in ``docs/history.md``: O1 to O5 of the order inside a key, L1 L2
 of the log, W1 W2 W3 of ownership and fencing, C1 C2 C3 of commits, D1 to D5 of loss and repetition,
-R1 to R5 of retries, leases, parking, pauses and audit, N1 to N4 of isolation and progress, Q1 of
-rate limits, X1 of lost answers.
+R1 to R5 of retries, leases, parking, pauses and audit, N1 to N7 of isolation, progress and demand,
+Q1 of rate limits, X1 of lost answers, G1 of topics deleted and created anew, I1 of the bytes, A1 of
+acks without a handler.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from pathlib import Path
 
 from proxy.history.answers import Answers
 from proxy.history.calm import Calm
+from proxy.history.contents import Contents
 from proxy.history.facts import LaneFacts
 from proxy.history.findings import Findings, Report, Violation
 from proxy.history.lanes import Lane
 from proxy.history.limits import Limits, ns
+from proxy.history.lives import UNKNOWN, Life, Lives
 from proxy.history.parking import is_twin, origin_of, twin_of
 from proxy.history.pauses import Audits
 from proxy.history.rates import Rates
@@ -55,13 +58,16 @@ class HistoryChecker:
         """
         self._limits = limits or Limits()
         self._findings = Findings()
-        self._sends = Sends(self._findings)
+        self._lives = Lives()
+        self._sends = Sends(self._findings, self._lives)
+        self._contents = Contents(self._findings)
         self._sites = Sites() if sites is None else sites
         self._answers = Answers() if answers is None else answers
         self._rates = Rates(self._findings)
         self._audits = Audits()
         self._calm = Calm(ns(self._limits.settle_s))
         self._lanes: dict[tuple[str, str, str], Lane] = {}
+        self._past: list[Lane] = []  # of former lives of their topics
         self._events = self._deliveries = self._handled = self._broker_starts = 0
         self._brokers: set[str] = set()  # nodes with a running broker
         self._commits_fenced = True  # Apache RocketMQ takes those of former owners, too
@@ -72,7 +78,8 @@ class HistoryChecker:
         leases = ("ack_ok", "expire", "revoke", "unsent", "extend")
         return {
             **dict.fromkeys(leases, lambda event: self._lane(event).lease(event)),
-            "send": self._sends.send,
+            "send": self._send,
+            "topic": self._topic,
             "send_ok": self._sends.send_ok,
             "send_info": self._sends.send_info,
             "send_fail": self._sends.send_fail,
@@ -88,8 +95,8 @@ class HistoryChecker:
             "act_fail": lambda event: self._lane(event).action_failed(event),
             "replay": lambda event: self._lane(event).replay(event),
             "handle_start": self._handle_start,
-            "handle_end": lambda event: self._lane(event).handlings.end(event),
-            "finish": lambda event: self._lane(event).finish(event),
+            "handle_end": self._handle_end,
+            "finish": self._finish,
             "commit": self._commit,
             "park": lambda event: self._lane(event).parking.park(event),
             "unpark": lambda event: self._lane(event).parking.unpark(event),
@@ -130,10 +137,10 @@ class HistoryChecker:
 
     def verdict(self, whole: Whole | None = None) -> Verdict:
         """What was found, at the end of the events; *whole*: these are a part of that."""
-        lanes = self._lanes.values()
         self._rates.judge_end()
+        lanes = [*self._past, *self._lanes.values()]
         for lane in lanes:
-            lane.ownership.judge_end()
+            lane.judge_end()
         strays = self._sends.judge(self._lanes, whole or Whole())
         return Verdict(
             sends=self._sends.sent,
@@ -152,29 +159,80 @@ class HistoryChecker:
         )
 
     def _lane(self, event: Event) -> Lane:
+        return self._whose(event, self._present(event))
+
+    def _whose(self, event: Event, present: Lane) -> Lane:
+        """*present*, or the same queue in the life before."""
+        former = present.life.former
+        return former if former is not None and present.life.is_of_former(event) else present
+
+    def _present(self, event: Event) -> Lane:
         return self._lane_of(event["group"], event["topic"], event["queue"])
 
     def _lane_of(self, group: str, topic: str, queue: str) -> Lane:
         lane = self._lanes.get((group, topic, queue))
         if lane is None:
-            twin = is_twin(queue)
-            origin = self._lane_of(group, topic, origin_of(queue)) if twin else None
-            facts = LaneFacts(
-                group,
-                topic,
-                queue,
-                self._findings,
-                self._limits,
-                self._calm,
-                self._sends.times(topic, queue),
-            )
-            lane = Lane(facts, self._sites, self._answers, self._audits, origin=origin)
-            self._lanes[group, topic, queue] = lane
+            lane = self._new_lane(group, topic, queue)
         return lane
+
+    def _new_lane(
+        self, group: str, topic: str, queue: str, *, former: Lane | None = None, t_ns: int = 0
+    ) -> Lane:
+        origin = self._lane_of(group, topic, origin_of(queue)) if is_twin(queue) else None
+        facts = LaneFacts(
+            group,
+            topic,
+            queue,
+            self._findings,
+            self._limits,
+            self._calm,
+            self._sends.times(topic, queue),
+            reads_all=former is not None,
+        )
+        life = Life(facts, self._lives.of(topic), former=former, began_ns=t_ns)
+        lane = Lane(facts, self._sites, self._answers, self._audits, origin=origin, life=life)
+        self._lanes[group, topic, queue] = lane
+        return lane
+
+    def _topic(self, event: Event) -> None:
+        topic, what, t_ns = event["topic"], event["what"], event["t_ns"]
+        lanes = [(name, lane) for name, lane in self._lanes.items() if name[1] == topic]
+        if what == "deleted":
+            self._lives.deleted(topic, t_ns)
+            self._sends.deleted(topic)
+            for _, lane in lanes:
+                lane.facts.deleted = True
+        elif what == "created":
+            for name, lane in lanes:
+                if lane.facts.deleted:
+                    self._begin_anew(*name, t_ns)
+
+    def _begin_anew(self, group: str, topic: str, queue: str, t_ns: int) -> None:
+        """A life of the topic begins in a queue, and in its twin."""
+        queue = origin_of(queue) if is_twin(queue) else queue
+        for each in (queue, twin_of(queue)):
+            lane = self._lanes.get((group, topic, each))
+            if lane is not None and lane.facts.deleted:
+                self._past.append(lane)
+                self._new_lane(group, topic, each, former=lane, t_ns=t_ns)
 
     def _own(self, event: Event) -> None:
         self._rates.on_event(event)
-        self._lane(event).own(event, fenced=self._commits_fenced)
+        lane, topic, asked_ns = self._present(event), event["topic"], _decided_ns(event)
+        if lane.facts.deleted and asked_ns > self._lives.deleted_ns(topic):
+            self._begin_anew(event["group"], topic, event["queue"], event["t_ns"])
+            lane = self._present(event)
+        former = lane.life.former
+        if former is not None:
+            if asked_ns <= self._lives.deleted_ns(topic):
+                lane = former  # granted in the life before, its owner being slow to say so
+            else:
+                former.ownership.superseded(event["t_ns"])
+        lane.own(event, fenced=self._commits_fenced)
+
+    def _send(self, event: Event) -> None:
+        self._sends.send(event)
+        self._contents.sent(event)
 
     def _disown(self, event: Event) -> None:
         self._rates.on_event(event)
@@ -188,16 +246,54 @@ class HistoryChecker:
     def _deliver(self, event: Event) -> None:
         self._deliveries += 1
         self._rates.on_event(event)
+        present = self._present(event)
+        lane, life = self._whose(event, present), present.life
+        if lane is present or _decided_ns(event) > life.began_ns:
+            if UNKNOWN < self._sends.life_of(event) < life.number:
+                life.strange_delivery(event)
+                return
+            if lane is not present:
+                life.granted(event["epoch"])  # a period of the life before goes on in this one
+            lane = present
         key = self._sends.saw(event)
-        self._lane(event).deliver(event, key)
+        lane.deliver(event, key)
 
     def _commit(self, event: Event) -> None:
-        self._lane(event).commit(event, fenced=self._commits_fenced)
+        present = self._present(event)
+        lane, life = self._whose(event, present), present.life
+        if lane is not present and _decided_ns(event) > life.began_ns:
+            life.strange(event, "committed")
+            return
+        lane.commit(event, fenced=self._commits_fenced)
+
+    def _finish(self, event: Event) -> None:
+        present = self._present(event)
+        lane, life = self._whose(event, present), present.life
+        strange = lane is not present and _decided_ns(event) > life.began_ns
+        if strange and lane.deliveries.unfinished(event["offset"]) is None:
+            life.strange(event, "finished")  # it was not in flight
+            return
+        lane.finish(event)
+
+    def _handling(self, event: Event) -> Lane | None:
+        """Who is told of a handler; None if its message belongs to a life that nobody knows of."""
+        lane = self._present(event)
+        former = UNKNOWN < self._sends.life_of(event) < lane.life.number
+        return lane.life.former if former else lane
 
     def _handle_start(self, event: Event) -> None:
         self._handled += 1
         self._sends.saw(event)
-        self._lane(event).handlings.start(event)
+        queue, offset = event["queue"], event["offset"]
+        if is_twin(queue):
+            queue, offset = origin_of(queue), event.get("origin_offset")
+        self._contents.handled(event, self._sends.at(event["topic"], queue, offset))
+        if (lane := self._handling(event)) is not None:
+            lane.handle_start(event)
+
+    def _handle_end(self, event: Event) -> None:
+        if (lane := self._handling(event)) is not None:
+            lane.handle_end(event)
 
     def _redrive(self, event: Event) -> None:
         self._lane(event).parking.redrive(event)
@@ -214,6 +310,7 @@ class HistoryChecker:
     def _pull(self, event: Event, change: int) -> None:
         site = self._sites.of(event["node"], event["group"])
         site.pulls(event["topics"], change, event["t_ns"])
+        self._sites.demands.pull(event, change)
 
     def _nemesis(self, event: Event) -> None:
         what, target = event["what"], str(event.get("target"))
@@ -225,6 +322,7 @@ class HistoryChecker:
 
     def _start(self, event: Event) -> None:
         self._sends.disturbed()
+        self._sites.demands.started(event["node"], event["t_ns"])
         parts = event.get("parts", ())
         if "rocketmq" in parts:
             self._commits_fenced = False
@@ -237,6 +335,14 @@ class HistoryChecker:
             for lane in self._lanes.values():
                 lane.ownership.forget_commits()
         self._brokers = {event["node"]}
+
+
+def _decided_ns(event: Event) -> int:
+    """When it was decided, or asked for."""
+    for name in ("at_ns", "asked_ns"):
+        if (decided_ns := event.get(name)) is not None:
+            return int(decided_ns)
+    return int(event["t_ns"])
 
 
 def _where(event: Event) -> str:

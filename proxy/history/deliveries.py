@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proxy.history.attempts import Attempts, Unfinished
+from proxy.history.demand import Demands
 from proxy.history.durability import Durability
 from proxy.history.facts import (
     DELIVERED,
@@ -21,6 +22,7 @@ from proxy.history.leases import Lease, Leases
 from proxy.history.limits import ns
 from proxy.history.progress import Progress
 from proxy.history.reader import Event
+from proxy.history.wanted import Wanted
 
 
 class Deliveries:
@@ -31,7 +33,7 @@ class Deliveries:
     more within that ownership period.
     """
 
-    def __init__(self, facts: LaneFacts) -> None:
+    def __init__(self, facts: LaneFacts, demands: Demands) -> None:
         self._facts = facts
         self.duplicates = 0
         self.changed = 0
@@ -41,7 +43,8 @@ class Deliveries:
         self._open: dict[Slot, set[int]] = {}  # offsets handed out and not finished
         self._unfinished: dict[int, Unfinished] = {}  # the same, by offset
         self._first_out: dict[int, int] = {}  # the same: when that was for the first time
-        self.progress = Progress(facts, self._first_out, self._open)
+        self.wanted = Wanted(facts, demands, self._open)
+        self.progress = Progress(facts, self.wanted, self._first_out, self._open)
         self._acked: set[int] = set()  # accepted verdicts whose finish is to come
         self._highest: dict[str, int] = {}  # of each key, handed out in this period
         self._highest_before: dict[str, int] = {}  # in periods before
@@ -82,10 +85,12 @@ class Deliveries:
         self._finished_before, self._finished_now = self._finished_now, OffsetFlags()
         slots = {offset: each.slot for offset, each in self._unfinished.items()}
         self.progress.new_period(slots, self._facts.serves_from_ns)
+        self.wanted.new_period(slots, t_ns)
 
     def end_all_leases(self, t_ns: int) -> bool:
         """The queue was given up; True if a lease was alive."""
         ended = self.leases.clear(t_ns)
+        self.wanted.cut(ended, t_ns)
         self._facts.excused.update((lease.offset, lease.number) for lease in ended)
         return bool(ended)
 
@@ -99,7 +104,7 @@ class Deliveries:
         """Messages that were handed out oftener than a lowered limit allows come once more."""
         self._attempts.rules_changed(self._unfinished.values())
 
-    def reset(self, to: int) -> None:
+    def reset(self, to: int, t_ns: int) -> None:
         """A person had the group go on at *to*: what was read before counts no more, and what lies
         there and behind it may come again.
         """
@@ -111,6 +116,7 @@ class Deliveries:
         self._finished_now, self._finished_before = OffsetFlags(), OffsetFlags()
         self.durability.reset()
         self.progress.new_period({}, 0)
+        self.wanted.reset(t_ns)
 
     def redriven(self, key: str | None, *, started: bool, at_ns: int) -> None:
         """The copies of *key* (None: of all) are handed out from now on, their attempts counted

@@ -162,6 +162,14 @@ class LaneFacts:
     """Keys that are paused; None: all of the queue."""
     resumed_ns: dict[str | None, int] = field(default_factory=dict)
     """The same that are not any more: since when."""
+    parked: set[str] = field(default_factory=set)
+    """Keys that are parked."""
+    unparked_ns: dict[str, int] = field(default_factory=dict)
+    """Keys that were parked: until when."""
+    deleted: bool = False
+    """The topic's life is over."""
+    reads_all: bool = False
+    """The group read the topic before this life of it: it misses nothing, wherever it begins."""
     excused: set[tuple[int, int]] = field(default_factory=set)
     """(offset, lease) of leases that ended without their client's doing."""
 

@@ -49,7 +49,7 @@ class Freshness:
 
     def judge(self, t_ns: int) -> None:
         """Is anything not committed that was finished long ago?"""
-        if not self._facts.rules.known:
+        if not self._facts.rules.known or self._facts.deleted:
             return
         limit_ns = ns(self._facts.limits.commit_s)
         while self._reached and t_ns - self._reached[0][0] > limit_ns:

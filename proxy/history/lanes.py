@@ -5,12 +5,15 @@ from __future__ import annotations
 from proxy.history.answers import Answers
 from proxy.history.deliveries import Deliveries
 from proxy.history.facts import LaneFacts
+from proxy.history.handler_acks import HandlerAcks
 from proxy.history.handlings import Handlings
 from proxy.history.key_changes import KeyChanges
+from proxy.history.lives import Life
 from proxy.history.ownership import Ownership
 from proxy.history.parking import Parking
 from proxy.history.pauses import Audits, Pauses
 from proxy.history.reader import Event
+from proxy.history.take_overs import TakeOvers
 from proxy.history.waiting import Sites
 
 #: Rules of the messages themselves: their copies were parked by those of their time.
@@ -22,14 +25,17 @@ class Lane:
 
     __slots__ = (
         "_answers",
+        "_handler_acks",
         "_keys",
         "_origin",
         "deliveries",
         "facts",
         "handlings",
+        "life",
         "ownership",
         "parking",
         "pauses",
+        "take_overs",
     )
 
     def __init__(
@@ -40,22 +46,30 @@ class Lane:
         audits: Audits,
         *,
         origin: Lane | None,
+        life: Life,
     ) -> None:
         self.facts = facts
-        self.deliveries = Deliveries(facts)
+        self.life = life
+        self.deliveries = Deliveries(facts, sites.demands)
         self.ownership = Ownership(facts, self.deliveries, sites)
         self.handlings = Handlings(facts)
         self.parking = Parking(facts)
         self.pauses = Pauses(facts, audits)
         self._keys = KeyChanges(facts)
+        self._handler_acks = HandlerAcks(facts)
+        waits = None if origin is None else origin.take_overs
+        self.take_overs: TakeOvers = TakeOvers(facts, origin=waits)
         self._answers = answers
         self._origin = origin
 
     def own(self, event: Event, *, fenced: bool) -> None:
         """A proxy began to own the queue; *fenced*: the broker takes no late commits."""
+        self.life.granted(event["epoch"])
+        self.take_overs.own(event)
         self.ownership.own(event, fenced=fenced)
         if event["epoch"] != self.facts.epoch:
             return
+        self._handler_acks.new_period()
         if self._origin is None:
             self._keys.own(event)
             self.pauses.taken_over(event)
@@ -70,6 +84,7 @@ class Lane:
         elif event["epoch"] == self.facts.epoch:
             if self._origin is not None:  # as in its own+: nothing of a copy is judged by these
                 event = {name: each for name, each in event.items() if name not in _OF_MESSAGES}
+            self.take_overs.rules(event)
             self.ownership.go_by(event)
 
     def deliver(self, event: Event, key: str | None) -> None:
@@ -91,6 +106,7 @@ class Lane:
         elif event.get("origin_offset") is not None:
             self._origin.parking.copy_handed_out(event)
         self._answers.handed_out(event, self.facts, self.deliveries.leases)
+        self.life.handed_out(event["offset"])
         self.deliveries.deliver(event)
 
     def action_failed(self, event: Event) -> None:
@@ -104,8 +120,9 @@ class Lane:
 
     def finish(self, event: Event) -> None:
         """A job came to its end."""
-        if self.ownership.fenced(event):
+        if self.life.passes_over(event) or self.ownership.fenced(event):
             return
+        self.life.claimed(event["offset"] + 1)
         message = self.deliveries.unfinished(event["offset"])
         if self._origin is None:
             slot = None if message is None else message.slot
@@ -126,8 +143,13 @@ class Lane:
 
     def lease(self, event: Event) -> None:
         """A lease ended by a verdict or otherwise, or was extended."""
-        if self.ownership.late(event):
+        if self.life.passes_over(event) or self.ownership.late(event):
             return
+        if event["e"] == "extend":
+            self.take_overs.extended(event)
+            self.deliveries.leases.extend(event)
+            return
+        self._handler_acks.ended(event)
         match event["e"]:
             case "ack_ok":
                 self.deliveries.ack_ok(event)
@@ -137,14 +159,25 @@ class Lane:
                 self.deliveries.revoke(event)
             case "unsent":
                 self.deliveries.unsent(event)
-            case "extend":
-                self.deliveries.leases.extend(event)
+
+    def handle_start(self, event: Event) -> None:
+        """A handler began."""
+        offset, lease = event["offset"], event["lease"]
+        alive = self.deliveries.leases.alive(lease, offset=offset)
+        self._handler_acks.start(event, alive=alive)
+        self.handlings.start(event)
+
+    def handle_end(self, event: Event) -> None:
+        """A handler ended."""
+        self._handler_acks.end(event)
+        self.handlings.end(event)
 
     def commit(self, event: Event, *, fenced: bool) -> None:
         """An offset was committed; *fenced*: the broker takes none of former owners."""
-        if not fenced and self.ownership.took_late_commit(event):
+        if self.facts.deleted or (not fenced and self.ownership.took_late_commit(event)):
             return
         if not self.ownership.fenced(event):
+            self.life.claimed(event["offset"])
             self.ownership.commit(event)
 
     def record(self, event: Event) -> None:
@@ -156,12 +189,14 @@ class Lane:
         """A person had the group go on at another offset, after the end of the period."""
         if event["epoch"] == self.facts.epoch:
             self.facts.begin, self.facts.committed = event["to"], 0
-            self.deliveries.reset(event["to"])
+            self.deliveries.reset(event["to"], event["t_ns"])
             self.handlings.reset()
             self.pauses.judge_reset(event)
 
     def window(self, event: Event) -> None:
         """So many jobs are in memory."""
+        if event["jobs"] >= event["limit"] or event.get("memory_full"):
+            self.deliveries.wanted.full(event["t_ns"])
         if event["jobs"] <= event["limit"]:
             self.facts.jobs_before = 0
         elif event["jobs"] > self.facts.jobs_before:
@@ -175,6 +210,21 @@ class Lane:
 
     def never_came(self, offset: int, key: str | None) -> None:
         """At the end: the message came to no end. *key* is that of its send."""
+        if self.deliveries.unfinished(offset) is not None:
+            return
+        self.deliveries.wanted.never_came(offset, key)
         until_ns = self.facts.served_until_ns
-        if until_ns is not None and self.deliveries.unfinished(offset) is None:
+        if until_ns is not None:
             self.deliveries.progress.never_came(offset, key, until_ns)
+
+    def missing(self, offset: int, key: str | None) -> None:
+        """At the end: the message came to no end here; told before any is judged."""
+        if self.deliveries.unfinished(offset) is None:
+            self.deliveries.wanted.missing(offset, key)
+
+    def judge_end(self) -> None:
+        """The histories end."""
+        wanted, leases = self.deliveries.wanted, list(self.deliveries.leases)
+        self.ownership.judge_end()
+        wanted.judge_end(leases)
+        self.life.judge_end()

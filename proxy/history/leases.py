@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proxy.history.facts import LaneFacts, Slot, name_of
@@ -38,6 +39,10 @@ class Leases:
     def at(self, offset: int) -> Lease | None:
         """The live lease of the message there."""
         return self._at.get(offset)
+
+    def __iter__(self) -> Iterator[Lease]:
+        """All of them."""
+        return iter(self._at.values())
 
     def alive(self, number: int, *, offset: int) -> bool:
         """True if that lease is alive."""
@@ -108,11 +113,12 @@ class Leases:
 
     def overdue(self, lease: Lease, t_ns: int) -> None:
         """X1 if *lease* is alive at *t_ns*, long after its deadline."""
-        if lease.deadline_ns is None or not self._facts.calm.during(lease.deadline_ns):
+        facts, deadline_ns = self._facts, lease.deadline_ns
+        if deadline_ns is None or not facts.calm.during(deadline_ns) or facts.deleted:
             return
-        if t_ns - lease.deadline_ns > ns(self._facts.limits.lease_s):
-            late_s = (t_ns - lease.deadline_ns) / NS
-            self._facts.violation(
+        if t_ns - deadline_ns > ns(facts.limits.lease_s):
+            late_s = (t_ns - deadline_ns) / NS
+            facts.violation(
                 "X1",
                 f"lease {lease.number} (offset {lease.offset}) was not ended {late_s:.1f} s after"
                 " its deadline",

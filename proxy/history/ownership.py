@@ -31,6 +31,7 @@ class Ownership:
         self._leased_then = False
         self.void = 0
         self._period = -1
+        self._superseded = False
         self._came_late: set[int] = set()  # epochs of former owners, above the newest one
 
     def own(self, event: Event, *, fenced: bool) -> None:
@@ -49,7 +50,7 @@ class Ownership:
             return
         self._period = period
         if epoch <= facts.epoch:
-            if epoch == facts.epoch or _when(event, "asked_ns") > self._granted_ns:
+            if epoch == facts.epoch or self.was_asked_later(event):
                 facts.violation(
                     "W1",
                     f"{event.get('owner')} became owner with epoch {epoch} after {facts.epoch}",
@@ -57,12 +58,16 @@ class Ownership:
             if epoch < facts.epoch:
                 return  # granted before the newest, its owner being slow to say so, or wrongly
         if facts.epoch < 0:
-            facts.begin = event.get("begin", 0)
+            facts.begin = 0 if facts.reads_all else event.get("begin", 0)
         elif not fenced:
             self._deliveries.repeated_in_vain(below=event.get("begin", 0))
         self._enter(event)
         facts.jobs_before = 0
         self.go_by(event)
+
+    def was_asked_later(self, event: Event) -> bool:
+        """True if the epoch of this ``own+`` was asked for after the newest one was granted."""
+        return _when(event, "asked_ns") > self._granted_ns
 
     def go_by(self, event: Event) -> None:
         """The rules that *event* tells hold from now on."""
@@ -72,8 +77,8 @@ class Ownership:
             self._deliveries.rules_changed()
         facts.rules = rules
         self._deliveries.acts_anew()
-        if facts.site is not None:
-            facts.site.max_leased = event.get("max_leased")
+        if facts.site is not None and event["node"] == self.node:
+            facts.site.limit_leases(event.get("max_leased"), event["t_ns"])
 
     def drain(self, event: Event) -> None:
         """The owner hands out nothing more."""
@@ -87,6 +92,7 @@ class Ownership:
         self._serves_no_more(event["t_ns"])
         self._deliveries.leases.judge_end(event["t_ns"])
         self.node = None
+        self._deliveries.wanted.disowned(event["t_ns"])
         self._leased_then = self._deliveries.end_all_leases(event["t_ns"])
         if event.get("reason") == "handed over":
             self._handed_over_ns = event["t_ns"]
@@ -120,10 +126,15 @@ class Ownership:
 
     def late(self, event: Event) -> bool:
         """True if *event* is the end or extension of a lease of a period that has ended."""
-        if not self._has_ended(event["epoch"]):
+        if not self._superseded and not self._has_ended(event["epoch"]):
             return False
         self.void += event["e"] == "ack_ok"
         return True
+
+    def superseded(self, t_ns: int) -> None:
+        """The queue has an owner in the next life of its topic."""
+        self._superseded = True
+        self._deliveries.end_all_leases(t_ns)
 
     def _has_ended(self, epoch: int) -> bool:
         return epoch < self._facts.epoch or epoch in self._came_late
@@ -206,6 +217,7 @@ class Ownership:
         facts.site = self._sites.of(event["node"], facts.group)
         facts.clock = facts.site.clock(facts.topic, t_ns)
         self.node = event["node"]
+        self._deliveries.wanted.owned(event["node"], t_ns)
         self._granted_ns = t_ns
         peace = handed_over_ns is not None and facts.calm.during(handed_over_ns)
         self._deliveries.new_period(t_ns, handed_over=peace, leased=leased)

@@ -33,7 +33,6 @@ class Parking:
 
     def __init__(self, facts: LaneFacts) -> None:
         self._facts = facts
-        self._keys: set[str] = set()  # parked now
         self._redriven: set[str | None] = set()  # keys that may be redriven; None: all
         self._stopped_ns: dict[str | None, int] = {}  # when its redrive was stopped last
         self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
@@ -44,15 +43,17 @@ class Parking:
 
     def park(self, event: Event) -> None:
         """*order* is parked from now on."""
-        self._keys.add(event["order"])
+        self._facts.parked.add(event["order"])
 
     def taken_over(self, event: Event) -> None:
         """A new owner says what the records have as parked: the one before may have ended between
         a record and its word of it here.
         """
-        known = set(event.get("parked", ()))
-        gone = {order for order in self._keys - known if not self._left(order)}
-        self._keys = (self._keys | known) - gone
+        parked, known = self._facts.parked, set(event.get("parked", ()))
+        gone = {order for order in parked - known if not self._left(order)}
+        self._facts.parked = (parked | known) - gone
+        for order in gone:
+            self._facts.unparked_ns[order] = event["t_ns"]
 
     def redrive(self, event: Event) -> None:
         """The copies of *order* (null: of all) are handed out from now on, or no longer."""
@@ -79,7 +80,8 @@ class Parking:
             self._facts.violation(
                 "R3", f"key {order!r} was unparked before its parked offset {left[0]} had finished"
             )
-        self._keys.discard(order)
+        self._facts.parked.discard(order)
+        self._facts.unparked_ns[order] = event["t_ns"]
         self._redriven.discard(order)
         self._stopped_ns.pop(order, None)
         self._highest.pop(order, None)
@@ -87,7 +89,7 @@ class Parking:
     def handed_out(self, event: Event) -> None:
         """A message itself was handed out, no copy."""
         order = event["order"]
-        if order in self._keys:
+        if order in self._facts.parked:
             self._facts.violation(
                 "R3",
                 f"key {order!r}: offset {event['offset']} was handed out although its key is"
@@ -111,7 +113,7 @@ class Parking:
         self._copies[offset] = key
         if key is not None:
             self._waiting.setdefault(key, deque()).append(offset)
-            if key not in self._keys:
+            if key not in self._facts.parked:
                 self._facts.violation(
                     "R3", f"key {key!r}: offset {offset} was parked while its key was not"
                 )
@@ -155,7 +157,7 @@ class Parking:
         if offset not in self._copies:
             return False
         key = self._copies[offset]
-        return not self._keys if key is None else key not in self._keys
+        return not self._facts.parked if key is None else key not in self._facts.parked
 
     def _left(self, key: str) -> deque[int]:
         left = self._waiting.get(key, deque())

@@ -4,33 +4,39 @@ Four kinds of parts, each in the order of time:
 
 - ``queue``: a queue of a topic with all groups that read it, its twin, and the messages that were
   sent to it. Nearly everything is judged there. Messages that stand nowhere have a part per topic.
-- ``site``: a group at one node. Judges nothing; says when pulls waited there and the group could
-  have been given more, by which the timed invariants of its queues are judged (``clock`` events).
+- ``site``: a group at one node where pulls waited, or that owned a queue. Judges nothing; says when
+  pulls waited there and the group could have been given more, by which the timed invariants of its
+  queues are judged (``clock`` events); and which pulls waited, and when limits held the group back,
+  whoever owned the queues (``demand`` events).
 - ``client``: a consumer that repeated a pull, with all hand-outs of the keys that it got. X1 is
   judged there, for an answer may hold messages of several queues.
 - ``rate``: a group that has, or had, a rate limit, with all hand-outs and owners, for Q1.
 
 What a part has to know of the others stands in its stream, as events of its own: ``whole``, first;
 ``stray`` for each message that stands in other queues as well; ``seen``, the last event of each
-node; ``clock``. Nemeses, starts and stops go to all parts.
+node; ``clock`` and ``demand``. Nemeses, starts, stops and lives of topics go to all parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 
 from proxy.history.answers import Answers
 from proxy.history.check import HistoryChecker
+from proxy.history.demand import FOREVER_NS, LIMITS, Demands
 from proxy.history.facts import LaneFacts
 from proxy.history.findings import Violation
 from proxy.history.leases import Leases
 from proxy.history.limits import Limits
 from proxy.history.parking import is_twin, origin_of
 from proxy.history.reader import Event, HistoryError
+from proxy.history.spans import Span, Spans
 from proxy.history.verdicts import Stray, Verdict, Whole
 from proxy.history.waiting import Site, Sites
 
@@ -41,7 +47,7 @@ _PLACES = frozenset({"deliver", "handle_start", "send_ok"})
 _SENDS = frozenset({"send", "send_ok", "send_info", "send_fail"})
 #: Of a topic, and of no message: judged where those of its messages are that stand nowhere.
 _NOWHERE = frozenset({"dead_letter_redrive"})
-_EVERYWHERE = frozenset({"start", "stop", "nemesis", "audit"})
+_EVERYWHERE = frozenset({"start", "stop", "nemesis", "audit", "topic"})
 _PULLS = frozenset({"pull_wait", "pull_end"})
 #: What rate limits are judged by.
 RATED = frozenset({"rate", "own+", "own-", "deliver"})
@@ -55,14 +61,16 @@ _LANES = frozenset(
         *("ack_ok", "expire", "revoke", "unsent", "extend"),
     }
 )
-#: Of these it follows which leases are alive, at which node.
+#: Of these it follows which leases are alive, at which node, and how many may be.
 _LEASES = frozenset(
     {
-        *("own+", "own-", "drain", "deliver", "finish"),
+        *("own+", "own-", "drain", "deliver", "finish", "rules"),
         *("ack_ok", "expire", "revoke", "unsent"),
     }
 )
 _NEVER_S = 1e8
+#: How often a site tells which pulls waited, ns.
+_TELL_EVERY_NS = 10_000_000_000
 
 
 class Part(NamedTuple):
@@ -96,6 +104,7 @@ class Traits(NamedTuple):
     """It says that its message stands in that queue."""
     lane: bool
     pull: bool
+    """Its group has a site at its node."""
     leases: bool
     group: str | None
     topic: str | None
@@ -118,6 +127,7 @@ def traits_of(event: Event) -> Traits:
     what = event["e"]
     lane, pull = what in _LANES, what in _PULLS
     _require(event, lane=lane, pull=pull)
+    pull = pull or what == "own+"  # who owns a queue has a site
     queue, message = _text(event.get("queue")), _text(event.get("msg"))
     decided_ns = _number(event.get("at_ns"))
     return Traits(
@@ -154,7 +164,7 @@ def _require(event: Event, *, lane: bool, pull: bool) -> None:
     needed += ["group", "topic", "queue"] if lane else ["group", "topics"] if pull else []
     needed += ["msg", "topic"] if what in _SENDS else []
     needed += ["group", "topic"] if what == "rate" else []
-    needed += ["topic"] if what in _NOWHERE else []
+    needed += ["topic"] if what in _NOWHERE or what == "topic" else []
     for name in needed:
         if name not in event:
             raise HistoryError(
@@ -206,6 +216,34 @@ class Clock:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Waits of pulls for a topic at a node, when limits held the group back there, and when those
+    waits began that have no end.
+    """
+
+    node: str
+    group: str
+    topic: str
+    waits: Sequence[Span] = ()
+    holds: Sequence[Span] = ()
+    open_ns: Sequence[int] = ()
+
+    def event(self) -> Event:
+        """For the queues of that topic."""
+        return {
+            "e": "demand",
+            "t_ns": -1,
+            "node": "",
+            "at": self.node,
+            "group": self.group,
+            "topic": self.topic,
+            "waits": self.waits,
+            "holds": self.holds,
+            "open_ns": self.open_ns,
+        }
+
+
 def judged(
     lines: Iterable[tuple[str, bytes]], *, limits: Limits | None = None
 ) -> Iterator[tuple[str, Verdict]]:
@@ -225,21 +263,35 @@ def judged(
         yield name, checker.found()
 
 
-def clocks(lines: Iterable[tuple[str, bytes]]) -> Iterator[tuple[int, Clock]]:
+def clocks(lines: Iterable[tuple[str, bytes]]) -> Iterator[tuple[int, Clock | Demand]]:
     """What sites have to tell, from their lines as above; beside it the number of the line that
-    each follows from.
+    each follows from. Demands may be told in any order.
     """
-    name, checker, sites = "", HistoryChecker(), _TellingSites([])
+    name, number, sites = "", 0, _TellingSites("")
+    checker = _SiteChecker(sites=sites)
     for number, (part, line) in enumerate(lines):
         if part != name:
-            name, sites = part, _TellingSites([])
-            checker = HistoryChecker(sites=sites)
+            for demand in sites.last_words():
+                yield max(0, number - 1), demand
+            name, sites = part, _TellingSites(Part.parse(part).of)
+            checker = _SiteChecker(sites=sites)
         checker.on_event(orjson.loads(line))
-        node = Part.parse(part).of
-        for clock in sites.told:
-            if clock.node == node:  # its own part tells of another one
-                yield number, clock
+        for told in sites.told:
+            if told.node == sites.node:  # its own part tells of another one
+                yield number, told
         sites.told.clear()
+    for demand in sites.last_words():
+        yield number, demand
+
+
+class _SiteChecker(HistoryChecker):
+    """Follows leases. A site is not told of lives of topics: where epochs fall, one has begun."""
+
+    def _own(self, event: Event) -> None:
+        lane = self._present(event)
+        if event["epoch"] <= lane.facts.epoch and lane.ownership.was_asked_later(event):
+            lane.facts.deleted = True
+        super()._own(event)
 
 
 class PartChecker(HistoryChecker):
@@ -260,6 +312,7 @@ class PartChecker(HistoryChecker):
         super().__init__(limits=limits, sites=self._told, answers=_NoAnswers())
         self._actions["stray"] = self._sends.stray
         self._actions["clock"] = self._told.tell
+        self._actions["demand"] = self._told.tell_demand
         self._actions["whole"] = self._know
 
     def found(self) -> Verdict:
@@ -324,8 +377,38 @@ class _ToldSite(Site):
     def leases(self, change: int, t_ns: int) -> None:
         """That is known already."""
 
+    def limit_leases(self, limit: int | None, t_ns: int) -> None:
+        """That is known already."""
+
+
+class _ToldDemands(Demands):
+    """Made of what sites tell."""
+
+    def __init__(self, last_ns: Callable[[str], int]) -> None:
+        super().__init__(last_ns)
+        self._told_open: defaultdict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
+
+    def tell(self, event: Event) -> None:
+        """What one site has to tell."""
+        node, group, topic = event["at"], event["group"], event["topic"]
+        for begin, end in event["waits"]:
+            self.add_wait(group, topic, (begin, end))
+        for begin, end in event["holds"]:
+            self.add_hold(node, group, topic, (begin, end))
+        self._told_open[group, topic] += [(node, since) for since in event["open_ns"]]
+
+    def open_waits(self, group: str, topic: str) -> Iterator[tuple[str, int]]:
+        """As told."""
+        yield from self._told_open[group, topic]
+
 
 class _ToldSites(Sites):
+    def __post_init__(self) -> None:
+        self._told = self.demands = _ToldDemands(self.last_ns)
+
+    def tell_demand(self, event: Event) -> None:
+        self._told.tell(event)
+
     def tell(self, event: Event) -> None:
         clock = self.of(event["node"], event["group"]).clock(event["topic"], event["t_ns"])
         clock.run(event["running"], event["t_ns"])
@@ -334,18 +417,96 @@ class _ToldSites(Sites):
         return _ToldSite()
 
 
-class _TellingSites(Sites):
-    """*told* gets what its clocks do."""
+class _TellingDemands(Demands):
+    """Those of a group at *node*. What is to be told of any topic is told of each that it reads."""
 
-    def __init__(self, told: list[Clock]) -> None:
+    def __init__(self, node: str, told: list[Clock | Demand]) -> None:
+        super().__init__(lambda _: 0)
+        self._node = node
+        self._told = told
+        self._topics: dict[str, str] = {}  # by topic: its group
+        self._new_waits: dict[str | None, Spans] = {}
+        self._new_holds: dict[str | None, Spans] = {}
+        self._told_ns = 0
+
+    def pull(self, event: Event, change: int) -> None:
+        """As its base; now and then what is new is told."""
+        super().pull(event, change)
+        if event["t_ns"] - self._told_ns >= _TELL_EVERY_NS:
+            self._told_ns = event["t_ns"]
+            self._tell_new()
+
+    def reads(self, group: str, topic: str) -> None:
+        """All that any topic had until now is told of this one."""
+        if topic not in self._topics:
+            self._topics[topic] = group
+            waits = self._waits.get((group, None), ())
+            holds = self._holds.get((self._node, group, None), ())
+            self._tell(topic, waits, holds)
+
+    def add_wait(self, group: str, topic: str | None, span: Span) -> None:
+        """Of topics that are named it is told only, and kept nowhere."""
+        if topic is None:
+            super().add_wait(group, topic, span)
+        self._new_waits.setdefault(topic, Spans()).add(*span)
+
+    def add_hold(self, node: str, group: str, topic: str | None, span: Span) -> None:
+        """As above."""
+        if node == self._node:
+            if topic is None:
+                super().add_hold(node, group, topic, span)
+            self._new_holds.setdefault(topic, Spans()).add(*span)
+
+    def last_words(self) -> None:
+        """Tell the rest, at the end of the histories."""
+        for _, node, group, topic in list(self._held_since):
+            if node == self._node:
+                for limit in LIMITS:
+                    self.hold(node, group, limit, topic, False, FOREVER_NS)
+        self._tell_new()
+        for topic, group in self._topics.items():
+            if open_ns := [since for _, since in self.open_waits(group, topic)]:
+                self._told.append(Demand(self._node, group, topic, open_ns=open_ns))
+
+    def _tell_new(self) -> None:
+        waits, self._new_waits = self._new_waits, {}
+        holds, self._new_holds = self._new_holds, {}
+        for topic in self._topics:
+            for name in (None, topic):
+                self._tell(topic, waits.get(name, ()), holds.get(name, ()))
+        for name in waits.keys() | holds.keys():
+            if name is not None and name not in self._topics:  # until somebody reads it
+                self._new_waits[name] = waits.get(name, Spans())
+                self._new_holds[name] = holds.get(name, Spans())
+
+    def _tell(self, topic: str, waits: Iterable[Span], holds: Iterable[Span]) -> None:
+        demand = Demand(self._node, self._topics[topic], topic, [*waits], [*holds])
+        if demand.waits or demand.holds:
+            self._told.append(demand)
+
+
+class _TellingSites(Sites):
+    """``told`` gets what the clocks and pulls of *node* do."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.told: list[Clock | Demand] = []
         super().__init__()
-        self.told = told
+
+    def __post_init__(self) -> None:
+        self._telling = self.demands = _TellingDemands(self.node, self.told)
+
+    def last_words(self) -> Iterator[Clock | Demand]:
+        """What is to be told at the end."""
+        self._telling.last_words()
+        yield from self.told
+        self.told.clear()
 
     def _new(self, node: str, group: str) -> Site:
         def tell(topic: str, running: bool, t_ns: int) -> None:
             self.told.append(Clock(node, group, topic, running, t_ns))
 
-        return Site(on_clock=tell)
+        return Site(on_clock=tell, on_hold=partial(self.demands.hold, node, group))
 
 
 def _slot(event: Event) -> str:

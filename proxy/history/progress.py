@@ -12,6 +12,7 @@ from itertools import chain
 
 from proxy.history.facts import LaneFacts, Slot, name_of
 from proxy.history.limits import NS, ns
+from proxy.history.wanted import Wanted
 
 
 @dataclass(slots=True)
@@ -28,10 +29,17 @@ class Progress:
     """Ready messages of one queue and group."""
 
     def __init__(
-        self, facts: LaneFacts, first_out: dict[int, int], by_slot: dict[Slot, set[int]]
+        self,
+        facts: LaneFacts,
+        wanted: Wanted,
+        first_out: dict[int, int],
+        by_slot: dict[Slot, set[int]],
     ) -> None:
-        """The unfinished messages that were handed out: when that was first, and by their slots."""
+        """The unfinished messages that were handed out: when that was first, and by their slots.
+        *wanted* is told the same as this.
+        """
         self._facts = facts
+        self._wanted = wanted
         self._first_out = first_out
         self._by_slot = by_slot
         self._due: dict[int, _Due] = {}
@@ -46,19 +54,23 @@ class Progress:
     def ended(self, offset: int, slot: Slot, t_ns: int) -> None:
         """A lease ended and left the message unfinished: it is ready again."""
         self._due[offset] = _Due("N3", t_ns, slot)
+        self._wanted.ready(offset, slot, t_ns)
 
     def retry_at(self, offset: int, slot: Slot, due_ns: int) -> None:
         """It failed: it is ready again at *due_ns*, and not before."""
         self._due[offset] = _Due("R1", due_ns, slot, due_ns)
+        self._wanted.ready(offset, slot, due_ns)
 
     def waits(self, offset: int) -> None:
         """It is parked: nobody is to have it until it is redriven."""
         self._due.pop(offset, None)
+        self._wanted.waits(offset)
 
     def finished(self, offset: int, slot: Slot, *, out_ns: int, t_ns: int) -> None:
         """It came to its end, first out at *out_ns*: what waits behind it has its turn."""
         if t_ns - out_ns >= ns(self._facts.limits.isolation_s):
             self._was_stuck.append((offset, out_ns, t_ns))
+        self._wanted.finished(offset, slot, t_ns)
         self._due.pop(offset, None)
         behind = self._by_slot.get(slot)
         for each in behind or ():
@@ -73,6 +85,7 @@ class Progress:
         """It is in hand; *at_ns* is when that was decided. *head*: behind no other one of its run;
         *first*: it never was before.
         """
+        self._wanted.handed_out(offset, slot, head=head, first=first, t_ns=t_ns)
         due = self._due.pop(offset, None)
         if not head:
             return
@@ -118,7 +131,7 @@ class Progress:
     def _judge(self, invariant: str, offset: int, slot: Slot, *, since_ns: int, t_ns: int) -> None:
         facts = self._facts
         calm_ns = facts.calm.since
-        if calm_ns is None or facts.clock is None or not facts.rules.known:
+        if calm_ns is None or facts.clock is None or not facts.rules.known or facts.deleted:
             return
         since_ns = max(since_ns, calm_ns, facts.serves_from_ns, facts.resumed_ns.get(None, 0))
         since_ns = max(since_ns, facts.keys_settled_ns)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from proxy.history.facts import SentTimes
 from proxy.history.findings import Findings, Place, Violation
 from proxy.history.lanes import Lane
+from proxy.history.lives import UNKNOWN, Lives
 from proxy.history.parking import is_twin
 from proxy.history.reader import Event
 from proxy.history.verdicts import Stray, Whole
@@ -24,6 +25,7 @@ class _Message:
     outcome_unknown: bool = False
     queue: str | None = None  # where it stands; None: nobody has said yet
     offset: int = -1
+    life: int = UNKNOWN  # of its topic
 
 
 @dataclass(slots=True, eq=False)
@@ -37,8 +39,9 @@ class _Log:
 class Sends:
     """Every message of the histories. The one part whose memory grows with their length."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, lives: Lives) -> None:
         self._findings = findings
+        self._lives = lives
         self._messages: dict[str, _Message] = {}
         self._further_places: dict[str, set[Place]] = {}  # of messages stored more than once
         self._logs: dict[tuple[str, str], _Log] = {}
@@ -70,6 +73,8 @@ class Sends:
         """A send began."""
         message = self._of(event)
         message.sent = True
+        if not message.acknowledged:
+            message.life = self._lives.of(message.topic)
         self._unanswered[event["msg"]] = message
         if (key := event.get("key")) is not None:
             message.key = self._names.setdefault(key, key)
@@ -77,8 +82,14 @@ class Sends:
     def send_ok(self, event: Event) -> None:
         """A send was answered OK, perhaps with the place where the message stands."""
         message = self._of(event)
+        life = self._lives.of(message.topic)
+        if not message.acknowledged and message.life != life:
+            # Sent in one life and answered in the next, it stands in nobody knows which.
+            message.life = UNKNOWN if message.sent else life
         message.sent = message.acknowledged = True
         self._unanswered.pop(event["msg"], None)
+        if message.life not in (life, UNKNOWN):
+            return
         if event.get("queue") is not None and event.get("offset") is not None:
             self._place(message, event)
             times = self.times(message.topic, event["queue"])
@@ -98,6 +109,23 @@ class Sends:
     def send_fail(self, event: Event) -> None:
         """A send was refused."""
         self._unanswered.pop(event["msg"], None)
+
+    def deleted(self, topic: str) -> None:
+        """The log of *topic* is gone."""
+        for place in [place for place in self._logs if place[0] == topic]:
+            del self._logs[place]
+        for place in [place for place in self._times if place[0] == topic]:
+            del self._times[place]
+
+    def life_of(self, event: Event) -> int:
+        """The life of the topic that the message of *event* was sent in, if anybody can say."""
+        message = None if event.get("msg") is None else self._messages.get(event["msg"])
+        return UNKNOWN if message is None else message.life
+
+    def at(self, topic: str, queue: str, offset: int) -> str | None:
+        """The message that stands there."""
+        log = self._logs.get((topic, queue))
+        return None if log is None else log.messages.get(offset)
 
     def disturbed(self) -> None:
         """A process was killed, or a link cut: what is not answered yet may have been stored, and
@@ -124,6 +152,7 @@ class Sends:
             groups.setdefault(topic, {})[group] = None
         topics_with_sends = {message.topic for message in self._messages.values() if message.sent}
         topics_with_sends |= whole.sent_topics
+        self._tell_missing(lanes, groups)
         for name, message in self._messages.items():
             if name in self._strays:
                 continue
@@ -133,7 +162,7 @@ class Sends:
             )
             if not message.sent and message.topic in topics_with_sends:
                 self._findings.never_sent(name, message.topic)
-            if message.acknowledged:
+            if self._is_owed(message):
                 for group in groups.get(message.topic, ()):
                     self._judge_end(name, message, group, self._known(lanes, group, name, message))
         return [
@@ -141,6 +170,18 @@ class Sends:
             for name in sorted(self._strays)
             if name in self._messages
         ]
+
+    def _is_owed(self, message: _Message) -> bool:
+        """Acknowledged in the present life of its topic: with the life before its messages went."""
+        return message.acknowledged and message.life == self._lives.of(message.topic)
+
+    def _tell_missing(self, lanes: Lanes, groups: Mapping[str, Iterable[str]]) -> None:
+        for name, message in self._messages.items():
+            if self._is_owed(message):
+                for group in groups.get(message.topic, ()):
+                    for lane, offset in self._known(lanes, group, name, message):
+                        if not lane.done(offset):
+                            lane.missing(offset, message.key)
 
     def _known(
         self, lanes: Lanes, group: str, name: str, message: _Message
@@ -164,6 +205,7 @@ class Sends:
             topic=message.topic,
             sent=message.sent,
             acknowledged=message.acknowledged,
+            owed=self._is_owed(message),
             outcome_unknown=message.outcome_unknown,
             places=list(self._places(name, message)),
             done=done,
@@ -202,6 +244,8 @@ class Sends:
         if message.offset == offset and message.queue == queue:
             return
         log = self._log_of(message.topic, queue)
+        if message.life not in (self._lives.of(message.topic), UNKNOWN):
+            log = _Log(log.queue)  # that of its life is gone
         if message.queue is None:
             message.queue, message.offset = log.queue, offset
         else:

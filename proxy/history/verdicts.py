@@ -37,6 +37,8 @@ class Stray:
     acknowledged: bool
     outcome_unknown: bool
     places: Sequence[Place]
+    owed: bool
+    """It has to come to an end in every group."""
     done: Mapping[str, bool]
     """Whether it came to an end, by the groups whose queues were judged in that part."""
     if_lost: Mapping[str, Mapping[str, Violation]] = field(default_factory=dict)
@@ -113,6 +115,7 @@ def _put_together(strays: Iterable[Stray]) -> list[Stray]:
             topic=stray.topic,
             sent=stray.sent or other.sent,
             acknowledged=stray.acknowledged or other.acknowledged,
+            owed=stray.owed or other.owed,
             outcome_unknown=stray.outcome_unknown or other.outcome_unknown,
             places=sorted({*stray.places, *other.places}),
             done={
@@ -131,7 +134,7 @@ def _judge(stray: Stray, whole: Whole, findings: Findings) -> list[str]:
     lost = [
         group
         for group in whole.groups.get(stray.topic, ())
-        if stray.acknowledged and not stray.done.get(group)
+        if stray.owed and not stray.done.get(group)
     ]
     for group in lost:
         findings.no_end(group, stray.name, stray.topic, stray.places)

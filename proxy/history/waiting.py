@@ -9,6 +9,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+
+from proxy.history.demand import Demands, Limit
 
 #: Distance of two notes of the clock, ns: what a reading of the past may be wrong by.
 _STEP_NS = 250_000_000
@@ -54,6 +57,8 @@ class Site:
     max_leased: int | None = None
     on_clock: Callable[[str, bool, int], None] | None = None
     """Told whenever the clock of a topic goes (True) or stands, and when."""
+    on_hold: Callable[[Limit, str | None, bool, int], None] | None = None
+    """Told whenever a limit holds a topic (None: all) back (True), or no longer, and when."""
     _pulls: Counter[str | None] = field(default_factory=Counter)  # by topic; None: any
     _limited: set[str | None] = field(default_factory=set)  # topics; None: all
     _clocks: dict[str, WaitClock] = field(default_factory=dict)
@@ -76,19 +81,32 @@ class Site:
         """So many leases more, or (negative) fewer. With all that a group may have, none is due."""
         full = self._full
         self.leased += change
-        if self._full is not full:
-            self._set(t_ns)
+        self._fills(full, t_ns)
+
+    def limit_leases(self, limit: int | None, t_ns: int) -> None:
+        """So many leases may be alive (None: any number)."""
+        full = self._full
+        self.max_leased = limit
+        self._fills(full, t_ns)
 
     def limit(self, topic: str | None, *, limited: bool, t_ns: int) -> None:
         """Hand-outs of *topic* (None: all) have a rate limit, or none any more. What is ready may
         wait for it, so none is due.
         """
         (self._limited.add if limited else self._limited.discard)(topic)
+        if self.on_hold is not None:
+            self.on_hold("rate", topic, limited, t_ns)
         self._set(t_ns)
 
     @property
     def _full(self) -> bool:
         return self.max_leased is not None and self.leased >= self.max_leased
+
+    def _fills(self, before: bool, t_ns: int) -> None:
+        if self._full is not before:
+            if self.on_hold is not None:
+                self.on_hold("leases", None, self._full, t_ns)
+            self._set(t_ns)
 
     def _wanted(self, topic: str) -> bool:
         held = self._full or None in self._limited or topic in self._limited
@@ -111,6 +129,11 @@ class Sites:
 
     _sites: dict[tuple[str, str], Site] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)  # last event of each node
+    demands: Demands = field(init=False)
+    """Pulls that wait, whatever their node."""
+
+    def __post_init__(self) -> None:
+        self.demands = Demands(self.last_ns)
 
     def seen(self, node: str, t_ns: int) -> None:
         """*node* lives."""
@@ -128,4 +151,4 @@ class Sites:
         return site
 
     def _new(self, node: str, group: str) -> Site:
-        return Site()
+        return Site(on_hold=partial(self.demands.hold, node, group))

@@ -147,6 +147,7 @@ class OwnedQueue:
             begin=pipeline.position,
             asked_ns=self._asked_ns,
             hold_until_ns=pipeline.hold_until_ns,
+            trust_ms=int(self._context.settings.lock.trust_s * 1000),
             max_leased=self._lane.leases_of_group.limit,
             **rules_in_history(pipeline),
             **keys_in_history(pipeline),

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from proxy.history.check import HistoryChecker
 from proxy.history.findings import Report
 from proxy.history.limits import Limits
 from proxy.history.parts import (
@@ -64,6 +65,16 @@ def judge_in_parts(history: Iterable[Event], *, limits: Limits | None = None) ->
         queues[part] = stream
     verdicts = judged(_lines(queues), limits=limits)
     return joined((_travelled(verdict) for _, verdict in verdicts), whole)
+
+
+def found_both_ways(history: list[Event], *, limits: Limits | None = None) -> set[str]:
+    """Ids of the invariants that did not hold; whole and in parts alike."""
+    checker = HistoryChecker(limits=limits)
+    for event in history:
+        checker.on_event(event)
+    report = checker.report()
+    assert counted(judge_in_parts(history, limits=limits)) == counted(report)
+    return set(report.violations)
 
 
 def counted(report: Report) -> dict[str, Any]:

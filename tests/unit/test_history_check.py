@@ -186,6 +186,21 @@ def test_d1_a_message_of_unknown_place_that_nobody_ever_saw() -> None:
     assert story.found() == {"D1"}
 
 
+@pytest.mark.parametrize("queue", ["broker-a_0", "broker-a_1"])
+def test_d1_a_group_that_owns_no_queue_any_more_must_have_it(queue: str) -> None:
+    """It read the topic before the send; one of the queues it never had."""
+    story = owned(1).through(0).add("own-", **LANE, epoch=1, reason="lost")
+    assert story.sent(1, queue=queue).found() == {"D1"}
+
+
+def test_a_group_that_came_after_a_message_need_not_have_it() -> None:
+    story = owned(2).through(0, 1)
+    story.add("own+", **{**LANE, "group": "audit"}, epoch=1, owner="p", begin=2)
+    story.add("own-", **{**LANE, "group": "audit"}, epoch=1, reason="lost")
+    assert story.found() == set()
+    assert story.sent(2).through(2).found() == {"D1"}
+
+
 def test_a_message_whose_send_failed_or_has_no_answer_is_not_missed() -> None:
     story = owned(1).add("send", msg="x", topic="orders", key="k")
     story.add("send", msg="y", topic="orders", key="k")
@@ -327,7 +342,7 @@ def test_o3b_handlers_overlap_although_the_first_ones_lease_was_alive() -> None:
     story.handle_start(0, first).ack(0, first)  # acked before its handler ended
     second = story.deliver(1)
     story.handle_start(1, second).handle_end(0, first).handle_end(1, second)
-    assert story.ack(1, second).found() == {"O3b"}
+    assert story.ack(1, second).found() == {"O3b", "A1"}
 
 
 def test_a_handler_whose_lease_expired_is_late_and_no_violation() -> None:

@@ -180,7 +180,8 @@ def test_only_pulls_for_its_topic_count(topics: list[str] | None) -> None:
 
 
 def test_nothing_is_due_before_a_take_over_has_waited() -> None:
-    story = owned("k", hold_until_ns=int((LIMITS.delivery_s + 1) * 1e9))
+    hold_until_ns = int((LIMITS.delivery_s + 1) * 1e9)
+    story = owned("k", hold_until_ns=hold_until_ns, trust_ms=20_000)
     assert waiting(story, LIMITS.delivery_s + 2).through(0).found() == set()
 
 

@@ -1,0 +1,33 @@
+"""I1: a handler sees the bytes that were sent."""
+
+from __future__ import annotations
+
+from proxy.history.findings import Findings
+from proxy.history.reader import Event
+
+
+class Contents:
+    """Digests of the messages that were sent with one; of each a number is kept."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._sent: dict[str, int] = {}
+
+    def sent(self, event: Event) -> None:
+        """A send began; one sent again has the same content."""
+        if (digest := event.get("digest")) is not None:
+            self._sent.setdefault(event["msg"], hash(digest))
+
+    def handled(self, event: Event, at_place: str | None) -> None:
+        """A handler began; *at_place*: the message that stands where its message was read."""
+        digest = event.get("digest")
+        if digest is None:
+            return
+        names = [name for name in (event.get("msg"), at_place) if name in self._sent]
+        if names and self._sent[names[0]] != hash(digest):
+            self._findings.add(
+                "I1",
+                f"group {event['group']}, {event['topic']}/{event['queue']}: key"
+                f" {event['order']!r}: message {names[0]} at offset {event['offset']} was handled"
+                " with other bytes than were sent",
+            )

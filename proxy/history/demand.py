@@ -1,0 +1,123 @@
+"""Demand for a topic: pulls of a group that wait for it, at whichever proxy.
+
+A wait counts once it has ended, and at the end of the histories up to its proxy's last event. So
+the pulls of a killed proxy end at its death, and a pull of an earlier life of the process, which
+never ends, counts for nothing. Demand is therefore complete at the end of the histories only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, get_args
+
+from proxy.history.reader import Event
+from proxy.history.spans import Span, Spans, inner, outer
+
+#: What may hold messages back: a rate, or leases, of which the group has all that it may.
+Limit = Literal["rate", "leases"]
+LIMITS: tuple[Limit, ...] = get_args(Limit)
+#: Pulls of one consumer for the same topics (None: any).
+_Pull = tuple[str | None, tuple[str, ...] | None]
+#: End of a hold that lasts until the end of the histories.
+FOREVER_NS = 1 << 62
+
+
+class Demands:
+    """Waiting pulls of all groups, and when a proxy was held back by a limit."""
+
+    def __init__(self, last_ns: Callable[[str], int]) -> None:
+        """*last_ns* gives the last event of a node, at the end of the histories."""
+        self._last_ns = last_ns
+        self._waits: dict[tuple[str, str | None], Spans] = {}  # by group and topic; None: any
+        self._open: dict[tuple[str, str], dict[_Pull, list[int]]] = {}  # by node and group
+        self._holds: dict[tuple[str, str, str | None], Spans] = {}  # by node, group, topic
+        self._held_since: dict[tuple[Limit, str, str, str | None], int] = {}
+        self._started: dict[str, int] = {}  # last start of each node
+        self._total: dict[tuple[str, str], Spans] = {}  # at the end
+
+    # ---- while the histories run ----------------------------------------------------------------
+
+    def pull(self, event: Event, change: int) -> None:
+        """A pull began (1) or ended (-1) to wait."""
+        node, group, t_ns = event["node"], event["group"], event["t_ns"]
+        topics = None if event["topics"] is None else tuple(dict.fromkeys(event["topics"]))
+        pulls = self._open.setdefault((node, group), {})
+        name: _Pull = event.get("consumer"), topics
+        if change > 0:
+            pulls.setdefault(name, []).append(t_ns)
+        elif begun := pulls.get(name):
+            span = inner(begun.pop(), t_ns)
+            for topic in (None,) if topics is None else topics:
+                self.add_wait(group, topic, span)
+            if not begun:
+                del pulls[name]
+
+    def hold(
+        self, node: str, group: str, limit: Limit, topic: str | None, held: bool, t_ns: int
+    ) -> None:
+        """A limit of *node* holds *topic* (None: all topics) back from now on, or no longer."""
+        name = (limit, node, group, topic)
+        if held:
+            self._held_since.setdefault(name, t_ns)
+        elif (since := self._held_since.pop(name, None)) is not None:
+            self.add_hold(node, group, topic, outer(since, t_ns))
+
+    def started(self, node: str, t_ns: int) -> None:
+        """A new incarnation of *node*, without waiting pulls."""
+        self._started[node] = t_ns
+
+    def reads(self, group: str, topic: str) -> None:
+        """*group* reads *topic*: pulls for any topic want it, too."""
+
+    def add_wait(self, group: str, topic: str | None, span: Span) -> None:
+        """A pull waited for *topic* (None: any)."""
+        self._waits.setdefault((group, topic), Spans()).add(*span)
+
+    def add_hold(self, node: str, group: str, topic: str | None, span: Span) -> None:
+        """A limit of *node* held *topic* (None: all) back."""
+        self._holds.setdefault((node, group, topic), Spans()).add(*span)
+
+    # ---- at the end -----------------------------------------------------------------------------
+
+    def waited_ns(
+        self, group: str, topic: str, span: Span, *, owners: Sequence[tuple[str, int, int]]
+    ) -> int:
+        """How long within *span* a pull for *topic* waited while no limit of the queue's owner held
+        it back; *owners*: who had the queue, from when until when.
+        """
+        begin, end = span
+        held = Spans()
+        for node, since, until in owners:
+            for name in (None, topic):
+                for each in self._holds_of(node, group, name, max(begin, since), min(end, until)):
+                    held.add(*each)
+        waits = self._all_waits(group, topic).within(begin, end)
+        return sum(until - since - held.length(since, until) for since, until in waits)
+
+    def open_waits(self, group: str, topic: str) -> Iterator[tuple[str, int]]:
+        """Pulls that wait still: at which node, since when."""
+        for (node, name), pulls in self._open.items():
+            if name == group:
+                for (_, topics), begun in pulls.items():
+                    if topics is None or topic in topics:
+                        yield from ((node, since) for since in begun)
+
+    def _all_waits(self, group: str, topic: str) -> Spans:
+        total = self._total.get((group, topic))
+        if total is None:
+            total = self._total[group, topic] = Spans()
+            for name in (topic, None):
+                total.update(self._waits.get((group, name), Spans()))
+            for node, since in self.open_waits(group, topic):
+                if since >= self._started.get(node, 0):
+                    total.add(*inner(since, self._last_ns(node)))
+        return total
+
+    def _holds_of(
+        self, node: str, group: str, topic: str | None, begin: int, end: int
+    ) -> Iterable[Span]:
+        yield from self._holds.get((node, group, topic), Spans()).within(begin, end)
+        for limit in LIMITS:
+            since = self._held_since.get((limit, node, group, topic))
+            if since is not None and (since := outer(since, since)[0]) < end:
+                yield max(begin, since), end

@@ -1,0 +1,146 @@
+"""G1: what belongs to one life of a topic counts for nothing in the next.
+
+A deletion ends the life of a topic. Its next life begins with its creation, or with the first
+owner that asked for a queue after the deletion: then all that is known of its queues is known of
+the life before, and every queue begins anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proxy.history.facts import LaneFacts
+from proxy.history.reader import Event
+
+if TYPE_CHECKING:
+    from proxy.history.lanes import Lane
+
+#: Number of the life of a message that nobody can tell.
+UNKNOWN = -1
+
+
+class Lives:
+    """Numbers the lives of each topic, from 0 on."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._deleted_ns: dict[str, int] = {}
+
+    def of(self, topic: str) -> int:
+        """The life that *topic* is in, or is to begin next."""
+        return self._numbers.get(topic, 0)
+
+    def deleted(self, topic: str, t_ns: int) -> None:
+        """*topic* is deleted."""
+        self._numbers[topic] = self.of(topic) + 1
+        self._deleted_ns[topic] = t_ns
+
+    def deleted_ns(self, topic: str) -> int:
+        """When *topic* was deleted last."""
+        return self._deleted_ns.get(topic, 0)
+
+
+class Life:
+    """One queue and group in one life of the topic. *former*: the same in the life before."""
+
+    __slots__ = (
+        "_claimed",
+        "_epochs",
+        "_facts",
+        "_foreign",
+        "_seen",
+        "began_ns",
+        "former",
+        "number",
+    )
+
+    def __init__(
+        self, facts: LaneFacts, number: int, *, former: Lane | None, began_ns: int
+    ) -> None:
+        self._facts = facts
+        self.number = number
+        self.former = former
+        self.began_ns = began_ns
+        self._epochs: set[int] = set()  # of this life
+        self._foreign: dict[int, int] = {}  # leases of messages of another life, by offset
+        self._seen = -1  # highest offset handed out
+        self._claimed = -1  # highest offset that was finished, or lies below a commit
+
+    # ---- whose event it is ----------------------------------------------------------------------
+
+    def is_of_former(self, event: Event) -> bool:
+        """True if *event* comes from an ownership period of the life before."""
+        epoch = event.get("epoch")
+        if self.former is None or epoch is None or self._is_foreign(event):
+            return False
+        deliveries = self.former.deliveries
+        match event["e"]:
+            case "ack_ok" | "expire" | "revoke" | "unsent":
+                if deliveries.leases.alive(event["lease"], offset=event["offset"]):
+                    return True
+            case "finish":
+                if deliveries.unfinished(event["offset"]) is not None:
+                    return not self.has(event["offset"])
+        return epoch <= self.former.facts.epoch and epoch not in self._epochs
+
+    def has(self, offset: int) -> bool:
+        """True if the message there was handed out in this life."""
+        return 0 <= offset <= self._seen and bool(self._facts.flags.get(offset))
+
+    def granted(self, epoch: int) -> None:
+        """A period of this life."""
+        self._epochs.add(epoch)
+        self._foreign.clear()
+
+    # ---- what is not of this life ---------------------------------------------------------------
+
+    def strange(self, event: Event, what: str) -> None:
+        """G1: *event* happens in this life and belongs to another one."""
+        self._facts.violation(
+            "G1",
+            f"offset {event['offset']} of a former life of the topic was {what} in life"
+            f" {self.number + 1}",
+        )
+
+    def strange_delivery(self, event: Event) -> None:
+        """G1: a message of another life was handed out; its lease counts for nothing."""
+        self._foreign[event["offset"]] = event["lease"]
+        self.strange(event, f"handed out as message {event['msg']}")
+
+    def passes_over(self, event: Event) -> bool:
+        """True if *event* concerns the lease of a message of another life."""
+        passed = self._is_foreign(event)
+        if passed and event["e"] == "finish":
+            del self._foreign[event["offset"]]
+        return passed
+
+    def _is_foreign(self, event: Event) -> bool:
+        lease = self._foreign.get(event.get("offset", UNKNOWN))
+        return lease is not None and event.get("lease", lease) == lease
+
+    # ---- offsets --------------------------------------------------------------------------------
+
+    def handed_out(self, offset: int) -> None:
+        """A message of this life was handed out."""
+        self._seen = max(self._seen, offset)
+        self._foreign.pop(offset, None)
+
+    def claimed(self, offset: int) -> None:
+        """The owner counts all below *offset* as done, or that before it."""
+        self._claimed = max(self._claimed, offset - 1)
+
+    @property
+    def highest(self) -> int:
+        """The highest offset that this life is known to have."""
+        return max(self._seen, self._facts.sent.last)
+
+    def judge_end(self) -> None:
+        """G1 if an offset counts as done that the former life had, and this one never."""
+        if self.former is None or self.former.facts.sent.last < 0:
+            return  # producers may not know where their messages stand
+        if self.highest < self._claimed <= self.former.life.highest:
+            self._facts.violation(
+                "G1",
+                f"offset {self._claimed} of a former life of the topic was finished or committed in"
+                f" life {self.number + 1}, which had none above {self.highest}",
+            )

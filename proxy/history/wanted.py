@@ -1,0 +1,217 @@
+"""N5 and N6: whatever is ready reaches a pull for its topic, at whichever proxy that waits.
+
+N3 and N4 ask a queue's owner, and count pulls that wait there. These ask the group: they count a
+pull at any of its proxies, whoever owns the queue, and if nobody does. What was handed out late is
+a *suspect* until the end of the histories, for only then is the demand known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from proxy.history.demand import FOREVER_NS, Demands
+from proxy.history.facts import FINISHED, LaneFacts, Slot, name_of
+from proxy.history.leases import Lease
+from proxy.history.limits import NS, ns
+from proxy.history.parking import is_twin
+
+#: One suspect, the worst, is kept of such a time, ns.
+_EACH_NS = 10 * NS
+
+
+@dataclass(slots=True)
+class _Free:
+    """A message handed out before and in nobody's hands, and since when it is ready."""
+
+    slot: Slot
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    offset: int
+    slot: Slot
+    since_ns: int
+    until_ns: int
+    invariant: str
+
+
+class Wanted:
+    """Ready messages of one queue and group, whoever owns it."""
+
+    def __init__(
+        self, facts: LaneFacts, demands: Demands, by_slot: Mapping[Slot, set[int]]
+    ) -> None:
+        """*by_slot*: the unfinished messages that were handed out."""
+        self._facts = facts
+        self._demands = demands
+        self._by_slot = by_slot
+        self._of_copies = is_twin(facts.queue)
+        self._free: dict[int, _Free] = {}
+        self._turn: dict[str, int] = {}  # when a message of the key finished last
+        self._finished_ns = 0  # when any message did
+        self._floor_ns = 0  # nothing counts before
+        self._full_ns = -1  # when the window was full last
+        self._owners: list[tuple[str, int, int]] = []
+        self._owner: tuple[str, int] | None = None
+        self._suspects: dict[tuple[int, str], _Suspect] = {}
+        self._missing: dict[Slot | None, int] = {}  # at the end: lowest offset of each key
+
+    # ---- while the history runs -----------------------------------------------------------------
+
+    def owned(self, node: str, t_ns: int) -> None:
+        """*node* owns the queue."""
+        self.disowned(t_ns)
+        self._owner = node, t_ns
+        self._demands.reads(self._facts.group, self._facts.topic)
+
+    def disowned(self, t_ns: int) -> None:
+        """Its owner gave it up, or another one has it."""
+        if self._owner is not None:
+            self._owners.append((*self._owner, t_ns))
+            self._owner = None
+
+    def new_period(self, unfinished: Mapping[int, Slot], t_ns: int) -> None:
+        """Another owner: no lease outlives the period before."""
+        self._free = {
+            offset: self._free.get(offset) or _Free(slot, t_ns)
+            for offset, slot in unfinished.items()
+        }
+
+    def cut(self, leases: Iterable[Lease], t_ns: int) -> None:
+        """The period of *leases* is over; they had ended before if their deadline was earlier."""
+        for lease in leases:
+            ended_ns = t_ns if lease.deadline_ns is None else min(t_ns, lease.deadline_ns)
+            self._free[lease.offset] = _Free(lease.slot, ended_ns)
+
+    def ready(self, offset: int, slot: Slot, since_ns: int) -> None:
+        """A lease ended without its message; it may be handed out from *since_ns* on."""
+        self._free[offset] = _Free(slot, since_ns)
+
+    def waits(self, offset: int) -> None:
+        """It is not to be handed out for now."""
+        self._free.pop(offset, None)
+
+    def reset(self, t_ns: int) -> None:
+        """The group goes on elsewhere in the queue."""
+        self._free.clear()
+        self._turn.clear()
+        self._floor_ns = t_ns
+
+    def full(self, t_ns: int) -> None:
+        """The owner has as much of the queue in memory as it may."""
+        self._full_ns = t_ns
+
+    def finished(self, offset: int, slot: Slot, t_ns: int) -> None:
+        """It came to its end: the next of its key has its turn."""
+        self._free.pop(offset, None)
+        for behind in self._by_slot.get(slot, ()):
+            if (free := self._free.get(behind)) is not None:
+                free.since_ns = max(free.since_ns, t_ns)
+        if isinstance(slot, str):
+            self._turn[slot] = t_ns
+        self._finished_ns = t_ns
+
+    def handed_out(self, offset: int, slot: Slot, *, head: bool, first: bool, t_ns: int) -> None:
+        """It is in hand. *head*: behind no other one of its run; *first*: it never was before."""
+        free = self._free.pop(offset, None)
+        if not head:
+            return
+        since_ns = free.since_ns if free is not None else None
+        if free is None and first:
+            since_ns = self._ready_first(offset, slot)
+        since_ns = self._counts_from(slot, since_ns)
+        if since_ns is None or t_ns - since_ns <= ns(self._facts.limits.demand_s):
+            return
+        invariant = self._invariant(since_ns)
+        known = self._suspects.get((t_ns // _EACH_NS, invariant))
+        if known is None or t_ns - since_ns > known.until_ns - known.since_ns:
+            suspect = _Suspect(offset, slot, since_ns, t_ns, invariant)
+            self._suspects[t_ns // _EACH_NS, invariant] = suspect
+
+    # ---- at the end -----------------------------------------------------------------------------
+
+    def judge_end(self, leases: Iterable[Lease]) -> None:
+        """The histories end, with *leases* alive."""
+        self.disowned(FOREVER_NS)
+        for suspect in self._suspects.values():
+            self._judge(suspect)
+        free = [(offset, each.slot, each.since_ns) for offset, each in self._free.items()]
+        overdue = [
+            (each.offset, each.slot, each.deadline_ns)
+            for each in leases
+            if each.deadline_ns is not None
+        ]
+        for offset, slot, since_ns in free + overdue:
+            if offset == min(self._by_slot.get(slot, (-1,))):
+                self._judge_unserved(offset, slot, since_ns)
+
+    def missing(self, offset: int, key: str | None) -> None:
+        """The message came to no end. *key* is that of its send. Told of all before any is judged
+        by ``never_came``.
+        """
+        for slot in {None, self._slot_of(key)}:
+            self._missing[slot] = min(offset, self._missing.get(slot, offset))
+
+    def never_came(self, offset: int, key: str | None) -> None:
+        """The message was never handed out: judged if it is surely the first of its key."""
+        slot = self._slot_of(key)
+        if self._missing.get(slot) != offset or self._facts.flags.get(offset) & FINISHED:
+            return
+        sent_ns = self._facts.sent.of(offset)
+        if sent_ns is None:
+            return
+        if slot is not None:
+            if slot not in self._by_slot:
+                turn_ns = self._turn.get(slot, 0) if isinstance(slot, str) else 0
+                self._judge_unserved(offset, slot, max(sent_ns, turn_ns))
+        elif not self._by_slot:
+            self._judge_unserved(offset, offset, max(sent_ns, self._finished_ns))
+
+    def _slot_of(self, key: str | None) -> Slot | None:
+        """What a message is kept in order by; None if nobody can say."""
+        return key if key and self._facts.rules.order_key == "KEY" else None
+
+    def _ready_first(self, offset: int, slot: Slot) -> int | None:
+        sent_ns = self._facts.sent.of(offset)
+        if sent_ns is None:
+            return None
+        return max(sent_ns, self._turn.get(slot, 0) if isinstance(slot, str) else 0)
+
+    def _counts_from(self, slot: Slot, since_ns: int | None) -> int | None:
+        """From when on its wait counts; None if it does not."""
+        facts = self._facts
+        calm_ns = facts.calm.since
+        if since_ns is None or calm_ns is None or not facts.rules.known or facts.deleted:
+            return None
+        if self._of_copies or facts.key_since is not None:
+            return None
+        if facts.paused & {None, slot} or slot in facts.parked:
+            return None
+        keys = (None, slot) if isinstance(slot, str) else (None,)
+        allowed = [facts.resumed_ns.get(key, 0) for key in keys]
+        allowed += [facts.unparked_ns.get(key, 0) for key in keys if key is not None]
+        return max(since_ns, calm_ns, self._floor_ns, facts.keys_settled_ns, *allowed)
+
+    def _invariant(self, since_ns: int) -> str:
+        return "N6" if self._full_ns >= since_ns else "N5"
+
+    def _judge_unserved(self, offset: int, slot: Slot, since_ns: int) -> None:
+        counts_ns = self._counts_from(slot, since_ns)
+        if counts_ns is not None:
+            invariant = self._invariant(counts_ns)
+            self._judge(_Suspect(offset, slot, counts_ns, FOREVER_NS, invariant))
+
+    def _judge(self, suspect: _Suspect) -> None:
+        facts, span = self._facts, (suspect.since_ns, suspect.until_ns)
+        owners = self._owners
+        waited_ns = self._demands.waited_ns(facts.group, facts.topic, span, owners=owners)
+        if waited_ns <= ns(facts.limits.demand_s):
+            return
+        why = ", and the window of its queue was full" if suspect.invariant == "N6" else ""
+        facts.violation(
+            suspect.invariant,
+            f"{name_of(suspect.slot)}: offset {suspect.offset} was ready for"
+            f" {waited_ns / NS:.1f} s while pulls waited for its topic at some proxy{why}",
+        )

@@ -1,0 +1,294 @@
+"""N5 and N6: what is ready reaches a pull for its topic, at whichever proxy that waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.history.limits import Limits
+from tests.support.histories import LANE, Story
+from tests.support.history_parts import found_both_ways
+
+LIMITS = Limits()
+RULES: dict[str, Any] = {
+    "order_key": "KEY",
+    "visibility_ms": 5000,
+    "retry_ms": [1000],
+    "max_deliveries": 9,
+    "max_jobs": 4,
+    "max_leased": 10,
+}
+LONG_S = LIMITS.demand_s + 1
+
+
+def sent(*keys: str, queue: str = LANE["queue"]) -> Story:
+    """A story of a queue with a message for each of *keys*."""
+    story = Story()
+    for offset, key in enumerate(keys):
+        story.sent(offset, key=key, queue=queue)
+    return story
+
+
+def owned(*keys: str, **others: Any) -> Story:
+    """The same with an owner, node ``n``, where no pull ever waits."""
+    return sent(*keys).own(1, **{**RULES, **others})
+
+
+def pull(story: Story, event: str, *, node: str = "far", **others: Any) -> Story:
+    """A pull at a proxy that owns nothing begins or ends to wait."""
+    about = {"group": "billing", "topics": ["orders"], "consumer": "c", **others}
+    return story.add(event, node=node, **about)
+
+
+def waiting(story: Story, seconds: float, **others: Any) -> Story:
+    """A pull waits for so long."""
+    return pull(pull(story, "pull_wait", **others).wait(seconds), "pull_end", **others)
+
+
+def found(story: Story) -> set[str]:
+    return found_both_ways(story.events)
+
+
+# ---- red -----------------------------------------------------------------------------------------
+
+
+def test_n5_a_message_is_handed_out_late_while_a_pull_waits_at_another_proxy() -> None:
+    assert found(waiting(owned("k"), LONG_S).through(0)) == {"N5"}
+
+
+def test_n5_a_message_that_is_never_handed_out() -> None:
+    assert found(waiting(owned("k", "l").through(0), LONG_S)) == {"N5", "D1"}
+
+
+def test_n5_nobody_owns_the_queue() -> None:
+    story = owned("k", "l").through(0).add("own-", **LANE, epoch=1, reason="lost")
+    waiting(story, LONG_S)
+    assert found(story) == {"N5", "D1"}
+    assert found(story.own(2, **RULES).through(1, order="l")) == {"N5"}
+
+
+def test_n5_nobody_had_the_queue_before() -> None:
+    assert found(waiting(sent("k"), LONG_S).own(1, **RULES).through(0)) == {"N5"}
+
+
+def test_n5_an_owner_that_comes_and_goes_does_not_stop_the_clock() -> None:
+    story = owned("k")
+    for epoch in range(2, 8):
+        waiting(story, 25).own(epoch, **RULES)
+    assert found(story.through(0)) == {"N5"}
+
+
+def test_n5_pulls_that_wait_on_and_off_at_several_proxies() -> None:
+    story = owned("k")
+    for number in range(14):
+        waiting(story, 10, node=f"p{number % 3}").wait(5)
+    assert found(story.through(0)) == {"N5"}
+
+
+def test_n5_a_pull_for_any_topic() -> None:
+    assert found(waiting(owned("k"), LONG_S, topics=None).through(0)) == {"N5"}
+
+
+def test_n5_the_next_of_a_key() -> None:
+    story = waiting(owned("k", "k").through(0).commit(1), LONG_S)
+    assert found(story.through(1)) == {"N5"}
+
+
+def test_n5_an_expired_message() -> None:
+    story = owned("k")
+    lease = story.deliver(0)
+    story.wait(6).expire(0, lease)
+    assert found(waiting(story, LONG_S).through(0)) == {"N5"}
+
+
+def test_n5_a_lease_ends_at_its_deadline_though_its_owner_is_dead() -> None:
+    story = owned("k")
+    story.deliver(0)
+    waiting(story, LONG_S + 6)
+    assert found(story) == {"N5", "D1"}
+
+
+def test_n5_a_retry_that_is_due() -> None:
+    story = owned("k")
+    story.ack(0, story.deliver(0), outcome="retry")
+    assert found(waiting(story, LONG_S + 1).through(0)) == {"N5"}
+
+
+def test_n5_a_message_without_order() -> None:
+    assert found(waiting(owned(""), LONG_S).through(0, order=None)) == {"N5"}
+
+
+def test_n5_a_pull_that_waits_to_the_end() -> None:
+    story = pull(owned("k", "l").through(0), "pull_wait").wait(LONG_S)
+    assert found(story) == {"D1"}  # its proxy may have died at once
+    assert found(story.add("extend", node="far", **LANE, epoch=0, lease=7, ms=1)) == {"N5", "D1"}
+
+
+def test_the_worst_of_ten_seconds_is_reported() -> None:
+    story = waiting(owned(*"abcd"), LONG_S)
+    for offset, key in enumerate("abcd"):
+        story.through(offset, order=key)
+    violation = story.report().violations["N5"]
+    assert violation.count == 1
+    assert violation.examples == [
+        "group billing, orders/broker-a_0: key 'd': offset 3 was ready for 121.0 s while pulls"
+        " waited for its topic at some proxy"
+    ]
+
+
+# ---- green ---------------------------------------------------------------------------------------
+
+
+def test_a_message_that_comes_in_time() -> None:
+    assert found(waiting(owned("k"), LIMITS.demand_s - 1).through(0)) == set()
+
+
+def test_nobody_wants_it() -> None:
+    assert found(owned("k").wait(LONG_S).through(0)) == set()
+    assert found(waiting(owned("k"), LONG_S, topics=["other"]).through(0)) == set()
+    assert found(waiting(owned("k"), LONG_S, group="audit").through(0)) == set()
+
+
+def test_pulls_that_wait_at_the_same_time_count_once() -> None:
+    story = owned("k")
+    pull(pull(story, "pull_wait", consumer="c"), "pull_wait", consumer="d", node="other")
+    story.wait(LIMITS.demand_s - 50)
+    pull(pull(story, "pull_end", consumer="c"), "pull_end", consumer="d", node="other")
+    assert found(story.through(0)) == set()
+
+
+def test_a_fault_is_at_work_or_was_a_moment_ago() -> None:
+    story = waiting(owned("k").add("nemesis", what="kill", target="p", phase="begin"), LONG_S)
+    story.add("nemesis", what="kill", target="p", phase="end")
+    assert found(waiting(story, LIMITS.settle_s + 100).through(0)) == set()
+
+
+def test_pulls_of_a_killed_proxy_end_at_its_death() -> None:
+    story = pull(owned("k"), "pull_wait").wait(LONG_S)
+    assert found(story.through(0)) == set()
+
+
+@pytest.mark.parametrize("lives_s", [5, LIMITS.demand_s - 10])
+def test_pulls_of_an_earlier_incarnation_wait_no_more(lives_s: float) -> None:
+    story = pull(owned("k").add("start", node="far"), "pull_wait").wait(1)
+    story.add("start", node="far").wait(LONG_S)
+    waiting(story, lives_s, consumer="d")
+    assert found(story.through(0)) == set()
+
+
+def test_the_new_incarnation_has_pulls_of_its_own() -> None:
+    story = pull(owned("k").add("start", node="far"), "pull_wait").wait(1)
+    waiting(story.add("start", node="far"), LONG_S)
+    assert found(story.through(0)) == {"N5"}
+
+
+def test_it_is_leased() -> None:
+    story = owned("k")
+    lease = story.deliver(0)
+    for _ in range(40):
+        waiting(story, 4).add("extend", **LANE, epoch=1, lease=lease, ms=5000)
+    assert found(story.ack(0, lease)) == set()
+
+
+def test_an_earlier_one_of_its_key_is_unfinished() -> None:
+    story = owned("k", "k")
+    lease = story.deliver(0)
+    for _ in range(40):
+        waiting(story, 4).add("extend", **LANE, epoch=1, lease=lease, ms=5000)
+    assert found(story) == {"D1"}
+    assert found(story.ack(0, lease).through(1)) == set()
+
+
+@pytest.mark.parametrize("order", ["k", None])
+def test_it_is_paused(order: str | None) -> None:
+    about = {**LANE, "order": order, "by": "me", "reason": "so", "audit": "a"}
+    story = owned("k").add("pause", **about, epoch=1)
+    waiting(story, LONG_S).add("resume", **about, epoch=1)
+    assert found(story.through(0)) == set()
+
+
+def test_it_is_paused_to_the_end() -> None:
+    story = owned("k").add("pause", **LANE, order="k", by="me", reason="so", audit="a", epoch=1)
+    story.deliver(7, order="l", msg=None)
+    assert found(waiting(story, LONG_S)) == {"D1"}
+
+
+def test_its_key_is_parked() -> None:
+    about = {**LANE, "order": "k", "by": "me", "reason": "so"}
+    story = owned("k").add("park", **about, epoch=1)
+    waiting(story, LONG_S).add("unpark", **about, epoch=1)
+    assert found(story.through(0)) == set()
+
+
+def test_its_retry_is_due_later() -> None:
+    story = owned("k", retry_ms=[300_000])
+    story.ack(0, story.deliver(0), outcome="retry")
+    assert found(waiting(story, LONG_S)) == {"D1"}
+
+
+def test_the_group_has_all_its_leases_at_the_owner() -> None:
+    story = owned("a", "b", max_leased=1)
+    lease = story.deliver(0, order="a")
+    for _ in range(40):
+        waiting(story, 4).add("extend", **LANE, epoch=1, lease=lease, ms=5000)
+    assert found(story.ack(0, lease).through(1, order="b")) == set()
+
+
+def test_another_proxy_has_all_its_leases() -> None:
+    other = {**LANE, "queue": "broker-a_1", "epoch": 1}
+    story = owned("k").add("own+", node="far", **other, **{**RULES, "max_leased": 1})
+    story.sent(5, msg="x", queue="broker-a_1", key="x")
+    lease = story.deliver(5, node="far", order="x", msg="x", queue="broker-a_1")
+    for _ in range(40):
+        waiting(story, 4).add("extend", node="far", **other, lease=lease, ms=5000)
+    story.add("ack_ok", node="far", **other, lease=lease, offset=5, outcome="ok")
+    story.add("finish", node="far", **other, offset=5, outcome="ok")
+    assert found(story.through(0)) == {"N5"}
+
+
+@pytest.mark.parametrize(("topic", "ids"), [("orders", set()), (None, set()), ("bills", {"N5"})])
+def test_a_rate_limit_of_the_owner_may_hold_it_back(topic: str | None, ids: set[str]) -> None:
+    story = sent("k").add("rate", group="billing", topic=topic, max_rate=0.001).own(1, **RULES)
+    assert found(waiting(story, LONG_S).through(0)) == ids
+
+
+def test_a_reset_begins_anew() -> None:
+    story = waiting(owned("k").add("own-", **LANE, epoch=1, reason="reset"), 100)
+    story.add("audit", id="a", phase="begin", by="me", reason="so", before={}, after={})
+    where = {**LANE, "epoch": 1, "from": 0, "to": 0}
+    story.add("reset", **where, by="me", reason="so", audit="a")
+    assert found(waiting(story, 100).own(2, **RULES).through(0)) == set()
+
+
+def test_without_rules_nothing_is_judged() -> None:
+    assert found(waiting(sent("k").own(1), LONG_S).through(0)) == set()
+
+
+# ---- N6 ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("jobs", "full", "ids"),
+    [(4, {}, {"N6"}), (3, {"memory_full": True}, {"N6"}), (3, {}, {"N5"})],
+)
+def test_n6_the_window_of_its_queue_was_full(
+    jobs: int, full: dict[str, bool], ids: set[str]
+) -> None:
+    story = waiting(owned("k"), 1)
+    story.add("window", **LANE, epoch=1, jobs=jobs, limit=4, **full)
+    assert found(waiting(story, LONG_S).through(0)) == ids
+
+
+def test_n6_is_judged_at_the_end_as_well() -> None:
+    story = Story().own(1, **RULES).add("window", **LANE, epoch=1, jobs=4, limit=4)
+    story.sent(0, key="a").sent(1, key="b").through(0, order="a")
+    assert found(waiting(story, LONG_S)) == {"N5", "D1"}  # it was full before only
+    story = waiting(owned("k", "l").through(0), 1)
+    story.add("window", **LANE, epoch=1, jobs=4, limit=4)
+    assert found(waiting(story, LONG_S)) == {"N6", "D1"}
+
+
+def test_a_full_window_that_holds_a_message_for_a_moment_is_clean() -> None:
+    story = waiting(owned("k"), 1).add("window", **LANE, epoch=1, jobs=4, limit=4)
+    assert found(waiting(story, LIMITS.demand_s - 2).through(0)) == set()

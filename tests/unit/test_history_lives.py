@@ -1,0 +1,280 @@
+"""G1: what belongs to one life of a topic counts for nothing in the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.histories import LANE, Story
+from tests.support.history_parts import counted, found_both_ways, judge_in_parts
+
+RULES: dict[str, Any] = {
+    "order_key": "KEY",
+    "visibility_ms": 5000,
+    "retry_ms": [1000],
+    "max_deliveries": 3,
+    "max_jobs": 40,
+    "max_leased": 10,
+}
+
+
+def first_life(messages: int = 10) -> Story:
+    """A life in which so many messages were sent, handled and committed."""
+    story = Story()
+    for offset in range(messages):
+        story.sent(offset)
+    return story.own(1).through(*range(messages)).commit(messages)
+
+
+def topic(story: Story, what: str) -> Story:
+    return story.add("topic", topic="orders", what=what)
+
+
+def anew(story: Story, messages: int = 4, *, own: bool = True, **fields: Any) -> Story:
+    """The topic is deleted and created, so many messages are sent, and it has an owner."""
+    topic(topic(story, "deleted"), "created")
+    story._attempts.clear()
+    for offset in range(messages):
+        story.sent(offset, msg=f"n{offset}")
+    return story.own(story.epoch + 1, **fields) if own else story
+
+
+def through(story: Story, *offsets: int, **fields: Any) -> Story:
+    """Messages of the new life are handled."""
+    for offset in offsets:
+        story.ack(offset, story.deliver(offset, msg=f"n{offset}", **fields))
+    return story
+
+
+def found(story: Story) -> set[str]:
+    return found_both_ways(story.events)
+
+
+# ---- clean ---------------------------------------------------------------------------------------
+
+
+def test_a_life_that_begins_anew_is_clean() -> None:
+    report = through(anew(first_life()), 0, 1, 2, 3).commit(4).report()
+    assert report.clean, report.as_dict()
+    counts = report.counts
+    assert (counts.sends, counts.deliveries, counts.lost, counts.duplicates) == (14, 14, 0, 0)
+
+
+def test_several_lives_are_clean() -> None:
+    story = first_life()
+    for number in range(3):
+        topic(topic(story, "deleted"), "created")
+        for offset in range(3):
+            story.sent(offset, msg=f"{number}-{offset}")
+        story.own(story.epoch + 1)
+        for offset in range(3):
+            story.ack(offset, story.deliver(offset, msg=f"{number}-{offset}"))
+        story.commit(3)
+    assert found(story) == set()
+
+
+def test_epochs_may_begin_anew() -> None:
+    story = first_life()
+    story.own(2).own(3)
+    story = anew(story, own=False).own(0)
+    assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
+
+
+def test_what_was_unfinished_is_gone_and_not_lost() -> None:
+    story = Story()
+    for offset in range(5):
+        story.sent(offset)
+    story.own(1).through(0)
+    story.deliver(1)
+    assert found(through(anew(story, 2), 0, 1)) == set()
+
+
+def test_a_topic_that_is_deleted_for_good_owes_nothing() -> None:
+    story = Story().sent(0).sent(1).own(1, **RULES).through(0)
+    story.deliver(1)
+    pull: dict[str, Any] = {"group": "billing", "topics": ["orders"], "consumer": "c"}
+    topic(story, "deleted").add("pull_wait", **pull).wait(300).add("pull_end", **pull)
+    assert found(story) == set()
+
+
+def test_another_topic_goes_on() -> None:
+    story = first_life(2).sent(2)
+    story.add("topic", topic="other", what="deleted").add("topic", topic="other", what="created")
+    assert found(story) == {"D1"}
+
+
+def test_a_topic_that_is_created_for_the_first_time_changes_nothing() -> None:
+    assert found(topic(Story(), "created").sent(0).own(1).through(0)) == set()
+
+
+def test_what_a_client_had_in_hand_may_be_handled_and_acked() -> None:
+    story = first_life(2).sent(2).sent(3)
+    running, waiting = story.deliver(2), story.deliver(3, order="l")
+    story.handle_start(2, running)
+    anew(story, own=False)
+    story.handle_end(2, running).ack(2, running)
+    story.handle_start(3, waiting, order="l").handle_end(3, waiting, order="l", outcome="retry")
+    story.ack(3, waiting, outcome="retry")
+    story.own(2)
+    assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
+
+
+def test_what_a_client_had_in_hand_may_be_acked_after_the_new_owner_began() -> None:
+    story = first_life(2).sent(2)
+    running = story.deliver(2)
+    anew(story)
+    story.epoch = 1
+    story.add("ack_ok", **LANE, epoch=1, lease=running, offset=2, outcome="ok")
+    story.epoch = 2
+    story._attempts.clear()
+    assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
+
+
+def test_a_proxy_may_own_the_new_topic_before_anybody_says_that_it_was_created() -> None:
+    story = topic(first_life(), "deleted").own(2)
+    for offset in range(4):
+        story.sent(offset, msg=f"n{offset}")
+    through(story, 0, 1)
+    assert found(through(topic(story, "created"), 2, 3).commit(4)) == set()
+
+
+def test_what_the_owner_wrote_late_is_of_its_life() -> None:
+    story = first_life(2).sent(2)
+    decided_ns = story.now_ns
+    anew(story, own=False).commit(2, asked_ns=decided_ns)
+    lease = story.deliver(2, at_ns=decided_ns)
+    story.ack(2, lease).own(2)
+    assert found(through(story, 0, 1, 2, 3)) == set()
+
+
+def test_a_pause_does_not_outlive_its_topic() -> None:
+    about = {**LANE, "order": "k", "by": "me", "reason": "so", "audit": "a"}
+    story = first_life(2).add("pause", **about, epoch=1)
+    assert found(through(anew(story, 2), 0, 1)) == set()
+
+
+def test_r4_unless_its_new_owner_says_so() -> None:
+    assert found(through(anew(first_life(), 1, paused=["k"]), 0)) == {"R4"}
+
+
+def test_a_parked_key_does_not_outlive_its_topic() -> None:
+    story = first_life(2).add("park", **LANE, order="k", by="me", reason="so", epoch=1)
+    assert found(through(anew(story, 2), 0, 1)) == set()
+
+
+def test_a_send_under_way_while_the_topic_was_deleted_is_nobodys_business() -> None:
+    story = first_life(2).add("send", msg="x", topic="orders", key="k")
+    story = topic(topic(story, "deleted"), "created")
+    story.add("send_ok", msg="x", topic="orders", queue="broker-a_0", offset=2).own(2)
+    assert found(story) == set()
+
+
+def test_handlers_alone_can_be_judged_over_lives() -> None:
+    story = Story().sent(0, placed=False).sent(1, placed=False).handled(0)
+    topic(topic(story, "deleted"), "created").sent(0, msg="n0", placed=False)
+    event = {**LANE, "offset": 0, "msg": "n0", "order": "k", "attempt": 1, "lease": 1}
+    story.add("handle_start", **event, consumer="c")
+    assert found(story) == {"D1"}
+    story.add("handle_end", **event, consumer="c", outcome="ok")
+    assert found(story) == set()
+
+
+# ---- red -----------------------------------------------------------------------------------------
+
+
+def test_d1_a_new_message_that_comes_to_no_end() -> None:
+    assert found(through(anew(first_life()), 0, 1, 2)) == {"D1"}
+
+
+def test_d1_an_old_commit_hides_new_messages() -> None:
+    """The owner begins at 10, where the life before ended; nobody gets what lies below."""
+    story = anew(first_life(10), 12, begin=10)
+    report = through(story, 10, 11).commit(12).report()
+    assert set(report.violations) == {"C2", "D1"}
+    assert report.counts.lost == 10
+
+
+def test_d1_an_old_commit_hides_all_new_messages() -> None:
+    story = anew(first_life(10), 4, begin=10)
+    assert found(story) == {"D1"}
+    assert story.report().counts.lost == 4
+
+
+def test_g1_an_old_commit_is_committed_anew() -> None:
+    story = anew(first_life(10), 4, begin=10)
+    assert found(story.commit(10)) == {"C2", "D1", "G1"}
+
+
+def test_g1_an_old_message_is_handed_out() -> None:
+    story = through(anew(first_life(10)), 0, 1, 2, 3)
+    story.ack(7, story.deliver(7)).commit(4)
+    assert found(story) == {"G1"}
+    assert story.report().violations["G1"].examples == [
+        "group billing, orders/broker-a_0: offset 7 of a former life of the topic was handed out as"
+        " message m7 in life 2"
+    ]
+
+
+def test_g1_an_old_message_in_the_place_of_a_new_one() -> None:
+    story = anew(first_life(10))
+    story.ack(0, story.deliver(0))
+    assert found(story) == {"G1", "D1"}
+    assert found(through(story, 0, 1, 2, 3).commit(4)) == {"G1"}
+
+
+@pytest.mark.parametrize("late", ["expire", "retry", "unsent"])
+def test_g1_is_said_once_of_a_lease(late: str) -> None:
+    story = anew(first_life(10))
+    lease = story.deliver(0)
+    if late == "retry":
+        story.ack(0, lease, outcome="retry")
+    else:
+        story.add(late, **LANE, epoch=story.epoch, lease=lease, offset=0)
+    story._attempts.clear()
+    assert found(through(story, 0, 1, 2, 3)) == {"G1"}
+    assert story.report().violations["G1"].count == 1
+
+
+def test_g1_the_old_owner_hands_on_what_it_read() -> None:
+    story = anew(first_life(4).sent(4), own=False)
+    story.deliver(4)
+    story.own(2)
+    story._attempts.clear()
+    assert found(through(story, 0, 1, 2, 3)) == {"G1"}
+
+
+def test_g1_the_old_owner_commits_and_finishes() -> None:
+    story = anew(first_life(4).sent(4), own=False).commit(4)
+    story.finish(4, outcome="filtered").own(2)
+    assert found(through(story, 0, 1, 2, 3).commit(4)) == {"G1"}
+    assert story.report().violations["G1"].count == 2
+
+
+def test_g1_an_old_parked_copy_is_redriven() -> None:
+    twin = {**LANE, "queue": "broker-a_0p"}
+    story = first_life(2).add("park", **LANE, order="k", by="me", reason="so", epoch=1)
+    story.sent(2).finish(2, outcome="parked", order="k")
+    story.add("own+", **twin, epoch=1, owner="p", period=1)
+    anew(story).add("own+", **twin, epoch=2, owner="p", period=2)
+    story.add("redrive", **LANE, order="k", by="me", audit=None, state="started", epoch=2)
+    story.deliver(0, queue="broker-a_0p", msg="m2", origin_offset=2)
+    story._attempts.clear()
+    assert found(through(story, 0, 1, 2, 3)) - {"R5"} == {"G1"}
+
+
+def test_the_owner_of_the_life_before_may_go_on_in_the_new_one() -> None:
+    """Nobody else took the queue; it read the new log from its beginning."""
+    story = anew(first_life(), own=False)
+    assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
+
+
+def test_order_inside_a_key_is_judged_in_each_life() -> None:
+    assert found(through(anew(first_life(), 2), 1, 0)) == {"O1"}
+    assert found(through(anew(first_life(), 1), 0, 0)) == {"D1"}
+
+
+def test_parts_count_what_the_whole_counts() -> None:
+    story = through(anew(first_life(10), 4, begin=2), 2, 3).commit(9)
+    story.sent(2, msg="n2", queue="broker-a_1")  # stands in two queues
+    assert counted(judge_in_parts(story.events)) == counted(story.report())
