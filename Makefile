@@ -3,8 +3,9 @@
 #   make demo                 the demo on real flights (FLIGHTS=january | all | N)
 #   make up                   nameserver, broker and proxy in one process, in the foreground
 #   make test                 all tests; needs Python alone
+#   make everything           every suite in full, one after the other, and a table; ARGS="--only test-redis --only docs"
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
-#   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for all of it
+#   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for the long form
 #   make helm-check           the chart: linted, rendered, held against Kubernetes' schemas; the image
 #   make test-api             schemathesis holds the OpenAPI document against a running gateway
 #   make test-browser         the console in Chromium; screenshots in build/screenshots
@@ -22,6 +23,8 @@
 #   make pins                 requirements/ anew, after a change in constraints.txt or pyproject.toml
 #   make bench                every case of orderlane bench in its short shape
 #   make bench-full           all of them in full, with 5 rounds or more; hours, goes on where it was
+# ARGS=--part runs what .ci/run runs of a suite: of everything, test-spark, test-browser, test-redis,
+# conformance, conformance-rocketmq, fuzz and chaos.
 # PYTHON chooses the interpreter (3.11 or newer); ARGS passes options on (make test ARGS=-x).
 
 PYTHON ?= python3
@@ -41,7 +44,7 @@ WITH_FUZZ := $(VENV)/.installed-fuzz
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-all demo up test test-spark conformance conformance-rocketmq check bench bench-full chaos
 .PHONY: chaos-long fuzz helm-check mutants pins soak torture test-api test-browser test-helm test-metrics
-.PHONY: docs test-redis
+.PHONY: docs test-redis everything
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -49,7 +52,8 @@ help:
 setup: $(INSTALLED)
 
 # Before suites run side by side: two must not install into the same folder at once.
-setup-all: $(INSTALLED) $(WITH_SPARK) $(WITH_API) $(WITH_HELM) $(WITH_BROWSER) $(WITH_DOCS)
+setup-all: $(INSTALLED) $(WITH_SPARK) $(WITH_API) $(WITH_HELM) $(WITH_BROWSER) $(WITH_DOCS) \
+		$(WITH_FUZZ)
 	@$(COMPLETE) >&2
 
 # What comes from outside is taken if it has a SHA-256 that stands in requirements/, or not at all; so
@@ -118,6 +122,10 @@ test: $(INSTALLED)
 	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') \
 		--dist loadfile --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
 		--cov-fail-under=95 $(ARGS)
+
+# In full, and alone: two at a time, suites that are about clocks would disturb each other.
+everything: setup-all
+	@$(BIN)/python -m tools.everything $(ARGS)
 
 # One gateway and one Spark session for all of it, in one process.
 test-spark: $(WITH_SPARK)

@@ -3,6 +3,7 @@
 Without arguments: builds the clients and runs their unit tests, then every client through every
 case, then all of them in one group, killed at random; at last the cases themselves are judged, by
 broken clients. ``--language`` and ``--case`` choose cells of the table, and nothing else is run.
+``--part`` builds all clients and runs the cases of ``PART`` alone.
 """
 
 from __future__ import annotations
@@ -28,6 +29,27 @@ from tests.conformance.clients.languages import LANGUAGES, BuildFailed, Language
 from tests.conformance.clients.mixed import run_mixed
 from tests.conformance.clients.table import run_cases, table_lines
 
+#: A few cases of each kind: order, redelivery, leases, lost answers, drain, fail-over, security,
+#: producers, and a whole gateway.
+PART = (
+    "one-handler-a-key",
+    "failure-in-a-run-stops-its-key",
+    "batches-of-a-key",
+    "outcome-error",
+    "held-leases-are-extended",
+    "lost-lease-is-told-to-the-handler",
+    "lost-pull-answer-with-verdicts",
+    "drain-in-time",
+    "drain-tells-lost-verdicts-again",
+    "fail-over",
+    "token-in-every-request",
+    "tls-client-certificate",
+    "key-hash",
+    "producer-lost-answer",
+    "gateway-retries",
+    "gateway-killed-client",
+)
+
 
 @dataclass(slots=True)
 class Score:
@@ -43,6 +65,7 @@ def _arguments() -> argparse.Namespace:
     names = [language.name for language in LANGUAGES]
     parser.add_argument("--language", action="append", choices=names, help="default: all")
     parser.add_argument("--case", action="append", help="a name or its beginning; default: all")
+    parser.add_argument("--part", action="store_true", help="the cases that CI runs, no unit tests")
     parser.add_argument("--no-build", action="store_true", help="take what is built")
     parser.add_argument("--no-tests", action="store_true", help="skip the clients' unit tests")
     parser.add_argument("--table", action="store_true", help="the table alone")
@@ -51,6 +74,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=5, help="of the mixed group")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the traces of failures")
     options = parser.parse_args()
+    if options.part:
+        options.table = options.no_tests = True
     if not (options.table or options.mixed or options.broken):
         options.table = True
         options.mixed = options.broken = not (options.language or options.case)
@@ -64,6 +89,8 @@ def main() -> int:
     except CaseError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
+    if options.part:
+        cases = [case for case in cases if case.case in PART]
     if options.case:
         cases = [case for case in cases if case.case.startswith(tuple(options.case))]
         if not cases:
@@ -109,16 +136,17 @@ def _ready(
     if options.no_build:
         return present
     with ThreadPoolExecutor() as pool:  # side by side: they wait for downloads, too
-        right = list(pool.map(lambda each: _prepare(each, tests=not options.no_tests), present))
+        right = list(pool.map(lambda each: _prepare(each, options), present))
     score.failed += len(cases) * right.count(False)
     return [language for language, is_right in zip(present, right, strict=True) if is_right]
 
 
-def _prepare(language: Language, *, tests: bool) -> bool:
+def _prepare(language: Language, options: argparse.Namespace) -> bool:
     """Build it and run its own tests; False if that failed, which is said."""
+    build = (options.part and language.build_program) or language.build
     try:
-        built_s = run(language, language.build)
-        tested_s = run(language, language.tests if tests else ())
+        built_s = run(language, build)
+        tested_s = run(language, () if options.no_tests else language.tests)
     except BuildFailed as error:
         print(f"FAILED  {error}", flush=True)
         return False

@@ -41,6 +41,8 @@ class Language:
     #: What prints its version, and which one is needed at least.
     version: tuple[Sequence[str], tuple[int, int]] | None = None
     build: Sequence[Sequence[str]] = ()
+    #: Builds the conformance program alone, where that is less than ``build``.
+    build_program: Sequence[Sequence[str]] = ()
     #: Its own unit tests. Python's run in ``make test``.
     tests: Sequence[Sequence[str]] = ()
     #: The conformance program, without its argument; known once it is built.
@@ -122,6 +124,10 @@ LANGUAGES = (
         build=[
             ["cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Release"],
             ["cmake", "--build", "build", "-j2"],
+        ],
+        build_program=[
+            ["cmake", "-S", ".", "-B", "build", "-DCMAKE_BUILD_TYPE=Release"],
+            ["cmake", "--build", "build", "-j2", "--target", "conformance"],
         ],
         tests=[["ctest", "--test-dir", "build", "--output-on-failure"]],
         program=lambda: [str(_CLIENTS / "cpp/build/conformance")],

@@ -1,14 +1,17 @@
 """``make conformance-rocketmq``: the suite for each version of Apache RocketMQ, side by side.
 
 They wait most of their time for each other's clocks, so that two fit on a machine of two cores. At
-the end stands one table of both; further arguments go to pytest.
+the end stands one table of both; further arguments go to pytest. ``--version`` chooses one of them;
+``--part`` runs the tests of ``PART`` with the newest.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
@@ -18,45 +21,96 @@ from bench.peers.java_programs import kafka_path, orderlane_path, parallel_consu
 from tests.support.java import require_java, rocketmq_programs
 from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
+from tests.support.suites import missing_tool
 
+_OURS, _THEIRS = "tests/conformance/rocketmq/test_", "tests/integration/test_"
+#: Their clients on our broker: producers, orderly consumers, dead letters, transactions, replicas,
+#: kills, filters. Our proxy on their broker: order, locks, retries, dead letters, parking,
+#: take-overs.
+PART = (
+    f"{_OURS}client_producer.py::test_what_is_sent_is_stored_with_all_its_fields",
+    f"{_OURS}client_producer.py::test_the_same_key_goes_to_the_queue_that_we_choose_too",
+    f"{_OURS}client_consumer.py::test_every_member_gets_every_message",
+    f"{_OURS}client_orderly.py::test_every_queue_is_handled_in_its_order",
+    f"{_OURS}client_orderly.py"
+    "::test_a_suspended_queue_gets_the_same_messages_again_and_others_go_on",
+    f"{_OURS}client_orderly.py::test_without_auto_commit_only_a_commit_moves_the_offset",
+    f"{_OURS}client_delays.py::test_a_failed_message_comes_again_until_it_is_a_dead_letter",
+    f"{_OURS}client_transactions.py"
+    "::test_what_is_committed_is_seen_once_and_what_is_rolled_back_never",
+    f"{_OURS}client_transactions.py"
+    "::test_another_producer_of_the_group_answers_for_one_that_was_killed",
+    f"{_OURS}client_replicas.py::test_orderly_consumers_have_queues_while_a_majority_is_there",
+    f"{_OURS}client_kill.py::test_no_key_out_of_order_none_lost_no_queue_with_two_owners",
+    f"{_OURS}sql_filters.py::test_its_consumers_get_what_passes",
+    f"{_OURS}official_nameserver.py::test_our_broker_on_the_official_nameserver",
+    f"{_OURS}official_queries.py::test_messages_are_found",
+    f"{_OURS}same_bytes.py::test_the_shared_vectors_are_javas",
+    f"{_THEIRS}ownership.py::test_everything_is_handled_once_and_in_order",
+    f"{_THEIRS}ownership.py::test_claim_2_a_queue_whose_lock_went_to_another_is_dropped_at_once",
+    f"{_THEIRS}ownership.py"
+    "::test_claim_5_after_a_broker_restart_a_new_owner_waits_for_the_old_leases",
+    f"{_THEIRS}failures.py::test_a_failed_message_comes_again_and_only_its_key_waits",
+    f"{_THEIRS}failures.py"
+    "::test_after_max_deliveries_a_message_is_a_dead_letter_and_its_key_goes_on",
+    f"{_THEIRS}parking.py::test_a_parked_key_waits_in_order_and_is_redriven_in_order",
+    f"{_THEIRS}dead_letter_redrive.py::test_dead_letters_go_back_and_are_handled_as_new_messages",
+    f"{_THEIRS}transactions.py::test_a_committed_message_is_seen_once_and_a_rolled_back_one_never",
+    f"{_THEIRS}bad_requests_codes.py::test_bad_requests_get_the_codes_of_rocketmq",
+    f"{_THEIRS}processes.py"
+    f"::test_the_queues_of_a_proxy_that_ends_go_to_the_other[{VERSIONS[0]}-SIGKILL]",
+)
 _BUILD = ROOT / "build/rocketmq"
 
 
 def main() -> int:
+    options, further = _options()
     try:
         require_java()
     except (pytest.skip.Exception, pytest.fail.Exception) as missing:
-        print(f"conformance with Apache RocketMQ: {missing}", file=sys.stderr)
-        return int(isinstance(missing, pytest.fail.Exception))
-    for version in VERSIONS:
+        return missing_tool("conformance-rocketmq", str(missing))
+    versions = options.version or (VERSIONS[:1] if options.part else VERSIONS)
+    for version in versions:
         rocketmq_programs(version)
-    # What Maven fetches is fetched here: that may take longer than a test.
-    for fetched in (kafka_path, parallel_consumer_path, orderlane_path):
-        fetched()
+    if not options.part:
+        # What Maven fetches is fetched here: that may take longer than a test.
+        for fetched in (kafka_path, parallel_consumer_path, orderlane_path):
+            fetched()
     began = time.monotonic()
-    runs = {version: _start(version) for version in VERSIONS}
+    tests = PART if options.part else ("tests/conformance/rocketmq", "tests/integration")
+    runs = {version: _start(version, [*tests, *further]) for version in versions}
     codes = [process.wait() for process, _ in runs.values()]
     for version, (_, output) in runs.items():
         text = output.read_text(errors="replace")
         print(f"==> {version}", text if any(codes) else text.splitlines()[-1], sep="\n")
-    _print_table()
+    _print_table(versions)
     print(f"took {time.monotonic() - began:.0f} s")
     return max(codes)
 
 
-def _start(version: str) -> tuple[subprocess.Popen[bytes], Path]:
+def _options() -> tuple[argparse.Namespace, list[str]]:
+    """Ours, and the arguments for pytest."""
+    parser = argparse.ArgumentParser(
+        prog="make conformance-rocketmq ARGS=", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("--version", action="append", choices=VERSIONS, help="default: all")
+    parser.add_argument("--part", action="store_true", help="the tests that CI runs")
+    return parser.parse_known_args()
+
+
+def _start(version: str, arguments: list[str]) -> tuple[subprocess.Popen[bytes], Path]:
     output = _BUILD / version / "conformance.out"
-    command = [sys.executable, "-m", "pytest", "tests/conformance/rocketmq", "tests/integration"]
+    command = [sys.executable, "-m", "pytest"]
     # The first test on a broker waits for it and for Maven; two at a time take longer, too.
-    command += ["--timeout", "300", "--broker", version, "-k", version, *sys.argv[1:]]
+    command += ["--timeout", "300", "--broker", version, "-k", version, *arguments]
     with output.open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT), output
 
 
-def _print_table() -> None:
+def _print_table(versions: Sequence[str]) -> None:
     rows = [
         row
-        for version in VERSIONS
+        for version in versions
         if (path := _BUILD / version / "conformance.json").exists()
         for row in orjson.loads(path.read_bytes())
     ]
