@@ -44,6 +44,9 @@ FEATURES = {
     "handoffs": 0.25,
     "recreation": 0.15,
     "more queues": 0.15,
+    "fewer queues": 0.1,
+    "broadcast": 0.1,
+    "dead letters": 0.15,  # are sent back
     "retention": 0.15,
     "small messages": 0.2,  # the broker takes no larger ones than 64 KiB
     "kills": 0.5,
@@ -106,6 +109,10 @@ class _Drawing:
         chance = self.chance
         chosen = topics if chance.random() < 0.7 else chance.sample(topics, 1)
         group: dict[str, Any] = {"name": name, "topics": [self._topic(each) for each in chosen]}
+        if self.has("broadcast") and chance.random() < 0.6 and len(name) < 20:
+            group["mode"] = "broadcast"
+            for topic in group["topics"]:
+                topic["on_exhausted"] = "dead_letter"
         if chance.random() < 0.15:
             group["max_leased_jobs"] = chance.choice([8, 32])
         return group
@@ -152,7 +159,13 @@ class _Drawing:
                 wanted = [None] * chance.randint(1, 3)
             for each in wanted:
                 mode = None
-                if self.has("ddmq clients") and each is None and chance.random() < 0.5:
+                told_apart = group.get("mode") != "broadcast"
+                if (
+                    self.has("ddmq clients")
+                    and each is None
+                    and told_apart
+                    and chance.random() < 0.5
+                ):
                     mode = chance.choice(["go", "java", "cpp"])
                 consumers.append(
                     ConsumerPlan(
@@ -240,6 +253,8 @@ class _Drawing:
             "handoffs": lambda plan: ("handoff", {**self._queue(plan), "proxy": self._proxy(plan)}),
             "recreation": self._recreate,
             "more queues": self._more_queues,
+            "fewer queues": self._fewer_queues,
+            "dead letters": lambda plan: ("dead letters", {"group": self._place(plan)["group"]}),
             "kills": lambda plan: ("kill", {"node": self._node(plan), **self._for(0.5, 25)}),
             "power losses": lambda plan: (
                 "power",
@@ -345,6 +360,14 @@ class _Drawing:
         topic = self.chance.choice(list(plan["topics"]))
         more = plan["topics"][topic] + self.chance.choice([1, 3])
         return "queues", {"topic": topic, "read": more, "write": more}
+
+    def _fewer_queues(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        topic = self.chance.choice(list(plan["topics"]))
+        write = self.chance.randint(1, plan["topics"][topic])
+        read = self.chance.choice([write, plan["topics"][topic]])
+        all_of = plan["topics"][topic]
+        sizes = {"read": read, "write": write, "all": all_of}
+        return "fewer queues", {"topic": topic, **sizes, **self._for(5, 60)}
 
     def _key_change(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         to = self.chance.choice(["KEY", "$.id", "$.n", "QID"])

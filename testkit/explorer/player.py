@@ -195,6 +195,10 @@ class Player:
             concurrency=consumer.concurrency,
             max_run=consumer.max_run,
             ddmq=consumer.ddmq,
+            broadcast=any(
+                each["name"] == consumer.group and each.get("mode") == "broadcast"
+                for each in self._groups
+            ),
         )
 
     async def _flow(self, number: int) -> None:
@@ -242,6 +246,8 @@ class Player:
             "settings": self._settings,
             "recreate": self._recreate,
             "queues": self._queues,
+            "fewer queues": self._fewer_queues,
+            "dead letters": self._dead_letters,
         }
         took_effect = await acts[action.kind](**action.args)
         if took_effect is not False:
@@ -503,6 +509,25 @@ class Player:
             return False
         return True
 
+    async def _fewer_queues(
+        self, topic: str, read: int, write: int, all: int, for_s: float
+    ) -> bool:
+        """What stands in queues that are no longer read waits until they are read again."""
+        if not await self._queues(topic, read, write):
+            return False
+
+        async def again() -> None:
+            for _ in range(60):
+                if await self._queues(topic, all, all):
+                    return
+                await asyncio.sleep(1)
+
+        await self._fault("fewer queues", topic, for_s, again)
+        return True
+
+    async def _dead_letters(self, group: str) -> bool:
+        return await self._ask_each(f"/api/groups/{group}/dead-letters/redrive")
+
     # ---- the end --------------------------------------------------------------------------------
 
     async def _heal(self) -> None:
@@ -575,15 +600,13 @@ class Player:
         left = []
         for group in self._groups:
             for rules in group["topics"]:
-                name = (group["name"], rules["name"])
-                if not self._wanted(*name):
-                    continue
-                finished = self._finished.get(name, set())
-                missing = [
-                    each for each in self._sent.get(rules["name"], ()) if each not in finished
-                ]
-                if missing:
-                    left.append(f"{name[0]} {name[1]}: {len(missing)} left, {missing[0]}")
+                topic = rules["name"]
+                for name in self._readers(group, topic):
+                    finished = self._finished.get((name, topic), set())
+                    sent = self._sent.get(topic, ())
+                    missing = [each for each in sent if each not in finished]
+                    if missing:
+                        left.append(f"{name} {topic}: {len(missing)} left, {missing[0]}")
         return left
 
     def _moved(self, reset: Event) -> None:
@@ -593,8 +616,13 @@ class Player:
             if place[0] == reset["queue"]:
                 (finished.add if place[1] < reset["to"] else finished.discard)(place)
 
-    def _wanted(self, group: str, topic: str) -> bool:
-        return any(
-            each.group == group and (each.topics is None or topic in each.topics)
-            for each in self.plan.consumers
-        )
+    def _readers(self, group: dict[str, Any], topic: str) -> list[str]:
+        """The groups, as histories name them, that want *topic* for *group*."""
+        clients = [
+            f"consumer-{number}"
+            for number, each in enumerate(self.plan.consumers)
+            if each.group == group["name"] and (each.topics is None or topic in each.topics)
+        ]
+        if group.get("mode") == "broadcast":
+            return [f"{group['name']}%{client}" for client in clients]
+        return [group["name"]] if clients else []

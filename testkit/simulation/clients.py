@@ -85,8 +85,12 @@ class ConsumerNode(ClientNode):
         concurrency: int = 4,
         max_run: int = 1,
         ddmq: str | None = None,
+        broadcast: bool = False,
     ) -> None:
-        """Go to work in a process of its own; *ddmq*: as DDMQ's client of that mode."""
+        """Go to work in a process of its own; *ddmq*: as DDMQ's client of that mode; *broadcast*:
+        the group gives every message to each of its clients.
+        """
+        told = f"{group}%{self.name}" if broadcast else group
         process = self.new_process()
         pen = process.run(lambda: Pen(self.world.events, self.name, parts=("consumer",)))
         process.at_death.append(lambda: setattr(pen, "enabled", False))
@@ -103,7 +107,7 @@ class ConsumerNode(ClientNode):
                 raise Retry
 
         def make() -> AsyncConsumer:
-            observer = _Observer(pen, group=group, consumer=self.name)
+            observer = _Observer(pen, group=told, consumer=self.name)
             return AsyncConsumer(
                 servers,
                 group=group,

@@ -237,10 +237,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 def succeed(result: asyncio.Future[Any], value: Any) -> None:
+    """Set *value*, unless *result* was cancelled meanwhile."""
     if not result.done():
         result.set_result(value)
 
 
 def fail(result: asyncio.Future[Any], error: BaseException) -> None:
+    """Set *error*, unless *result* was cancelled meanwhile."""
     if not result.done():
         result.set_exception(error)
