@@ -19,6 +19,7 @@ from proxy.core.flow_window import FlowWindow
 from proxy.core.handing_out import HandingOut
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import JobChains, JobState
+from proxy.core.ownership_record import Own
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.pull_buffer import PullBuffer
 from proxy.core.queue_census import QueueCensus
@@ -26,11 +27,14 @@ from proxy.core.queue_jobs import QueueJobs
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.rate_gate import RateGate
 from proxy.core.retry_policy import RetryPolicy
+from proxy.core.steady_members import SteadyMembers
+from proxy.downstream import requests
 from proxy.downstream.replays import Replays
 from proxy.upstream import owned_queue
 from proxy.upstream.audit import Audit, Entry
 from proxy.upstream.committer import Committer
 from proxy.upstream.ownership_log import OwnershipLog
+from proxy.upstream.period_start import PeriodStart
 from tests.mutants import action_bugs
 from tests.mutants.clients import Worker
 from tests.mutants.mutant import Mutant, all_of, method_of, property_of
@@ -38,11 +42,13 @@ from tests.mutants.scenarios import (
     acted,
     acting,
     burst,
+    crashed,
     crowded,
     cut_off,
     handed_over,
     limited,
     parked,
+    recreated,
     short,
     stuck,
 )
@@ -102,6 +108,11 @@ async def _acks_first(original: Any, worker: Worker, context: Any, message: Any)
     await worker.ack(context, message)
     await original(worker, context, message)
     return "nothing"
+
+
+async def _acks_at_work(original: Any, worker: Worker, context: Any, message: Any) -> None:
+    await worker.ack(context, message)
+    await original(worker, context, message)
 
 
 def _expired_is_alive(original: Any, buffer: PullBuffer, lease_id: Any) -> Any:
@@ -253,6 +264,21 @@ def _never_again(original: Any, buffer: PullBuffer, job: Any, since_ns: int = 0)
         original(buffer, job)
 
 
+def _longer_each_time(
+    original: Any, start: PeriodStart, rules: Any, last: Any, *more: Any, **named: Any
+) -> Own:
+    own = original(start, rules, last, *more, **named)
+    before_ms = 0 if last is None else last.own.longest_lease_ms
+    return replace(own, longest_lease_ms=own.longest_lease_ms + before_ms)
+
+
+def _with_former_ones(original: Any, steady: SteadyMembers, members: Any, **now: Any) -> list[str]:
+    """All members that ever counted."""
+    known = vars(steady).setdefault("former", set())
+    known.update(original(steady, members, **now))
+    return sorted(known)
+
+
 def _knows_no_pause(original: Any, pipeline: QueuePipeline, **how: Any) -> Any:
     with patch.object(pipeline, "paused", {}):
         return original(pipeline, **how)
@@ -273,6 +299,8 @@ MUTANTS = (
                   method_of(PullBuffer, "end_one", _no_end))),
     Mutant("O3b", "a client acks what it has not handled yet",
            method_of(Worker, "handle", _acks_first), short),
+    Mutant("A1", "a client acks what it is still at work on",
+           method_of(Worker, "work", _acks_at_work), short),
     Mutant("O4", "a new owner repeats all, the second of each key first",
            all_of(method_of(OwnershipLog, "last", _knows_nothing),
                   method_of(QueuePipeline, "on_messages", _read_by_a_later_owner),
@@ -341,6 +369,17 @@ MUTANTS = (
            method_of(PullBuffer, "offer", _never_again), short),
     Mutant("N4", "the reactivation push is forgotten",
            method_of(JobChains, "finish", _no_push), short),
+    Mutant("N5", "a dead member keeps its share of queues",
+           method_of(SteadyMembers, "counted", _with_former_ones), acting),
+    Mutant("N6", "what stands behind others of its key is never spilled",
+           all_of(method_of(QueueJobs, "spill", lambda *_: False),
+                  method_of(QueueJobs, "_share_out", lambda *_: None)), crowded),
+    Mutant("N7", "the recorded lease length grows with every owner",
+           method_of(PeriodStart, "_own_record", _longer_each_time), crashed),
+    Mutant("G1", "an owner ignores that its queue ends below its position",
+           method_of(owned_queue.OwnedQueue, "_reset", lambda *_: None), recreated),
+    Mutant("I1", "a hand-out drops a property",
+           method_of(requests, "user_properties", lambda *_: None), short),
     Mutant("Q1", "each owner hands out the whole of a limit",
            method_of(QueueCensus, "total", lambda original, *asked: min(1, original(*asked))),
            limited),

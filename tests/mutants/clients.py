@@ -1,4 +1,4 @@
-"""A thin client in virtual time, with habits: it fails, it is slow, it forgets, it asks again."""
+"""A thin client with habits: it fails, it is slow, it forgets, it asks again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.core.order_key import key_text
-from tests.mutants.world import GROUP, Pen, RunningProxy, World
-from thrift_idl import consumer
+from testkit.simulation.clients import digest
+from testkit.simulation.history import Pen
+from tests.mutants.world import GROUP, RunningProxy, World
+from thin_client.addresses import parse_address
+from thin_client.aio_connection import AsyncConnection
+from thin_client.calls import Call, control
+from thin_client.errors import ClientError
+from thin_client.servers import Destination
+from thrift_idl import consumer, consumer_service
+
+_LINGER_MS = 10_000
 
 
 @dataclass
@@ -34,13 +43,13 @@ class Worker:
     """Now and then it nacks, releases, forgets a message, or asks twice."""
 
     def __post_init__(self) -> None:
-        self._pen = Pen(self.world.events, self.name)
+        self._connection: AsyncConnection | None = None
         self._seen: Counter[tuple[str, int]] = Counter()
         self._pulls = 0
 
     async def run(self) -> None:
         """Until its proxy ends."""
-        self._connection = self.proxy.connect()
+        self._pen = Pen(self.world.simulated.events, self.name, parts=("consumer",))
         acks: list[Any] = []
         while not self.proxy.dead:
             answer = await self._pull(acks)
@@ -56,18 +65,33 @@ class Worker:
         request = consumer.PullRequest(
             groupId=GROUP,
             maxBatchSize=self.batch,
-            maxLingerTime=10_000,
+            maxLingerTime=_LINGER_MS,
             clientId=self.name,
             requestId=f"{self.name}-{self._pulls}",
             manyQueues=True,
             maxRun=self.max_run,
             acks=acks,
         )
-        answer = await self.proxy.call("pull", request, self._connection)
+        answer = await self._pulled(request)
         if self.sloppy and self._pulls % 5 == 0 and answer is not None and answer.messages:
             await asyncio.sleep(0.2)  # that answer was lost
-            answer = await self.proxy.call("pull", request, self._connection)
+            answer = await self._pulled(request)
         return answer
+
+    async def _pulled(self, request: consumer.PullRequest) -> Any:
+        arguments = consumer_service.pull_args(request=request)
+        return await self._call(Call("pull", arguments, consumer_service.pull_result()))
+
+    async def _call(self, call: Call[Any]) -> Any:
+        """Answer of the proxy; None if it fails or dies first."""
+        try:
+            if self._connection is None or self._connection.closed:
+                there = Destination(parse_address(self.proxy.thrift))
+                self._connection = await AsyncConnection.open(there, timeout_s=5)
+            return await self._connection.call(call, timeout_s=2 * _LINGER_MS / 1000)
+        except ClientError:
+            await asyncio.sleep(0.1)
+            return None
 
     async def _handle_all(self, part: Any) -> Any:
         acked, nacked, released = [], [], []
@@ -109,9 +133,16 @@ class Worker:
             "lease": message.leaseId,
             "consumer": self.name,
         }
-        self._pen.write("handle_start", **about)
+        seen = digest(message.value, message.key, message.tag, message.properties or {})
+        self._pen.write("handle_start", **about, digest=seen)
         if outcome == "late":
             await asyncio.sleep(6)  # longer than its lease
+        await self.work(context, message)
+        self._pen.write("handle_end", **about, outcome="ok" if outcome == "late" else outcome)
+        return outcome
+
+    async def work(self, context: Any, message: Any) -> None:
+        """Work on one message, extending its lease."""
         work_s = (
             12.0 if message.key in self.slow else 45.0 if message.key in self.stuck else self.work_s
         )
@@ -120,8 +151,6 @@ class Worker:
             work_s -= 2
             if work_s > 0:
                 await self._extend(context, message)
-        self._pen.write("handle_end", **about, outcome="ok" if outcome == "late" else outcome)
-        return outcome
 
     def _outcome(self, message: Any, times: int) -> str:
         if message.key in self.fails:
@@ -135,9 +164,9 @@ class Worker:
         """Ack one message at once."""
         batch = consumer.AckBatch(context=context, acked=[message.leaseId])
         request = consumer.AckRequest(groupId=GROUP, acks=[batch])
-        await self.proxy.call("settle", request, self._connection)
+        await self._call(control(request))
 
     async def _extend(self, context: Any, message: Any) -> None:
         lease = consumer.LeaseRef(context=context, leaseId=message.leaseId)
         request = consumer.ExtendRequest(groupId=GROUP, leases=[lease], ms=5000)
-        await self.proxy.call("extend", request, self._connection)
+        await self._call(control(request))

@@ -13,6 +13,7 @@ from proxy.core.ownership_record import Own, Snapshot
 from proxy.upstream import owned_queue, recorder, resets
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.offset_desk import _Reset
+from proxy.upstream.owner_book import OwnerBook
 from proxy.upstream.resets import FreeReset, Place
 from tests.mutants.mutant import Mutant, all_of, method_of
 from tests.mutants.scenarios import moved
@@ -40,6 +41,10 @@ async def _offset_alone(
     return True
 
 
+async def _nowhere(*_: Any) -> None:
+    """No other proxy is known to own it."""
+
+
 @asynccontextmanager
 async def _without_lock(_original: Any, _reset: FreeReset) -> AsyncIterator[int]:
     yield now_ns() + 5_000_000_000
@@ -58,7 +63,8 @@ RESET_MUTANTS = (
            all_of(method_of(owned_queue, "store_reset", _offset_alone),
                   method_of(resets, "store_reset", _offset_alone)), moved),
     # The owner finds out by what then stands between its records, which has to be blind as well.
-    Mutant("W2", "a queue is moved by whoever finds no owner, without its lock",
-           all_of(method_of(FreeReset, "_locked", _without_lock),
+    Mutant("W2", "a queue is moved by whoever is asked, without its lock",
+           all_of(method_of(OwnerBook, "refuse_elsewhere", _nowhere),
+                  method_of(FreeReset, "_locked", _without_lock),
                   method_of(recorder, "later_owner", lambda *_, **__: None)), moved),
 )  # fmt: skip

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from proxy.history.check import HistoryChecker
 from proxy.history.findings import Report
 from proxy.history.limits import Limits
+from testkit.simulation.world import World as SimulatedWorld
+from testkit.simulation.world import simulate
 from tests.mutants.clients import Worker
-from tests.mutants.virtual import run_virtually
-from tests.mutants.world import Events, RunningProxy, World
+from tests.mutants.world import QUEUES, Events, RunningProxy, World
 
-#: Virtual machines are never slow.
+#: Simulated machines are never slow.
 LIMITS = Limits(
     commit_s=12.0,
     delivery_s=8.0,
@@ -22,6 +24,7 @@ LIMITS = Limits(
     isolation_s=8.0,
     retry_s=6.0,
     lease_s=5.0,
+    demand_s=40.0,
     durable_s=4.0,
     early_s=0.01,
     settle_s=15.0,
@@ -37,21 +40,27 @@ KEYS = [f"key-{number}" for number in range(12)]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``play`` is done to a gateway whose topic has *rules*."""
+    """``play`` is done to a gateway whose topic has ``rules``.
+
+    ``known``: ids of the invariants that the gateway itself is known to violate here.
+    """
 
     name: str
-    play: Callable[[World], Awaitable[None]]
+    play: Callable[[World], Coroutine[Any, Any, None]]
     rules: Mapping[str, Any] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+    seed: int = 1
 
     def run(self) -> Events:
         """The history of one run."""
-        events: Events = []
 
-        async def main() -> None:
-            await self.play(World({**RULES, **self.rules}, events))
+        async def play(simulated: SimulatedWorld) -> Events:
+            world = World(simulated, {**RULES, **self.rules})
+            await world.start()
+            await self.play(world)
+            return simulated.events
 
-        run_virtually(main())
-        return events
+        return simulate(play, seed=self.seed)
 
 
 def judge(events: Events) -> Report:
@@ -75,7 +84,7 @@ class _Staff:
             self._hired += 1
             habits = {"max_run": 1 + self._hired % 3, **self._habits}
             worker = Worker(self._world, proxy, f"client-{self._hired}", **habits)
-            self._world.start_client(worker.run())
+            self._world.start_client(worker.name, worker.run())
 
 
 async def _load(world: World, *, messages: int, every_s: float = 0.05) -> None:
@@ -130,12 +139,9 @@ async def _cut_off(world: World) -> None:
     right = await world.start_proxy("right")
     staff.hire(right, 2)
     await _load(world, messages=160)
-    world.nemesis.write("nemesis", what="cut", target="left", phase="begin")
     left.cut(off=True)
-    right.client.stays_alone()
     await _load(world, messages=100, every_s=0.3)
     left.cut(off=False)
-    world.nemesis.write("nemesis", what="cut", target="left", phase="end")
     await _load(world, messages=60)
     await world.finished()
 
@@ -172,19 +178,46 @@ async def _parked(world: World) -> None:
     staff.hire(left, 3)
     world.send("poison", "poison", "poison")
     await _load(world, messages=60)
-    await _until(lambda: left.parked() == 3)
+    await _until_parked(left, 3)
     left.kill()
     right = await world.start_proxy("right")
     staff.hire(right, 3)
     world.send("poison", "poison")
-    await _until(lambda: right.parked() == 5)
+    await _until_parked(right, 5)
     broken.clear()
     await right.redrive()
     world.send("poison")
     await _load(world, messages=30)
-    await _until(lambda: not right.parked())
+    await _until_parked(right, 0)
     world.send("poison")
     await world.finished()
+
+
+async def _crashed(world: World, *, with_broker: bool = False) -> None:
+    """Owners are killed one after the other, each soon after it took over."""
+    staff = _Staff(world, sloppy=False)
+    proxy = await world.start_proxy("first")
+    staff.hire(proxy, 3)
+    await _load(world, messages=20)
+    for name in ("second", "third", "fourth", "fifth"):
+        proxy.kill()
+        if with_broker:
+            await world.restart_broker()
+        proxy = await world.start_proxy(name)
+        staff.hire(proxy, 3)
+        await _load(world, messages=60, every_s=0.25)
+    await world.finished()
+
+
+async def _recreated(world: World) -> None:
+    """The topic is deleted and created again while a proxy owns its queues."""
+    staff = _Staff(world, sloppy=False)
+    staff.hire(await world.start_proxy("left"), 3)
+    await _load(world, messages=60)
+    await asyncio.sleep(8)  # all of it is committed
+    await world.recreate()
+    await _load(world, messages=20)
+    await world.finished(within_s=60)
 
 
 async def _rekeyed(world: World) -> None:
@@ -273,11 +306,11 @@ async def _moved(world: World) -> None:
     left = await world.start_proxy("left")
     staff.hire(left, 3)
     here = world.queue_of("poison")
-    (there,) = set(world.broker.queues) - {here}
+    (there,) = set(QUEUES) - {here}
     paused = next(key for key in KEYS if world.queue_of(key) == here)
     world.send("poison", "poison")
     await _load(world, messages=60)
-    await _until(lambda: left.parked() == 2)
+    await _until_parked(left, 2)
     await left.act("pause", paused)
     await _load(world, messages=40)
     await left.move(here, to=await left.base(here) + 5, expect=await left.base(here))
@@ -288,16 +321,13 @@ async def _moved(world: World) -> None:
     await left.move(there, to=seen // 2, expect=await left.base(there))
     await _load(world, messages=40)
     right = await world.start_proxy("right")
-    world.nemesis.write("nemesis", what="cut", target="left", phase="begin")
     left.cut(off=True)
-    right.client.stays_alone()
     for _ in range(100):
         world.send("poison", *KEYS)
         if await right.move(there, to=seen // 2, expect=await right.base(there)):
             break
         await asyncio.sleep(0.3)
     left.cut(off=False)
-    world.nemesis.write("nemesis", what="cut", target="left", phase="end")
     await _load(world, messages=40)
     left.kill()
     staff.hire(right, 3)
@@ -314,10 +344,10 @@ async def _try_to(proxy: RunningProxy, verb: str, key: str, **more: Any) -> None
         await asyncio.sleep(0.1)
 
 
-async def _until(holds: Callable[[], bool], *, within_s: int = 60) -> None:
-    """Wait for it; a bug may keep it from ever coming."""
+async def _until_parked(proxy: RunningProxy, copies: int, *, within_s: int = 60) -> None:
+    """Wait for that number of parked copies; a bug may prevent it."""
     for _ in range(within_s * 5):
-        if holds():
+        if await proxy.parked() == copies:
             return
         await asyncio.sleep(0.2)
 
@@ -336,12 +366,22 @@ burst = Scenario("burst", _burst, {"max_jobs_in_memory": 40})
 """More messages at once than there is room for."""
 crowded = Scenario("crowded", _crowded, {"max_jobs_in_memory": 16, "max_jobs_per_key_in_memory": 4})
 """Many stuck keys, and more behind them than there is room for."""
-parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 2})
+parked = Scenario(
+    "parked", _parked, {"on_exhausted": "park", "max_deliveries": 2}, frozenset({"I1"})
+)
 """A key fails and is parked, goes to another proxy, and is redriven there once it is mended."""
 acted = Scenario("acted", _acted, {"on_exhausted": "block", "retry_intervals_ms": (2000,)})
 """An operator pauses, resumes, retries and skips."""
 moved = Scenario("moved", _moved, {"on_exhausted": "park", "max_deliveries": 2})
 """An operator moves the group in its queues."""
+crashed = Scenario("crashed", _crashed)
+"""One owner after the other is killed."""
+crashed_brokers = Scenario(
+    "crashed brokers", partial(_crashed, with_broker=True), known=frozenset({"N7"})
+)
+"""The same, each time with a restart of the broker: owners wait for the leases before them."""
+recreated = Scenario("recreated", _recreated, known=frozenset({"C2", "D1"}))
+"""The topic begins a second life."""
 rekeyed = Scenario("rekeyed", _rekeyed)
 """Another order key, and back again."""
 limited = Scenario("limited", _limited, {"max_rate": 6})
@@ -366,10 +406,14 @@ SCENARIOS = (
     cut_off,
     stuck,
     burst,
+    crowded,
     parked,
     limited,
     acting,
     acted,
     moved,
+    crashed,
+    crashed_brokers,
+    recreated,
     rekeyed,
 )

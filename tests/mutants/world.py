@@ -1,270 +1,231 @@
-"""A gateway in virtual time: real proxies over a broker in memory, with clients that misbehave.
+"""A gateway in the simulated world: nameserver, broker and proxies, with clients that misbehave.
 
-The proxies are whole but for their sockets: clients call the service itself, and the broker's
-client is a model. All of them write into one history, in the order in which it happened.
+Every part is the real one, in a process of its own; machines, network and clocks are simulated. All
+of them write one history, in the order of events.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
-from types import SimpleNamespace
+from collections.abc import Coroutine, Mapping
 from typing import Any
-from unittest.mock import patch
 
-from thrift.protocol.TCompactProtocol import TCompactProtocolAcceleratedFactory
-from thrift.TSerialization import deserialize, serialize
-
-from broker_core import clock
-from broker_core.names import Group, QueueName
+from broker_core.client import BrokerClient
+from broker_core.errors import RemotingError
+from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.key_hash import java_hash
-from broker_core.tasks import cancel_and_wait, spawn
-from proxy.app import Proxy
-from proxy.core.order_key import key_text
-from proxy.errors import OrderlaneError
-from proxy.settings import Settings
-from proxy.upstream.key_desk import KeyDesk, KeyWish
-from proxy.upstream.offset_desk import OffsetDesk, ResetWish
-from proxy.upstream.owner_book import OwnerBook
-from proxy.upstream.parking import Parking
-from tests.mutants.brokers import Broker, Client, Member
-from thrift_idl import consumer_service
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
+from testkit.simulation.clients import digest
+from testkit.simulation.history import Event, Pen
+from testkit.simulation.world import ClientNode, ProxyNode
+from testkit.simulation.world import World as SimulatedWorld
 
 GROUP = "billing"
-_LINGER_MS = 10_000
-_COMPACT = TCompactProtocolAcceleratedFactory()
+TOPIC = Topic("orders")
+BROKER = "broker-a"
+QUEUES = [QueueName(TOPIC, BROKER, number) for number in range(2)]
+BODY = b"xyz"
+#: Properties of every message.
+PROPERTIES = {"colour": "red"}
+_KEYS = f"/api/groups/{GROUP}/topics/{TOPIC}/keys"
 
-Events = list[dict[str, Any]]
-
-
-class Pen:
-    """The history of one process; times rise with every event."""
-
-    def __init__(self, events: Events, node: str) -> None:
-        self.enabled = True
-        self._events, self._node = events, node
-
-    def write(self, event: str, **fields: Any) -> None:
-        """One event."""
-        self.write_many(event, (fields,))
-
-    def write_many(self, event: str, each: Iterable[Mapping[str, Any]]) -> None:
-        """Several of one kind."""
-        if self.enabled:
-            last_ns = self._events[-1]["t_ns"] if self._events else 0
-            head = {"e": event, "t_ns": max(clock.now_ns(), last_ns + 1), "node": self._node}
-            self._events += [{**head, **fields} for fields in each]
-
-    def close(self) -> None:
-        """It ended by its own will."""
-        self.write("stop")
-
-
-@dataclass
-class Reply:
-    """Where an answer goes."""
-
-    connection: Any
-    answer: asyncio.Future[Any]
-    on_lost: Any = None
-
-    def __call__(self, result: Any) -> None:
-        if not self.answer.done():
-            sent = serialize(result, _COMPACT)  # the proxy gives text to the codec as bytes
-            self.answer.set_result(deserialize(type(result)(), sent, _COMPACT))
+Events = list[Event]
 
 
 class RunningProxy:
-    """One process."""
+    """One proxy, with the requests that operators send it over HTTP."""
 
-    def __init__(self, world: World, name: str, settings: Settings) -> None:
-        self.name = name
-        self.history = Pen(world.events, name)
+    def __init__(self, world: World, node: ProxyNode) -> None:
+        self.name = node.name
         self.dead = False
+        self._world = world
+        self._node = node
 
-        def client(**given: Any) -> Client:
-            return Client(world.broker, name, given["on_consumers_changed"])
+    @property
+    def thrift(self) -> str:
+        """Address for clients."""
+        return self._node.thrift
 
-        with patch("proxy.app.BrokerClient", client), patch("proxy.app.Membership", Member):
-            self._proxy = Proxy(settings, history=self.history)
-        self.client: Any = self._proxy._client
-        self._connections = 0
+    def kill(self) -> None:
+        """``kill -9``."""
+        self.dead = True
+        self._node.kill()
 
-    async def start(self) -> None:
-        """Serve; it listens nowhere."""
-
-        async def listen(*_where: Any) -> str:
-            return "nowhere:0"
-
-        with patch.object(self._proxy._listening, "_listen", listen):
-            await self._proxy.start()
-
-    def connect(self) -> Any:
-        """A client's connection."""
-        self._connections += 1
-        self._proxy._thrift.open[self._connections] = None  # type: ignore[assignment]
-        return SimpleNamespace(
-            connection_id=self._connections,
-            home=self.name,
-            address="client",
-            pulls=lambda _group, _client: None,
-        )
-
-    async def call(self, method: str, request: Any, connection: Any) -> Any:
-        """One call of a client; None if the proxy fails or dies meanwhile."""
-        if self.dead:
-            return None
-        reply = Reply(connection, asyncio.get_running_loop().create_future())
-        arguments = getattr(consumer_service, f"{method}_args")(request=request)
-        try:
-            self._proxy._consumers.entries()[method].method(arguments, reply)  # type: ignore[arg-type]
-            async with asyncio.timeout(2 * _LINGER_MS / 1000):
-                result = await reply.answer
-        except Exception:  # a proxy with a bug in it
-            await asyncio.sleep(0.1)
-            return None
-        return None if self.dead else result.success
-
-    def apply(self, settings: Settings) -> None:
-        """Other settings hold, of the groups."""
-        for lane in self._proxy.lanes:
-            lane.apply(settings.groups[0])
+    async def close(self) -> None:
+        """``SIGTERM``."""
+        await self._node.stop()
+        self.dead = True
 
     def cut(self, *, off: bool) -> None:
-        """The link to the broker is cut, or whole again."""
-        self.client.cut_off = off
+        """Cut the link to the broker, both ways, or heal it: a fault."""
+        network = self._world.simulated.loop.network
+        change = network.cut if off else network.heal
+        about = {"what": "cut", "target": self.name, "phase": "begin" if off else "end"}
+        self._world.simulated.nemesis.write("nemesis", **about)
+        change(self.name, BROKER)
+        change(BROKER, self.name)
 
-    def parked(self) -> int:
-        """How many copies of parked messages wait here."""
-        return sum(each.view(key)["copies"] for each in self._parkings() for key in [*each.keys()])
+    async def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Answer to a GET, or to a POST of *body*; None if it is refused."""
+        status, answer = await self._world.simulated.http(self._node, path, body)
+        return answer if status == 200 else None
+
+    async def parked(self) -> int:
+        """Number of parked copies here."""
+        return sum(row["copies"] for row in await self.ask(f"{_KEYS}/parked") or ())
 
     async def redrive(self) -> None:
-        """An operator wants all parked keys to go on."""
-        parked = [key for each in self._parkings() for key in list(each.keys())]
-        for key in sorted({str(key_text(key)) for key in parked}):
+        """Redrive all parked keys, each as soon as possible."""
+        for row in await self.ask(f"{_KEYS}/parked") or ():
             for _ in range(50):
-                if await self.act("redrive", key):
+                if await self.act("redrive", row["key"]):
                     break
                 await asyncio.sleep(0.2)
 
     async def act(self, verb: str, key: str, **more: Any) -> bool:
-        """An operator does something to a key; False if that cannot be now."""
-        desk = KeyDesk(self._proxy._context, self._proxy._ownerships)
-        try:
-            if verb in ("pause", "resume"):
-                do = desk.pause if verb == "pause" else desk.resume
-                await do(GROUP, "orders", key, by="operator", reason="so")
-            else:
-                wish = KeyWish(key, "operator", "so", **more)
-                await desk.act(GROUP, "orders", verb, wish)
-        except OrderlaneError:
-            return False
-        return True
+        """Act on a key as an operator; False if refused."""
+        why = {"by": "operator", "reason": "so"}
+        return await self.ask(f"{_KEYS}/{verb}", {"key": key, **why, **more}) is not None
 
     async def base(self, queue: QueueName) -> int:
-        """Where the group stands in *queue*."""
-        rows = (await self._offsets().show(GROUP, queue.topic))["queues"]
-        return next(int(row["base"]) for row in rows if row["queue"] == queue.qid)
+        """Offset of the first unfinished message of the group in *queue*."""
+        answer = await self.ask(f"/api/groups/{GROUP}/offsets?topic={TOPIC}")
+        return next(int(row["base"]) for row in answer["queues"] if row["queue"] == queue.qid)
 
     async def move(self, queue: QueueName, *, to: int, expect: int) -> bool:
-        """An operator has the group go on at *to* if it stands at *expect*; False if that cannot
-        be now.
-        """
-        wish = ResetWish("operator", "so", to_offset=to, expect=expect)
-        try:
-            await self._offsets().reset(GROUP, queue.topic, queue.qid, wish)
-        except OrderlaneError:
-            return False
+        """Reset the group to *to* as an operator, if its base is *expect*; False if refused."""
+        path = f"/api/groups/{GROUP}/topics/{TOPIC}/queues/{queue.qid}/reset"
+        wish = {"to": {"offset": to}, "expect": expect, "by": "operator", "reason": "so"}
+        return await self.ask(path, wish) is not None
+
+
+class _Producer:
+    """Sends the messages of each queue one after the other, in a process of its own."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._node = world.add(ClientNode, "producer")
+        process = self._node.new_process()
+        self._pen = process.run(lambda: Pen(world.events, "producer", parts=("producer",)))
+        self._waiting: dict[QueueName, asyncio.Queue[str]] = {
+            queue: asyncio.Queue() for queue in QUEUES
+        }
+        self._count = 0
+        self._open = 0
+        self.client = BrokerClient(
+            nameservers=[world.nameserver.address], client_id="producer@1#1", request_timeout_s=5
+        )
+
+    async def start(self) -> None:
+        """Begin to send."""
+        await self._node.do(self.client.start())
+        for queue in QUEUES:
+            self._node.work(self._send_all(queue))
+
+    def send(self, queue: QueueName, key: str) -> None:
+        """Send a message of *key* once those before it are sent."""
+        self._open += 1
+        self._waiting[queue].put_nowait(key)
+
+    async def all_committed(self) -> bool:
+        """True once everything is sent, and committed by the group."""
+        return not self._open and await self._node.do(self._all_committed())
+
+    async def _all_committed(self) -> bool:
+        for queue in QUEUES:
+            end = await self.client.max_offset(queue)
+            if (await self.client.committed_offset(Group(GROUP), queue) or 0) != end:
+                return False
         return True
 
-    def _offsets(self) -> OffsetDesk:
-        proxy = self._proxy
-        book = OwnerBook(self.client, proxy._context.log)
-        return OffsetDesk(proxy._context, proxy.lanes, proxy._ownerships, book)
+    async def _send_all(self, queue: QueueName) -> None:
+        while True:
+            await self._send(queue, await self._waiting[queue].get())
+            self._open -= 1
 
-    def _parkings(self) -> list[Parking]:
-        return list(self._proxy._parkings())
+    async def _send(self, queue: QueueName, key: str) -> None:
+        self._count += 1
+        message = OutgoingMessage(topic=queue.topic, body=BODY, key=key)
+        msg = message.properties[UNIQ_KEY] = f"{queue.qid}@{self._count}"
+        message.properties.update(PROPERTIES)
+        about = {"msg": msg, "topic": queue.topic}
+        seen = digest(BODY, key, None, PROPERTIES)
+        self._pen.write("send", **about, key=key, digest=seen)
+        try:
+            receipt = await self.client.send(queue, message)
+        except RemotingError as error:
+            self._pen.write("send_info", **about, error=str(error))
+        else:
+            self._pen.write("send_ok", **about, queue=queue.qid, offset=receipt.offset)
 
-    def kill(self) -> None:
-        """``kill -9``."""
-        self.dead = self.client.dead = True
-        self.history.enabled = False
-        self.client.broker.members.pop(self.name, None)
-        self.client.tell(Group(GROUP))
 
-    async def close(self) -> None:
-        """``SIGTERM``."""
-        self._proxy._thrift.open.clear()
-        await self._proxy.close()
-        self.dead = True
-
-
-@dataclass
 class World:
-    """What a scenario drives. *rules* are settings of the group's topic."""
+    """The gateway as scenarios drive it. *rules* are settings of the group's topic."""
 
-    rules: dict[str, Any] = field(default_factory=dict)
-    events: Events = field(default_factory=list)
-    proxies: list[RunningProxy] = field(default_factory=list)
+    def __init__(self, simulated: SimulatedWorld, rules: Mapping[str, Any]) -> None:
+        self.simulated = simulated
+        self._rules = rules
+        self._proxies: list[RunningProxy] = []
+        self._clients: list[ClientNode] = []
 
-    def __post_init__(self) -> None:
-        self.broker = Broker()
-        self.sender = Pen(self.events, "sender")
-        self.nemesis = Pen(self.events, "nemesis")
-        self._settings = self._with()
-        self._clients: list[asyncio.Task[None]] = []
-
-    def _with(self, **rules: Any) -> Settings:
-        topic = {"name": "orders", "order_key": "KEY", **self.rules, **rules}
-        return Settings.model_validate({"groups": [{"name": GROUP, "topics": [topic]}]})
+    async def start(self) -> None:
+        """Start everything but proxies and clients."""
+        self.change()
+        await self.simulated.start({BROKER: {}})
+        await self.simulated.make_topic(TOPIC, len(QUEUES))
+        self._producer = _Producer(self.simulated)
+        await self._producer.start()
 
     def change(self, **rules: Any) -> None:
-        """Other settings of the topic, for all proxies that live and for those to come."""
-        self._settings = self._with(**rules)
-        for proxy in self.proxies:
-            if not proxy.dead:
-                proxy.apply(self._settings)
+        """Change settings of the topic; proxies see them within a second."""
+        topic = {"name": str(TOPIC), "order_key": "KEY", **self._rules, **rules}
+        self.simulated.write_settings([{"name": GROUP, "topics": [topic]}])
+
+    async def restart_broker(self) -> None:
+        """Kill the broker, and start it again at once."""
+        (broker,) = self.simulated.brokers
+        broker.kill()
+        await broker.start()
+
+    async def recreate(self, *, after_s: float = 3) -> None:
+        """Delete the topic, and create it again *after_s* later."""
+        nemesis = self.simulated.nemesis
+        await self.simulated.delete_topic(TOPIC)
+        nemesis.write("topic", topic=TOPIC, what="deleted")
+        await asyncio.sleep(after_s)
+        await self.simulated.make_topic(TOPIC, len(QUEUES))
+        nemesis.write("topic", topic=TOPIC, what="created")
 
     async def start_proxy(self, name: str) -> RunningProxy:
-        """One more."""
-        proxy = RunningProxy(self, name, self._settings)
-        self.proxies.append(proxy)
-        await proxy.start()
-        return proxy
+        """Start another proxy."""
+        node = self.simulated.add(ProxyNode, name)
+        await node.start()
+        self._proxies.append(RunningProxy(self, node))
+        return self._proxies[-1]
 
     def queue_of(self, key: str) -> QueueName:
-        """Where messages of *key* go."""
-        return self.broker.queues[abs(java_hash(key)) % len(self.broker.queues)]
+        """Queue of the messages of *key*."""
+        return QUEUES[abs(java_hash(key)) % len(QUEUES)]
 
     def send(self, *keys: str) -> None:
-        """One message of each key."""
+        """Send one message of each key."""
         for key in keys:
-            queue = self.queue_of(key)
-            stored = self.broker.append(queue, key)
-            about = {"msg": stored.message_id, "topic": queue.topic, "key": key}
-            self.sender.write("send", **about)
-            place = {"queue": queue.qid, "offset": stored.queue_offset}
-            self.sender.write("send_ok", **about, **place)
+            self._producer.send(self.queue_of(key), key)
 
-    def start_client(self, run: Coroutine[Any, Any, None]) -> None:
-        """A client goes to work until its proxy ends."""
-        self._clients.append(spawn(run, name="client"))
+    def start_client(self, name: str, run: Coroutine[Any, Any, None]) -> None:
+        """Run a client in a process of its own."""
+        node = self.simulated.add(ClientNode, name)
+        node.new_process()
+        node.work(run)
+        self._clients.append(node)
 
     async def finished(self, *, within_s: float = 120) -> None:
-        """Wait until all is finished and committed, or the time is over; then stop everything."""
+        """Wait until everything is finished and committed, or for *within_s*; then stop it all."""
         loop = asyncio.get_running_loop()
         end = loop.time() + within_s
-        while loop.time() < end and not self._committed():  # noqa: ASYNC110  # in no time
+        while loop.time() < end and not await self._producer.all_committed():  # noqa: ASYNC110
             await asyncio.sleep(1)
-        for proxy in self.proxies:
+        for proxy in self._proxies:
             if not proxy.dead:
                 await proxy.close()
-        await cancel_and_wait(*self._clients)
-
-    def _committed(self) -> bool:
-        committed = self.broker.committed
-        return all(
-            committed.get((Group(GROUP), queue), 0) == len(self.broker.logs[queue])
-            for queue in self.broker.queues
-        )
+        for client in self._clients:
+            client.kill()

@@ -35,7 +35,6 @@ def message(
     reconsume_times: int = 0,
     store_ms: int = 0,
     raw_properties: bytes | None = None,
-    physical_offset: int | None = None,
     **others: str,
 ) -> StoredMessage:
     """The message at *offset* of its queue; *key* and *tag* are the properties KEYS and TAGS, and
@@ -48,8 +47,7 @@ def message(
         topic, queue_id, _HOST, _HOST, sys_flag=sys_flag, reconsume_times=reconsume_times
     )
     entry = BatchEntry(0, body, raw_properties)
-    at = offset * 1000 if physical_offset is None else physical_offset
-    return decode_message(_record(envelope, entry, offset, at, store_ms=store_ms))
+    return decode_message(_record(envelope, entry, offset, offset * 1000, store_ms=store_ms))
 
 
 def json_message(offset: int, document: Any, *, tag: str | None = None) -> StoredMessage:
