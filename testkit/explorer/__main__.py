@@ -15,6 +15,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 from testkit.explorer.exploring import Summary, Totals, be_quiet, explore
+from testkit.explorer.generator import FEATURES
 
 
 def main() -> int:
@@ -28,7 +29,7 @@ def main() -> int:
         running: set[Future[Summary]] = set()
         while True:
             while len(running) < options.jobs and seed < last and time.monotonic() < until_s:
-                running.add(pool.submit(explore, seed, shrink_s))
+                running.add(pool.submit(explore, seed, shrink_s, options.with_, options.without))
                 seed += 1
             if not running:
                 break
@@ -53,6 +54,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--first", action="store_true", help="end with the first failure")
     parser.add_argument("--no-shrink", action="store_true", help="report failures as drawn")
     parser.add_argument("--shrink-s", type=float, default=60.0, help="seconds to shrink each")
+    for name, what in (("--with", "each world has"), ("--without", "no world has")):
+        dest = "with_" if name == "--with" else "without"
+        parser.add_argument(
+            name,
+            dest=dest,
+            action="append",
+            default=[],
+            choices=sorted(FEATURES),
+            metavar="FEATURE",
+            help=f"a feature that {what}",
+        )
     options = parser.parse_args()
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1_000_000)

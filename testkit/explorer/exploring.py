@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,9 +64,11 @@ def be_quiet() -> None:
     logging.disable(logging.CRITICAL)
 
 
-def explore(seed: int, shrink_s: float) -> Summary:
-    """Play the plan of *seed*; what fails is shrunk for *shrink_s* at most."""
-    plan = draw(seed)
+def explore(
+    seed: int, shrink_s: float, always: Collection[str] = (), never: Collection[str] = ()
+) -> Summary:
+    """Play the plan that ``draw`` gives; what fails is shrunk for *shrink_s* at most."""
+    plan = draw(seed, always=always, never=never)
     outcome = play(plan)
     summary = Summary(
         seed=seed,

@@ -1,11 +1,12 @@
 """Draws plans. Each world has some of the features only, so that rare ones meet each other often.
 
-``draw`` depends on the seed alone: the same seed, the same plan.
+``draw`` depends on its arguments alone: the same seed, the same plan.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,7 @@ FEATURES = {
     "odd keys": 0.25,
     "long properties": 0.1,
     "keyless": 0.2,
+    "native producers": 0.3,  # send to brokers themselves
     "tags": 0.0,  # the checker does not know yet what brokers filter
     "filters": 0.15,
     "rates": 0.15,
@@ -62,6 +64,14 @@ FEATURES = {
     "churn": 0.4,  # clients come and go
     "latecomers": 0.3,  # flows that begin later
 }
+#: Liveness is judged while nothing is at fault, so some worlds have none of these.
+FAULTS = frozenset(
+    (
+        *("kills", "power losses", "stops", "freezes", "cuts", "slow links", "resets of links"),
+        *("clocks", "slow disks", "full disks", "churn", "recreation", "fewer queues"),
+    )
+)
+_CALM = 0.35
 _ODD_KEYS = ["k\x01x", "k ", " k", "ключ", "k" * 300, "a b", "0", "k\u2028", "%", "#"]
 _VERBS = ("pause", "resume", "park", "redrive", "skip", "retry")
 
@@ -71,12 +81,17 @@ class _Drawing:
     """The plan of *seed* while it is drawn."""
 
     seed: int
+    always: Collection[str] = ()
+    never: Collection[str] = ()
     chance: random.Random = field(init=False)
     features: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"plan {self.seed}")
-        self.features = {name for name, often in FEATURES.items() if self.chance.random() < often}
+        drawn = {name for name, often in FEATURES.items() if self.chance.random() < often}
+        if self.chance.random() < _CALM:
+            drawn -= FAULTS
+        self.features = (drawn | set(self.always)) - set(self.never)
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -220,6 +235,7 @@ class _Drawing:
                         body_bytes=chance.choice([9_000, 40_000]) if large else 60,
                         properties=properties,
                         tags=["a", "b", "c"] if self.has("tags") else [None],
+                        native=self.has("native producers") and chance.random() < 0.5,
                     )
                 )
         return flows
@@ -330,7 +346,10 @@ class _Drawing:
     def _key(self, plan: dict[str, Any]) -> dict[str, Any]:
         place = self._place(plan)
         keys = [key for key in dict.fromkeys(plan["keys"][place["topic"]]) if key]
-        if self.has("hot keys") and self.chance.random() < 0.5:
+        odd = [key for key in keys if key in _ODD_KEYS]
+        if odd and self.chance.random() < 0.5:
+            keys = odd
+        elif self.has("hot keys") and self.chance.random() < 0.5:
             keys = keys[:1]
         return {**place, "key": self.chance.choice(keys)}
 
@@ -396,9 +415,9 @@ class _Drawing:
         }
 
 
-def draw(seed: int) -> Plan:
-    """The plan of *seed*."""
-    drawing = _Drawing(seed)
+def draw(seed: int, *, always: Collection[str] = (), never: Collection[str] = ()) -> Plan:
+    """The plan of *seed*; *always* and *never* name features that it has and has not."""
+    drawing = _Drawing(seed, always, never)
     chance = drawing.chance
     seconds = chance.choice([60.0, 120.0, 240.0])
     topics = drawing.topics()

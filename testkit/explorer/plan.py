@@ -43,6 +43,8 @@ class FlowPlan:
     body_bytes: int = 60
     properties: dict[str, str] = field(default_factory=dict)
     tags: list[str | None] = field(default_factory=lambda: [None])
+    native: bool = False
+    """Sent to the brokers, as RocketMQ's own producers do, not by a proxy."""
 
 
 @dataclass(frozen=True, slots=True)

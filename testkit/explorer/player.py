@@ -195,10 +195,19 @@ class Player:
             concurrency=consumer.concurrency,
             max_run=consumer.max_run,
             ddmq=consumer.ddmq,
+            by_key=self._by_key(consumer.group),
             broadcast=any(
                 each["name"] == consumer.group and each.get("mode") == "broadcast"
                 for each in self._groups
             ),
+        )
+
+    def _by_key(self, group: str) -> bool:
+        """Whether all that *group* consumes is in order by message key, and stays so."""
+        rules = [each for own in self.plan.groups if own["name"] == group for each in own["topics"]]
+        changes = [each.args.get("change", {}) for each in self.plan.actions]
+        return all(each.get("order_key") == "KEY" for each in rules) and not any(
+            "order_key" in each for each in changes
         )
 
     async def _flow(self, number: int) -> None:
@@ -215,7 +224,7 @@ class Player:
             properties=plan.properties,
             tags=tuple(plan.tags),
         )
-        await producer.send(flow)
+        await (producer.send_natively(flow) if plan.native else producer.send(flow))
 
     # ---- what happens ---------------------------------------------------------------------------
 
@@ -310,6 +319,9 @@ class Player:
                 await there.stop()
             except Died:
                 return
+            except Exception as error:
+                self.world.failures.append(error)
+                there.kill()
 
         async def again() -> None:
             await stopping

@@ -11,6 +11,10 @@ from typing import Any
 
 import orjson
 
+from broker_core.client import BrokerClient, Producer
+from broker_core.errors import RemotingError
+from broker_core.names import Topic
+from broker_core.remoting.message import OutgoingMessage
 from proxy.cli.observing import HistoryObserver
 from testkit.simulation.history import Pen
 from testkit.simulation.process import SimulatedProcess, current_process
@@ -86,9 +90,11 @@ class ConsumerNode(ClientNode):
         max_run: int = 1,
         ddmq: str | None = None,
         broadcast: bool = False,
+        by_key: bool = True,
     ) -> None:
         """Go to work in a process of its own; *ddmq*: as DDMQ's client of that mode; *broadcast*:
-        the group gives every message to each of its clients.
+        the group gives every message to each of its clients; *by_key*: it has its order by KEY,
+        which a client of DDMQ is not told.
         """
         told = f"{group}%{self.name}" if broadcast else group
         process = self.new_process()
@@ -119,7 +125,8 @@ class ConsumerNode(ClientNode):
             )
 
         if ddmq is not None:
-            self._begin_ddmq(process, pen, servers, group, topics, habits, ddmq)
+            order = "KEY" if by_key else "other"
+            self._begin_ddmq(process, pen, servers, group, topics, habits, ddmq, order)
             return
         consumer = process.run(make)
         self._stop = consumer.stop
@@ -134,6 +141,7 @@ class ConsumerNode(ClientNode):
         topics: Sequence[str] | None,
         habits: Habits,
         mode: str,
+        order: str,
     ) -> None:
         from tests.support.ddmq_client import MODES, DdmqClient, DdmqMessage
 
@@ -151,6 +159,7 @@ class ConsumerNode(ClientNode):
                 MODES[mode],
                 name=self.name,
                 topic=topics[0] if topics else None,
+                order=order,
                 history=pen,
             )
         )
@@ -204,6 +213,10 @@ class Flow:
     tags: tuple[str | None, ...] = (None,)
 
 
+def _body(flow: Flow, key: str | None) -> bytes:
+    return orjson.dumps({"id": key, "n": flow.left}) + b" " * max(0, flow.body_bytes - 20)
+
+
 class ProducerNode(ClientNode):
     """Sends flows; each flow's messages one after the other. Topics in *held* have to wait."""
 
@@ -237,11 +250,68 @@ class ProducerNode(ClientNode):
                 await self._send_one(producer, flow, key, tag)
                 await asyncio.sleep(flow.every_s * (0.5 + process.chance.random()))
 
+    async def send_natively(self, flow: Flow) -> None:
+        """As ``send``, to the brokers themselves."""
+        with suppress(Died):
+            await self.do(self._send_natively(flow))
+
+    async def _send_natively(self, flow: Flow) -> None:
+        process = current_process()
+        assert process is not None
+        client = BrokerClient(
+            nameservers=[self.world.nameserver.address],
+            client_id=f"{self.name}@{process.number}#{flow.topic}",
+            request_timeout_s=5,
+        )
+        await client.start()
+
+        def in_doubt(messages: Sequence[OutgoingMessage], error: RemotingError) -> None:
+            about = [
+                {"msg": each.properties[UNIQUE_ID], "topic": flow.topic, "error": str(error)[:80]}
+                for each in messages
+            ]
+            self.pen.write_many("send_info", about)
+
+        producer = Producer(client, on_doubt=in_doubt)
+        try:
+            while flow.left > 0:
+                while flow.topic in self.held:  # noqa: ASYNC110  # virtual time costs nothing
+                    await asyncio.sleep(0.5)
+                flow.left -= 1
+                key = process.chance.choice(flow.keys)
+                await self._send_one_natively(producer, flow, key, process.chance.choice(flow.tags))
+                await asyncio.sleep(flow.every_s * (0.5 + process.chance.random()))
+        finally:
+            await client.close()
+
+    async def _send_one_natively(
+        self, producer: Producer, flow: Flow, key: str | None, tag: str | None
+    ) -> None:
+        msg = new_message_id()
+        body = _body(flow, key)
+        about = {"msg": msg, "topic": flow.topic, "key": key}
+        self.pen.write("send", **about, digest=digest(body, key, tag, flow.properties))
+        message = OutgoingMessage(
+            topic=Topic(flow.topic),
+            body=body,
+            key=key,
+            tag=tag,
+            properties={**flow.properties, UNIQUE_ID: msg},
+        )
+        try:
+            receipt = await producer.send(message)
+        except Exception as error:
+            self.pen.write("send_info", **about, error=str(error)[:100])
+        else:
+            self.acknowledged += 1
+            place = {"queue": receipt.queue.qid, "offset": receipt.offset}
+            self.pen.write("send_ok", **about, **place)
+
     async def _send_one(
         self, producer: AsyncProducer, flow: Flow, key: str | None, tag: str | None
     ) -> None:
         msg = new_message_id()
-        body = orjson.dumps({"id": key, "n": flow.left}) + b" " * max(0, flow.body_bytes - 20)
+        body = _body(flow, key)
         seen = digest(body, key, tag, flow.properties)
         about = {"msg": msg, "topic": flow.topic, "key": key}
         self.pen.write("send", **about, digest=seen)

@@ -29,8 +29,8 @@ _LEAST_LATENCY_NS = 40_000
 #: What the kernels at both ends hold of a connection that is not read.
 _KERNEL_BYTES = 256 * 1024
 _HIGH_WATER = 64 * 1024
-#: Most that a protocol gets at once, as from asyncio's own transports.
-_PIECE_BYTES = 256 * 1024
+#: Most that a protocol gets at once: a segment of the loopback.
+_PIECE_BYTES = 64 * 1024
 #: TCP_USER_TIMEOUT of the product's connections, and keep-alive of what only listens.
 _UNCONFIRMED_NS = 10_000 * _MS
 _KEEP_ALIVE_NS = 25_000 * _MS
@@ -506,6 +506,12 @@ class Transport(asyncio.Transport):
             self._eof_sent = True
             self._send(None)
         self._loop.call_soon(self._end, None, context=self._context)
+
+    def _force_close(self, error: BaseException | None) -> None:
+        """What asyncio's TLS does when a handshake fails."""
+        self.abort()
+
+    _start_tls_compatible = True
 
     # ---- faults ---------------------------------------------------------------------------------
 

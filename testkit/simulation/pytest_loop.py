@@ -41,8 +41,8 @@ class PytestLoop(SimulatedLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """As any simulated loop's, but what ``asyncio.to_thread`` runs may wait."""
-        if executor is not None:
+        """As any simulated loop's, but what ``asyncio.to_thread`` runs may wait, and handlers."""
+        if executor is not None and executor._max_workers == 1:
             return super().run_in_executor(executor, func, *args)
         result: asyncio.Future[Any] = self.create_future()
 

@@ -219,6 +219,10 @@ class SimulatedSocket:
         assert self._writer is not None
         self._wait(self._writer.start_tls(context, server_hostname=server_hostname))
 
+    def getpeercert(self, binary_form: bool = False) -> Any:
+        assert self._writer is not None
+        return self._writer.get_extra_info("ssl_object").getpeercert(binary_form)
+
     def getpeername(self) -> Any:
         assert self._writer is not None
         return self._writer.get_extra_info("peername")
