@@ -2,7 +2,8 @@
 # requirements/, by version and SHA-256.
 #   make demo                 the demo on real flights (FLIGHTS=january | all | N)
 #   make up                   nameserver, broker and proxy in one process, in the foreground
-#   make test                 all tests; needs Python alone
+#   make test                 minutes: simulated, and a thin layer of sockets; needs Python alone
+#   make test-slow            whole processes, short benchmarks, the documents' commands
 #   make everything           every suite in full, one after the other, and a table; ARGS="--only test-redis --only docs"
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
 #   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for the long form
@@ -42,7 +43,8 @@ WITH_DOCS := $(VENV)/.installed-docs
 WITH_FUZZ := $(VENV)/.installed-fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all demo up test test-spark conformance conformance-rocketmq check bench bench-full chaos
+.PHONY: help setup setup-all demo up test test-slow test-spark conformance conformance-rocketmq check bench
+.PHONY: bench-full chaos
 .PHONY: chaos-long fuzz helm-check mutants pins soak torture test-api test-browser test-helm test-metrics
 .PHONY: docs test-redis everything
 
@@ -116,12 +118,16 @@ demo: $(INSTALLED)
 up: $(INSTALLED)
 	@$(BIN)/orderlane up $(ARGS)
 
-# One run for both: the suite, and the branch coverage of the ordering core. One file more at a time
-# than there are cores, for many wait for processes; ARGS='-n 0' runs them one after the other.
+# One run for both: the tests, and the branch coverage of the ordering core. One worker a core.
+TESTS := $(BIN)/pytest --dist loadfile --durations=10
+
 test: $(INSTALLED)
-	$(BIN)/pytest --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') \
-		--dist loadfile --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
+	$(TESTS) --numprocesses auto -m "not slow" --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
 		--cov-fail-under=95 $(ARGS)
+
+# Whole processes, short benchmarks, the documents' commands: one worker, for clocks are looked at.
+test-slow: $(INSTALLED)
+	$(TESTS) --numprocesses 1 -m slow $(ARGS)
 
 # In full, and alone: two at a time, suites that are about clocks would disturb each other.
 everything: setup-all

@@ -9,32 +9,48 @@ the parameter ``version``; ``make conformance-rocketmq`` prints the table of wha
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shlex
+import shutil
 import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import orjson
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from testkit.simulation.pytest_loop import PytestLoop
 from tests.support.brokers import EMBEDDED, Brokers, brokers_of
 from tests.support.core_tests import is_core_test
 from tests.support.java import require_java
 from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
 
-# A slow machine is no failure. A change is judged by what it changes: in CI hypothesis draws the
-# same examples each time.
+pytest_plugins = ["testkit.time_limit"]
+
+# A slow machine is no failure. A change is judged by what it changes: hypothesis draws the same
+# examples each time, new ones for whoever explores.
 settings.register_profile(
-    "anywhere", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "same",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
-settings.load_profile("anywhere")
-settings.register_profile("ci", settings(derandomize=True))
-if os.environ.get("ORDERLANE_REQUIRE_ALL") == "1":
-    settings.load_profile("ci")
+settings.register_profile(
+    "explore",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.load_profile("explore" if os.environ.get("ORDERLANE_EXPLORE") == "1" else "same")
 
 # Who runs the tests in the background has them ignore Ctrl-C, and all processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -52,7 +68,41 @@ structlog.configure(
 )
 
 _INTEGRATION = ROOT / "tests/integration"
+_SIMULATED = (_INTEGRATION, ROOT / "tests/unit", ROOT / "tests/property")
+_MEMORY = Path("/dev/shm")
+_LEAST_ROOM = 2 << 30
+_basetemp = pytest.StashKey[Path]()
 _outcomes: dict[tuple[str, str], list[str]] = {}
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Virtual time and an in-memory network, unless the test says that it is about sockets."""
+    real = config.getoption("--broker") or item.get_closest_marker("sockets")
+    if real or item.path.parent not in _SIMULATED:
+        return {"sockets": asyncio.new_event_loop}
+    return {"simulated": PytestLoop}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep temporary files in memory: syncs to a busy disk take longer than most tests."""
+    if config.option.basetemp or config.getoption("--broker") or not os.access(_MEMORY, os.W_OK):
+        return
+    asked = [Path(each.partition("::")[0]).resolve() for each in config.args]
+    small = all(
+        each in (ROOT, ROOT / "tests") or any(each.is_relative_to(of) for of in _SIMULATED)
+        for each in asked
+    )
+    if small and shutil.disk_usage(_MEMORY).free > _LEAST_ROOM:
+        config.stash[_basetemp] = Path(tempfile.mkdtemp(prefix="orderlane-tests-", dir=_MEMORY))
+        config.option.basetemp = str(config.stash[_basetemp] / "of")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (made := config.stash.get(_basetemp, None)) is not None:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -128,6 +178,15 @@ def pytest_runtest_makereport(
         if version != EMBEDDED and (report.outcome != "passed" or report.when == "call"):
             _outcomes.setdefault((feature.args[0], version), []).append(report.outcome)
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How each failure is run again, alone."""
+    failed = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+    if failed:
+        terminalreporter.section("run again")
+    for nodeid in dict.fromkeys(report.nodeid for report in failed):
+        terminalreporter.write_line(f".venv/bin/pytest -n 0 {shlex.quote(nodeid)}")
 
 
 def _result(outcomes: list[str]) -> str:

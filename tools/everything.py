@@ -70,7 +70,7 @@ SUITES = (
         "conformance-rocketmq",
         "",
         "--part",
-        pytest="--timeout 300 --broker 5.3.3 --broker 4.9.7",
+        pytest="--time-limit 300 --broker 5.3.3 --broker 4.9.7",
     ),
     Suite("chaos", "", "--part"),
     Suite("torture", part=None),

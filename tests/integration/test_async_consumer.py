@@ -185,6 +185,7 @@ async def test_handlers_run_side_by_side(proxy: ScriptedProxy) -> None:
     assert peak == 4
 
 
+@pytest.mark.sockets
 async def test_plain_functions_run_in_threads(proxy: ScriptedProxy) -> None:
     """A handler that blocks holds up neither the loop nor the other handlers."""
     together = threading.Barrier(3, timeout=20)

@@ -159,6 +159,7 @@ async def test_drain_has_a_deadline(proxy: ScriptedProxy) -> None:
     assert proxy.verdicts == [(1, "defer")]
 
 
+@pytest.mark.sockets
 async def test_a_thread_over_time_keeps_its_message(proxy: ScriptedProxy) -> None:
     """A thread cannot be cancelled, so nobody else may get its message yet."""
     timing = Timing(drain_timeout_s=0.05, request_timeout_s=20)
@@ -179,6 +180,7 @@ async def test_a_thread_over_time_keeps_its_message(proxy: ScriptedProxy) -> Non
     assert proxy.verdicts == []
 
 
+@pytest.mark.sockets
 async def test_sigterm_drains(proxy: ScriptedProxy) -> None:
     """run ends by itself, its messages acked, when the process is told to terminate."""
     handled = asyncio.Event()

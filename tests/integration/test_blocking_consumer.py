@@ -16,6 +16,8 @@ from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client import Consumer, Message, Observer, Refused, Reject, Timing
 from thrift_idl import consumer
 
+pytestmark = pytest.mark.sockets
+
 #: No answer comes too late on a slow machine: what is sent again would be there twice.
 PATIENT = Timing(ack_linger_s=0.02, request_timeout_s=20, drain_timeout_s=20)
 

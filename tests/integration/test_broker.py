@@ -303,6 +303,7 @@ async def test_a_lock_that_cannot_be_saved_is_not_granted_to_anybody(
     assert (await one.lock(GROUP, queues)).granted == set(queues)
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize(
     ("listen", "advertised", "reachable"),
     [

@@ -12,6 +12,8 @@ import pytest
 from tests.support.broker_kills import BrokerKills
 from tests.support.forked_broker import forked_brokers
 
+pytestmark = pytest.mark.sockets
+
 SEED = int(os.environ.get("ORDERLANE_SEED", "1"))
 
 

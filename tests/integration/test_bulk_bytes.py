@@ -14,8 +14,6 @@ from tests.support.gateway import Gateway, run_gateway
 from tests.support.thrift_client import ThriftClient, connect
 from thrift_idl import consumer
 
-pytestmark = pytest.mark.slow
-
 _COUNT = 3000
 
 

@@ -25,6 +25,8 @@ from thin_client import (
 )
 from thrift_idl import consumer
 
+pytestmark = pytest.mark.sockets
+
 
 class Log(Observer):
     def __init__(self) -> None:

@@ -31,6 +31,8 @@ from thin_client import (
     Tls,
 )
 
+pytestmark = pytest.mark.sockets
+
 TOKEN = "let me in"
 QUICK = Timing(request_timeout_s=20.0, drain_timeout_s=5.0)
 

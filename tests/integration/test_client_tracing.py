@@ -15,6 +15,8 @@ from tests.support.scripted_proxy import ScriptedProxy
 from thin_client import AsyncConsumer, AsyncProducer, Consumer, Message, opentelemetry_tracer
 from thrift_idl import consumer
 
+pytestmark = pytest.mark.sockets
+
 
 @pytest.fixture(scope="module")
 def spans() -> InMemorySpanExporter:

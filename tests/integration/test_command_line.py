@@ -110,6 +110,7 @@ def test_lines_of_stdin_are_messages(live: Live) -> None:
     assert shown == {("a", "one"), ("b", "two"), (None, "no key"), ("c", "/w==")}
 
 
+@pytest.mark.slow
 def test_a_reader_of_consume_that_has_enough_ends_it(live: Live) -> None:
     """As in ``orderlane consume … | head -1``: no noise, and what was not printed comes again."""
     live.children.run("produce", "orders", "--count", 50, *live.proxy)
@@ -155,6 +156,7 @@ def test_lag_does_without_the_proxy_if_it_is_told_the_topic(
     assert shown.err.startswith(f"offsets only: no proxy answers at http://{nobody}/")
 
 
+@pytest.mark.slow
 def test_doctor_finds_nothing_where_nothing_is_wrong(orderlane: CommandLine, live: Live) -> None:
     for topic in ("orders", "bytes"):  # it is not there before the first message
         orderlane("produce", topic, "--count", 1, *live.proxy)

@@ -22,6 +22,8 @@ from tests.support.scripted_proxy import ScriptedProxy
 from tests.unit.test_client_parts import message_with
 from thin_client import AsyncConsumer, Timing
 
+pytestmark = pytest.mark.sockets
+
 QUICK = Timing(request_timeout_s=20, drain_timeout_s=0.5)
 
 
@@ -140,6 +142,7 @@ async def test_a_command_over_the_drains_time_is_ended_and_its_message_given_bac
         os.kill(pid, 0)
 
 
+@pytest.mark.slow
 def test_the_verb_runs_it_over_the_messages_of_a_gateway(tmp_path: Path) -> None:
     """Each of a key in order, and nothing but the count is printed."""
     with Children(tmp_path) as children:

@@ -212,6 +212,8 @@ def break_connections(proxy: Proxy) -> None:
         connection.abort()
 
 
+@pytest.mark.sockets
+@pytest.mark.slow
 @pytest.mark.feature("proxy: clients of DDMQ")
 async def test_all_kinds_of_clients_while_connections_break_and_proxies_come_and_go(
     brokers: Brokers, tmp_path: Path

@@ -251,6 +251,8 @@ async def test_one_that_cannot_go_back_stops_it_until_it_is_passed_over(tmp_path
         assert skipped["dead_letter"] == "broker-a_0@1"
 
 
+@pytest.mark.sockets
+@pytest.mark.slow
 async def test_after_kill_9_it_goes_on_where_it_was(tmp_path: Path) -> None:
     """Nothing is lost, and at most the one that was on its way comes twice, under one id."""
     # Shorter than the defaults, and longer than a machine may stand still.

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.delayed_kills import DelayedKills
 
+pytestmark = pytest.mark.sockets
+
 SEED = int(os.environ.get("ORDERLANE_SEED", "1"))
 
 

@@ -84,6 +84,7 @@ def folder_holds(folder: Path, producer: Producer) -> None:
     check_folder(folder, answered, retention=False)
 
 
+@pytest.mark.sockets
 async def test_a_full_disk_refuses_sends_until_there_is_room_again(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(400_000))
@@ -136,6 +137,7 @@ async def test_a_first_start_without_any_room_says_so_and_the_next_one_works(
     MessageStore(folder).abandon()
 
 
+@pytest.mark.sockets
 async def test_a_write_that_finds_no_room_is_taken_back(tmp_path: Path) -> None:
     """No file of the broker may grow beyond a limit that falls and rises while it serves."""
     nameserver = NameServer("127.0.0.1", 0)

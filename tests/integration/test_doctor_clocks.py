@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from broker_core.client import BrokerClient
 from broker_core.names import Topic
@@ -17,6 +18,8 @@ from tests.support.brokers import EMBEDDED_ONES
 from tests.support.process_site import Site, children_in, look
 from tests.support.processes import wait_until
 from tests.support.tools import without
+
+pytestmark = pytest.mark.slow
 
 
 def _send(site: Site, count: int) -> None:

@@ -24,6 +24,8 @@ from tests.support.doc_stages import STAGES, replaced, staged
 from tests.support.doc_words import PAGES, blocks_in, commands_in, name_of
 from tests.support.processes import Child, Ended, wait_until
 
+pytestmark = pytest.mark.slow
+
 #: Verbs that go on until somebody ends them, which is done after their first line.
 ENDLESS = ("consume", "audit tail")
 #: Exit codes that are not 0 alone: doctor finds something, which is what it is asked for.

@@ -16,7 +16,7 @@ from thin_client import App, AsyncConsumer, Consumer, KeyBatch, Message, Timing
 
 QUICK = Timing(ack_linger_s=0.02, request_timeout_s=10, drain_timeout_s=5)
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [pytest.mark.sockets, pytest.mark.usefixtures("quiet")]
 
 
 @pytest.fixture

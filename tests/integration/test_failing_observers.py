@@ -13,6 +13,8 @@ from tests.support.scripted_proxy import Request, ScriptedProxy
 from thin_client import AsyncConsumer, ClientError, Consumer, KeyBatch, Message, Observer
 from thrift_idl import consumer
 
+pytestmark = pytest.mark.sockets
+
 
 class Failing(Observer):
     """Raises whatever it is told."""

@@ -150,6 +150,7 @@ async def test_connections_over_the_limit_are_closed_and_the_others_go_on() -> N
             assert await three.healthy()
 
 
+@pytest.mark.sockets
 async def test_the_system_looks_for_those_that_are_gone() -> None:
     async with running(dead_peer_s=45) as (connections, _, port), connect(port) as client:
         assert await client.healthy()

@@ -17,6 +17,8 @@ from tests.support.gateway import Gateway, run_gateway
 from tests.support.processes import Child, Children
 from tests.support.receiver import Received, Receiver, running_receiver
 
+pytestmark = pytest.mark.sockets
+
 KEYS = [f"key-{number}" for number in range(8)]
 #: Messages of each key: so many are taken; one is under way at the kill; the rest comes later.
 TAKEN, OF_EACH = 2, 5

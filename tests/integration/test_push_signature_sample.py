@@ -32,6 +32,7 @@ def is_genuine() -> Callable[..., bool]:
     return sample
 
 
+@pytest.mark.sockets
 async def test_it_believes_what_is_pushed_by_post_and_by_get(
     is_genuine: Callable[..., bool],
 ) -> None:

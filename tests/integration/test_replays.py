@@ -83,6 +83,7 @@ async def test_an_answer_is_repeated_of_the_topics_that_are_asked_for_alone() ->
         assert len(set(kept)) == 2
 
 
+@pytest.mark.sockets
 async def test_leases_of_an_answer_that_never_left_wait_for_the_replay() -> None:
     async with serving(limits={"max_answer_bytes": 15 * 2**20}) as it:
         it.feed(it.own(), *(message(n, key=str(n), body=bytes(3_000_000)) for n in range(5)))
@@ -97,6 +98,7 @@ async def test_leases_of_an_answer_that_never_left_wait_for_the_replay() -> None
             assert it.leased() == 5
 
 
+@pytest.mark.sockets
 async def test_leases_of_an_answer_that_never_left_end_uncounted() -> None:
     """Nobody had it: a client whose connections break must not use up a message's hand-outs."""
     notes = Notes()

@@ -18,6 +18,8 @@ from tests.support.eventually import eventually
 from tests.support.replica_group import until
 from tests.support.replica_kills import SENDERS, TOPIC, Processes, processes
 
+pytestmark = pytest.mark.sockets
+
 SEED = int(os.environ.get("ORDERLANE_SEED", "1"))
 SYNC = {"replication": "sync", "slave_timeout_s": 1.0}
 

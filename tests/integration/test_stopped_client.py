@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker_core.clock import now_ns
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
 from tests.support.gateway import run_gateway
 from tests.support.processes import ROOT
 from tests.support.thin_process import FORMS
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 KEYS = 24
 HANDLERS = 4  # in each process

@@ -16,6 +16,8 @@ from thin_client.aio_connection import AsyncConnection
 from thin_client.connection import Connection
 from thin_client.servers import Destination
 
+pytestmark = pytest.mark.sockets
+
 #: A close waits for threads as long as requests may take, twice; pulls have their linger on top.
 QUICK = Timing(request_timeout_s=1.3, drain_timeout_s=0.1)
 

@@ -127,6 +127,7 @@ async def test_files_that_cannot_be_used_end_the_start(
         load_settings(None, {"broker_tls.certificate": "own.pem"}, environment={})
 
 
+@pytest.mark.slow
 def test_all_of_up_and_the_verbs_connect_by_tls(tmp_path: Path, certificates: Certificates) -> None:
     """Messages go through, ``doctor`` and ``topics`` ask the nameserver by the environment."""
     own = known(certificates)

@@ -23,6 +23,8 @@ from broker_core.remoting.message import OutgoingMessage, StoredMessage
 from broker_core.tasks import spawn
 from tests.support.forked_broker import ForkedBroker, forked_brokers
 
+pytestmark = pytest.mark.sockets
+
 SEED = int(os.environ.get("ORDERLANE_SEED", "1"))
 KILLS = int(os.environ.get("ORDERLANE_KILLS", "6"))
 TOPIC = Topic("invoices")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -95,6 +96,7 @@ class Cluster(AnyCluster):
             await self.broker.abandon()
         else:
             await self.broker.close()
+        await asyncio.sleep(0.01)  # its clients hear of it
 
     async def close(self) -> None:
         await super().close()

@@ -4,6 +4,7 @@ wants.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -87,6 +88,7 @@ class Gateway:
         history = HistoryWriter(self.histories, f"proxy-{len(self._proxies)}")
         proxy = Proxy(settings, history=history, file=source, spans=spans)
         self._proxies.append(proxy)
+        await asyncio.sleep(0.001)  # their names differ by the time, if by nothing else
         return proxy, await proxy.start()
 
     async def restart_broker(self, *, crash: bool = False) -> None:

@@ -21,4 +21,4 @@ def on_both_loops(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[...
     marked: Callable[..., None] = pytest.mark.parametrize("run", loops, ids=["asyncio", "uvloop"])(
         both
     )
-    return marked
+    return pytest.mark.sockets(marked)

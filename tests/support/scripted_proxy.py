@@ -18,6 +18,10 @@ from thrift.transport.TTransport import TMemoryBuffer
 from thrift_idl import consumer, consumer_service, producer, producer_service
 
 
+def _now_s() -> float:
+    return time.monotonic()  # looked up each time: a simulated loop replaces it
+
+
 class HangUp(Exception):
     """Raised by a script: close the connection without an answer."""
 
@@ -37,7 +41,7 @@ class Request:
     method: str
     argument: Any
     connection: int
-    at_s: float = field(default_factory=lambda: time.monotonic())
+    at_s: float = field(default_factory=_now_s)
     #: The address of the proxy that got it.
     proxy: str = ""
     #: Whether it was served: neither refused, nor lost on purpose.

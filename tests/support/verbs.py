@@ -13,7 +13,6 @@ from unittest import mock
 
 from proxy.cli import main
 
-
 _call: ContextVar[object] = ContextVar("call of orderlane", default=None)
 
 

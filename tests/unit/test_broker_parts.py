@@ -104,6 +104,7 @@ async def test_the_directory_says_why_a_queue_cannot_be_used(tmp_path: Path) -> 
         assert caught.value.code == code
 
 
+@pytest.mark.sockets
 async def test_a_topic_is_there_once_it_is_on_disk(tmp_path: Path) -> None:
     """A send to it may be answered then: a crash must not take the topic away."""
     table = SlowTable(tmp_path / "topics.json")
@@ -209,6 +210,7 @@ async def test_what_comes_while_a_pull_is_about_to_be_held_is_answered_at_once()
     assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b"message")
 
 
+@pytest.mark.sockets
 async def test_saves_are_shared_and_never_answer_for_later_changes(tmp_path: Path) -> None:
     table, state = SlowTable(tmp_path / "table.json"), {"n": 1}
     saver = TableSaver(table, content=lambda: dict(state), change=lambda: state["n"])

@@ -64,6 +64,7 @@ async def test_they_are_appended_by_one_write_in_the_order_of_their_coming(
     await store.close()
 
 
+@pytest.mark.sockets
 async def test_those_that_come_while_the_disk_syncs_are_in_the_next_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

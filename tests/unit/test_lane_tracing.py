@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -81,6 +82,7 @@ def pull(lane: GroupLane) -> list[LeaseId]:
 async def test_a_message_has_spans_from_its_broker_to_its_verdict() -> None:
     lane, owned, kept = traced_lane(SECRET, SECRET, untraced=2)
     for _ in range(2):
+        await asyncio.sleep(0.001)
         verdicts = Verdicts("orders", owned.qid, acked=pull(lane))
         assert lane.settle(verdicts, connection=1) == []
     lane.close()

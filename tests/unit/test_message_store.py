@@ -114,6 +114,7 @@ async def test_arrivals_are_told_when_they_can_be_read(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.sockets
 async def test_one_sync_serves_all_who_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ async def test_so_many_bytes_are_kept_and_less_than_a_segment_more(
     await store.close()
 
 
+@pytest.mark.sockets
 async def test_readers_go_on_while_files_are_being_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
