@@ -235,7 +235,11 @@ class _Drawing:
                         body_bytes=chance.choice([9_000, 40_000]) if large else 60,
                         properties=properties,
                         tags=["a", "b", "c"] if self.has("tags") else [None],
-                        native=self.has("native producers") and chance.random() < 0.5,
+                        native=(
+                            self.has("native producers")
+                            and not self.has("odd properties")  # theirs may ask for a delay
+                            and chance.random() < 0.5
+                        ),
                     )
                 )
         return flows
