@@ -118,7 +118,7 @@ class Outcome:
     def result(self) -> str:
         """A word for the table, or the missing tool."""
         if missing := missing_tool(self.log):
-            return f"missing tool: {missing}"
+            return f"missing tool: {missing.partition(':')[0]}"
         return "FAILED" if self.failed else "passed"
 
 
@@ -329,10 +329,11 @@ def main() -> int:
 
 def _report(outcomes: Sequence[Outcome], *, wall_s: float) -> int:
     failed = [outcome for outcome in outcomes if outcome.failed]
+    passed = sum(outcome.result == "passed" for outcome in outcomes)
     say("")
     for line in table(outcomes):
         say(line)
-    say(f"{len(outcomes) - len(failed)} of {len(outcomes)} suites passed in {wall_s:.0f} s")
+    say(f"{passed} of {len(outcomes)} suites passed in {wall_s:.0f} s")
     for outcome in failed:
         say("")
         for line in failure(outcome):
