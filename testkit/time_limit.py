@@ -48,7 +48,8 @@ _DELICATE = frozenset(
 #: Functions of these packages that only wait, and clean up when the wait is broken off.
 _WAITS = frozenset(
     (
-        *(("threading", name) for name in ("wait", "wait_for", "join", "_wait_for_tstate_lock")),
+        *(("threading", name) for name in ("acquire", "wait", "wait_for", "join")),
+        ("threading", "_wait_for_tstate_lock"),
         *(("queue", name) for name in ("get", "put", "join")),
         *(("concurrent", name) for name in ("result", "exception", "wait", "shutdown", "__exit__")),
         *(("subprocess", name) for name in ("wait", "_wait", "_try_wait", "communicate")),

@@ -88,7 +88,12 @@ class _Drawing:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"plan {self.seed}")
-        drawn = {name for name, often in FEATURES.items() if self.chance.random() < often}
+        # Each by itself, so that a new feature leaves the others of a seed as they are.
+        drawn = {
+            name
+            for name, often in FEATURES.items()
+            if random.Random(f"{self.seed} {name}").random() < often
+        }
         if self.chance.random() < _CALM:
             drawn -= FAULTS
         self.features = (drawn | set(self.always)) - set(self.never)

@@ -15,11 +15,11 @@ from testkit.explorer.exploring import be_quiet
 from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 from testkit.explorer.player import play
 
-_PROXIES, _GROUPS, _QUEUES, _PRODUCERS, _CONSUMERS = 3, 4, 8, 6, 44
+_PROXIES, _GROUPS, _QUEUES, _PRODUCERS, _CONSUMERS = 3, 4, 8, 18, 32
 _FAULT_EVERY_S = 20.0
 
 
-def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 5.0) -> Plan:
+def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 12.0) -> Plan:
     """A busy world; each producer sends a message every *every_s* on average."""
     chance = random.Random(f"hour {seed}")
     topics = {"orders": _QUEUES // 2, "payments": _QUEUES // 2}
@@ -63,7 +63,10 @@ def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 5.0) -> Pl
                 ("stop", {"node": chance.choice(nodes[:_PROXIES]), **for_s}),
                 ("cut", {"source": source, "target": target, **for_s}),
                 ("reset link", {"source": source, "target": target}),
-                ("client", {"consumer": chance.randrange(40), "how": "kill", "proxy": 0, **for_s}),
+                (
+                    "client",
+                    {"consumer": chance.randrange(_CONSUMERS), "how": "kill", "proxy": 0, **for_s},
+                ),
             ]
         )
         actions.append(Action(at_s, kind, args))

@@ -12,6 +12,7 @@ import orjson
 from broker_core.clock import now_ns, wall_ms
 
 Event = dict[str, Any]
+_CONTAINERS = frozenset((list, dict, tuple))
 
 
 class Pen:
@@ -42,9 +43,10 @@ class Pen:
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    if any(isinstance(value, list | dict | tuple) for value in fields.values()):
-        plain: dict[str, Any] = orjson.loads(orjson.dumps(dict(fields)))
-        return plain
+    for value in fields.values():
+        if type(value) in _CONTAINERS:
+            plain: dict[str, Any] = orjson.loads(orjson.dumps(dict(fields)))
+            return plain
     return dict(fields)
 
 

@@ -30,6 +30,42 @@ class StandsStill(BaseException):
     """Time does not pass any more: every task waits in vain, or one is busy for ever."""
 
 
+class Callback:
+    """What ``asyncio.Handle`` and ``TimerHandle`` are to others, in a third of their time."""
+
+    __slots__ = ("_when_s", "args", "context", "function", "is_cancelled", "loop")
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+        when_s: float = 0.0,
+        loop: SimulatedLoop | None = None,
+    ) -> None:
+        """*loop*: while it waits among its timers."""
+        self.function = function
+        self.args = args
+        self.context = contextvars.copy_context() if context is None else context
+        self.is_cancelled = False
+        self._when_s = when_s
+        self.loop = loop
+
+    def cancel(self) -> None:
+        """Have it never called."""
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            self.args = ()  # what they refer to may go
+            if self.loop is not None:
+                self.loop.timer_was_cancelled()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self._when_s
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """An event loop in virtual time. The same *seed* brings the same order of events."""
 
@@ -38,7 +74,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.now_ns = START_NS
         self.seed = seed
         self._chance = random.Random(f"{seed}/timers")
-        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[int, int, Callback]] = []
+        self._cancelled_timers = 0
         self._number = 0
         self._callbacks = 0  # since time last passed
         self._last_in_thread: dict[object, int] = {}
@@ -49,33 +86,33 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # ---- callbacks and timers -------------------------------------------------------------------
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self,
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.Handle:
+    ) -> Callback:
         if self._closed:
             raise RuntimeError("Event loop is closed")
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
+        handle = Callback(callback, args, context)
+        self._ready.append(handle)  # type: ignore[arg-type]
         return handle
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]
         self,
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.Handle:
+    ) -> Callback:
         return self.call_soon(callback, *args, context=context)
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self,
         delay: float,
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> Callback:
         return self.call_at_ns(
             self.now_ns + max(0, int(delay * 1e9)) + self._late_ns(),
             callback,
@@ -83,13 +120,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             context=context,
         )
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self,
         when: float,
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> Callback:
         at_ns = max(self.now_ns, int(when * 1e9) + 1) + self._late_ns()
         return self.call_at_ns(at_ns, callback, *args, context=context, when=when)
 
@@ -100,67 +137,68 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
         when: float | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> Callback:
         """Call *callback* at exactly that time."""
         when = at_ns / 1e9 if when is None else when
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = Callback(callback, args, context, when, self)
         self._number += 1
         heapq.heappush(self._timers, (at_ns, self._number, timer))
-        timer._scheduled = True
         return timer
 
     def _late_ns(self) -> int:
         return int(self._chance.random() * _LATEST_NS)
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        # Pulled out once they are more than half of all, as asyncio does.
-        self._timer_cancelled_count += 1
-        if (
-            self._timer_cancelled_count > 100
-            and self._timer_cancelled_count > len(self._timers) // 2
-        ):
-            self._timers = [each for each in self._timers if not each[2]._cancelled]
+    def timer_was_cancelled(self) -> None:
+        """Throw cancelled timers out once they are more than half of all."""
+        self._cancelled_timers += 1
+        if self._cancelled_timers > 100 and self._cancelled_timers > len(self._timers) // 2:
+            self._timers = [each for each in self._timers if not each[2].is_cancelled]
             heapq.heapify(self._timers)
-            self._timer_cancelled_count = 0
+            self._cancelled_timers = 0
 
     def _run_once(self) -> None:
-        ready = self._ready
+        ready: Any = self._ready
         if not ready:
             self._let_time_pass()
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle._cancelled:
+            if handle.is_cancelled:
                 continue
-            process = handle._context.get(PROCESS)
+            process = handle.context.get(PROCESS)
             if process is not None and process.state is not State.RUNNING:
                 if process.state is State.PAUSED:
                     process.held.append(handle)
                 continue
-            handle._run()
+            try:
+                handle.context.run(handle.function, *handle.args)
+            except (SystemExit, KeyboardInterrupt, StandsStill):
+                raise
+            except BaseException as error:
+                message = f"Exception in callback {handle.function!r}"
+                self.call_exception_handler({"message": message, "exception": error})
         self._callbacks += 1
         if self._callbacks > _MOST_CALLBACKS:
             raise StandsStill(f"{_MOST_CALLBACKS} turns of the loop at one instant")
 
     def _let_time_pass(self) -> None:
         timers = self._timers
-        while timers and timers[0][2]._cancelled:
+        while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)
-            self._timer_cancelled_count -= 1
+            self._cancelled_timers -= 1
         if not timers:
             if self._stopping:
                 return
             raise StandsStill("every task waits for something that no timer brings")
-        at_ns = timers[0][0]
-        if at_ns > self.now_ns:
-            self.now_ns = at_ns
+        if timers[0][0] > self.now_ns:
+            self.now_ns = timers[0][0]
             self._callbacks = 0
         while timers and timers[0][0] <= self.now_ns:
             timer = heapq.heappop(timers)[2]
-            timer._scheduled = False
-            if not timer._cancelled:
-                self._ready.append(timer)
+            timer.loop = None
+            if timer.is_cancelled:
+                self._cancelled_timers -= 1
             else:
-                self._timer_cancelled_count -= 1
+                self._ready.append(timer)  # type: ignore[arg-type]
 
     def resume(self, process: SimulatedProcess) -> None:
         """Let a paused process go on: what became due meanwhile comes first."""

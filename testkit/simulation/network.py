@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from testkit.simulation.process import PROCESS, SimulatedProcess, State
 
 if TYPE_CHECKING:
-    from testkit.simulation.loop import SimulatedLoop
+    from testkit.simulation.loop import Callback, SimulatedLoop
 
 _MS = 1_000_000
 _LEAST_LATENCY_NS = 40_000
@@ -397,7 +397,7 @@ class Transport(asyncio.Transport):
         self._writing_paused = False
         self._reading = True
         self._closing = self._lost = self._eof_sent = self._eof_seen = False
-        self._check: asyncio.TimerHandle | None = None
+        self._check: Callback | None = None
         network.open[self] = None
 
     def __repr__(self) -> str:

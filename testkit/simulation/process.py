@@ -5,7 +5,6 @@ Code belongs to a process by the context that it runs in: tasks, timers and conn
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import random
 from collections import deque
@@ -39,7 +38,7 @@ class SimulatedProcess:
         self.state = State.RUNNING
         self.wall_offset_ns = 0
         self.slow_disk_ns = 0
-        self.held: deque[asyncio.Handle] = deque()
+        self.held: deque[Any] = deque()
         """Callbacks that became due during a pause."""
         self.at_death: list[Callable[[], None]] = []
         self.context = contextvars.copy_context()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import select
 import socket
 import ssl
 import threading
@@ -27,6 +28,7 @@ T = TypeVar("T")
 _real_socket = socket.socket
 _real_sleep = time.sleep
 _real_run = asyncio.run
+_real_select = select.select
 _real_wrap = ssl.SSLContext.wrap_socket
 _here = threading.local()
 
@@ -142,6 +144,7 @@ def simulated_waits(loop: SimulatedLoop) -> Iterator[None]:
             (time, "monotonic_ns", lambda: loop.now_ns),
             (socket, "socket", _Socket),
             (time, "sleep", _sleep),
+            (select, "select", _select),
             (asyncio, "run", _run),
             (ssl.SSLContext, "wrap_socket", _wrap_socket),
         ):
@@ -155,6 +158,13 @@ def _sleep(seconds: float) -> None:
         _real_sleep(seconds)
     else:
         thread.wait(asyncio.sleep(seconds))
+
+
+def _select(read: Any, write: Any, wrong: Any, seconds: float | None = None) -> Any:
+    if _current() is None or read or write or wrong or seconds is None:
+        return _real_select(read, write, wrong, seconds)
+    _sleep(seconds)
+    return [], [], []
 
 
 def _run(main: Coroutine[Any, Any, T], **options: Any) -> T:
