@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker_core.tasks import spawn
 from proxy.core.ids import LeaseId
 from tests.support.brokers import Brokers
@@ -131,6 +133,7 @@ def bodies(key: str, *numbers: int) -> list[bytes]:
     return [f"{key}-{number}".encode() for number in numbers]
 
 
+@pytest.mark.sockets
 async def test_the_clients_handle_runs_in_sequence_and_stop_at_a_failure(
     brokers: Brokers, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def both(certificates: Certificates) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sockets
 async def test_replicas_join_vote_and_copy_by_tls_alone(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ async def test_replicas_join_vote_and_copy_by_tls_alone(
         await strange.close()
 
 
+@pytest.mark.sockets
 async def test_a_broker_that_opens_anew_serves_by_tls_as_before(
     tmp_path: Path, certificates: Certificates
 ) -> None:

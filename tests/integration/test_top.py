@@ -9,6 +9,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.integration.test_queue_verbs import Desk, site
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -64,6 +66,7 @@ async def _refused_at(http: str, it: object) -> str:
     return str(err)
 
 
+@pytest.mark.sockets
 async def test_live_in_a_terminal_until_q_is_pressed(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         ours, theirs = pty.openpty()

@@ -151,6 +151,7 @@ async def test_a_trace_that_is_not_sampled_and_a_message_without_one_make_no_spa
     assert exporter.get_finished_spans() == ()
 
 
+@pytest.mark.sockets
 async def test_a_collector_gets_the_spans_by_otlp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +186,7 @@ async def test_a_collector_gets_the_spans_by_otlp(
     ]
 
 
+@pytest.mark.sockets
 async def test_a_collector_that_takes_nothing_costs_spans_and_no_message(tmp_path: Path) -> None:
     producer = TracerProvider().get_tracer("producer")
     async with running_receiver() as collector, run_gateway(tmp_path, queues=1) as gateway:
