@@ -102,7 +102,7 @@ def _start(version: str, arguments: list[str]) -> tuple[subprocess.Popen[bytes],
     output = _BUILD / version / "conformance.out"
     command = [sys.executable, "-m", "pytest"]
     # The first test on a broker waits for it and for Maven; two at a time take longer, too.
-    command += ["--timeout", "300", "--broker", version, "-k", version, *arguments]
+    command += ["--time-limit", "300", "--broker", version, "-k", version, *arguments]
     with output.open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT), output
 
