@@ -15,6 +15,7 @@
 #   make docs                 the site of docs/ in build/site; a link that leads nowhere is an error
 #   make check                lint, format, types, layers
 #   make conformance          every thin client through every case of tests/conformance/clients
+#   make explore              simulated worlds with faults and operators, drawn at random; ARGS="--seed 7 --minutes 30"
 #   make mutants              a bug for each invariant, found by the history checker; seconds
 #   make fuzz                 every parser fuzzed for a minute; ARGS="--seconds 600 --keep" adds to the corpus
 #   make chaos                whole processes under seeded attack; about 3 minutes
@@ -44,7 +45,7 @@ WITH_FUZZ := $(VENV)/.installed-fuzz
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-all demo up test test-slow test-spark conformance conformance-rocketmq check bench
-.PHONY: bench-full chaos
+.PHONY: bench-full chaos explore
 .PHONY: chaos-long fuzz helm-check mutants pins soak torture test-api test-browser test-helm test-metrics
 .PHONY: docs test-redis everything
 
@@ -119,7 +120,8 @@ up: $(INSTALLED)
 	@$(BIN)/orderlane up $(ARGS)
 
 # One run for both: the tests, and the branch coverage of the ordering core. One worker a core.
-TESTS := $(BIN)/pytest --dist loadfile --durations=10
+# Compiled tests are kept, whatever the environment says: to compile them takes longer than most.
+TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadfile --durations=10
 
 test: $(INSTALLED)
 	$(TESTS) --numprocesses auto -m "not slow" --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
@@ -183,6 +185,9 @@ fuzz: $(WITH_FUZZ)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 # Killed, stopped, cut off; on the embedded broker, and on Apache RocketMQ where there is Java.
+explore: $(INSTALLED)
+	$(BIN)/python -m testkit.explorer $(ARGS)
+
 mutants: $(INSTALLED)
 	$(BIN)/python -m tests.mutants $(ARGS)
 

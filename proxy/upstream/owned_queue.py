@@ -141,6 +141,18 @@ class OwnedQueue:
         self._pipeline = pipeline
         self.state = QueueState.OWNED
         self._lane.refused.pop(self.queue, None)
+        self._tell_of_ownership(pipeline)
+        self.parking = Parking(self._context, self._committer, self._lane, pipeline)
+        self._lane.add(pipeline)
+        self._lane.apply_to(pipeline)  # they may be others by now
+        hands_out_ns = max(now_ns(), pipeline.hold_until_ns)
+        self._lane.take_overs.note(hands_out_ns - self._locked_ns)
+        self._read()
+        self._log.info(
+            "queue owned", qid=pipeline.qid, epoch=pipeline.epoch, start=pipeline.position
+        )
+
+    def _tell_of_ownership(self, pipeline: ParkingPipeline) -> None:
         self._history(
             "own+",
             owner=self._us,
@@ -152,15 +164,6 @@ class OwnedQueue:
             **rules_in_history(pipeline),
             **keys_in_history(pipeline),
             **key_change_in_history(pipeline),
-        )
-        self.parking = Parking(self._context, self._committer, self._lane, pipeline)
-        self._lane.add(pipeline)
-        self._lane.apply_to(pipeline)  # they may be others by now
-        hands_out_ns = max(now_ns(), pipeline.hold_until_ns)
-        self._lane.take_overs.note(hands_out_ns - self._locked_ns)
-        self._read()
-        self._log.info(
-            "queue owned", qid=pipeline.qid, epoch=pipeline.epoch, start=pipeline.position
         )
 
     async def _take_over(self) -> ParkingPipeline:

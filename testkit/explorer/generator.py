@@ -266,6 +266,10 @@ class _Drawing:
         return sorted(actions, key=lambda action: action.at_s)
 
     def _draws(self) -> dict[str, Any]:
+        return {**self._acts(), **self._faults()}
+
+    def _acts(self) -> dict[str, Any]:
+        """What handlers and operators do, by feature."""
         return {
             "slow handlers": None,
             "stuck keys": lambda plan: self._habit(plan, "stick"),
@@ -280,48 +284,42 @@ class _Drawing:
             "more queues": self._more_queues,
             "fewer queues": self._fewer_queues,
             "dead letters": lambda plan: ("dead letters", {"group": self._place(plan)["group"]}),
+            "churn": self._churn,
+        }
+
+    def _faults(self) -> dict[str, Any]:
+        """What machines and the network do, by feature."""
+        return {
             "kills": lambda plan: ("kill", {"node": self._node(plan), **self._for(0.5, 25)}),
-            "power losses": lambda plan: (
-                "power",
-                {
-                    "node": self.chance.choice([*plan["brokers"], self._node(plan)]),
-                    **self._for(1, 25),
-                },
-            ),
+            "power losses": self._power_loss,
             "stops": lambda plan: ("stop", {"node": self._node(plan), **self._for(0.5, 30)}),
             "freezes": lambda plan: ("freeze", {"node": self._node(plan), **self._for(0.5, 22)}),
             "cuts": lambda plan: ("cut", {**self._link(plan), **self._for(0.5, 25)}),
-            "slow links": lambda plan: (
-                "delay",
-                {
-                    **self._link(plan),
-                    "by_s": self.chance.choice([0.05, 0.4, 2.0]),
-                    **self._for(1, 30),
-                },
-            ),
+            "slow links": self._slow_link,
             "resets of links": lambda plan: ("reset link", self._link(plan)),
-            "clocks": lambda plan: (
-                "clock",
-                {
-                    "node": self._node(plan),
-                    "by_s": self.chance.choice([-7200, -45, -3, 3, 45, 7200]),
-                    **self._for(1, 40),
-                },
-            ),
-            "slow disks": lambda plan: (
-                "slow disk",
-                {
-                    "node": self.chance.choice(list(plan["brokers"])),
-                    "by_s": self.chance.choice([0.05, 0.5, 3.0]),
-                    **self._for(3, 40),
-                },
-            ),
-            "full disks": lambda plan: (
-                "full disk",
-                {"node": self.chance.choice(list(plan["brokers"])), **self._for(2, 25)},
-            ),
-            "churn": self._churn,
+            "clocks": self._clock,
+            "slow disks": self._slow_disk,
+            "full disks": lambda plan: ("full disk", {**self._broker(plan), **self._for(2, 25)}),
         }
+
+    def _power_loss(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        node = self.chance.choice([*plan["brokers"], self._node(plan)])
+        return "power", {"node": node, **self._for(1, 25)}
+
+    def _slow_link(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        by_s = self.chance.choice([0.05, 0.4, 2.0])
+        return "delay", {**self._link(plan), "by_s": by_s, **self._for(1, 30)}
+
+    def _clock(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        by_s = self.chance.choice([-7200, -45, -3, 3, 45, 7200])
+        return "clock", {"node": self._node(plan), "by_s": by_s, **self._for(1, 40)}
+
+    def _slow_disk(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        by_s = self.chance.choice([0.05, 0.5, 3.0])
+        return "slow disk", {**self._broker(plan), "by_s": by_s, **self._for(3, 40)}
+
+    def _broker(self, plan: dict[str, Any]) -> dict[str, Any]:
+        return {"node": self.chance.choice(list(plan["brokers"]))}
 
     def _for(self, least: float, most: float) -> dict[str, float]:
         return {"for_s": round(self.chance.uniform(least, most), 1)}

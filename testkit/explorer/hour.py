@@ -48,6 +48,23 @@ def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 12.0) -> P
         )
         for number in range(_PRODUCERS)
     ]
+    return Plan(
+        seed=seed,
+        seconds=seconds,
+        brokers={"broker-a": {}},
+        topics=topics,
+        groups=groups,
+        proxies=_PROXIES,
+        proxy_settings={},
+        producers=_PRODUCERS,
+        consumers=consumers,
+        flows=flows,
+        actions=_faults(chance, seconds),
+    )
+
+
+def _faults(chance: random.Random, seconds: float) -> list[Action]:
+    """One after the other, the last of them a minute before the end."""
     nodes = [*(f"proxy-{number}" for number in range(_PROXIES)), "broker-a", "nameserver"]
     links = [(f"proxy-{number}", "broker-a") for number in range(_PROXIES)]
     actions = []
@@ -71,19 +88,7 @@ def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 12.0) -> P
         )
         actions.append(Action(at_s, kind, args))
         at_s += _FAULT_EVERY_S * chance.uniform(0.5, 1.5)
-    return Plan(
-        seed=seed,
-        seconds=seconds,
-        brokers={"broker-a": {}},
-        topics=topics,
-        groups=groups,
-        proxies=_PROXIES,
-        proxy_settings={},
-        producers=_PRODUCERS,
-        consumers=consumers,
-        flows=flows,
-        actions=actions,
-    )
+    return actions
 
 
 def main() -> int:

@@ -1,0 +1,32 @@
+"""Plans that ``make explore`` found and shrank: each still does what its file says.
+
+``breaks`` has the ids of ``docs/history.md`` of all promises that a plan breaks today. A change that
+fixes one empties the list.
+"""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from testkit.explorer.plan import Plan
+from testkit.explorer.player import play
+from tests.support.processes import ROOT
+
+FOUND = sorted((ROOT / "tests/world/found").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_a_plan_breaks_what_its_file_says_and_nothing_else(path) -> None:
+    found = orjson.loads(path.read_bytes())
+    outcome = play(Plan.from_json(orjson.dumps(found["plan"])))
+    assert sorted(outcome.violations) == found["breaks"], outcome.violations
+    assert outcome.errors == []
+
+
+def test_a_world_of_all_kinds_of_faults_and_acts_keeps_its_promises() -> None:
+    """One plan that was drawn, whole: no rule finds anything where nothing is wrong."""
+    outcome = play(Plan.from_json((ROOT / "tests/world/kept.json").read_bytes()))
+    assert outcome.violations == {}
+    assert outcome.errors == []
+    assert sum(outcome.done.values()) > 5
