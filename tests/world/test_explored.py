@@ -1,7 +1,7 @@
 """Plans that ``make explore`` found and shrank: each still does what its file says.
 
-``breaks`` has the ids of ``docs/history.md`` of all promises that a plan breaks today. A change that
-fixes one empties the list.
+``breaks`` names all promises that a plan breaks today, by the ids of ``docs/history.md``. A change
+that fixes one empties the list.
 """
 
 from __future__ import annotations
