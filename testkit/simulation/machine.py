@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
@@ -60,6 +62,17 @@ class _MessageIds:
 
 
 @contextmanager
+def _utc() -> Iterator[None]:
+    """Set the time zone of all machines: message ids count from the local beginning of a month."""
+    try:
+        with mock.patch.dict(os.environ, TZ="UTC"):
+            time.tzset()
+            yield
+    finally:
+        time.tzset()
+
+
+@contextmanager
 def machine_of(loop: SimulatedLoop) -> Iterator[None]:
     """Have the product read the clocks of *loop*, and randomness from its seed, until the end."""
 
@@ -73,6 +86,7 @@ def machine_of(loop: SimulatedLoop) -> Iterator[None]:
 
     machine = _Machine(loop.seed)
     with ExitStack() as stack:
+        stack.enter_context(_utc())
         stack.enter_context(broker_core.clock.use_clocks(monotonic_ns, wall_ns))
         stack.enter_context(thin_client.clock.use_clocks(monotonic_ns, wall_ns))
         stack.enter_context(broker_core.chance.use_source(machine))
