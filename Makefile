@@ -16,7 +16,8 @@
 #   make check                lint, format, types, layers
 #   make conformance          every thin client through every case of tests/conformance/clients
 #   make explore              simulated worlds with faults and operators, drawn at random; ARGS="--seed 7 --minutes 30"
-#   make mutants              a bug for each invariant, found by the history checker; seconds
+#   make mutants              a bug for each invariant, found by the history checker; a minute
+#   make determinism          simulated worlds have the same histories on another Python (OTHER=python3.13)
 #   make fuzz                 every parser fuzzed for a minute; ARGS="--seconds 600 --keep" adds to the corpus
 #   make chaos                whole processes under seeded attack; about 3 minutes
 #   make chaos-long           the same for ten minutes a seed, with all that can go wrong, on both brokers
@@ -47,7 +48,7 @@ WITH_FUZZ := $(VENV)/.installed-fuzz
 .PHONY: help setup setup-all demo up test test-slow test-spark conformance conformance-rocketmq check bench
 .PHONY: bench-full chaos explore
 .PHONY: chaos-long fuzz helm-check mutants pins soak torture test-api test-browser test-helm test-metrics
-.PHONY: docs test-redis everything
+.PHONY: docs test-redis everything determinism
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -191,6 +192,22 @@ explore: $(INSTALLED)
 mutants: $(INSTALLED)
 	$(BIN)/python -m tests.mutants $(ARGS)
 
+# Nothing but what the server needs, in an environment of its own.
+OTHER ?= python3.13
+OTHER_BIN := build/determinism/bin
+
+determinism: $(INSTALLED) build/determinism/.installed
+	$(BIN)/python -m tests.world.digests
+	$(OTHER_BIN)/python -m tests.world.digests
+
+build/determinism/.installed: requirements/build.txt requirements/server.txt
+	@test -x $(OTHER_BIN)/python || $(OTHER) -m venv build/determinism
+	@echo "installing into build/determinism" >&2
+	@$(OTHER_BIN)/$(PINNED:$(BIN)/%=%) requirements/build.txt >&2
+	@$(OTHER_BIN)/$(PINNED:$(BIN)/%=%) requirements/server.txt >&2
+	@touch $@
+
+# Killed, stopped, cut off; on the embedded broker, and on Apache RocketMQ where there is Java.
 chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos $(ARGS)
 
