@@ -3,7 +3,7 @@
 Each begins with its seeds and the corpus that is kept. An input that breaks one is written to
 ``build/fuzz/found`` and shown; the exit code is then 1. With ``--keep`` what found new ways through
 a parser is added to the corpus, and the executions are counted in its notes. ``--part`` takes
-three seconds a parser and half of the processors.
+five seconds a parser and one processor.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from tests.fuzz.targets import CORPUS, TARGETS, Target
 from tests.support.suites import PART, missing_tool
@@ -29,7 +31,7 @@ _FOUND = Path("build/fuzz/found")
 _NOTES = CORPUS / "executions.json"
 _EXECUTED = re.compile(r"stat::number_of_executed_units:\s+(\d+)")
 #: For each target, by default and in the part that CI runs.
-_SECONDS, _PART_S = 60, 3
+_SECONDS, _PART_S = 60, 5
 #: Longer inputs find no other ways, and slow down.
 _LONGEST = 4096
 #: Seconds that one input may take, and MiB: whoever needs more could be flooded.
@@ -53,9 +55,16 @@ def main() -> int:
         code = missing_tool("fuzz", "atheris not found: it is for Python 3.11 alone")
         return code if sys.version_info < (3, 12) else 0
     targets = [TARGETS[name] for name in asked.targets or TARGETS]
-    processors = os.cpu_count() or 1
-    with ThreadPoolExecutor(max(1, processors // 2) if asked.part else processors) as side_by_side:
-        runs = list(side_by_side.map(lambda each: _fuzz(each, asked.seconds, asked.keep), targets))
+    if asked.part:
+        with _Forks() as forks:
+            runs = [_fuzz(each, asked.seconds, asked.keep, forks) for each in targets]
+    else:
+        with ThreadPoolExecutor(os.cpu_count()) as side_by_side:
+            runs = list(
+                side_by_side.map(
+                    lambda each: _fuzz(each, asked.seconds, asked.keep, _libfuzzer), targets
+                )
+            )
     for run in runs:
         print(f"{run.target.name:20} {run.executions:>12,} executions, {len(run.found)} found")
         for path in run.found:
@@ -84,7 +93,8 @@ def _arguments() -> argparse.Namespace:
     return asked
 
 
-def _fuzz(target: Target, seconds: int, keep: bool) -> Run:
+def _fuzz(target: Target, seconds: int, keep: bool, fuzzer: Callable[..., str]) -> Run:
+    """*fuzzer* runs libFuzzer on a target with options, and returns its output."""
     found = _FOUND / target.name
     found.mkdir(parents=True, exist_ok=True)
     before = set(found.iterdir())
@@ -92,7 +102,7 @@ def _fuzz(target: Target, seconds: int, keep: bool) -> Run:
         work = Path(folder)
         for seed in target.seeds():
             (work / hashlib.sha1(seed, usedforsecurity=False).hexdigest()).write_bytes(seed)
-        output = _libfuzzer(
+        output = fuzzer(
             target,
             f"-max_total_time={seconds}",
             f"-max_len={_LONGEST}",
@@ -111,6 +121,33 @@ def _fuzz(target: Target, seconds: int, keep: bool) -> Run:
         raise SystemExit(f"make fuzz: {target.name} did not run:\n{output[-4000:]}")
     new = sorted(set(found.iterdir()) - before)
     return Run(target, int(executed[1]), new, output)
+
+
+class _Forks:
+    """libFuzzer in forks of one process (``forks.py``)."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz.forks"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def __call__(self, target: Target, *options: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with tempfile.TemporaryDirectory() as folder:
+            output = Path(folder) / "output"
+            self._process.stdin.write(json.dumps([target.name, str(output), *options]) + "\n")
+            self._process.stdin.flush()
+            self._process.stdout.readline()
+            return output.read_text(errors="replace") if output.exists() else ""
 
 
 def _libfuzzer(target: Target, *options: str) -> str:
