@@ -57,7 +57,7 @@ class RemotingServer:
             self._plain_too = tls.mode == "permissive"
         self._listeners: list[asyncio.Server] = []
         self._tls_listeners: list[TlsListener] = []
-        self._channels: set[RemotingChannel] = set()
+        self._channels: dict[RemotingChannel, None] = {}
         self._warnings = RareWarnings("remoting")
         self._regular: list[asyncio.Task[None]] = []
 
@@ -115,7 +115,7 @@ class RemotingServer:
             return RefusedConnection()
         # Known before it is open, or a close between the two would pass it over.
         channel = self._channel()
-        self._channels.add(channel)
+        self._channels[channel] = None
         return channel
 
     def _is_full(self, more: int = 0) -> bool:
@@ -128,13 +128,16 @@ class RemotingServer:
         return RemotingChannel(
             Role.SERVER,
             handlers=self._handlers,
-            on_opened=self._channels.add,
+            on_opened=self._opened,
             on_closed=self._connection_ended,
             warnings=self._warnings,
         )
 
+    def _opened(self, channel: RemotingChannel) -> None:
+        self._channels[channel] = None
+
     def _connection_ended(self, channel: RemotingChannel) -> None:
-        self._channels.discard(channel)
+        self._channels.pop(channel, None)
         if self._on_closed is not None:
             self._on_closed(channel)
 

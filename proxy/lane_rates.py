@@ -35,7 +35,7 @@ class LaneRates:
         limits: dict[Topic | None, float | None] = {None: settings.max_rate}
         for name, rate in topics.items():
             limits[name] = rate
-        for topic in limits.keys() | self._limits.keys():
+        for topic in {**limits, **self._limits}:
             if limits.get(topic) != self._limits.get(topic):
                 self.history.write(
                     "rate", group=self.group, topic=topic, max_rate=limits.get(topic)

@@ -190,13 +190,13 @@ class AsyncFeeder:
         homes = self._session.homes
         if len(homes) == len(self._homes) and all(home in self._homes for home in homes.values()):
             return
-        wanted = set(homes.values())
-        for home in wanted - self._homes.keys():
+        wanted = dict.fromkeys(homes.values())  # not a set, for their order
+        for home in [each for each in wanted if each not in self._homes]:
             alarm = _Alarm(lambda home=home: self._session.control_at(home))  # type: ignore[misc]
             name = f"orderlane settle {home.address}"
             control = self._control_forever(home, alarm, self._pulled_from)
             self._homes[home] = (alarm, self._spawn(control, name=name))
-        for home in self._homes.keys() - wanted:
+        for home in [each for each in self._homes if each not in wanted]:
             _, task = self._homes.pop(home)
             task.cancel()
 

@@ -169,13 +169,13 @@ class Feeder:
 
     def _meet_homes(self) -> None:
         """Have a thread for each proxy that the session names, and none for others."""
-        wanted = set(self._session.homes.values())
-        for home in wanted - self._homes.keys():
+        wanted = dict.fromkeys(self._session.homes.values())
+        for home in [each for each in wanted if each not in self._homes]:
             line = _Line(self._lock, lambda home=home: self._session.control_at(home))  # type: ignore[misc]
             self._homes[home] = line
             name = f"orderlane settle {home.address}"
             self._spawn(partial(self._control_forever, home, line, self._pulled_from), name=name)
-        for home in self._homes.keys() - wanted:
+        for home in [each for each in self._homes if each not in wanted]:
             self._homes.pop(home).close()
 
     def _control_forever(self, home: Home, line: _Line, pulled_from: Destination) -> None:

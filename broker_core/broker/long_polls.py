@@ -19,7 +19,8 @@ class LongPolls:
     """The held pulls of one broker. One event loop only."""
 
     def __init__(self) -> None:
-        self._held: defaultdict[tuple[Topic, int], set[_Held]] = defaultdict(set)
+        # Dicts for the order of arrival.
+        self._held: defaultdict[tuple[Topic, int], dict[_Held, None]] = defaultdict(dict)
         self._closed = False
 
     def __len__(self) -> int:
@@ -36,14 +37,14 @@ class LongPolls:
             return False
         loop = asyncio.get_running_loop()
         held = _Held(loop.create_future(), tag_hashes)
-        self._held[topic, queue_id].add(held)
+        self._held[topic, queue_id][held] = None
         timer = loop.call_later(timeout_s, _wake, held, False)
         try:
             return await held.woken
         finally:
             timer.cancel()
             waiting = self._held[topic, queue_id]
-            waiting.discard(held)
+            waiting.pop(held, None)
             if not waiting:
                 del self._held[topic, queue_id]
 

@@ -67,12 +67,12 @@ class Heartbeats:
             brokers = await self.brokers(topics)
             if unheard_only:
                 brokers -= self._heard
-            await asyncio.gather(*(self._beat_at(broker, heartbeat) for broker in brokers))
+            await asyncio.gather(*(self._beat_at(broker, heartbeat) for broker in sorted(brokers)))
 
     async def brokers(self, topics: Iterable[Topic]) -> set[str]:
         """Names of the brokers of *topics*, as far as their routes can be had."""
         brokers: set[str] = set()
-        for topic in topics:
+        for topic in sorted(topics):
             try:
                 brokers.update(await self._client.broker_names(topic))
             except RemotingError as error:

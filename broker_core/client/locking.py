@@ -74,7 +74,7 @@ async def _lock_at(
 
 def _batches(client_id: str, group: Group, queues: Iterable[QueueName]) -> dict[str, LockBatch]:
     by_broker: dict[str, set[QueueName]] = defaultdict(set)
-    for queue in queues:
+    for queue in sorted(queues):
         by_broker[queue.broker].add(queue)
     return {
         broker: LockBatch(group=group, client_id=client_id, queues=frozenset(those))

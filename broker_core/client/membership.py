@@ -84,7 +84,7 @@ class Membership:
         # A heartbeat that overtook a leave would make a ghost of us for 120 s.
         async with self._heartbeats.talking:
             brokers = await self._heartbeats.brokers(topics)
-            await asyncio.gather(*(self._unregister(broker, group) for broker in brokers))
+            await asyncio.gather(*(self._unregister(broker, group) for broker in sorted(brokers)))
 
     async def close(self) -> None:
         """Leave all groups."""

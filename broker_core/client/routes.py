@@ -118,7 +118,7 @@ class RouteCache:
             topics = {topic for topic, _ in self._missed} & self._routes.keys()
             if now_ns() - last_ns >= REFRESH_S * 0.9e9:
                 topics, last_ns = set(self._routes), now_ns()
-            for topic in topics:
+            for topic in sorted(topics):
                 try:
                     await self._fetch(topic)
                 except RemotingError as error:  # the old route is better than none
@@ -137,7 +137,7 @@ class RouteCache:
 
     def _miss(self, topic: Topic, *, before: TopicRoute | None, now: TopicRoute) -> None:
         there = {data.broker for data in now.brokers}
-        for name in there:
+        for name in sorted(there):
             self._missed.pop((topic, name), None)
         for data in before.brokers if before is not None else ():
             if data.broker not in there:

@@ -109,7 +109,7 @@ class GroupShare:
             missing = set((rising[begin:] + rising[:begin])[:room])
             if room:
                 self._asked_last = rising[(begin + room - 1) % len(rising)]
-        for queue in missing:
+        for queue in sorted(missing):
             ask[queue.broker].add(queue)
         return Moves(ask, set(owned - self.share))
 

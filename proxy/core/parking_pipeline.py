@@ -59,7 +59,7 @@ class ParkingPipeline(QueuePipeline):
         """*keys* have copies in the twin, and no record is left that lists them; before the first
         message is read.
         """
-        for key in keys.keys() - self.parked.keys():
+        for key in [each for each in keys if each not in self.parked]:
             self.parked[key] = keys[key]
             self.jobs.hold_key(key)
         if self.key_record.before is not None:

@@ -213,7 +213,7 @@ class TwinPipeline(QueuePipeline):
         effects.stopped.append(job.key)
 
     def _with_refills(self, effects: Effects) -> Effects:
-        for key in list(self._to_stop):
+        for key in sorted(self._to_stop):
             self._stop(key)
         effects.parking = True
         return super()._with_refills(effects)

@@ -222,7 +222,7 @@ class Parking:
         if pipeline.twin is None and pipeline.parked:
             await self._open()
         failed: dict[bytes, RemotingError] = {}
-        for key in list(pipeline.jobs.held_keys):
+        for key in sorted(pipeline.jobs.held_keys):
             if jobs := pipeline.to_copy(key, jobs=_AT_ONCE, body_bytes=_AT_ONCE_BYTES):
                 try:
                     await self._copy(jobs)
@@ -237,7 +237,7 @@ class Parking:
 
     async def _record_new(self) -> None:
         pipeline = self._pipeline
-        new = pipeline.parked.keys() - pipeline.recorded
+        new = [key for key in pipeline.parked if key not in pipeline.recorded]
         await self._context.recorder.record(self._lane, pipeline)
         if not pipeline.is_owned(now_ns()):
             return

@@ -144,7 +144,7 @@ class ClientProcessor:
         return True
 
     def _tell(self, groups: Iterable[Group], now: int) -> None:
-        for group in groups:
+        for group in sorted(groups):
             config = self._group_directory.configs.find(group)
             if config is not None and not config.notify_consumer_ids_changed_enable:
                 continue
