@@ -33,7 +33,6 @@ PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
 DOCUMENTS = (*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md")
 #: Options that stand alone in backticks and belong to another program than ``orderlane``.
 FOREIGN_OPTIONS = {
-    "--hypothesis-seed": "pytest, in CONTRIBUTING.md",
     "--require-hashes": "pip, in SECURITY.md",
     "--short": "python -m bench.coefficients, in docs/scale.md",
 }
@@ -167,6 +166,8 @@ def _wrong_module(module: str, words: Sequence[str]) -> str | None:
     folders = list(found.submodule_search_locations or ())
     files = [file for folder in folders for file in Path(folder).glob("*.py")]
     text = "".join(file.read_text() for file in files or [Path(str(found.origin))])
+    if "tests.support.suites" in text:  # the options of all suites
+        text += (ROOT / "tests/support/suites.py").read_text()
     for option in (word.partition("=")[0] for word in words if word.startswith("--")):
         typer_name = option.removeprefix("--").replace("-", "_")
         if f'"{option}"' not in text and not re.search(rf"^    {typer_name}: ", text, flags=re.M):
