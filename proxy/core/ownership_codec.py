@@ -3,7 +3,8 @@
 A record is one JSON object with ``v`` (1) and ``kind``:
 
 - ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (count of ownership periods),
-  http (where the owner's HTTP port can be asked), by_name (only if people gave it to that owner);
+  http (where the owner's HTTP port can be asked), by_name (only if people gave it to that owner),
+  hold_ms (how long leases of periods before may live from then on, if they may);
 - ``snapshot``: epoch, part (counted from 0), of (how many parts it has), serial (it rises with each
   snapshot of a period: what comes with a lower one came late, and counts for nothing), base, read
   (the read position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
@@ -31,7 +32,8 @@ stuck key has messages, so they are packed: ``width:base64``, with differences (
 
 Proxies of several versions take a queue over from each other. What came to be written later
 (``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``,
-``to``, ``own``, ``serial``) may be missing, and what a reader does not know it passes over.
+``to``, ``own``, ``serial``, ``hold_ms``) may be missing, and what a reader does not know it passes
+over.
 """
 
 from __future__ import annotations
@@ -133,8 +135,9 @@ def _of_period(part: SnapshotPart) -> dict[str, Any]:
 
 def _own_to_json(own: Own) -> dict[str, Any]:
     fields = asdict(own)
-    if not own.by_name:
-        del fields["by_name"]
+    for name in ("by_name", "hold_ms"):
+        if not fields[name]:
+            del fields[name]
     return fields
 
 
@@ -147,6 +150,7 @@ def _own(fields: dict[str, Any]) -> Own:
         period=_number(fields["period"]),
         http=str(fields.get("http", "")),
         by_name=fields.get("by_name") is True,
+        hold_ms=_number(fields.get("hold_ms", 0)),
     )
 
 

@@ -46,6 +46,8 @@ class Own:
     http: str = ""
     #: People gave the queue to this owner by name: shares do not say so.
     by_name: bool = False
+    #: Leases of periods before may live for so long, counted from when this was written.
+    hold_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,14 +52,16 @@ class LastOwner:
         Nothing after a clean end. A restarted broker may have forgotten the lock, so the old owner
         may trust it still: trust plus its longest lease. Else its trust ended before the lock
         could expire, and only what a lease outlives that by is left. Nor does anybody know which
-        leases lived on past a hand-over where records are damaged.
+        leases lived on past a hand-over where records are damaged. What the old owner itself had to
+        wait for (``hold_ms``) began before its trust did, so no trust is added to that.
         """
         if self.clean:
             return 0
         if self.damage is not None or broker_start_ms != self.own.broker_start_ms:
-            return (self.own.trust_ms + self.own.longest_lease_ms) * _MS
+            return max(self.own.trust_ms + self.own.longest_lease_ms, self.own.hold_ms) * _MS
         head_start_ms = broker_lock_expiry_s * 1000 - self.own.trust_ms
-        return int(max(0.0, self.own.longest_lease_ms - head_start_ms) * _MS)
+        longest_ms = max(self.own.longest_lease_ms, self.own.hold_ms)
+        return int(max(0.0, longest_ms - head_start_ms) * _MS)
 
 
 @dataclass(slots=True)

@@ -109,7 +109,7 @@ class PeriodStart:
             self._hold(self._wait_ns(own, last, end))
             # Leases that this period waits for outlive it if it ends at once.
             waits_ms = -((now_ns() - self.hold_until_ns) // 1_000_000)
-            own = replace(own, longest_lease_ms=max(own.longest_lease_ms, waits_ms))
+            own = replace(own, hold_ms=max(0, waits_ms))
             if not self._trusted():
                 raise TrustLapsed("the lock is not trusted any more")
             epoch = Epoch(await context.log.append(group, self._queue, own))

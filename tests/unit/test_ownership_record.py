@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -366,3 +367,26 @@ def test_a_late_own_record_of_a_parked_twin_counts_for_nothing() -> None:
     assert last is not None
     assert last.snapshot is not None
     assert (last.epoch, last.snapshot.base) == (0, 5)
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_waits_do_not_feed_themselves(restarted: bool) -> None:
+    """Each owner dies while it still waits for the leases of the one before."""
+    hold_ms, longest_s = 0, 0.0
+    for period in range(1, 20):
+        last = LastOwner(Epoch(period), replace(own(), hold_ms=hold_ms), None, clean=False)
+        wait_ns = last.wait_ns(broker_start_ms=2 if restarted else 1, broker_lock_expiry_s=10)
+        hold_ms = wait_ns // 1_000_000
+        longest_s = max(longest_s, wait_ns / 1e9)
+    assert longest_s == (10 if restarted else 0)
+
+
+def test_what_the_last_owner_waited_for_is_waited_for_still() -> None:
+    """A lease of a period before, longer than any of the last owner's own."""
+    last = LastOwner(Epoch(2), replace(own(), hold_ms=60_000), None, clean=False)
+    assert last.wait_ns(broker_start_ms=2, broker_lock_expiry_s=10) == 60_000_000_000
+    assert last.wait_ns(broker_start_ms=1, broker_lock_expiry_s=10) == 55_000_000_000
+
+
+def test_a_hold_is_the_same_after_the_codec() -> None:
+    assert decode(encode(replace(own(), hold_ms=1234))) == replace(own(), hold_ms=1234)
