@@ -122,7 +122,8 @@ up: $(INSTALLED)
 
 # One run for both: the tests, and the branch coverage of the ordering core. One worker a core.
 # Compiled tests are kept, whatever the environment says: to compile them takes longer than most.
-TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadfile --durations=10
+TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadfile --no-loadscope-reorder \
+	--durations=10
 
 test: $(INSTALLED)
 	$(TESTS) --numprocesses auto -m "not slow" --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \

@@ -68,7 +68,8 @@ structlog.configure(
 )
 
 _INTEGRATION = ROOT / "tests/integration"
-_SIMULATED = (_INTEGRATION, ROOT / "tests/unit", ROOT / "tests/property")
+_SIMULATED = (_INTEGRATION, *(ROOT / "tests" / name for name in ("unit", "property", "world")))
+_LONGEST_FIRST = {"world": 0, "property": 0}
 _MEMORY = Path("/dev/shm")
 _LEAST_ROOM = 2 << 30
 _basetemp = pytest.StashKey[Path]()
@@ -96,7 +97,11 @@ def pytest_configure(config: pytest.Config) -> None:
         for each in asked
     )
     if small and shutil.disk_usage(_MEMORY).free > _LEAST_ROOM:
-        config.stash[_basetemp] = Path(tempfile.mkdtemp(prefix="orderlane-tests-", dir=_MEMORY))
+        for left in _MEMORY.glob("orderlane-tests-*"):
+            if not Path("/proc", left.name.split("-")[2]).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        prefix = f"orderlane-tests-{os.getpid()}-"
+        config.stash[_basetemp] = Path(tempfile.mkdtemp(prefix=prefix, dir=_MEMORY))
         config.option.basetemp = str(config.stash[_basetemp] / "of")
 
 
@@ -121,6 +126,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # The longest tests first, so that the workers end at about the same time.
+    items.sort(key=lambda item: _LONGEST_FIRST.get(item.path.parent.name, 1))
     if config.getoption("--broker"):
         without = [item for item in items if _INTEGRATION in item.path.parents]
         without = [item for item in without if "brokers" not in getattr(item, "fixturenames", ())]

@@ -71,15 +71,6 @@ async def test_a_batch_gets_the_properties_of_its_header_that_its_messages_lack(
     ]
 
 
-@pytest.mark.parametrize("body", [b"", b"\0\0\0\x09rubbish", b"\xff" * 40])
-async def test_a_broken_batch_is_refused_whole(raw: Raw, body: bytes) -> None:
-    good = encode_batch([OutgoingMessage(TOPIC, b"a")]) if body else b""
-    answer = await raw.ask(RequestCode.SEND_BATCH_MESSAGE, send_header().to_v2(), good + body)
-    assert answer.code == 13
-    assert "batch" in (answer.remark or "")
-    assert (await raw.pull()).code == 19
-
-
 async def test_properties_too_long_to_store_are_refused(raw: Raw) -> None:
     header = send_header(properties=f"K\x01{'v' * 40_000}")
     answer = await raw.ask(RequestCode.SEND_MESSAGE_V2, header.to_v2(), b"x")
@@ -109,20 +100,6 @@ async def test_properties_that_look_like_a_lost_sector_of_the_disk_are_refused(
     answer = await send(511)
     assert (answer.code, "zero bytes in a row" in (answer.remark or "")) == (13, True)
     assert (await send(510)).code == 0
-
-
-async def test_missing_and_mistyped_fields_are_named(raw: Raw) -> None:
-    answer = await raw.ask(RequestCode.PULL_MESSAGE, {"topic": TOPIC})
-    assert (answer.code, "consumerGroup is missing" in (answer.remark or "")) == (1, True)
-    bad = send_header().to_v2() | {"e": "first"}
-    answer = await raw.ask(RequestCode.SEND_MESSAGE_V2, bad, b"x")
-    assert (answer.code, "'first'" in (answer.remark or "")) == (1, True)
-    answer = await raw.ask(RequestCode.LOCK_BATCH_MQ, body=b"{]")
-    assert answer.code == 1
-    assert (await raw.ask(4711)).code == 3
-    assert (await raw.pull(max_msg_nums=0)).code == 1
-    assert (await raw.pull(queue_id=4)).code == 1
-    assert (await raw.pull(topic="unknown")).code == 17
 
 
 async def test_the_filter_of_a_heartbeat_serves_pulls_that_name_none(raw: Raw) -> None:

@@ -234,13 +234,6 @@ async def test_nobody_there_is_a_lost_connection_that_names_the_address(
             await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
 
 
-async def test_a_port_in_use_is_one_sentence(peer: Peer) -> None:
-    address = await peer.server.listen("127.0.0.1", 0)
-    host, port = address.split(":")
-    with pytest.raises(OSError, match=f"cannot listen on {address}: "):
-        await peer.server.listen(host, int(port))
-
-
 @pytest.mark.parametrize(
     "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", bytes(4), b"\xff" * 64]
 )
@@ -310,6 +303,7 @@ async def test_too_many_requests_in_hand_are_not_read(
     assert {answer.remark for answer in await asyncio.gather(*held)} == {"released"}
 
 
+@pytest.mark.sockets
 async def test_closing_while_connecting_is_a_lost_connection() -> None:
     listener = socket.create_server(("127.0.0.1", 0), backlog=0)
     host, port = listener.getsockname()

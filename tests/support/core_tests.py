@@ -1,7 +1,8 @@
 """Which tests the branch coverage of the ordering core is measured by.
 
 Those of ``tests/unit`` and ``tests/property`` that use the core, themselves or by what they take
-from ``tests/support``. Tracing makes a test two to three times slower, so the others do without.
+from ``tests/support``, but for the longest models. Tracing makes a test two to three times slower,
+so the others do without.
 """
 
 from __future__ import annotations
@@ -14,12 +15,20 @@ from pathlib import Path
 from tests.support.processes import ROOT
 
 _FOLDERS = (ROOT / "tests/unit", ROOT / "tests/property")
+_LONGEST = frozenset(
+    f"test_{name}"
+    for name in (
+        *("capacity", "cluster_model", "fairness", "group_buffer", "key_change"),
+        *("queue_pipeline", "send_lanes_model", "simulation", "order_key_simulator"),
+    )
+)
 _CORE, _SUPPORT = "proxy.core.", "tests.support."
 
 
 def is_core_test(path: Path, module: str) -> bool:
     """True if the tests of *module*, which is imported and stands in *path*, use the core."""
-    return path.parent in _FOLDERS and _uses_core(module)
+    long = path.parent.name == "property" and path.stem in _LONGEST
+    return path.parent in _FOLDERS and not long and _uses_core(module)
 
 
 @cache
