@@ -1,6 +1,6 @@
 """``python -m testkit.explorer.hour``: what an hour of a busy world costs.
 
-Three proxies, four groups, eight queues, 50 clients, a fault every twenty seconds. Prints how many
+Three proxies, four groups, eight queues, 50 clients, a fault every half a minute. Prints how many
 seconds of a processor it took, and the verdict; ``--json`` for programs.
 """
 
@@ -16,10 +16,11 @@ from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 from testkit.explorer.player import play
 
 _PROXIES, _GROUPS, _QUEUES, _PRODUCERS, _CONSUMERS = 3, 4, 8, 18, 32
-_FAULT_EVERY_S = 20.0
+_LEASES_S = (5.0, 8.0, 12.0, 20.0)
+_FAULT_EVERY_S = 30.0
 
 
-def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 12.0) -> Plan:
+def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 18.0) -> Plan:
     """A busy world; each producer sends a message every *every_s* on average."""
     chance = random.Random(f"hour {seed}")
     topics = {"orders": _QUEUES // 2, "payments": _QUEUES // 2}
@@ -27,7 +28,12 @@ def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 12.0) -> P
         {
             "name": f"group-{number}",
             "topics": [
-                {"name": topic, "order_key": "KEY", "retry_intervals_ms": [100, 500]}
+                {
+                    "name": topic,
+                    "order_key": "KEY",
+                    "retry_intervals_ms": [100, 500],
+                    "visibility_timeout_s": _LEASES_S[number],
+                }
                 for topic in topics
             ],
         }
