@@ -15,12 +15,12 @@ from testkit.explorer.exploring import be_quiet
 from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 from testkit.explorer.player import play
 
-_PROXIES, _GROUPS, _QUEUES, _PRODUCERS, _CONSUMERS = 3, 4, 8, 18, 32
+_PROXIES, _GROUPS, _QUEUES, _PRODUCERS, _CONSUMERS = 3, 4, 8, 22, 28
 _LEASES_S = (5.0, 8.0, 12.0, 20.0)
 _FAULT_EVERY_S = 30.0
 
 
-def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 18.0) -> Plan:
+def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 22.0) -> Plan:
     """A busy world; each producer sends a message every *every_s* on average."""
     chance = random.Random(f"hour {seed}")
     topics = {"orders": _QUEUES // 2, "payments": _QUEUES // 2}
