@@ -271,6 +271,7 @@ def got_sigterm(pid: int) -> bool:
     return not int(pending, 16) >> (signal.SIGTERM - 1) & 1
 
 
+@pytest.mark.slow
 def test_a_second_sigterm_does_not_wait_for_handlers(children: Children) -> None:
     make_patient(children.folder)
     up, at = start_up(children)
