@@ -1,0 +1,216 @@
+"""``python -m tests.mutants.explored``: the explorer finds bugs that lie between two features.
+
+No scenario is made for them: plans are drawn from seed 1 on, as by ``make explore``, until one
+breaks a promise that it keeps without the bug. Prints a table of seeds and seconds; exit code 1 if
+a bug is not found within ten minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from broker_core.names import Group
+from broker_core.store import tables
+from broker_core.store.commit_log import Sync
+from proxy import lanes
+from proxy.core.flow_window import FlowWindow
+from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.twin_pipeline import TwinPipeline
+from proxy.upstream import period_start
+from proxy.upstream.ownership import GroupOwnership
+from testkit.explorer.exploring import be_quiet
+from testkit.explorer.generator import draw
+from testkit.explorer.player import Outcome, play
+from tests.mutants.mutant import Bug, method_of
+from thin_client.session import Session
+
+_WITHIN_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureBug:
+    """``bug`` breaks one of ``breaks`` (ids of invariants, or ``error``) where *features* meet."""
+
+    what: str
+    features: str
+    breaks: frozenset[str]
+    bug: Bug
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """By which seed, after how long, as what; seed 0: not at all."""
+
+    seed: int
+    after_s: float
+    simulated_s: float
+    as_what: tuple[str, ...]
+
+
+async def _first_topic_only(original: Any, ownership: GroupOwnership, topic: Any) -> None:
+    if topic == ownership.topics[0]:
+        await original(ownership, topic)
+
+
+_was_full: set[int] = set()
+
+
+def _full_for_ever(original: Any, window: FlowWindow, *, demand: bool) -> int:
+    if not window.memory.left:
+        _was_full.add(id(window))
+    return 0 if id(window) in _was_full and window.jobs == 0 else original(window, demand=demand)
+
+
+async def _at_the_end(original: Any, context: Any, group: Any, queue: Any) -> tuple[int, int]:
+    """A queue without a committed offset is one that was added: nobody needs what it has."""
+    committed, start = await original(context, group, queue)
+    if (
+        not committed
+        and queue.queue_id
+        and await context.log.any_owner(Group(group.name), queue.topic)
+    ):
+        start = await context.client.max_offset(queue)
+    return committed, start
+
+
+def _pauses_are_the_queues_own(original: Any, pipeline: QueuePipeline, **how: Any) -> Any:
+    if not isinstance(pipeline, TwinPipeline):
+        return original(pipeline, **how)
+    with patch.object(pipeline, "paused", {}):
+        return original(pipeline, **how)
+
+
+def _rest_is_done_too(original: Any, session: Session, message: Any, outcome: Any, now: int) -> Any:
+    """What stands behind a failed message in its run is acked with it."""
+    judge = Session._judge
+    failed = []
+
+    def judged(own: Session, lease: Any, verdict: Any, *more: Any) -> None:
+        judge(own, lease, None if failed else verdict, *more)
+        failed.append(lease)
+
+    with patch.object(Session, "_judge", judged):
+        return original(session, message, outcome, now)
+
+
+def _snapshot_without(**fields: Any) -> Callable[..., Any]:
+    def snapshot(original: Any, pipeline: QueuePipeline, **how: Any) -> Any:
+        return replace(original(pipeline, **how), **fields)
+
+    return snapshot
+
+
+BUGS = (
+    FeatureBug(
+        "the second topic of a group is nobody's",
+        "several topics, shares of queues",
+        frozenset({"N5", "D1", "LIVE"}),
+        method_of(GroupOwnership, "_look_at", _first_topic_only),
+    ),
+    FeatureBug(
+        "a window stays shut once the memory of all was used up",
+        "limits in bytes, several queues",
+        frozenset({"N1", "N3", "N4", "N5", "N6", "D1", "LIVE"}),
+        method_of(FlowWindow, "room", _full_for_ever),
+    ),
+    FeatureBug(
+        "a queue that is added is read from its end",
+        "more queues, groups that are there",
+        frozenset({"D1", "C2", "LIVE"}),
+        method_of(period_start, "start_offset", _at_the_end),
+    ),
+    FeatureBug(
+        "a redrive hands out copies of a paused key",
+        "parking, pauses",
+        frozenset({"R4"}),
+        method_of(QueuePipeline, "lease", _pauses_are_the_queues_own),
+    ),
+    FeatureBug(
+        "all clients of a broadcast group are one",
+        "broadcast, several clients",
+        frozenset({"D1", "N3", "N5", "O3", "O3b", "LIVE"}),
+        lambda: patch.object(lanes, "member_group", lambda group, _client: Group(f"{group}%all")),
+    ),
+    FeatureBug(
+        "the rest of a failed run counts as done",
+        "runs, failing keys",
+        frozenset({"A1", "D2", "D1", "O2"}),
+        method_of(Session, "settle", _rest_is_done_too),
+    ),
+    FeatureBug(
+        "sends are confirmed before they are synced",
+        "group commit, power losses",
+        frozenset({"D1", "L1", "W1", "D4", "O1", "R3", "R4"}),
+        lambda: patch.object(Sync, "run", lambda _: None),
+    ),
+    FeatureBug(
+        "no snapshot says what is spilled",
+        "spilled chains, crashes",
+        frozenset({"D1", "C2", "O2", "LIVE"}),
+        method_of(QueuePipeline, "snapshot", _snapshot_without(spilled={})),
+    ),
+    FeatureBug(
+        "a hand-over does not say what is leased still",
+        "slow handlers, hand-overs",
+        frozenset({"O3", "O3b", "O2"}),
+        method_of(QueuePipeline, "lease_times", lambda *_, **__: {}),
+    ),
+    FeatureBug(
+        "tables are replaced before their content is synced",
+        "offsets and topics, power losses",
+        frozenset({"error", "D1", "W1"}),
+        lambda: patch.object(tables.os, "fsync", lambda _: None),
+    ),
+)
+
+
+def find(bug: FeatureBug, *, within_s: float = _WITHIN_S, first: int = 1) -> Found:
+    """Explore with *bug* from seed *first* on."""
+    began, simulated_s, seed = time.monotonic(), 0.0, first
+    while time.monotonic() - began < within_s:
+        plan = draw(seed)
+        with bug.bug():
+            with_bug = play(plan)
+        simulated_s += with_bug.virtual_s
+        found = _ids(with_bug) & bug.breaks
+        if found and (as_what := tuple(sorted(found - _ids(play(plan))))):
+            return Found(seed, time.monotonic() - began, simulated_s, as_what)
+        seed += 1
+    return Found(0, time.monotonic() - began, simulated_s, ())
+
+
+def _ids(outcome: Outcome) -> set[str]:
+    return set(outcome.violations) | ({"error"} if outcome.errors else set())
+
+
+def main() -> int:
+    """Look for all, or for those whose number is given; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", type=int, action="append", help="number of a bug, from 1 on")
+    parser.add_argument("--within-s", type=float, default=_WITHIN_S)
+    options = parser.parse_args()
+    be_quiet()
+    missed = 0
+    for number, bug in enumerate(BUGS, 1):
+        if options.only and number not in options.only:
+            continue
+        found = find(bug, within_s=options.within_s)
+        missed += not found.seed
+        verdict = f"seed {found.seed}: {' '.join(found.as_what)}" if found.seed else "NOT FOUND"
+        print(
+            f"{number:2} {bug.what:56} {bug.features:34} {verdict:24}"
+            f" {found.after_s:5.0f} s, {found.simulated_s / 3600:.2f} h simulated",
+            flush=True,
+        )
+    print(f"{len(options.only or BUGS) - missed} passed, {missed} failed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
