@@ -16,6 +16,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
 from proxy.cli.observing import HistoryObserver
+from testkit.ddmq_client import MODES, DdmqClient, DdmqMessage
 from testkit.simulation.history import Pen
 from testkit.simulation.process import SimulatedProcess, current_process
 from testkit.simulation.world import ClientNode, Died, World
@@ -143,8 +144,6 @@ class ConsumerNode(ClientNode):
         mode: str,
         order: str,
     ) -> None:
-        from tests.support.ddmq_client import MODES, DdmqClient, DdmqMessage
-
         async def handle(message: DdmqMessage) -> bool:
             place = (group, message.key or "")
             while place in habits.stuck:  # noqa: ASYNC110  # virtual time costs nothing

@@ -21,9 +21,9 @@ import orjson
 from proxy.cli.observing import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.history.record import HistoryWriter
+from testkit.ddmq_client import MODES, DdmqClient, DdmqMessage
 from tests.chaos.orders import Orders
 from tests.chaos.workload import fails, work_s
-from tests.support.ddmq_client import MODES, DdmqClient, DdmqMessage
 from thin_client import AsyncConsumer, Consumer, Message, Retry
 
 _CONCURRENCY = 8

@@ -1,6 +1,6 @@
 """What every client of DDMQ needs of a server, point by point, and then in the midst of trouble.
 
-The client is written by hand from DDMQ's fields (``tests/support/ddmq_wire.py``).
+The client is written by hand from DDMQ's fields (``testkit/ddmq_wire.py``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from broker_core.clock import now_ns
 from broker_core.tasks import spawn
 from proxy.app import Proxy
 from proxy.history.record import HistoryWriter
+from testkit.ddmq_client import MODES, DdmqClient, DdmqMessage
+from testkit.ddmq_wire import DdmqConnection
 from tests.support.brokers import Brokers
-from tests.support.ddmq_client import MODES, DdmqClient, DdmqMessage
-from tests.support.ddmq_wire import DdmqConnection
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway
 from tests.support.lanes import GROUP, TOPIC, group_settings
@@ -188,7 +188,7 @@ async def process(gateway: Gateway, address: str) -> AsyncIterator[asyncio.subpr
     """One client as a process of its own; SIGTERM ends it with a clean report."""
     options = ["--servers", address, "--group", gateway.group, "--history", gateway.histories]
     running = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-m", "tests.support.ddmq_client", *map(str, options)],
+        *[sys.executable, "-m", "testkit.ddmq_client", *map(str, options)],
         *["--mode", "java", "--name", "process", "--fail-every", "9"],
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,

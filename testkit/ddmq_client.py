@@ -1,6 +1,6 @@
 """A consumer as DDMQ's own behave: its fields alone, acks by offset, no idea of leases or owners.
 
-``python -m tests.support.ddmq_client --servers … --group … --mode go`` runs one as a process, until
+``python -m testkit.ddmq_client --servers … --group … --mode go`` runs one as a process, until
 SIGTERM. It notes in ``violations`` what no server may ever do to such a client.
 """
 
@@ -22,7 +22,7 @@ import orjson
 
 from broker_core.clock import now_ns
 from proxy.history.record import History, HistoryWriter, NullHistory
-from tests.support.ddmq_wire import Broken, DdmqConnection, PullException
+from testkit.ddmq_wire import Broken, DdmqConnection, PullException
 
 #: What may go wrong between a client and a server that was killed, stopped or cut off.
 _TROUBLE = (OSError, EOFError, TimeoutError, PullException, Broken)
