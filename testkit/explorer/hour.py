@@ -10,6 +10,7 @@ import argparse
 import json
 import random
 import sys
+from typing import Any
 
 from testkit.explorer.exploring import be_quiet
 from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
@@ -24,21 +25,6 @@ def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 22.0) -> P
     """A busy world; each producer sends a message every *every_s* on average."""
     chance = random.Random(f"hour {seed}")
     topics = {"orders": _QUEUES // 2, "payments": _QUEUES // 2}
-    groups = [
-        {
-            "name": f"group-{number}",
-            "topics": [
-                {
-                    "name": topic,
-                    "order_key": "KEY",
-                    "retry_intervals_ms": [100, 500],
-                    "visibility_timeout_s": _LEASES_S[number],
-                }
-                for topic in topics
-            ],
-        }
-        for number in range(_GROUPS)
-    ]
     consumers = [
         ConsumerPlan(f"group-{number % _GROUPS}", None, number % _PROXIES)
         for number in range(_CONSUMERS)
@@ -59,7 +45,7 @@ def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 22.0) -> P
         seconds=seconds,
         brokers={"broker-a": {}},
         topics=topics,
-        groups=groups,
+        groups=_groups(topics),
         proxies=_PROXIES,
         proxy_settings={},
         producers=_PRODUCERS,
@@ -67,6 +53,25 @@ def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 22.0) -> P
         flows=flows,
         actions=_faults(chance, seconds),
     )
+
+
+def _groups(topics: dict[str, int]) -> list[dict[str, Any]]:
+    """Each reads all topics, with leases of its own length."""
+    return [
+        {
+            "name": f"group-{number}",
+            "topics": [
+                {
+                    "name": topic,
+                    "order_key": "KEY",
+                    "retry_intervals_ms": [100, 500],
+                    "visibility_timeout_s": _LEASES_S[number],
+                }
+                for topic in topics
+            ],
+        }
+        for number in range(_GROUPS)
+    ]
 
 
 def _faults(chance: random.Random, seconds: float) -> list[Action]:
