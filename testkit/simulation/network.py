@@ -52,11 +52,10 @@ class Network:
         self._delays: dict[tuple[str, str], int] = {}
         self._promised: dict[int, tuple[str, int]] = {}  # by descriptor: of a sock_connect
         self._held: dict[Transport, None] = {}
+        self._dark: set[str] = set()  # hosts without power
         self._orphans: dict[str, list[Transport]] = {}  # by host: peers of silent deaths
         self.open: dict[Transport, None] = {}
         """Transports that are not closed; ordered."""
-        self.names: dict[str, str] = {}
-        """Addresses by host name."""
 
     # ---- faults ---------------------------------------------------------------------------------
 
@@ -91,6 +90,8 @@ class Network:
         for key, server in list(self._listeners.items()):
             if server.process is process:
                 del self._listeners[key]
+        if silent:
+            self._dark.add(process.host)
         for transport in [each for each in self.open if each.process is process]:
             transport.die(silent=silent)
             if silent:
@@ -98,6 +99,7 @@ class Network:
 
     def host_is_back(self, host: str) -> None:
         """A machine has power again: it answers data of connections that it does not know."""
+        self._dark.discard(host)
         for transport in self._orphans.pop(host, []):
             at_ns = self._loop.now_ns + self.latency_ns(None, None) * 3
             self._loop.call_at_ns(at_ns, _reset, transport, context=transport._context)
@@ -109,8 +111,6 @@ class Network:
         if host in (None, "", "localhost", "::1", "::"):
             return _LOOPBACK if host in ("localhost", "::1") else "0.0.0.0"
         text = host.decode() if isinstance(host, bytes) else str(host)
-        if text in self.names:
-            return self.names[text]
         try:
             ipaddress.ip_address(text)
         except ValueError:
@@ -228,13 +228,12 @@ class Network:
         began_ns = self._loop.now_ns
         while True:
             server = self._listener(target)
-            away = self._away(target) if server is None else None
             if server is not None and not self._cut_off(process, server.process):
                 await self._wait(self.latency_ns(process, server.process) * 2)
                 if self._listener(target) is server:
                     return server
                 continue
-            if server is None and away is None:
+            if server is None and target[0] not in self._dark:
                 await self._wait(self.latency_ns(None, None) * 2)
                 raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {target}")
             if self._loop.now_ns - began_ns > _CONNECT_NS:
@@ -243,9 +242,6 @@ class Network:
 
     def _listener(self, target: tuple[str, int]) -> Server | None:
         return self._listeners.get(target) or self._listeners.get(("0.0.0.0", target[1]))
-
-    def _away(self, target: tuple[str, int]) -> str | None:
-        return None
 
     def _cut_off(self, one: SimulatedProcess | None, other: SimulatedProcess | None) -> bool:
         if one is None or other is None:
