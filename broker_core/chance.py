@@ -20,7 +20,7 @@ class System:
         return random.random()
 
     def token(self, size: int) -> bytes:
-        """*size* bytes that nobody can guess."""
+        """*size* unpredictable bytes."""
         return os.urandom(size)
 
     def process_id(self) -> int:
@@ -49,7 +49,7 @@ def between(least: float, most: float) -> float:
 
 
 def token(size: int) -> bytes:
-    """*size* bytes that nobody can guess."""
+    """*size* unpredictable bytes."""
     return _source.token(size)
 
 

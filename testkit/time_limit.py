@@ -23,7 +23,7 @@ from types import FrameType
 
 import pytest
 
-#: Where code is that is none of the project's, nor a test.
+#: Folders of code that is neither the project's nor a test.
 _LIBRARIES = (
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")),
     *(sys.prefix + os.sep, "<"),

@@ -20,7 +20,7 @@ def fraction() -> float:
 
 
 def token_hex(size: int) -> str:
-    """*size* bytes that nobody can guess, as hex digits."""
+    """*size* unpredictable bytes as hex digits."""
     return _token(size).hex()
 
 

@@ -46,7 +46,7 @@ class Own:
     http: str = ""
     #: People gave the queue to this owner by name: shares do not say so.
     by_name: bool = False
-    #: Leases of periods before may live for so long, counted from when this was written.
+    #: Milliseconds after this was written for which leases of earlier periods may be alive.
     hold_ms: int = 0
 
 

@@ -276,7 +276,7 @@ class HistoryChecker:
         lane.finish(event)
 
     def _handling(self, event: Event) -> Lane | None:
-        """Who is told of a handler; None if its message belongs to a life that nobody knows of."""
+        """The lane of a handler event; None if its message belongs to an unknown life."""
         lane = self._present(event)
         former = UNKNOWN < self._sends.life_of(event) < lane.life.number
         return lane.life.former if former else lane

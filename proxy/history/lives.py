@@ -15,7 +15,7 @@ from proxy.history.reader import Event
 if TYPE_CHECKING:
     from proxy.history.lanes import Lane
 
-#: Number of the life of a message that nobody can tell.
+#: Number of an unknown life.
 UNKNOWN = -1
 
 

@@ -7,7 +7,7 @@ Four kinds of parts, each in the order of time:
 - ``site``: a group at one node where pulls waited, or that owned a queue. Judges nothing; says when
   pulls waited there and the group could have been given more, by which the timed invariants of its
   queues are judged (``clock`` events); and which pulls waited, and when limits held the group back,
-  whoever owned the queues (``demand`` events).
+  independent of the owners of its queues (``demand`` events).
 - ``client``: a consumer that repeated a pull, with all hand-outs of the keys that it got. X1 is
   judged there, for an answer may hold messages of several queues.
 - ``rate``: a group that has, or had, a rate limit, with all hand-outs and owners, for Q1.

@@ -84,7 +84,7 @@ class Sends:
         message = self._of(event)
         life = self._lives.of(message.topic)
         if not message.acknowledged and message.life != life:
-            # Sent in one life and answered in the next, it stands in nobody knows which.
+            # Sent in one life and answered in the next: its own life is unknown.
             message.life = UNKNOWN if message.sent else life
         message.sent = message.acknowledged = True
         self._unanswered.pop(event["msg"], None)

@@ -44,7 +44,7 @@ class TakeOvers:
             )
 
     def rules(self, event: Event) -> None:
-        """So long leases are granted from now on."""
+        """Leases are of this length from now on."""
         self.longest_ms = max(self.longest_ms, event.get("visibility_ms") or 0)
 
     def extended(self, event: Event) -> None:

@@ -84,7 +84,7 @@ class Site:
         self._fills(full, t_ns)
 
     def limit_leases(self, limit: int | None, t_ns: int) -> None:
-        """So many leases may be alive (None: any number)."""
+        """Maximum number of live leases; None: no limit."""
         full = self._full
         self.max_leased = limit
         self._fills(full, t_ns)

@@ -1,7 +1,7 @@
 """N5 and N6: whatever is ready reaches a pull for its topic, at whichever proxy that waits.
 
 N3 and N4 ask a queue's owner, and count pulls that wait there. These ask the group: they count a
-pull at any of its proxies, whoever owns the queue, and if nobody does. What was handed out late is
+pull at any of its proxies, with any owner of the queue and with none. What was handed out late is
 a *suspect* until the end of the histories, for only then is the demand known.
 """
 
@@ -22,7 +22,7 @@ _EACH_NS = 10 * NS
 
 @dataclass(slots=True)
 class _Free:
-    """A message handed out before and in nobody's hands, and since when it is ready."""
+    """A message that was handed out, is not leased now, and is ready since then."""
 
     slot: Slot
     since_ns: int
@@ -38,7 +38,7 @@ class _Suspect:
 
 
 class Wanted:
-    """Ready messages of one queue and group, whoever owns it."""
+    """Ready messages of one queue and group, with any owner."""
 
     def __init__(
         self, facts: LaneFacts, demands: Demands, by_slot: Mapping[Slot, set[int]]
@@ -170,7 +170,7 @@ class Wanted:
             self._judge_unserved(offset, offset, max(sent_ns, self._finished_ns))
 
     def _slot_of(self, key: str | None) -> Slot | None:
-        """What a message is kept in order by; None if nobody can say."""
+        """The order key of a message; None if it is unknown."""
         return key if key and self._facts.rules.order_key == "KEY" else None
 
     def _ready_first(self, offset: int, slot: Slot) -> int | None:

@@ -49,7 +49,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="first seed; default: a random one")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long (default 10)")
     parser.add_argument("--hours", type=float, default=0.0, help="end after these simulated hours")
-    parser.add_argument("--plans", type=int, help="so many seeds at most")
+    parser.add_argument("--plans", type=int, help="maximum number of seeds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--first", action="store_true", help="end with the first failure")
     parser.add_argument("--no-shrink", action="store_true", help="report failures as drawn")
