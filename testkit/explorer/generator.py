@@ -72,6 +72,8 @@ FAULTS = frozenset(
     )
 )
 _CALM = 0.35
+#: How often the first key of a topic, or the first odd one, is meant, where a key is.
+_MARKED = 0.6
 _ODD_KEYS = ["k\x01x", "k ", " k", "ключ", "k" * 300, "a b", "0", "k\u2028", "%", "#"]
 _VERBS = ("pause", "resume", "park", "redrive", "skip", "retry")
 
@@ -351,14 +353,15 @@ class _Drawing:
         return {**place, "queue": f"{self.chance.choice(list(plan['brokers']))}_{queue}"}
 
     def _key(self, plan: dict[str, Any]) -> dict[str, Any]:
+        """A key of a topic: mostly the same one, so that what is done to keys meets."""
         place = self._place(plan)
         keys = [key for key in dict.fromkeys(plan["keys"][place["topic"]]) if key]
         odd = [key for key in keys if key in _ODD_KEYS]
-        if odd and self.chance.random() < 0.5:
-            keys = odd
-        elif self.has("hot keys") and self.chance.random() < 0.5:
-            keys = keys[:1]
-        return {**place, "key": self.chance.choice(keys)}
+        if self.chance.random() < _MARKED:
+            marked = (odd or keys)[0]
+        else:
+            marked = self.chance.choice(odd if odd and self.chance.random() < 0.5 else keys)
+        return {**place, "key": marked}
 
     def _habit(self, plan: dict[str, Any], kind: str) -> tuple[str, dict[str, Any]]:
         place = self._key(plan)
