@@ -186,7 +186,7 @@ bench-full: $(INSTALLED)
 fuzz: $(WITH_FUZZ)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-# Killed, stopped, cut off; on the embedded broker, and on Apache RocketMQ where there is Java.
+# Drawn worlds, until the time is over; what breaks a promise is shrunk and printed as a test.
 explore: $(INSTALLED)
 	$(BIN)/python -m testkit.explorer $(ARGS)
 

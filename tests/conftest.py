@@ -35,7 +35,7 @@ from tests.support.rocketmq import VERSIONS
 pytest_plugins = ["testkit.time_limit"]
 
 # A slow machine is no failure. A change is judged by what it changes: hypothesis draws the same
-# examples each time, new ones for whoever explores.
+# examples each time, new ones with ORDERLANE_EXPLORE=1.
 settings.register_profile(
     "same",
     deadline=None,

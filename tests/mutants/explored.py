@@ -68,7 +68,7 @@ def _full_for_ever(original: Any, window: FlowWindow, *, demand: bool) -> int:
 
 
 async def _at_the_end(original: Any, context: Any, group: Any, queue: Any) -> tuple[int, int]:
-    """A queue without a committed offset is one that was added: nobody needs what it has."""
+    """Messages of an added queue, one without a committed offset, are skipped."""
     committed, start = await original(context, group, queue)
     if (
         not committed
@@ -100,7 +100,7 @@ def _snapshot_without(**fields: Any) -> Callable[..., Any]:
 
 BUGS = (
     FeatureBug(
-        "the second topic of a group is nobody's",
+        "the second topic of a group has no owner",
         "several topics, shares of queues",
         frozenset({"N5", "D1", "LIVE"}),
         method_of(GroupOwnership, "_look_at", _first_topic_only),

@@ -152,7 +152,7 @@ def test_package_files_hold_a_charter_and_no_code() -> None:
 
 
 def test_no_file_has_more_than_one_reason_to_change() -> None:
-    """Which nobody can count; above 700 lines it is time to ask."""
+    """Above 700 lines, ask whether it has."""
     lengths = {name_of(path): len(path.read_text().splitlines()) for path in own_python_files()}
     assert {name: n for name, n in lengths.items() if n > 700} == {}
 
