@@ -55,6 +55,7 @@ class Node:
         self.folder = world.disk.folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.process: SimulatedProcess | None = None
+        self._serving: SimulatedProcess | None = None  # the one that has started
         self.lives = 0
 
     def __repr__(self) -> str:
@@ -86,6 +87,18 @@ class Node:
             raise Died(self.name)
         return await self.world.run_in(process, coroutine)
 
+    async def begin_to_serve(self, starting: Coroutine[Any, Any, Any]) -> None:
+        """Run *starting*; from then on the process heeds SIGTERM. Raises Died."""
+        process = self.process
+        await self.do(starting)
+        self._serving = process
+
+    async def end_by_signal(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """SIGTERM: *close*, then end. It kills a process that is still starting. Raises Died."""
+        if self._serving is self.process:
+            await self.do(close())
+        self.kill()
+
     def kill(self, *, power: bool = False) -> None:
         """End it as ``kill -9`` does, or (*power*) as a machine that loses its power."""
         if self.process is not None and self.process.state is not State.DEAD:
@@ -116,12 +129,11 @@ class NameserverNode(Node):
         """Start it; raises OSError."""
         self.new_process()
         self._server = NameServer(self.host, NAMESERVER_PORT, data=self.folder)
-        await self.do(self._server.start())
+        await self.begin_to_serve(self._server.start())
 
     async def stop(self) -> None:
         """End it by its own will."""
-        await self.do(self._server.close())
-        self.kill()
+        await self.end_by_signal(self._server.close)
 
     @property
     def address(self) -> str:
@@ -154,13 +166,15 @@ class BrokerNode(Node):
                 }
             )
         )
-        await self.do(self._broker.start())
+        await self.begin_to_serve(self._broker.start())
 
     async def stop(self) -> None:
         """End it by its own will."""
-        await self.do(self._broker.close())
+        await self.end_by_signal(self._close)
+
+    async def _close(self) -> None:
+        await self._broker.close()
         self._pen.close()
-        self.kill()
 
     def _silence(self) -> None:
         self._pen.enabled = False
@@ -187,12 +201,11 @@ class ProxyNode(Node):
 
         self.proxy = process.run(make)
         process.at_death.append(self._silence)
-        await self.do(self.proxy.start())
+        await self.begin_to_serve(self.proxy.start())
 
     async def stop(self) -> None:
         """Drain and end it."""
-        await self.do(self.proxy.close())
-        self.kill()
+        await self.end_by_signal(self.proxy.close)
 
     @property
     def thrift(self) -> str:
