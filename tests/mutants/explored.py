@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -21,13 +21,14 @@ from broker_core.store.commit_log import Sync
 from proxy import lanes
 from proxy.core.flow_window import FlowWindow
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.recording import Recording
 from proxy.core.twin_pipeline import TwinPipeline
 from proxy.upstream import period_start
 from proxy.upstream.ownership import GroupOwnership
 from testkit.explorer.exploring import be_quiet
 from testkit.explorer.generator import draw
 from testkit.explorer.player import Outcome, play
-from tests.mutants.mutant import Bug, method_of
+from tests.mutants.mutant import Bug, method_of, property_of
 from thin_client.session import Session
 
 _WITHIN_S = 600.0
@@ -91,11 +92,9 @@ def _retry_is_done(original: Any, session: Session, message: Any, outcome: Any, 
     return original(session, message, None if session.options.max_run > 1 else outcome, now)
 
 
-def _snapshot_without(**fields: Any) -> Callable[..., Any]:
-    def snapshot(original: Any, pipeline: QueuePipeline, **how: Any) -> Any:
-        return replace(original(pipeline, **how), **fields)
-
-    return snapshot
+def _delta_without_unfinished(original: Any, recording: Recording, snapshot_at: int) -> Any:
+    delta = original(recording, snapshot_at)
+    return None if delta is None else replace(delta, unfinished=())
 
 
 BUGS = (
@@ -142,22 +141,22 @@ BUGS = (
         lambda: patch.object(Sync, "run", lambda _: None),
     ),
     FeatureBug(
-        "no snapshot says what is unfinished",
-        "chains, hand-overs",
+        "no delta says what is unfinished",
+        "chains, crashes of owners",
         frozenset({"D1", "C2", "O2", "LIVE"}),
-        method_of(QueuePipeline, "snapshot", _snapshot_without(unfinished=())),
+        method_of(Recording, "_delta", _delta_without_unfinished),
     ),
     FeatureBug(
-        "a hand-over does not say what is leased still",
-        "slow handlers, hand-overs",
-        frozenset({"O3", "O3b", "O2"}),
-        method_of(QueuePipeline, "lease_times", lambda *_, **__: {}),
+        "no record says what is paused",
+        "pauses, hand-overs",
+        frozenset({"R4"}),
+        property_of(QueuePipeline, "recorded_pauses", lambda *_: {}),
     ),
     FeatureBug(
         "tables are replaced before their content is synced",
         "offsets and topics, power losses",
         frozenset({"error", "D1", "W1"}),
-        lambda: patch.object(tables.os, "fsync", lambda _: None),
+        lambda: patch.object(tables, "os", SimpleNamespace(fsync=lambda _: None)),
     ),
 )
 
