@@ -232,6 +232,7 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
         "max_deliveries": rules.retry.max_deliveries if exhausts else None,
         "max_jobs": rules.max_jobs,
         "filters": rules.filters,
+        "tags": None if rules.tags is None else sorted(rules.tags),
     }
 
 

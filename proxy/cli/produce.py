@@ -113,7 +113,8 @@ def _send(
 
 
 def _about(message: Outgoing) -> dict[str, Any]:
-    return {"msg": message.properties[UNIQUE_ID], "topic": message.topic, "key": message.key}
+    about = {"msg": message.properties[UNIQUE_ID], "topic": message.topic, "key": message.key}
+    return about if message.tag is None else {**about, "tag": message.tag}
 
 
 # ---- what is sent --------------------------------------------------------------------------------

@@ -256,6 +256,8 @@ class HistoryChecker:
                 life.granted(event["epoch"])  # a period of the life before goes on in this one
             lane = present
         key = self._sends.saw(event)
+        if (tag := self._sends.tag_of(event)) and lane.facts.never_wanted(tag):
+            lane.facts.violation("D2", f"offset {event['offset']} was handed out with tag {tag}")
         lane.deliver(event, key)
 
     def _commit(self, event: Event) -> None:

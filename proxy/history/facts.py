@@ -102,6 +102,8 @@ class Rules:
     max_deliveries: int | None = None
     max_jobs: int | None = None
     filters: frozenset[str] | None = None
+    tags: frozenset[str] | None = None
+    """The only tags that the group wants; None: all messages."""
 
     @property
     def known(self) -> bool:
@@ -119,6 +121,7 @@ class Rules:
             event.get("max_deliveries"),
             event.get("max_jobs"),
             None if event.get("filters") is None else frozenset(event["filters"]),
+            None if event.get("tags") is None else frozenset(event["tags"]),
         )
 
 
@@ -136,6 +139,8 @@ class LaneFacts:
     epoch: int = -1
     """Newest ownership period."""
     rules: Rules = field(default_factory=Rules)
+    tag_rules: set[frozenset[str] | None] = field(default_factory=set)
+    """``Rules.tags`` of all rules so far."""
     jobs_before: int = 0
     """So many jobs may be in memory still, of a limit that was lowered."""
     site: Site | None = None
@@ -180,6 +185,15 @@ class LaneFacts:
     def go_by_order_key(self, text: str | None) -> None:
         """Another order key holds."""
         self.rules = replace(self.rules, order_key=text)
+
+    def wants(self, tag: str | None) -> bool:
+        """True if every rule so far accepts *tag*: a queue is read once, by the rules of then."""
+        return all(tags is None or tag in tags for tags in self.tag_rules)
+
+    def never_wanted(self, tag: str | None) -> bool:
+        """True if no rule so far accepts *tag*."""
+        rules = self.tag_rules
+        return bool(rules) and not any(tags is None or tag in tags for tags in rules)
 
     def done(self, offset: int) -> bool:
         """True if the message came to an end: finished, or without a proxy's word handled."""

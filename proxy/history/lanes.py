@@ -17,7 +17,9 @@ from proxy.history.take_overs import TakeOvers
 from proxy.history.waiting import Sites
 
 #: Rules of the messages themselves: their copies were parked by those of their time.
-_OF_MESSAGES = frozenset({"order_key", "visibility_ms", "retry_ms", "max_deliveries", "filters"})
+_OF_MESSAGES = frozenset(
+    {"order_key", "visibility_ms", "retry_ms", "max_deliveries", "filters", "tags"}
+)
 
 
 class Lane:

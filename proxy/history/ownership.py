@@ -76,6 +76,7 @@ class Ownership:
             facts.jobs_before = max(facts.jobs_before, event.get("jobs", 0))
             self._deliveries.rules_changed()
         facts.rules = rules
+        facts.tag_rules.add(rules.tags)
         self._deliveries.acts_anew()
         if facts.site is not None and event["node"] == self.node:
             facts.site.limit_leases(event.get("max_leased"), event["t_ns"])

@@ -20,6 +20,7 @@ Lanes = Mapping[tuple[str, str, str], Lane]  # by group, topic, queue
 class _Message:
     topic: str
     key: str | None = None
+    tag: str | None = None
     sent: bool = False
     acknowledged: bool = False
     outcome_unknown: bool = False
@@ -78,6 +79,8 @@ class Sends:
         self._unanswered[event["msg"]] = message
         if (key := event.get("key")) is not None:
             message.key = self._names.setdefault(key, key)
+        if (tag := event.get("tag")) is not None:
+            message.tag = self._names.setdefault(tag, tag)
 
     def send_ok(self, event: Event) -> None:
         """A send was answered OK, perhaps with the place where the message stands."""
@@ -121,6 +124,11 @@ class Sends:
         """The life of the topic that the message of *event* was sent in, if anybody can say."""
         message = None if event.get("msg") is None else self._messages.get(event["msg"])
         return UNKNOWN if message is None else message.life
+
+    def tag_of(self, event: Event) -> str | None:
+        """The tag of the message of *event*; None if it has none or its send is unknown."""
+        message = None if event.get("msg") is None else self._messages.get(event["msg"])
+        return None if message is None else message.tag
 
     def at(self, topic: str, queue: str, offset: int) -> str | None:
         """The message that stands there."""
@@ -180,7 +188,7 @@ class Sends:
             if self._is_owed(message):
                 for group in groups.get(message.topic, ()):
                     for lane, offset in self._known(lanes, group, name, message):
-                        if not lane.done(offset):
+                        if not _ended(lane, offset, message):
                             lane.missing(offset, message.key)
 
     def _known(
@@ -197,7 +205,7 @@ class Sends:
         done, if_lost = {}, {}
         for group in {group for group, _, _ in lanes}:
             if known := self._known(lanes, group, name, message):
-                done[group] = any(lane.done(offset) for lane, offset in known)
+                done[group] = any(_ended(lane, offset, message) for lane, offset in known)
                 if not done[group]:
                     if_lost[group] = self._aside(message, known)
         return Stray(
@@ -225,7 +233,7 @@ class Sends:
     def _judge_end(
         self, name: str, message: _Message, group: str, known: list[tuple[Lane, int]]
     ) -> None:
-        if any(lane.done(offset) for lane, offset in known):
+        if any(_ended(lane, offset, message) for lane, offset in known):
             return
         self.lost += 1
         self._findings.no_end(group, name, message.topic, list(self._places(name, message)))
@@ -266,6 +274,11 @@ class Sends:
         if message.queue is not None:
             yield message.queue, message.offset
         yield from sorted(self._further_places.get(name, ()))
+
+
+def _ended(lane: Lane, offset: int, message: _Message) -> bool:
+    """True if nothing more is owed: it came to an end, or the group does not want its tag."""
+    return lane.done(offset) or not lane.facts.wants(message.tag)
 
 
 def _came_to_no_end(message: _Message, known: list[tuple[Lane, int]]) -> None:

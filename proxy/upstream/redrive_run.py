@@ -209,7 +209,8 @@ class RedriveRun:
         message = sent_back(step.stored, step.queue)
         about = {"msg": message.properties[UNIQ_KEY], "topic": message.topic}
         history = self._context.history
-        history.write("send", **about, key=message.key)
+        tagged = {} if message.tag is None else {"tag": message.tag}
+        history.write("send", **about, key=message.key, **tagged)
         if step.doubtful:
             history.write("send_info", **about, error="a redrive before may have sent it")
         try:

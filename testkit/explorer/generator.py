@@ -34,7 +34,7 @@ FEATURES = {
     "long properties": 0.1,
     "keyless": 0.2,
     "native producers": 0.3,  # send to brokers themselves
-    "tags": 0.0,  # the checker does not know yet what brokers filter
+    "tags": 0.2,
     "filters": 0.15,
     "rates": 0.15,
     "order keys": 0.3,  # QID, JSON paths, none
@@ -410,6 +410,7 @@ class _Drawing:
                 {"on_exhausted": self.chance.choice(["park", "dead_letter", "block"])},
                 {"max_jobs_in_memory": self.chance.choice([20, 100, 20_000])},
                 {"retry_intervals_ms": self.chance.choice([[50], [500, 2000]])},
+                *([{"tags": self.chance.choice(["*", "a", "b || c"])}] if self.has("tags") else []),
             ]
         )
         return "settings", {**self._place(plan), "change": change}

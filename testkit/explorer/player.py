@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from broker_core.errors import RemotingError, StoreError
+from proxy.core.rules import parse_tags
 from proxy.errors import OrderlaneError
 from proxy.history.check import HistoryChecker
 from proxy.history.limits import Limits
@@ -146,7 +147,13 @@ class Player:
         self._over = asyncio.Event()
         self._held: set[str] = set()  # topics that get no sends now
         self._seen = 0
-        self._sent: dict[str, dict[tuple[str, int], None]] = {}
+        self._tags: dict[str, str | None] = {}  # of messages
+        self._tag_rules = {
+            (group["name"], rules["name"]): [parse_tags(rules.get("tags", "*"))]
+            for group in self._groups
+            for rules in group["topics"]
+        }
+        self._sent: dict[str, dict[tuple[str, int], str | None]] = {}  # their tags
         self._finished: dict[tuple[str, str], set[tuple[str, int]]] = {}
 
     async def run(self) -> None:
@@ -484,6 +491,7 @@ class Player:
             for rules in each["topics"]:
                 if (each["name"], rules["name"]) == (group, topic):
                     rules.update(change)
+                    self._tag_rules[group, topic].append(parse_tags(rules.get("tags", "*")))
                     if "order_key" in change:  # going back would be settings of before
                         rules["order_key_version"] = rules.get("order_key_version", 0) + 1
         self.world.write_settings(self._groups)
@@ -596,9 +604,12 @@ class Player:
         for number in range(self._seen, len(events)):
             event = events[number]
             match event["e"]:
+                case "send":
+                    self._tags[event["msg"]] = event.get("tag")
                 case "send_ok" if "queue" in event:
                     place = (event["queue"], event["offset"])
-                    self._sent.setdefault(event["topic"], {})[place] = None
+                    tag = self._tags.get(event["msg"])
+                    self._sent.setdefault(event["topic"], {})[place] = tag
                 case "finish":
                     name = (event["group"], event["topic"])
                     self._finished.setdefault(name, set()).add((event["queue"], event["offset"]))
@@ -615,8 +626,13 @@ class Player:
                 topic = rules["name"]
                 for name in self._readers(group, topic):
                     finished = self._finished.get((name, topic), set())
-                    sent = self._sent.get(topic, ())
-                    missing = [each for each in sent if each not in finished]
+                    accepted = self._tag_rules[group["name"], topic]
+                    missing = [
+                        place
+                        for place, tag in self._sent.get(topic, {}).items()
+                        if place not in finished
+                        and all(tags is None or tag in tags for tags in accepted)
+                    ]
                     if missing:
                         left.append(f"{name} {topic}: {len(missing)} left, {missing[0]}")
         return left

@@ -289,7 +289,8 @@ class ProducerNode(ClientNode):
         msg = new_message_id()
         body = _body(flow, key)
         about = {"msg": msg, "topic": flow.topic, "key": key}
-        self.pen.write("send", **about, digest=digest(body, key, tag, flow.properties))
+        tagged = {} if tag is None else {"tag": tag}
+        self.pen.write("send", **about, **tagged, digest=digest(body, key, tag, flow.properties))
         message = OutgoingMessage(
             topic=Topic(flow.topic),
             body=body,
@@ -313,7 +314,8 @@ class ProducerNode(ClientNode):
         body = _body(flow, key)
         seen = digest(body, key, tag, flow.properties)
         about = {"msg": msg, "topic": flow.topic, "key": key}
-        self.pen.write("send", **about, digest=seen)
+        tagged = {} if tag is None else {"tag": tag}
+        self.pen.write("send", **about, **tagged, digest=seen)
         try:
             properties = {**flow.properties, UNIQUE_ID: msg}
             await producer.send(flow.topic, body, key=key, tag=tag, properties=properties)

@@ -45,10 +45,12 @@ class Story:
         placed: bool = True,
         key: str = "k",
         queue: str = QUEUE["queue"],
+        tag: str | None = None,
     ) -> Story:
         """A message that stands at *offset*, its send answered OK; *placed*: with that place."""
         msg = msg or f"m{offset}"
-        self.add("send", msg=msg, topic="orders", key=key)
+        tagged = {} if tag is None else {"tag": tag}
+        self.add("send", msg=msg, topic="orders", key=key, **tagged)
         place = {**QUEUE, "queue": queue, "offset": offset} if placed else {"topic": "orders"}
         return self.add("send_ok", msg=msg, **place)
 
