@@ -161,10 +161,13 @@ class HandOuts(HandingOut):
             for leases in self._buffer.expired(now_ns):
                 effects.expired += self._ended(leases, effects, now_ns=now_ns)
             self._buffer.offer_due(now_ns)
-        if self._held_back_ns:
-            held_back = self._held_back_ns.items()
-            self._held_back_ns = {offset: due for offset, due in held_back if due > now_ns}
+        if self._held_back:
+            for _, offset in self._held_back.up_to(now_ns):
+                self._held_back_no_more(offset)
         return effects
+
+    def _held_back_no_more(self, offset: int) -> None:
+        """No client of the owner before has the job there any more."""
 
     def revoke(self, lease_id: LeaseId, *, now_ns: int) -> Effects:
         """End a lease, and all of its run, as if its deadline had come: what its client says of it
@@ -198,20 +201,21 @@ class HandOuts(HandingOut):
     def next_due_ns(self, now_ns: int) -> int | None:
         """When ``on_time`` has something to do, or a waiting take-over may begin to hand out."""
         due_ns = self._buffer.next_due_ns()
-        if not self._held_back_ns and self.hold_until_ns <= now_ns:
+        held_back = self._held_back.first
+        if held_back is None and self.hold_until_ns <= now_ns:
             return due_ns
-        times = [due for due in self._held_back_ns.values() if due > now_ns]
-        if due_ns is not None:
-            times.append(due_ns)
+        times = [] if due_ns is None else [due_ns]
+        if held_back is not None:
+            times.append(held_back[0])
         if self.hold_until_ns > now_ns:
             times.append(self.hold_until_ns)
-        return min(times, default=None)
+        return min(times)
 
     def lease_times(self, now_ns: int) -> dict[int, int]:
         """By offset for how many ms from now clients may have what a hand-over leaves in their
         hands: leases of this period that are not extended any more, and of those before.
         """
-        ends = dict(self._held_back_ns)
+        ends = dict(self._held_back.items())
         if self.extensions_refused:
             ends |= {lease.job.offset: lease.deadline_ns for lease in self._buffer.leases()}
         return {offset: -((now_ns - end) // MS) for offset, end in ends.items() if end > now_ns}
@@ -253,11 +257,13 @@ class HandOuts(HandingOut):
     def _take_back(self, job: Job) -> None:
         job.attempts -= 1  # handed back unhandled: it does not count
         self._buffer.offer(job, self._now.ns)
+        self._free(job)
 
     def _unfollow(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
             lease.job.attempts -= 1
             self.jobs.unfollow(lease.job)
+            self._free(lease.job)
 
     def _withdraw(self, job: Job) -> None:
         """Hand *job*, which is running and of which no lease lives, out no more."""

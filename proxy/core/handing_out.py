@@ -20,6 +20,7 @@ from proxy.core.lately import HotKeys, KeyEvent, KeyEvents
 from proxy.core.measures import Measures
 from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.pull_buffer import Holder, Lease, PullBuffer
+from proxy.core.ranking import Ranking
 from proxy.core.rules import TopicRules
 
 
@@ -58,7 +59,12 @@ class HandingOut:
         self.work = Budget(MAX_WORK)
         self._dead_lettering: set[int] = set()  # offsets whose copies are being stored
         self._failures = Failures(rules.retry, attempts)
-        self._held_back_ns = dict(held_back_ns)
+        self._held_back: Ranking[int] = Ranking()  # until when, by offset
+        for offset, until_ns in held_back_ns.items():
+            self._held_back.set(offset, until_ns)
+        #: Keys of which it is noted in ``_freed`` that a job ended, or went back.
+        self._watched: Collection[bytes | None] = ()
+        self._freed: set[bytes] = set()
         #: Keys that are paused, or ``EVERYTHING``; ``key_acts`` changes it.
         self.paused: dict[bytes | None, PausedKey] = {}
         #: Who paused which queue of the group as a whole; the group buffer's.
@@ -104,8 +110,10 @@ class HandingOut:
         """Jobs that ``lease`` would give, were handing out allowed; those of keys that were paused
         lately may be among them.
         """
+        if EVERYTHING in self.paused:
+            return 0
         offered, main, reactivated = self._ready_queues  # asked for at every message
-        return 0 if EVERYTHING in self.paused else len(offered) + len(main) + len(reactivated)
+        return len(offered) + len(main) + len(reactivated) - self.jobs.stale
 
     def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
         """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
@@ -123,7 +131,7 @@ class HandingOut:
             max_jobs = ready
         deadline_ns = now_ns + self.visibility_ns
         work, next_job, grant = self.work, self._next_job, self._buffer.grant
-        some_stay = self.paused or self._held_back_ns or self._failures.given_up
+        some_stay = self.paused or self._held_back or self._failures.given_up
         acts = self.rules.actions.each
         since_ns: list[int] = []
         keys: list[bytes | None] = []
@@ -157,7 +165,7 @@ class HandingOut:
         """
         if self.paused and job.key is not None and job.key in self.paused:
             self._set_aside[job.key] = job
-        elif self._held_back_ns and (due_ns := self._held_back_ns.get(job.offset, 0)) > now_ns:
+        elif (due_ns := self._held_back.get(job.offset) or 0) > now_ns:
             self._buffer.retry_at(job, due_ns)
         elif self._failures.given_up and self._failures.were_used_up(job.offset):
             job.reason = "its hand-outs were used up before its owner ended"
@@ -224,7 +232,7 @@ class HandingOut:
                 following = last.successor
                 if max_jobs <= 0 or max_bytes <= 0 or len(run) >= max_run or last.attempts > 1:
                     continue
-                if following is None or following.offset in self._held_back_ns:
+                if following is None or following.offset in self._held_back:
                     continue
                 if following.attempts or not self.work.left:
                     continue
@@ -277,6 +285,9 @@ class HandingOut:
                 finished.append((job.offset, ok))
             # At the first hand-out: whatever failed before stands in _failures.
             measures.attempts.note_lowest(len(jobs))
+            if self._watched:
+                for job in jobs:
+                    self._free(job)
         else:
             for job in jobs:
                 self._finish(job, Outcome.OK, effects)
@@ -291,6 +302,12 @@ class HandingOut:
             self._failures.forget(job.offset)
         job.message = None  # whoever still holds the job must not hold the body
         effects.finished.append((job.offset, outcome))
+        self._free(job)
+
+    def _free(self, job: Job) -> None:
+        """Nobody has *job* any more, or nobody but the buffer."""
+        if job.key is not None and job.key in self._watched:
+            self._freed.add(job.key)
 
     def _failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
         """A hand-out of *job* failed: by its client's *nack*, or (None) by its lease's expiry."""
@@ -301,6 +318,7 @@ class HandingOut:
             self._buffer.offer(job, now_ns)
         else:
             self._buffer.retry_at(job, next_try_ns)
+        self._free(job)
         self._note(job, "failed", job.reason)
 
     def _note(self, job: Job, what: str, detail: str) -> None:

@@ -1,14 +1,18 @@
-"""Per-key ordering of one queue's jobs; no I/O, clock, log or asyncio; every method O(1).
+"""Per-key ordering of one queue's jobs; no I/O, clock, log or asyncio; all O(1), amortized.
 
 Of one key's jobs at most one is READY or RUNNING (retries included), but for runs: those behind a
 running one may follow it to the same client. They run in submit order; a key with no unfinished job
 occupies no memory. Ready jobs wait in two queues: the *main queue* for
 newly submitted ones, the *reactivation queue* for those whose predecessor has just finished.
+
+A job taken out of its turn leaves its entry in its queue, counted as *stale* and passed over by
+``poll``: a search would cost as much as the queue is long, a map two percent of every message. A
+job that becomes ready again meanwhile may have the turn of its old entry.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,6 +27,8 @@ JobState = Enum("JobState", "NEW CHAINED READY RUNNING FINISHED")
 #: Reactivated jobs polled in a row before one of the main queue gets its turn: priority that keeps
 #: a busy key moving, and no monopoly that starves the keys not yet begun.
 REACTIVATION_BURST = 8
+#: Stale entries that may stay, beside as many as there are ready jobs.
+_SLACK = 64
 
 # Looking a member up in its enum costs as much as a call.
 NEW, CHAINED, READY, RUNNING, FINISHED = JobState
@@ -80,23 +86,38 @@ class JobChains:
     held_keys: set[bytes] = field(default_factory=set)
     """Held keys that have jobs here. Others change it not."""
     _held: set[bytes] = field(default_factory=set)
+    stirred: set[bytes] = field(default_factory=set)
+    """Held keys whose first job came, or waits for older ones no longer, until somebody looks."""
     waits: Callable[[Job], bool] | None = None
     """Whether a job that has none ahead of it waits nevertheless, until its key is ``open``ed."""
     _burst: int = 0  # reactivated jobs polled since the main queue's last turn
+    _stale: Counter[Job] = field(default_factory=Counter)  # entries of jobs that were taken out
+    stale: int = 0
+    """How many entries of ``queues`` are stale."""
     now: Moment = field(default_factory=Moment)
     measures: Measures = field(default_factory=Measures)
 
     @property
     def queues(self) -> tuple[Collection[Job], Collection[Job]]:
         """What ``poll`` chooses from: the main queue and the reactivation queue, as they are at any
-        time.
+        time, ``stale`` entries included.
         """
         return self._main, self._reactivated
 
     @property
     def ready(self) -> int:
         """Jobs that ``poll`` would give now."""
-        return len(self._main) + len(self._reactivated)
+        return len(self._main) + len(self._reactivated) - self.stale
+
+    def ready_jobs(self) -> Iterator[Job]:
+        """Those that ``poll`` would give. O(ready and stale)."""
+        stale = Counter(self._stale)
+        for queue in self.queues:
+            for job in queue:
+                if stale[job]:
+                    stale[job] -= 1
+                else:
+                    yield job
 
     @property
     def keys(self) -> Collection[bytes]:
@@ -139,6 +160,7 @@ class JobChains:
             self._chains[key] = _Chain(job, job)
             if key in self._held:
                 self.held_keys.add(key)
+                self.stirred.add(key)
                 job.state = CHAINED
                 return False
         if self.waits is not None and self.waits(job):
@@ -150,14 +172,18 @@ class JobChains:
 
     def poll(self) -> Job | None:
         """Take the next ready job, reactivated first (see REACTIVATION_BURST); None if none."""
-        if self._reactivated and (self._burst < REACTIVATION_BURST or not self._main):
-            job = self._reactivated.popleft()
-            self._burst += 1
-        elif self._main:
-            job = self._main.popleft()
-            self._burst = 0
-        else:
-            return None
+        while True:
+            if self._reactivated and (self._burst < REACTIVATION_BURST or not self._main):
+                job = self._reactivated.popleft()
+                burst = self._burst + 1
+            elif self._main:
+                job = self._main.popleft()
+                burst = 0
+            else:
+                return None
+            if not (self.stale and self._is_stale(job)):
+                break
+        self._burst = burst
         if job.state is not READY:
             job.move(READY, RUNNING)
         job.state = RUNNING
@@ -207,9 +233,9 @@ class JobChains:
         return successor
 
     def hold(self, key: bytes) -> None:
-        """Let nobody poll jobs of *key* any more. O(ready jobs) if its head is ready.
+        """Let nobody poll jobs of *key* any more.
 
-        That one is running from now on: whoever holds the key has it.
+        Its head, if it is ready, is running from now on: whoever holds the key has it.
         """
         self._held.add(key)
         if (chain := self._chains.get(key)) is None:
@@ -218,11 +244,13 @@ class JobChains:
         self.take_ready(chain.head)
 
     def take_ready(self, job: Job) -> None:
-        """Let *job* run, out of its turn, if it is ready. O(ready jobs) then."""
+        """Let *job* run, out of its turn, if it is ready."""
         if job.state is READY:
-            queue = self._main if job in self._main else self._reactivated
-            queue.remove(job)
             job.move(READY, RUNNING)
+            self._stale[job] += 1
+            self.stale += 1
+            if self.stale > self.ready + _SLACK:
+                self._sweep()
 
     def release(self, key: bytes) -> None:
         """Hold *key* no longer. Its head, if it does not run, becomes ready."""
@@ -233,9 +261,11 @@ class JobChains:
     def open(self, key: bytes) -> None:
         """The head of *key*, if neither it is held nor ``waits``, becomes ready."""
         chain = self._chains.get(key)
-        if chain is None or key in self._held or chain.head.state is not CHAINED:
+        if chain is None or chain.head.state is not CHAINED:
             return
-        if not self._waits(chain.head):
+        if key in self._held:
+            self.stirred.add(key)
+        elif not self._waits(chain.head):
             chain.head.move(CHAINED, READY)
             self._waited(chain.head)
             self._reactivated.append(chain.head)
@@ -264,6 +294,25 @@ class JobChains:
             following.successor, following = None, following.successor
         chain.tail, chain.jobs = last, kept
         return cut
+
+    def _is_stale(self, job: Job) -> bool:
+        """True if the entry of *job* that was taken from its queue is stale: it is gone now."""
+        count = self._stale.get(job, 0)
+        if not count:
+            return False
+        self.stale -= 1
+        if count == 1:
+            del self._stale[job]
+        else:
+            self._stale[job] = count - 1
+        return True
+
+    def _sweep(self) -> None:
+        """Take the stale entries out. O(ready and stale)."""
+        for queue in (self._main, self._reactivated):
+            left = [job for job in queue if not self._is_stale(job)]
+            queue.clear()
+            queue.extend(left)
 
     def _waited(self, job: Job) -> None:
         """*job* stood in its chain until now."""

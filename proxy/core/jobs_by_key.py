@@ -24,9 +24,18 @@ class JobsByKey:
         """Jobs that ``poll`` would give now."""
         return self._chains.ready
 
+    def ready_jobs(self) -> Iterator[Job]:
+        """Those that ``poll`` would give. O(ready)."""
+        return self._chains.ready_jobs()
+
+    @property
+    def stale(self) -> int:
+        """How many entries of ``ready_queues`` are no ready jobs."""
+        return self._chains.stale
+
     @property
     def ready_queues(self) -> tuple[Collection[Job], Collection[Job]]:
-        """Those in their queues, as they are at any time."""
+        """Those in their queues, as they are at any time, and ``stale`` entries."""
         return self._chains.queues
 
     @property
@@ -50,6 +59,11 @@ class JobsByKey:
         """Keys of chains that changed otherwise than at their ends, until it is cleared."""
         return self._spilled.rewritten
 
+    @property
+    def emptied(self) -> set[bytes]:
+        """Keys whose last spilled job ended, where somebody looks; it takes them out."""
+        return set() if self._spilled.emptied is None else self._spilled.emptied
+
     def spilled_chains(self) -> Iterator[tuple[bytes, SpilledChain]]:
         """By order key."""
         return iter(self._spilled)
@@ -58,6 +72,11 @@ class JobsByKey:
     def held_keys(self) -> Collection[bytes]:
         """Held keys that have jobs in memory."""
         return self._chains.held_keys
+
+    def take_stirred(self) -> set[bytes]:
+        """Held keys whose first job came, or waits for older ones no longer, each told once."""
+        stirred, self._chains.stirred = self._chains.stirred, set()
+        return stirred
 
     def heads(self) -> Iterator[Job]:
         """The first unfinished job of each key that has some in memory."""

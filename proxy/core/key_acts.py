@@ -97,7 +97,7 @@ class KeyActs(HandOuts):
                 f"message {job.offset} of key {key_text(job.key)!r} waits for older messages while"
                 " the order key changes: ask again in a moment"
             )
-        if not anew and self._buffer.due_ns(job) is None:
+        if not anew and self._buffer.due_ns(job.offset) is None:
             raise WrongState(
                 f"message {job.offset} of key {key_text(job.key)!r} waits for no retry: it is"
                 " handed out as soon as a client may have it"
@@ -131,7 +131,7 @@ class KeyActs(HandOuts):
                 f"{what} is leased to client {client} (lease {lease.lease_id}): wait for its"
                 " verdict, or revoke the lease first"
             )
-        if job.offset in self._held_back_ns:
+        if job.offset in self._held_back:
             raise WrongState(
                 f"{what} may be in the hands of a client of the owner before: ask again in a moment"
             )
@@ -153,11 +153,12 @@ class KeyActs(HandOuts):
     @property
     def unordered_ready(self) -> int:
         """How many of the ``ready`` jobs have no key. O(ready)."""
-        return sum(job.key is None for jobs in self._ready_queues for job in jobs)
+        ready = (self._buffer.offered, self.jobs.ready_jobs())
+        return sum(job.key is None for jobs in ready for job in jobs)
 
-    def retry_times(self) -> dict[int, int]:
-        """By offset when the jobs that wait for their retry are offered again. O(waiting)."""
-        return self._buffer.retry_times()
+    def retry_ns(self, offset: int) -> int | None:
+        """When the job there is offered again; None if it waits for no retry."""
+        return self._buffer.due_ns(offset)
 
     def is_dead_lettering(self, job: Job) -> bool:
         """True while its copy is being stored."""

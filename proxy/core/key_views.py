@@ -1,7 +1,7 @@
 """What is to be seen of single keys: state, first message, backlog, who holds it. Pure.
 
-A view of one key costs O(1), but for retries: their times are looked up once for all keys of a
-view. Lists of all keys are made by slices, so whoever makes them can do other things in between.
+A view of one key costs O(1). Lists of all keys are made by slices, so whoever makes them can do
+other things in between.
 """
 
 from __future__ import annotations
@@ -86,9 +86,6 @@ class KeyViews:
     def __init__(self, pipeline: QueuePipeline, *, now_ns: int, wall_ms: int) -> None:
         self._pipeline = pipeline
         self._now_ns, self._wall_ms = now_ns, wall_ms
-        self._retries_ns = pipeline.retry_times()
-        if pipeline.twin is not None:
-            self._twin_retries_ns = pipeline.twin.retry_times()
 
     def of(self, key: bytes) -> KeyView:
         """The view of *key*, which may have nothing unfinished."""
@@ -98,9 +95,9 @@ class KeyViews:
         backlog = pipeline.jobs.backlog_of(key)
         copies = 0 if twin is None else twin.jobs.backlog_of(key)
         if parked is not None and twin is not None and copies:
-            about = self._head(twin, self._twin_retries_ns, key)
+            about = self._head(twin, key)
         else:
-            about = self._head(pipeline, self._retries_ns, key)
+            about = self._head(pipeline, key)
         if parked is not None:
             redriven = twin is not None and key in (twin.jobs.wanted or ())
             about["state"] = KeyState.REDRIVEN if redriven else KeyState.PARKED
@@ -119,9 +116,7 @@ class KeyViews:
             **about,
         )
 
-    def _head(
-        self, pipeline: QueuePipeline, retries_ns: dict[int, int], key: bytes
-    ) -> dict[str, Any]:
+    def _head(self, pipeline: QueuePipeline, key: bytes) -> dict[str, Any]:
         spilled = pipeline.jobs.waiting_of(key)
         job = next(pipeline.jobs.in_memory(key), None)
         if job is None:
@@ -136,11 +131,9 @@ class KeyViews:
             "attempts": job.attempts,
             "last_error": job.reason,
         }
-        return {**about, **self._state(pipeline, retries_ns, job)}
+        return {**about, **self._state(pipeline, job)}
 
-    def _state(
-        self, pipeline: QueuePipeline, retries_ns: dict[int, int], job: Job
-    ) -> dict[str, Any]:
+    def _state(self, pipeline: QueuePipeline, job: Job) -> dict[str, Any]:
         if (lease := pipeline.lease_at(job.offset)) is not None:
             return {
                 "state": KeyState.LEASED,
@@ -149,7 +142,8 @@ class KeyViews:
                 "lease_ends_ms": max(0, lease.deadline_ns - self._now_ns) // MS,
                 "overdue": self._now_ns > lease.first_deadline_ns,
             }
-        if job.state is JobState.RUNNING and (due_ns := retries_ns.get(job.offset)) is not None:
+        due_ns = pipeline.retry_ns(job.offset)
+        if job.state is JobState.RUNNING and due_ns is not None:
             return {"state": KeyState.RETRYING, "retry_ms": max(0, due_ns - self._now_ns) // MS}
         if pipeline.is_dead_lettering(job):
             return {"state": KeyState.DEAD_LETTERING}

@@ -229,54 +229,65 @@ LAST_SERIAL = 2**63 - 1
 
 def parts(snapshot: Snapshot, own: Own | None = None, *, serial: int = 0) -> list[SnapshotPart]:
     """The records of *snapshot*, in order; at least one. *own* began the period that it is of."""
-    pieces: list[Snapshot] = []
+    pieces: list[_Piece] = []
     room = 0
     for place, some in _chunks(snapshot):
         size = len(some) + (len(place) // _OFFSET_BYTES if isinstance(place, bytes) else 0)
         if not pieces or room < size:
-            pieces.append(_empty_piece(snapshot))
+            pieces.append(_Piece())
             room = _PART
         room -= size
         last = pieces[-1]
         if isinstance(place, bytes):
-            spilled = {**last.spilled, place: last.spilled.get(place, array("q")) + some}
-            pieces[-1] = replace(last, spilled=spilled)
+            last.spilled.setdefault(place, array("q")).extend(some)
         elif place == "attempts":
-            counts = {offset: snapshot.attempts[offset] for offset in some}
-            pieces[-1] = replace(last, attempts={**last.attempts, **counts})
+            last.attempts.update((offset, snapshot.attempts[offset]) for offset in some)
         elif place == "leases":
-            times = {offset: snapshot.leases[offset] for offset in some}
-            pieces[-1] = replace(last, leases={**last.leases, **times})
+            last.leases.update((offset, snapshot.leases[offset]) for offset in some)
         else:
-            pieces[-1] = replace(last, unfinished=(*last.unfinished, *some))
+            last.unfinished.extend(some)
     for key, parked in snapshot.parked.items():
         size = 1 + (len(key) + len(parked.by) + len(parked.reason)) // _OFFSET_BYTES
         if room < size:
-            pieces.append(_empty_piece(snapshot))
+            pieces.append(_Piece())
             room = _PART
         room -= size
         pieces[-1].parked[key] = parked
     for name, paused in snapshot.paused.items():
         size = 1 + (len(name or b"") + len(paused.by) + len(paused.reason)) // _OFFSET_BYTES
         if room < size:
-            pieces.append(_empty_piece(snapshot))
+            pieces.append(_Piece())
             room = _PART
         room -= size
         pieces[-1].paused[name] = paused
     return [
-        SnapshotPart(number, len(pieces), piece, None if number else own, serial)
+        SnapshotPart(number, len(pieces), piece.of(snapshot), None if number else own, serial)
         for number, piece in enumerate(pieces)
     ]
 
 
-def _empty_piece(whole: Snapshot) -> Snapshot:
-    return Snapshot(
-        whole.epoch,
-        whole.base,
-        whole.read,
-        longest_lease_ms=whole.longest_lease_ms,
-        keys=whole.keys,
-    )
+@dataclass(slots=True)
+class _Piece:
+    """What one record of a snapshot lists, while it is made."""
+
+    unfinished: list[int] = field(default_factory=list)
+    attempts: dict[int, int] = field(default_factory=dict)
+    spilled: dict[bytes, array[int]] = field(default_factory=dict)
+    leases: dict[int, int] = field(default_factory=dict)
+    parked: dict[bytes, ParkedKey] = field(default_factory=dict)
+    paused: dict[bytes | None, PausedKey] = field(default_factory=dict)
+
+    def of(self, whole: Snapshot) -> Snapshot:
+        """The piece of *whole* that it is."""
+        return replace(
+            whole,
+            unfinished=tuple(self.unfinished),
+            attempts=self.attempts,
+            spilled=self.spilled,
+            leases=self.leases,
+            parked=self.parked,
+            paused=self.paused,
+        )
 
 
 def _chunks(snapshot: Snapshot) -> Iterator[tuple[str | bytes, array[int]]]:

@@ -36,6 +36,10 @@ class ParkingPipeline(QueuePipeline):
         super().__init__(**arguments)
         #: Parked keys that a record lists: their jobs may be copied.
         self.recorded: set[bytes] = set(self.parked)
+        #: Those that no record lists yet, in the order in which they were parked.
+        self.unrecorded: dict[bytes, None] = {}
+        self._watched = self.parked
+        self._held_back_keys: dict[int, bytes] = {}
         #: Keys that left the parked list, which no record says yet: they are held still.
         self.leaving: set[bytes] = set()
         #: Why no copies can be stored, in a sentence; "" if they can.
@@ -52,6 +56,7 @@ class ParkingPipeline(QueuePipeline):
             return False
         by, reason = plain_text(by), plain_text(reason)
         self.parked[key] = ParkedKey(head.offset, self.epoch, by=by, reason=reason)
+        self.unrecorded[key] = None
         self.jobs.hold_key(key)
         return True
 
@@ -61,6 +66,7 @@ class ParkingPipeline(QueuePipeline):
         """
         for key in [each for each in keys if each not in self.parked]:
             self.parked[key] = keys[key]
+            self.unrecorded[key] = None
             self.jobs.hold_key(key)
         if self.key_record.before is not None:
             self._begin_key_change()  # anew: older messages may be among those copied
@@ -81,7 +87,20 @@ class ParkingPipeline(QueuePipeline):
 
     def is_recorded(self, keys: Iterable[bytes]) -> None:
         """A record that lists *keys* as parked is stored."""
-        self.recorded.update(self.parked.keys() & keys)
+        for key in keys:
+            self.unrecorded.pop(key, None)
+            if key in self.parked:
+                self.recorded.add(key)
+                self._freed.add(key)
+
+    def keys_to_copy(self) -> list[bytes]:
+        """Keys of which ``to_copy`` may have something that it had not before, each told once."""
+        keys, self._freed = self._freed | self.jobs.take_stirred(), set()
+        return sorted(keys)
+
+    def look_again(self, keys: Iterable[bytes]) -> None:
+        """Tell of *keys* once more: nothing became of their copies."""
+        self._freed.update(keys)
 
     def to_copy(self, key: bytes, *, jobs: int, body_bytes: int) -> list[Job]:
         """The next jobs of *key* to be copied, in order: at least one if there is one; none while a
@@ -93,6 +112,8 @@ class ParkingPipeline(QueuePipeline):
             return run
         for job in islice(self.jobs.in_memory(key), min(jobs, self.rules.max_jobs_per_key)):
             body_bytes -= job.body_bytes
+            if job.offset in self._held_back:
+                self._held_back_keys[job.offset] = key
             if self._is_out(job) or self.jobs.waits(job) or (run and body_bytes < 0):
                 break
             run.append(job)
@@ -103,19 +124,28 @@ class ParkingPipeline(QueuePipeline):
         is on its way.
         """
         offset = job.offset
-        is_held = self._buffer.live_at(offset) is not None or offset in self._held_back_ns
+        is_held = self._buffer.live_at(offset) is not None or offset in self._held_back
         return is_held or offset in self._dead_lettering
 
+    def _held_back_no_more(self, offset: int) -> None:
+        if (key := self._held_back_keys.pop(offset, None)) is not None:
+            self._freed.add(key)
+
     def copied(self, jobs: Iterable[Job]) -> Effects:
-        """The copies of *jobs*, the first ones of their key, are stored. Those that were spilled
+        """The copies of *jobs*, the first ones of their keys, are stored. Those that were spilled
         meanwhile are copied once more; the twin passes over what it has.
         """
         effects = Effects()
         if self.closed:
             return effects
+        changed: set[bytes] = set()  # keys whose first jobs are others by now
         for job in jobs:
-            if job.key is None or next(self.jobs.in_memory(job.key), None) is not job:
-                break
+            if job.key is None or job.key in changed:
+                continue
+            self._freed.add(job.key)  # there may be more
+            if next(self.jobs.in_memory(job.key), None) is not job:
+                changed.add(job.key)
+                continue
             if job.state is RUNNING:
                 self._withdraw(job)
             self.jobs.parks(job)
@@ -132,8 +162,11 @@ class ParkingPipeline(QueuePipeline):
         twin = self.twin
         if twin is None or not twin.is_read or self.draining:
             return []
-        may = self.recorded.difference(but)
-        keys = [key for key in twin.redriven if key in may and self._may_leave(key, twin)]
+        keys = [
+            key
+            for key in twin.emptied()
+            if key in self.recorded and key not in but and self._may_leave(key, twin)
+        ]
         for key in keys:
             del self.parked[key]
             self.recorded.discard(key)

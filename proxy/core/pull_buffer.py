@@ -1,36 +1,30 @@
 """Jobs on their way to and from clients: leases, deadlines, retries. Pure.
 
 A running job is in exactly one place here: leased, waiting for its retry time, or offered again.
-Deadlines are a heap of ranges of lease ids, for leases are granted many at a time. Stale entries
-are left in: a lease counts in one only while it is live with that very deadline. They are swept
-out once they outnumber the live ones.
+It leaves each of them in O(log n). Leases are granted many at a time, so they are kept by deadline.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from sortedcontainers import SortedDict
 
 from proxy.core.flow_window import Budget
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import SEVERAL_CONNECTIONS, Job
+from proxy.core.ranking import Ranking
 
 if TYPE_CHECKING:
     from proxy.core.effects import Nack
 
-#: Stale deadlines that may stay, beside as many as there are live leases.
-_SLACK = 1024
 #: What a message takes in an answer at most beside its body, properties and order key.
 BESIDE_BYTES = 128
-
-
-#: When leases end, the id of the first, and of the last of them.
-_Deadline = list[Any]
 
 
 class Plain(Enum):
@@ -120,10 +114,10 @@ class PullBuffer:
     memory: Budget = field(default_factory=lambda: Budget(0))
     _leases: dict[LeaseId, Lease] = field(default_factory=dict)
     _by_offset: dict[int, Lease] = field(default_factory=dict)
-    _deadlines: list[_Deadline] = field(default_factory=list)
-    _newest: _Deadline | None = None  # among them
-    _retries: list[tuple[int, int, Job]] = field(default_factory=list)  # due, offset, job
-    offered: deque[Job] = field(default_factory=deque)
+    _deadlines: SortedDict[int, set[LeaseId]] = field(default_factory=SortedDict)
+    _retries: Ranking[int] = field(default_factory=Ranking)  # when due, by offset
+    _waiting: dict[int, Job] = field(default_factory=dict)  # the same jobs
+    offered: OrderedDict[Job, None] = field(default_factory=OrderedDict)
     """Jobs to be handed out again now, the next first. Others only look at it."""
     _ids: Iterator[LeaseId] = field(default_factory=lambda: cast(Iterator[LeaseId], count(1)))
 
@@ -135,12 +129,12 @@ class PullBuffer:
     @property
     def waiting(self) -> int:
         """Jobs that wait for their retry time."""
-        return len(self._retries)
+        return len(self._waiting)
 
     @property
     def last_deadline_ns(self) -> int:
-        """When the last of the live leases ends; 0 without any. O(leases)."""
-        return max((lease.deadline_ns for lease in self._leases.values()), default=0)
+        """When the last of the live leases ends; 0 without any."""
+        return self._deadlines.peekitem(-1)[0] if self._deadlines else 0
 
     def leases(self) -> Iterable[Lease]:
         """The live leases."""
@@ -182,11 +176,11 @@ class PullBuffer:
         self.leases_of_group.used += 1
         self._leases[lease_id] = lease
         self._by_offset[job.offset] = lease
-        newest = self._newest
-        if newest is not None and newest[0] == deadline_ns and newest[2] == lease_id - 1:
-            newest[2] = lease_id
+        those = self._deadlines.get(deadline_ns)
+        if those is None:
+            self._deadlines[deadline_ns] = {lease_id}
         else:
-            self._watch(lease)
+            those.add(lease_id)
         return lease
 
     def follow(self, ahead: Lease, job: Job, *, made_body: bytes | None = None) -> Lease:
@@ -202,8 +196,12 @@ class PullBuffer:
         """Move a live lease's deadline, and its run's; it never moves back."""
         if deadline_ns > lease.deadline_ns:
             for each in lease.run or (lease,):
+                those = self._deadlines[each.deadline_ns]
+                those.remove(each.lease_id)
+                if not those:
+                    del self._deadlines[each.deadline_ns]
                 each.deadline_ns = deadline_ns
-                self._watch(each)
+                self._deadlines.setdefault(deadline_ns, set()).add(each.lease_id)
 
     def judge(self, lease: Lease, verdict: Plain | Nack) -> Iterator[Judged]:
         """End the live leases that a verdict decides, in order: none while one ahead of *lease* in
@@ -235,6 +233,10 @@ class PullBuffer:
         """End a live lease: one in no run, or at an end of its run; its job is running still."""
         del self._leases[lease.lease_id]
         del self._by_offset[lease.job.offset]
+        those = self._deadlines[lease.deadline_ns]  # a call would count at a message
+        those.remove(lease.lease_id)
+        if not those:
+            del self._deadlines[lease.deadline_ns]
         self.leases_of_group.used -= 1
         if lease.made_body is not None:
             self._forget_body(lease)
@@ -249,77 +251,62 @@ class PullBuffer:
         """Hand *job* out again, before anything new; since when it may be, 0: nobody knows."""
         job.since_ns = since_ns
         job.waited_ns = 0
-        self.offered.append(job)
+        self.offered[job] = None
 
     def retry_at(self, job: Job, due_ns: int) -> None:
         """Offer *job* again at *due_ns*; its key waits with it."""
-        heapq.heappush(self._retries, (due_ns, job.offset, job))
+        self._waiting[job.offset] = job
+        self._retries.set(job.offset, due_ns)
 
-    def due_ns(self, job: Job) -> int | None:
-        """When *job* is offered again; None if it waits for no retry. O(waiting)."""
-        return next((due_ns for due_ns, _, each in self._retries if each is job), None)
+    def due_ns(self, offset: int) -> int | None:
+        """When the job there is offered again; None if it waits for no retry."""
+        return self._retries.get(offset)
 
     def retrying_jobs(self) -> list[Job]:
         """The jobs that wait for their retry. O(waiting)."""
-        return [job for _, _, job in self._retries]
-
-    def retry_times(self) -> dict[int, int]:
-        """By offset when the jobs that wait for their retry are offered. O(waiting)."""
-        return {offset: due_ns for due_ns, offset, _ in self._retries}
+        return list(self._waiting.values())
 
     def withdraw(self, job: Job) -> None:
-        """Hand *job*, which is running and of which no lease lives, out no more. O(such jobs)."""
-        if job in self.offered:
-            self.offered.remove(job)
-        self._retries = [each for each in self._retries if each[2] is not job]
-        heapq.heapify(self._retries)
+        """Hand *job*, which is running and of which no lease lives, out no more."""
+        self.offered.pop(job, None)
+        if self._waiting.get(job.offset) is job:
+            del self._waiting[job.offset]
+            self._retries.remove(job.offset)
 
     def take_offered(self) -> Job | None:
         """The next job to hand out again, or None."""
-        return self.offered.popleft() if self.offered else None
+        return self.offered.popitem(last=False)[0] if self.offered else None
 
     def is_due(self, now_ns: int) -> bool:
-        """True if ``expired`` or ``offer_due`` may have something to do now."""
-        deadlines, retries = self._deadlines, self._retries
-        return bool(
-            (deadlines and deadlines[0][0] <= now_ns) or (retries and retries[0][0] <= now_ns)
-        )
+        """True if ``expired`` or ``offer_due`` has something to do now."""
+        due_ns = self.next_due_ns()
+        return due_ns is not None and due_ns <= now_ns
 
     def expired(self, now_ns: int) -> list[list[Lease]]:
         """End the leases whose deadline has come, each with those behind it in its run."""
         ended = []
-        while self._deadlines and self._deadlines[0][0] <= now_ns:
-            deadline_ns, first, last = self._pop_deadline()
-            for number in range(first, last + 1):
-                lease = self._leases.get(LeaseId(number))
-                if lease is not None and lease.deadline_ns == deadline_ns:
+        while self._deadlines and self._deadlines.peekitem(0)[0] <= now_ns:
+            for lease_id in sorted(self._deadlines.peekitem(0)[1]):
+                lease = self._leases.get(lease_id)
+                if lease is not None:  # it did not end with one ahead of it in its run
                     ended.append(self.end(lease.run[0] if lease.run else lease))
         return ended
 
     def offer_due(self, now_ns: int) -> int:
         """Offer the jobs whose retry time has come; how many."""
         count = 0
-        while self._retries and self._retries[0][0] <= now_ns:
-            due_ns, _, job = heapq.heappop(self._retries)
-            self.offer(job, due_ns)
+        for due_ns, offset in self._retries.up_to(now_ns):
+            self.offer(self._waiting.pop(offset), due_ns)
             count += 1
         return count
 
     def next_due_ns(self) -> int | None:
-        """When ``expired`` or ``offer_due`` has something to do next; stale entries are dropped."""
-        due_ns: int | None = self._retries[0][0] if self._retries else None
-        while self._deadlines:
-            entry = self._deadlines[0]
-            deadline_ns: int
-            deadline_ns, first, last = entry
-            while first <= last:
-                lease = self._leases.get(first)
-                if lease is not None and lease.deadline_ns == deadline_ns:
-                    entry[1] = first
-                    return deadline_ns if due_ns is None else min(due_ns, deadline_ns)
-                first += 1
-            self._pop_deadline()
-        return due_ns
+        """When ``expired`` or ``offer_due`` has something to do next."""
+        retry = self._retries.first
+        if not self._deadlines:
+            return None if retry is None else retry[0]
+        deadline_ns: int = self._deadlines.peekitem(0)[0]
+        return deadline_ns if retry is None or deadline_ns < retry[0] else retry[0]
 
     def clear(self) -> None:
         """The queue was dropped: its leases count no longer."""
@@ -328,22 +315,8 @@ class PullBuffer:
             self._forget_body(lease)
         self._leases.clear()
         self._by_offset.clear()
+        self._deadlines.clear()
 
     def _forget_body(self, lease: Lease) -> None:
         self.memory.used -= len(lease.made_body or b"")
         lease.made_body = None
-
-    def _watch(self, lease: Lease) -> None:
-        self._newest = [lease.deadline_ns, lease.lease_id, lease.lease_id]
-        heapq.heappush(self._deadlines, self._newest)
-        if len(self._deadlines) > 2 * len(self._leases) + _SLACK:
-            self._newest = None
-            every = self._leases.values()
-            self._deadlines = [[each.deadline_ns, each.lease_id, each.lease_id] for each in every]
-            heapq.heapify(self._deadlines)
-
-    def _pop_deadline(self) -> _Deadline:
-        entry = heapq.heappop(self._deadlines)
-        if entry is self._newest:
-            self._newest = None
-        return entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from proxy.core.flow_window import FlowWindow
@@ -43,7 +44,9 @@ class QueueJobs(JobsByKey):
         """
         if resume is not None:
             start_offset = max(start_offset, resume.base)
-        super().__init__(JobChains(), SpilledChains(window.spill))
+        super().__init__(
+            JobChains(), SpilledChains(window.spill, emptied=set() if spill_all else None)
+        )
         self.window = window
         self._max_jobs_per_key = max_jobs_per_key
         self._tracker = OffsetTracker[Job](start_offset)
@@ -52,7 +55,7 @@ class QueueJobs(JobsByKey):
         self._shared_at = -1  # the read position when all were cut to their share
         self._refills: list[Refill] = []  # not yet told
         # Keys with spilled jobs and none in memory, nor being read: there is no room for one.
-        self._starved: dict[bytes, None] = {}
+        self._starved: OrderedDict[bytes, None] = OrderedDict()
         #: Keys whose spilled jobs are read again; None: all.
         self.wanted: set[bytes] | None = set() if spill_all else None
         if resume is not None:
@@ -303,8 +306,7 @@ class QueueJobs(JobsByKey):
     def _feed(self) -> None:
         """Whoever waits longest for room gets what there is."""
         while self._starved and self.left > 0:
-            key = next(iter(self._starved))
-            del self._starved[key]
+            key, _ = self._starved.popitem(last=False)
             self.refill(key)
 
     # ---- spilling -------------------------------------------------------------------------------

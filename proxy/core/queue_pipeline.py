@@ -281,9 +281,9 @@ class QueuePipeline(OrderKeyed):
     @property
     def leases_end_ns(self) -> int:
         """When the last of its live leases ends, or of those that an owner before left alive; 0
-        without any. O(leases).
+        without any.
         """
-        return max((self._buffer.last_deadline_ns, *self._held_back_ns.values()))
+        return max(self._buffer.last_deadline_ns, self._held_back.last or 0)
 
     def may_unlock(self, now_ns: int) -> bool:
         """True if no lease is alive that the last snapshot would not name, nor may be one of the

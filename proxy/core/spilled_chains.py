@@ -7,11 +7,12 @@ are always the rest of the array.
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+
+from proxy.core.ranking import Ranking
 
 OFFSET_BYTES = 8
 #: Finished offsets that may stay at the front of an array.
@@ -79,7 +80,9 @@ class SpilledChains:
     keys: Collection[bytes] = field(init=False)
     """Order keys with a spilled chain, as they are at any time."""
     # First unfinished offset of each chain, or a lower one: ``lowest`` looks.
-    _firsts: list[tuple[int, bytes]] = field(default_factory=list)
+    _firsts: Ranking[bytes] = field(default_factory=Ranking)
+    emptied: set[bytes] | None = None
+    """Keys whose last job ended; whoever looks takes them out. None: nobody looks."""
 
     def __post_init__(self) -> None:
         self.keys = self._chains.keys()
@@ -94,21 +97,19 @@ class SpilledChains:
     @property
     def lowest(self) -> int | None:
         """The lowest unfinished offset of all; None without any."""
-        while self._firsts:
-            offset, key = self._firsts[0]
-            chain = self._chains.get(key)
-            if chain is None:
-                heapq.heappop(self._firsts)
-            elif chain.offsets[chain.head] == offset:
+        while (found := self._firsts.first) is not None:
+            offset, key = found
+            chain = self._chains[key]
+            if chain.offsets[chain.head] == offset:
                 return offset
-            else:
-                heapq.heapreplace(self._firsts, (chain.offsets[chain.head], key))
+            self._watch(key, chain)
         return None
 
     @property
     def lowest_key(self) -> bytes | None:
         """Whose that is."""
-        return None if self.lowest is None else self._firsts[0][1]
+        found = None if self.lowest is None else self._firsts.first
+        return None if found is None else found[1]
 
     def append(self, key: bytes, offsets: Iterable[int]) -> None:
         """Spill jobs behind all that *key* has; *offsets* rise and are not empty."""
@@ -194,9 +195,9 @@ class SpilledChains:
     def _moved(self, key: bytes, chain: SpilledChain) -> None:
         if chain.head == len(chain.offsets):
             del self._chains[key]
+            self._firsts.remove(key)
+            if self.emptied is not None:
+                self.emptied.add(key)
 
     def _watch(self, key: bytes, chain: SpilledChain) -> None:
-        heapq.heappush(self._firsts, (chain.offsets[chain.head], key))
-        if len(self._firsts) > 2 * len(self._chains) + _SLACK:
-            self._firsts = [(each.offsets[each.head], key) for key, each in self]
-            heapq.heapify(self._firsts)
+        self._firsts.set(key, chain.offsets[chain.head])

@@ -23,6 +23,7 @@ from proxy.core.parked_key import ParkedKey, cut_parked, plain_text
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.pull_buffer import Holder, Lease
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.ranking import Ranking
 from proxy.core.rules import TopicRules
 
 _NEVER = ParkedKey(0, 0)
@@ -53,11 +54,15 @@ class TwinPipeline(QueuePipeline):
         )
         self.must_read = must_read
         self._to_stop: set[bytes] = set()
+        self._stopping: set[bytes] = set()  # once their leases have ended
+        self._watched = self._stopping
         self._next_ns = 0  # when a redrive with a rate hands out the next
         self._pausing = False  # until then
+        self._paces_ns: Ranking[bytes] = Ranking()  # between two hand-outs, of redrives with a rate
         self.jobs.wanted = {key for key, each in self.parked.items() if each.redriven}
-        for key in self.jobs.wanted:
-            self.jobs.refill(key)
+        for key in sorted(self.jobs.wanted):
+            self._pace(key, self.parked[key].rate)
+            self._want(key)
 
     def change_rules(self, rules: TopicRules) -> Effects:
         """As elsewhere, but for the tags."""
@@ -122,9 +127,25 @@ class TwinPipeline(QueuePipeline):
 
     @property
     def _pace_ns(self) -> int:
-        rates = [self.parked[key].rate for key in self.redriven if key in self.parked]
-        slowest = min((rate for rate in rates if rate), default=0.0)
-        return int(1e9 / slowest) if slowest else 0
+        return self._paces_ns.last or 0  # the slowest
+
+    def _pace(self, key: bytes, rate: float) -> None:
+        if rate:
+            self._paces_ns.set(key, int(1e9 / rate))
+        else:
+            self._paces_ns.remove(key)
+
+    def _want(self, key: bytes) -> None:
+        """Read the copies of *key*, which is redriven; it may be without any."""
+        if not self.jobs.knows_key(key):
+            self.jobs.emptied.add(key)
+        self.jobs.refill(key)
+
+    def emptied(self) -> list[bytes]:
+        """Keys that are redriven, and have no copy here that was read and has not ended."""
+        emptied, redriven = self.jobs.emptied, self.redriven
+        emptied -= {key for key in emptied if key not in redriven or self.jobs.knows_key(key)}
+        return sorted(emptied)
 
     def redrive(self, key: bytes, *, rate: float = 0.0, by: str = "") -> Effects:
         """Hand the copies of *key*, which is parked, out because *by* asks for it: in order,
@@ -134,21 +155,24 @@ class TwinPipeline(QueuePipeline):
         self.parked[key] = replace(known, redriven=True, rate=rate, by=plain_text(by), reason="")
         self._wanted.add(key)
         self._to_stop.discard(key)
+        self._stopping.discard(key)
+        self._pace(key, rate)
         for offset in self.jobs.spilled_offsets(key):
             self._failures.begin_anew(offset)
-        self.jobs.refill(key)
+        self._want(key)
         return self._with_refills(Effects(parking=True))
 
     def pace(self, key: bytes, *, rate: float) -> Effects:
         """Another *rate* for *key*, which is redriven; its hand-outs count on."""
         self.parked[key] = replace(self.parked[key], rate=rate)
+        self._pace(key, rate)
         self._next_ns = 0
         return self._with_refills(Effects(parking=True))
 
     @property
     def stopping(self) -> Collection[bytes]:
         """Keys redriven no longer of which clients have something still."""
-        return self._to_stop
+        return self._to_stop | self._stopping
 
     def stop(self, key: bytes) -> Effects:
         """Redrive *key* no longer; what a client has of it may be finished."""
@@ -161,6 +185,7 @@ class TwinPipeline(QueuePipeline):
         for key in keys:
             self.parked.pop(key, None)
             self._wanted.discard(key)
+            self._paces_ns.remove(key)
 
     def origin_lost(self, end: int) -> None:
         """The queue itself lost its messages from offset *end* on. All copies are read."""
@@ -213,19 +238,24 @@ class TwinPipeline(QueuePipeline):
         effects.stopped.append(job.key)
 
     def _with_refills(self, effects: Effects) -> Effects:
+        self._to_stop |= self._freed
+        self._freed.clear()
         for key in sorted(self._to_stop):
             self._stop(key)
         effects.parking = True
         return super()._with_refills(effects)
 
     def _stop(self, key: bytes) -> None:
+        self._to_stop.discard(key)
+        self._stopping.discard(key)
         self._wanted.discard(key)
+        self._paces_ns.remove(key)
         if key in self.parked:
             self.parked[key] = replace(self.parked[key], redriven=False, rate=0.0, by="")
         in_memory = list(self.jobs.in_memory(key))
         if any(self._buffer.live_at(job.offset) is not None for job in in_memory):
-            return  # once more when that lease has ended
-        self._to_stop.discard(key)
+            self._stopping.add(key)  # once more when that lease has ended
+            return
         self.jobs.put_back(key)
         for job in in_memory:
             if job.state is JobState.RUNNING:  # offered again, or about to be

@@ -13,7 +13,7 @@ crash between any two leaves something that the next owner can go on from:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -35,14 +35,14 @@ from proxy.group_lane import GroupLane
 from proxy.lane_history import LaneHistory, rules_in_history
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.copy_batches import AT_ONCE, AT_ONCE_BYTES, copy_each
 from proxy.upstream.dead_letters import copy_of
 from proxy.upstream.durable import check_on_disk
 from proxy.upstream.queue_reader import read_queue
 
-#: Copies that one request stores.
-_AT_ONCE = 32
-_AT_ONCE_BYTES = 1 << 20
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
+#: Keys that one line of the log names.
+_KEYS_IN_LOG = 5
 
 
 class Parking:
@@ -217,34 +217,42 @@ class Parking:
 
     async def _look_after(self) -> None:
         pipeline = self._pipeline
-        if len(pipeline.recorded) < len(pipeline.parked):
+        if pipeline.unrecorded:
             await self._record_new()
         if pipeline.twin is None and pipeline.parked:
             await self._open()
-        failed: dict[bytes, RemotingError] = {}
-        for key in sorted(pipeline.jobs.held_keys):
-            if jobs := pipeline.to_copy(key, jobs=_AT_ONCE, body_bytes=_AT_ONCE_BYTES):
-                try:
-                    await self._copy(jobs)
-                except RemotingError as error:
-                    failed[key] = error  # the other keys go on
-                self._wake.set()  # there may be more
+        failed = await self._copy_all(pipeline.keys_to_copy())
         pipeline.leave(but=failed)
         if pipeline.leaving:
             await self._leave(set(pipeline.leaving))
         for reason in failed.values():
             raise reason
 
+    async def _copy_all(self, keys: Collection[bytes]) -> Mapping[bytes, RemotingError]:
+        """Store the next copies of *keys*; returns why not, for those of which it failed."""
+        pipeline = self._pipeline
+        runs = (pipeline.to_copy(key, jobs=AT_ONCE, body_bytes=AT_ONCE_BYTES) for key in keys)
+        try:
+            failed = await copy_each(runs, self._copy)
+        except BaseException:
+            pipeline.look_again(keys)
+            raise
+        pipeline.look_again(failed)
+        if keys:
+            self._wake.set()  # there may be more
+        return failed
+
     async def _record_new(self) -> None:
         pipeline = self._pipeline
-        new = [key for key in pipeline.parked if key not in pipeline.recorded]
+        new = list(pipeline.unrecorded)
         await self._context.recorder.record(self._lane, pipeline)
         if not pipeline.is_owned(now_ns()):
             return
         for key in new:
             who = pipeline.parked[key]
             self._notes.parking(pipeline, "park", key, by=who.by, reason=who.reason)
-            self._log.warning("key parked", order=key_text(key), by=who.by, reason=who.reason)
+        about = pipeline.parked[new[0]]
+        self._log.warning("parked", **_named(new), by=about.by, reason=about.reason)
         pipeline.is_recorded(new)
 
     async def _copy(self, jobs: Sequence[Job]) -> None:
@@ -263,7 +271,9 @@ class Parking:
     def _copied(self, jobs: Sequence[Job], twin: TwinPipeline, *, end: int) -> None:
         twin.must_read = max(twin.must_read, end)
         if not self._pipeline.is_owned(now_ns()):
-            return  # what the next owner does with them counts; if it is us, they are copied again
+            # What the next owner does with them counts; if it is us, they are copied again.
+            self._pipeline.look_again(job.key for job in jobs if job.key is not None)
+            return
         self._lane.did(self._pipeline, self._pipeline.copied(jobs))
 
     async def _leave(self, keys: Collection[bytes]) -> None:
@@ -276,7 +286,7 @@ class Parking:
         for key in keys:
             self._notes.parking(pipeline, "redrive", key, by=FAILURE_POLICY, state="done")
             self._notes.parking(pipeline, "unpark", key, by=FAILURE_POLICY)
-            self._log.warning("key parked no more", order=key_text(key))
+        self._log.warning("parked no more", **_named(sorted(keys)))
         self._lane.did(pipeline, pipeline.left(keys))
 
     # ---- the twin -------------------------------------------------------------------------------
@@ -389,3 +399,8 @@ class Parking:
         if self._pipeline.twin is None:
             raise RuntimeError(f"the parked twin of {self._pipeline.queue} is not open")
         return self._pipeline.twin
+
+
+def _named(keys: Sequence[bytes]) -> dict[str, Any]:
+    """*keys* for the log: how many, and the first of them."""
+    return {"keys": len(keys), "first": [key_text(key) for key in keys[:_KEYS_IN_LOG]]}

@@ -81,6 +81,7 @@ class ParkingSite:
         self.leases: list[tuple[QueuePipeline, Lease]] = []
         self.refills: list[tuple[QueuePipeline, Refill]] = []
         self.hastened: list[tuple[QueuePipeline, Job]] = []
+        self.told: set[bytes] = set()  # keys to look at for copies
         self.begin()
 
     # ---- ownership periods ----------------------------------------------------------------------
@@ -102,6 +103,7 @@ class ParkingSite:
         self.leases.clear()
         self.refills.clear()
         self.hastened.clear()
+        self.told.clear()
         last = self.logs[0].last()
         epoch = self.logs[0].append([Own("us", 1, 1, 1, 1)])
         self.pipeline = ParkingPipeline(
@@ -230,8 +232,12 @@ class ParkingSite:
         """Copies of one key are stored; *heard*: the owner knows."""
         if self.twin is None:
             return
+        self.told.update(self.pipeline.keys_to_copy())
         for key in sorted(self.pipeline.jobs.held_keys):
-            if jobs := self.pipeline.to_copy(key, jobs=2, body_bytes=1000):
+            jobs = self.pipeline.to_copy(key, jobs=2, body_bytes=1000)
+            assert not jobs or key in self.told, f"{key!r} would never be copied"
+            self.told.discard(key)
+            if jobs:
                 for job in jobs:
                     properties = {
                         "ORDERLANE_OFFSET": str(job.offset),
@@ -240,7 +246,9 @@ class ParkingSite:
                     copied = self.stored(job.offset, **properties)
                     self.copies.append(replace(copied, queue_offset=len(self.copies)))
                 self.unheard = not heard
-                if heard:
+                if not heard:
+                    self.pipeline.look_again([key])
+                else:
                     self.twin.must_read = len(self.copies)
                     self._saw(self.pipeline, self.pipeline.copied(jobs))
                 return
@@ -249,6 +257,9 @@ class ParkingSite:
         """Keys of which nothing is parked any more; a crash after step *until* is to follow."""
         if self.unheard:
             return  # first it is tried again
+        if self.twin is not None:
+            keys = [each for each in self.twin.redriven if not self.twin.jobs.knows_key(each)]
+            assert set(keys) == set(self.twin.emptied()), "a redriven key would never leave"
         if self.pipeline.leave() or self.pipeline.leaving:
             assert self.twin is not None
             keys = set(self.pipeline.leaving)

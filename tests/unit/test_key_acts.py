@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from proxy.core.effects import Nack, Outcome, Skip
@@ -134,8 +136,8 @@ def test_what_a_client_has_is_not_skipped() -> None:
     first, _ = lease(queue)
     with pytest.raises(WrongState, match=r"message 0 of key 'a' is leased to client client-1 "):
         queue.skip(first.job, WHY)
-    queue = pipeline(resume=queue.snapshot(), now_ns=0, messages=[keyed(0, "a")])
-    queue._held_back_ns = {0: 5}
+    resume = replace(queue.snapshot(), leases={0: 5})
+    queue = pipeline(resume=resume, now_ns=0, messages=[keyed(0, "a")])
     with pytest.raises(WrongState, match="may be in the hands of a client of the owner before"):
         queue.skip(head(queue), WHY)
 
