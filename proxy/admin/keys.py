@@ -78,6 +78,33 @@ class RedriveKeyBody(QueuedKeyBody):
     dry_run: DryRun = False
 
 
+class RedriveAllBody(ChangeBody):
+    """How fast, and of which queue if not of all."""
+
+    queue: Queue = None
+    rate: Rate = 0.0
+    dry_run: DryRun = False
+
+
+class RedrivenQueue(Answer):
+    """How many keys of a queue, and copies of their messages, are redriven now."""
+
+    queue: str
+    keys: int
+    copies: int
+
+
+class RedriveAllView(Answer):
+    """What is redriven now in the queues that this proxy owns; ``owners`` are where the proxies can
+    be asked that own others.
+    """
+
+    group: str
+    topic: str
+    queues: list[RedrivenQueue]
+    owners: list[str]
+
+
 class ParkedKeyView(Answer):
     """A key of a queue; ``copies`` are those in the parked topic."""
 
@@ -153,8 +180,17 @@ class KeySurface:
             errors=LOOKS,
         )
         desk = self._desk
+        redrive_all = post(
+            f"{_PLACE}/redrive-all",
+            "Hand out what is parked of all keys, each in order.",
+            self._redrive_all,
+            body=RedriveAllBody,
+            answer=RedriveAllView,
+            errors=OWNED,
+        )
         return [
             parked,
+            redrive_all,
             self._verb("park", KeyBody, "Park a key: its messages wait in the parked topic."),
             self._verb("redrive", RedriveKeyBody, "Hand out what is parked of a key, in order."),
             self._verb("stop", QueuedKeyBody, "Redrive a key no longer: the rest stays parked."),
@@ -179,6 +215,12 @@ class KeySurface:
         asked = call.body.model_dump(exclude={"by", "reason"})
         wish = KeyWish(**asked, by=call.by, reason=call.body.reason)
         return await self._desk.act(call.path["group"], call.path["topic"], verb, wish)
+
+    async def _redrive_all(self, call: Call) -> dict[str, Any]:
+        asked = call.body.model_dump(exclude={"by", "reason"})
+        return await self._desk.redrive_all(
+            call.path["group"], call.path["topic"], by=call.by, reason=call.body.reason, **asked
+        )
 
     async def _pause(self, do: Any, call: Call) -> dict[str, Any]:
         done: dict[str, Any] = await do(

@@ -14,7 +14,9 @@ from proxy.cli.connect import (
     actor,
     ask_proxy,
     body_of,
+    change_at_all,
     given_reason,
+    one_of,
     proxy_groups,
 )
 from proxy.cli.everywhere import Seen, change_everywhere, look_everywhere
@@ -25,6 +27,7 @@ from proxy.errors import OrderlaneError, OwnedElsewhere
 app = typer.Typer(no_args_is_help=True, help="One key of a group, and what to do with it.")
 
 _PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason")
+_REDRIVEN = ("queue", "keys", "copies", "proxy")
 _PAUSES = ("key", "queue", "paused", "proxy")
 _HISTORY = ("at", "queue", "what", "offset", "attempt", "by", "detail")
 _COLUMNS = (
@@ -123,20 +126,15 @@ def redrive(
     if key is not None:
         _act(http, group, topic, "redrive", output, key=key, queue=queue, **asked)
         return
-    seen = look_at_keys(http, group, topic, "parked")
-    path = f"{place_of(http, group, topic)}/redrive"
-    rows, refusals = [], []
-    for each in seen.rows:
-        if each["state"] != "parked" or queue not in (None, each["queue"]):
-            continue
-        try:
-            rows.append(_answer(http, path, key=each["key"], queue=each["queue"], **asked))
-        except OrderlaneError as error:  # the others go on
-            refusals.append(str(error))
-    print_rows(rows, columns=_COLUMNS, output=output)
-    if refusals:
-        raise OrderlaneError("\n".join(refusals))
-    seen.tell()
+    body = body_of({"by": actor(), "queue": queue, **asked})
+    path = f"{place_of(http, group, topic)}/redrive-all"
+    done, failed = change_at_all(one_of(http), path, body)
+    rows = [
+        {**each, "proxy": address} for address, answer in done.items() for each in answer["queues"]
+    ]
+    print_rows(rows, columns=_REDRIVEN, output=output)
+    if failed:
+        raise OrderlaneError("\n".join(failed))
 
 
 @app.command("stop")

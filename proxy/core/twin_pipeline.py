@@ -151,8 +151,18 @@ class TwinPipeline(QueuePipeline):
         """Hand the copies of *key*, which is parked, out because *by* asks for it: in order,
         attempts counted anew; *rate* of them a second at most (0: as many as clients take).
         """
+        return self.redrive_all([key], rate=rate, by=by)
+
+    def redrive_all(self, keys: Iterable[bytes], *, rate: float = 0.0, by: str = "") -> Effects:
+        """``redrive`` each of *keys*."""
+        by = plain_text(by)
+        for key in keys:
+            self._redrive(key, rate, by)
+        return self._with_refills(Effects(parking=True))
+
+    def _redrive(self, key: bytes, rate: float, by: str) -> None:
         known = self.parked.get(key, self.origin.parked[key])
-        self.parked[key] = replace(known, redriven=True, rate=rate, by=plain_text(by), reason="")
+        self.parked[key] = replace(known, redriven=True, rate=rate, by=by, reason="")
         self._wanted.add(key)
         self._to_stop.discard(key)
         self._stopping.discard(key)
@@ -160,7 +170,6 @@ class TwinPipeline(QueuePipeline):
         for offset in self.jobs.spilled_offsets(key):
             self._failures.begin_anew(offset)
         self._want(key)
-        return self._with_refills(Effects(parking=True))
 
     def pace(self, key: bytes, *, rate: float) -> Effects:
         """Another *rate* for *key*, which is redriven; its hand-outs count on."""

@@ -78,6 +78,42 @@ class KeyDesk:
             await self._do(group, verb, wish, verbs, key)
         return verbs.row(key)
 
+    async def redrive_all(
+        self,
+        group: str,
+        topic: str,
+        *,
+        by: str,
+        reason: str,
+        queue: str | None = None,
+        rate: float = 0.0,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Redrive all parked keys that are ready for it, and are not redriven, of the queues that
+        this proxy owns (or of one *queue*), with one audit record; returns how many keys and copies
+        those are, and who owns queues elsewhere. Raises OrderlaneError.
+        """
+        owned = [each for each in self._owned(group, topic) if queue in (None, each.place)]
+        why = f"this proxy does not own {queue or 'a queue'} of {topic!r} for {group!r}"
+        others, _ = await self._others(Group(group), [Topic(topic)], why)
+        if not owned:
+            if others:
+                raise _elsewhere(why, others)
+            raise OrderlaneError(f"{why}, nor does another")
+        ready = [_ready_to_redrive(each) for each in owned]
+        if not dry_run:
+            after = [{**each, "state": "redriven", "rate": rate} for each in ready]
+            change = Change(by, "key redrive", group, reason, topic, "", ready, after)
+            async with self._context.audit.change(change) as entry:
+                for each in owned:
+                    each.redrive_all(by=by, audit=entry.id, rate=rate)
+        return {
+            "group": group,
+            "topic": topic,
+            "queues": ready,
+            "owners": sorted({last.own.http for _, last in others if last.own.http}),
+        }
+
     async def pause(
         self, group: str, topic: str | None, key: str | None, *, by: str, reason: str
     ) -> dict[str, Any]:
@@ -254,6 +290,12 @@ async def _in_all(
         elif each is not None:
             raise each
     return failed
+
+
+def _ready_to_redrive(parking: Parking) -> dict[str, Any]:
+    keys, twin = parking.may_redrive(), parking.pipeline.twin
+    copies = 0 if twin is None else sum(map(twin.jobs.backlog_of, keys))
+    return {"queue": parking.place, "keys": len(keys), "copies": copies}
 
 
 def _pause_of(verbs: KeyVerbs, text: str | None) -> dict[str, Any]:

@@ -143,6 +143,26 @@ class Parking:
         self._lane.did(twin, twin.redrive(key, rate=rate, by=by))
         return True
 
+    def may_redrive(self) -> list[bytes]:
+        """Parked keys that are ready to be redriven, and are not."""
+        twin = self._pipeline.twin
+        if not self.may_act or twin is None:
+            return []
+        redriven, stopping = twin.redriven, twin.stopping
+        recorded = self._pipeline.recorded
+        return sorted(key for key in recorded if key not in redriven and key not in stopping)
+
+    def redrive_all(self, *, by: str, audit: str, rate: float = 0.0) -> None:
+        """Hand out what is parked of all keys that are ready for that; else as ``redrive``."""
+        if keys := self.may_redrive():
+            twin = self._twin()
+            for key in keys:
+                self._notes.parking(
+                    self._pipeline, "redrive", key, by=by, state="started", audit=audit
+                )
+            self._log.warning("redrive started", **_named(keys), by=by)
+            self._lane.did(twin, twin.redrive_all(keys, rate=rate, by=by))
+
     def stop(self, key: bytes, *, by: str) -> bool:
         """Redrive *key* no longer; False if it is not redriven."""
         twin = self._pipeline.twin

@@ -468,9 +468,16 @@ async def _open_world(loop: SimulatedLoop, folder: Path, seed: int) -> AsyncIter
             made.close()
 
 
-def simulate(play: Callable[[World], Coroutine[Any, Any, T]], *, seed: int) -> T:
-    """Make a world, run *play* in it to its end, and return what it does."""
-    loop = SimulatedLoop(seed)
+def simulate(
+    play: Callable[[World], Coroutine[Any, Any, T]],
+    *,
+    seed: int,
+    loop_of: Callable[[int], SimulatedLoop] = SimulatedLoop,
+) -> T:
+    """Make a world, run *play* in it to its end, and return what it does. *loop_of* makes its event
+    loop of the *seed*.
+    """
+    loop = loop_of(seed)
     folder = Path(tempfile.mkdtemp(prefix="orderlane-world-", dir=_fast_folder()))
 
     async def main() -> T:
