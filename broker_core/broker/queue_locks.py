@@ -7,7 +7,9 @@
 3. A change of holder must be on disk before it is answered (``Grant.to_save``), or a restarted
    broker could give the same queue away again. Renewals are not saved: every lock that is loaded
    counts as renewed at that moment.
-4. A lock costs memory from its grant to its end.
+4. Requests of one client for one queue count in the order in which they were made (``sequence``):
+   one that comes behind a later one neither takes nor frees the lock.
+5. A lock costs memory from its grant to its end, and for one more ``expiry_ns`` if it was freed.
 
 The times are monotonic nanoseconds. Pure.
 """
@@ -33,6 +35,15 @@ class _Lock:
     holder: str
     renewed_ns: int
     change: int  # number of the change that made it
+    sequence: int = 0  # the highest of its holder's requests
+
+
+class _Freed(NamedTuple):
+    """The last request for a lock that its holder freed."""
+
+    holder: str
+    sequence: int
+    at_ns: int
 
 
 @dataclass(slots=True)
@@ -43,32 +54,63 @@ class QueueLocks:
     #: Counts changes of holders; a save of the table at n has all changes up to n.
     change: int = 0
     _locks: dict[tuple[Group, QueueName], _Lock] = field(default_factory=dict)
+    _freed: dict[tuple[Group, QueueName], _Freed] = field(default_factory=dict)
 
     def lock(
-        self, group: Group, client_id: str, queues: Iterable[QueueName], *, now_ns: int
+        self,
+        group: Group,
+        client_id: str,
+        queues: Iterable[QueueName],
+        *,
+        now_ns: int,
+        sequence: int = 0,
     ) -> Grant:
-        """Take or renew the locks of *queues* as far as no other client holds them."""
+        """Take or renew the locks of *queues* as far as no other client holds them. *sequence*: of
+        the request, among those of its client; 0: not known, it counts as the latest.
+        """
         granted = set()
         to_save = 0
         for queue in queues:
+            if sequence and self._is_late(group, queue, client_id, sequence):
+                continue
             lock = self._locks.get((group, queue))
             if lock is None or (lock.holder != client_id and self._has_ended(lock, now_ns)):
                 self.change += 1
                 self._locks[group, queue] = lock = _Lock(client_id, now_ns, self.change)
             if lock.holder == client_id:
+                lock.sequence = max(lock.sequence, sequence)
                 # Never back: a lock loaded or granted a moment ago may not end the earlier for it.
                 lock.renewed_ns = max(lock.renewed_ns, now_ns)
                 granted.add(queue)
                 to_save = max(to_save, lock.change)
         return Grant(frozenset(granted), to_save)
 
-    def unlock(self, group: Group, client_id: str, queues: Iterable[QueueName]) -> None:
-        """Free those of *queues* that *client_id* holds; others stay as they are."""
+    def unlock(
+        self,
+        group: Group,
+        client_id: str,
+        queues: Iterable[QueueName],
+        *,
+        now_ns: int = 0,
+        sequence: int = 0,
+    ) -> None:
+        """Free those of *queues* that *client_id* holds; others stay as they are. *sequence* as for
+        ``lock``.
+        """
         for queue in queues:
             lock = self._locks.get((group, queue))
-            if lock is not None and lock.holder == client_id:
-                del self._locks[group, queue]
-                self.change += 1
+            if lock is None or lock.holder != client_id or 0 < sequence < lock.sequence:
+                continue
+            del self._locks[group, queue]
+            self.change += 1
+            if sequence:
+                self._freed[group, queue] = _Freed(client_id, sequence, now_ns)
+
+    def _is_late(self, group: Group, queue: QueueName, client_id: str, sequence: int) -> bool:
+        freed = self._freed.get((group, queue))
+        if freed is None or freed.holder != client_id:
+            return False
+        return sequence < freed.sequence
 
     def holder(self, group: Group, queue: QueueName, *, now_ns: int) -> str | None:
         """Return who holds the lock now; None if it is free."""
@@ -83,7 +125,12 @@ class QueueLocks:
         )
 
     def expire(self, now_ns: int) -> None:
-        """Forget locks that have ended; O(locks)."""
+        """Forget locks that have ended, and those that were freed as long ago; O(locks)."""
+        self._freed = {
+            name: freed
+            for name, freed in self._freed.items()
+            if now_ns - freed.at_ns <= self.expiry_ns
+        }
         ended = [name for name, lock in self._locks.items() if self._has_ended(lock, now_ns)]
         for name in ended:
             del self._locks[name]

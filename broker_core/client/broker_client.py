@@ -8,11 +8,12 @@ from functools import partial
 
 import structlog
 
-from broker_core.client import administration, locking, pulling, sending
+from broker_core.client import administration, pulling, sending
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.delays import Delays
 from broker_core.client.deletions import Deletions
 from broker_core.client.key_values import KeyValues
+from broker_core.client.locking import Locking
 from broker_core.client.queries import Queries
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.resets import reset_refused
@@ -88,6 +89,7 @@ class BrokerClient:
         self.requests = self._requests
         self.delays = Delays(self._requests)
         self.queries = Queries(self._requests)
+        self._locking = Locking(self._requests, client_id)
         # Answers of hundreds of queues come together; those who asked take them one after another.
         self._decoding = Turns()
         self._refresher: asyncio.Task[None] | None = None
@@ -245,15 +247,13 @@ class BrokerClient:
         self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None = None
     ) -> LockAnswer:
         """Ask for, or renew, orderly locks, at all brokers at the same time. Raises nothing."""
-        return await locking.lock(
-            self._requests, self.client_id, group, queues, timeout_s=timeout_s
-        )
+        return await self._locking.lock(group, queues, timeout_s=timeout_s)
 
     async def unlock(
         self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None = None
     ) -> None:
         """Give orderly locks back. All brokers are asked; the first failure is raised."""
-        await locking.unlock(self._requests, self.client_id, group, queues, timeout_s=timeout_s)
+        await self._locking.unlock(group, queues, timeout_s=timeout_s)
 
     async def committed_offset(self, group: Group, queue: QueueName) -> int | None:
         """Return the next offset that *group* needs, None if it never committed any.

@@ -1,16 +1,23 @@
-"""Orderly locks: asked for, renewed and given back, at all brokers at the same time."""
+"""Orderly locks: asked for, renewed and given back, at all brokers at the same time.
+
+Requests for one queue form one sequence. A request without an answer may still be on its way and
+come late, behind others. Our broker tells late ones by their number. To others a lock belongs to a
+name alone, so once it is not known whether an unlock was served, the next lock of that queue is
+asked for under another name: the late unlock does not free it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
+from itertools import count
 
 import structlog
 
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.results import LockAnswer
-from broker_core.errors import RemotingError
+from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.bodies import LockBatch, locked_from_json
 from broker_core.remoting.codes import RequestCode
@@ -18,65 +25,83 @@ from broker_core.remoting.codes import RequestCode
 _log = structlog.get_logger("broker-client")
 
 
-async def lock(
-    requests: BrokerRequests,
-    client_id: str,
-    group: Group,
-    queues: Iterable[QueueName],
-    *,
-    timeout_s: float | None,
-) -> LockAnswer:
-    """Ask for locks, or renew them. Raises nothing."""
-    batches = _batches(client_id, group, queues)
-    answers = await asyncio.gather(
-        *(_lock_at(requests, broker, batch, timeout_s) for broker, batch in batches.items())
-    )
-    return LockAnswer(
-        granted=frozenset().union(*(answer.granted for answer in answers)),
-        unanswered=frozenset().union(*(answer.unanswered for answer in answers)),
-    )
+class Locking:
+    """The locks of one client."""
 
+    def __init__(self, requests: BrokerRequests, client_id: str) -> None:
+        self._requests = requests
+        self._client_id = client_id
+        self._sequence = count(1)
+        #: By lock, how often it was not known whether it was given back.
+        self._unknown: Counter[tuple[Group, QueueName]] = Counter()
 
-async def unlock(
-    requests: BrokerRequests,
-    client_id: str,
-    group: Group,
-    queues: Iterable[QueueName],
-    *,
-    timeout_s: float | None,
-) -> None:
-    """Give locks back. All brokers are asked; the first failure is raised."""
-    code = RequestCode.UNLOCK_BATCH_MQ
-    results = await asyncio.gather(
-        *(
-            requests.ask(broker, code, body=batch.to_json(), timeout_s=timeout_s)
-            for broker, batch in _batches(client_id, group, queues).items()
-        ),
-        return_exceptions=True,
-    )
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-
-
-async def _lock_at(
-    requests: BrokerRequests, broker: str, batch: LockBatch, timeout_s: float | None
-) -> LockAnswer:
-    try:
-        answer = await requests.ask(
-            broker, RequestCode.LOCK_BATCH_MQ, body=batch.to_json(), timeout_s=timeout_s
+    async def lock(
+        self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None
+    ) -> LockAnswer:
+        """Ask for locks, or renew them. Raises nothing."""
+        batches = self._batches(group, queues)
+        answers = await asyncio.gather(
+            *(self._lock_at(broker, batch, timeout_s) for broker, batch in batches)
         )
-        return LockAnswer(granted=batch.queues & locked_from_json(answer.body))
-    except RemotingError as error:
-        _log.info("lock not answered", broker=broker, group=batch.group, reason=str(error))
-        return LockAnswer(unanswered=batch.queues)
+        return LockAnswer(
+            granted=frozenset().union(*(answer.granted for answer in answers)),
+            unanswered=frozenset().union(*(answer.unanswered for answer in answers)),
+        )
 
+    async def unlock(
+        self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None
+    ) -> None:
+        """Give locks back. All brokers are asked; the first failure is raised."""
+        results = await asyncio.gather(
+            *(
+                self._unlock_at(broker, batch, timeout_s)
+                for broker, batch in self._batches(group, queues)
+            ),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
-def _batches(client_id: str, group: Group, queues: Iterable[QueueName]) -> dict[str, LockBatch]:
-    by_broker: dict[str, set[QueueName]] = defaultdict(set)
-    for queue in sorted(queues):
-        by_broker[queue.broker].add(queue)
-    return {
-        broker: LockBatch(group=group, client_id=client_id, queues=frozenset(those))
-        for broker, those in by_broker.items()
-    }
+    async def _lock_at(self, broker: str, batch: LockBatch, timeout_s: float | None) -> LockAnswer:
+        try:
+            answer = await self._requests.ask(
+                broker, RequestCode.LOCK_BATCH_MQ, body=batch.to_json(), timeout_s=timeout_s
+            )
+            return LockAnswer(granted=batch.queues & locked_from_json(answer.body))
+        except RemotingError as error:
+            _log.info("lock not answered", broker=broker, group=batch.group, reason=str(error))
+            return LockAnswer(unanswered=batch.queues)
+
+    async def _unlock_at(self, broker: str, batch: LockBatch, timeout_s: float | None) -> None:
+        answered = False
+        try:
+            await self._requests.ask(
+                broker, RequestCode.UNLOCK_BATCH_MQ, body=batch.to_json(), timeout_s=timeout_s
+            )
+            answered = True
+        except BrokerError:
+            answered = True
+            raise
+        finally:
+            if not answered:  # cancelled, too
+                self._unknown.update((batch.group, queue) for queue in batch.queues)
+
+    def _batches(self, group: Group, queues: Iterable[QueueName]) -> list[tuple[str, LockBatch]]:
+        by_holder: defaultdict[tuple[str, str], set[QueueName]] = defaultdict(set)
+        for queue in sorted(queues):
+            by_holder[queue.broker, self._holder(group, queue)].add(queue)
+        sequence = next(self._sequence)
+        return [
+            (
+                broker,
+                LockBatch(
+                    group=group, client_id=holder, queues=frozenset(those), sequence=sequence
+                ),
+            )
+            for (broker, holder), those in by_holder.items()
+        ]
+
+    def _holder(self, group: Group, queue: QueueName) -> str:
+        times = self._unknown.get((group, queue), 0)
+        return f"{self._client_id}~{times}" if times else self._client_id

@@ -172,12 +172,15 @@ class LockBatch:
     """Requests 41 and 42: the queues a client wants to lock, or unlock, for a group.
 
     ``only_this_broker``: the broker asked shall not ask its replicas; so they ask each other.
+    ``sequence`` is ours: it rises with each request of a client, so a broker of ours tells one that
+    comes late. 0: not said.
     """
 
     group: Group
     client_id: str
     queues: frozenset[QueueName]
     only_this_broker: bool = False
+    sequence: int = 0
 
     def to_json(self) -> bytes:
         """Return the body."""
@@ -187,6 +190,7 @@ class LockBatch:
                 "clientId": self.client_id,
                 "mqSet": _queue_fields(self.queues),
                 **({"onlyThisBroker": True} if self.only_this_broker else {}),
+                **({"sequence": self.sequence} if self.sequence else {}),
             }
         )
 
@@ -199,6 +203,7 @@ class LockBatch:
             client_id=_client_id_of(fields, "clientId"),
             queues=frozenset(_queue_of(item) for item in fields.objects("mqSet")),
             only_this_broker=fields.boolean("onlyThisBroker", False),
+            sequence=fields.integer("sequence", 0),
         )
 
 

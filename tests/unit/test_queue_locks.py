@@ -48,6 +48,45 @@ def test_only_the_holder_unlocks() -> None:
     assert locks.lock(GROUP, "two", [A], now_ns=0).queues == {A}
 
 
+def test_an_unlock_that_comes_behind_a_newer_lock_frees_nothing() -> None:
+    locks = table()
+    locks.lock(GROUP, "one", [A], now_ns=0, sequence=1)
+    locks.lock(GROUP, "one", [A], now_ns=5, sequence=3)
+    locks.unlock(GROUP, "one", [A], now_ns=6, sequence=2)
+    assert locks.lock(GROUP, "two", [A], now_ns=7, sequence=1).queues == set()
+    locks.unlock(GROUP, "one", [A], now_ns=8, sequence=4)
+    assert locks.lock(GROUP, "two", [A], now_ns=9, sequence=2).queues == {A}
+
+
+def test_a_renewal_that_comes_behind_the_unlock_takes_nothing() -> None:
+    locks = table()
+    locks.lock(GROUP, "one", [A], now_ns=0, sequence=1)
+    locks.unlock(GROUP, "one", [A], now_ns=1, sequence=3)
+    assert locks.lock(GROUP, "one", [A], now_ns=2, sequence=2).queues == set()
+    assert locks.holder(GROUP, A, now_ns=2) is None
+    assert locks.lock(GROUP, "two", [A], now_ns=3, sequence=1).queues == {A}  # each counts its own
+    locks.unlock(GROUP, "two", [A], now_ns=4, sequence=2)
+    assert locks.lock(GROUP, "one", [A], now_ns=5, sequence=4).queues == {A}
+
+
+def test_requests_without_a_number_count_as_they_come() -> None:
+    """RocketMQ's clients send none."""
+    locks = table()
+    locks.lock(GROUP, "one", [A], now_ns=0)
+    locks.unlock(GROUP, "one", [A])
+    assert locks.lock(GROUP, "one", [A], now_ns=1).queues == {A}
+    locks.unlock(GROUP, "one", [A])
+    assert locks.holder(GROUP, A, now_ns=1) is None
+
+
+def test_freed_locks_cost_nothing_for_long() -> None:
+    locks = table()
+    locks.lock(GROUP, "one", [A], now_ns=0, sequence=1)
+    locks.unlock(GROUP, "one", [A], now_ns=1, sequence=2)
+    locks.expire(EXPIRY + 2)
+    assert not locks._freed
+
+
 def test_a_grant_names_the_save_it_needs_and_so_do_its_renewals() -> None:
     locks = table()
     first = locks.lock(GROUP, "one", [A], now_ns=0)

@@ -46,7 +46,9 @@ class LockProcessor:
         if now_ns() < self._from_ns:
             return frozenset()
         ours = [queue for queue in wanted.queues if self._is_ours(queue)]
-        grant = self._locks.lock(wanted.group, wanted.client_id, ours, now_ns=now_ns())
+        grant = self._locks.lock(
+            wanted.group, wanted.client_id, ours, now_ns=now_ns(), sequence=wanted.sequence
+        )
         try:
             await self._saver.save(grant.to_save)
         except OSError as error:
@@ -67,8 +69,14 @@ class LockProcessor:
         return request.response()
 
     def free(self, unlock: LockBatch) -> None:
-        """Free the queues that the client of *unlock* holds."""
-        self._locks.unlock(unlock.group, unlock.client_id, unlock.queues)
+        """Free the queues that the client of *unlock* holds, unless it asked for them since."""
+        self._locks.unlock(
+            unlock.group,
+            unlock.client_id,
+            unlock.queues,
+            now_ns=now_ns(),
+            sequence=unlock.sequence,
+        )
 
     def _is_ours(self, queue: QueueName) -> bool:
         return queue.broker == self._broker_name and self._directory.has_queue(
