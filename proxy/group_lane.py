@@ -203,6 +203,11 @@ class GroupLane:
         """Its ownership record is stored at that place; it says what had finished at *made_ns*."""
         self._notes.recorded(pipeline, at=at, made_ns=made_ns)
 
+    def topic_recreated(self, pipeline: QueuePipeline) -> None:
+        """*pipeline* is the first of its queue in another incarnation of the topic."""
+        pipeline.recreated = True
+        self.counts[pipeline.topic].recreated += 1
+
     def records_damaged(self, pipeline: QueuePipeline) -> None:
         """The ownership records of *pipeline*'s queue left out what a new owner must know."""
         pipeline.records_damaged = True

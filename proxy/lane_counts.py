@@ -34,6 +34,8 @@ class TopicCounts:
     near_retention: int = 0
     deleted_unread: int = 0
     damaged_records: int = 0
+    recreated: int = 0
+    """Take-overs that found the topic deleted and created again."""
     passed_over: int = 0
     """Left out by the broker: their tags are not wanted."""
     filtered_in_a_row: int = 0

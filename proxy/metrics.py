@@ -161,6 +161,11 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
         ),
         ("deleted_unread", "deleted_unread_total", "Messages that retention deleted unread"),
         ("damaged_records", "damaged_records_total", "Take-overs with damaged ownership records"),
+        (
+            "recreated",
+            "topic_recreated_total",
+            "Take-overs of queues whose topic was deleted and created again",
+        ),
     )
 }
 

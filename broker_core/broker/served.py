@@ -78,7 +78,12 @@ def _of_consumers(parts: Parts) -> dict[int, Handler]:
             traffic=parts.sampler.traffic,
         ).handlers(),
         **QueryProcessor(reader, lookup=parts.keys).handlers(),
-        **OffsetProcessor(reader, directory=parts.directory, offsets=parts.offsets).handlers(),
+        **OffsetProcessor(
+            reader,
+            directory=parts.directory,
+            offsets=parts.offsets,
+            saver=parts.offset_saver,
+        ).handlers(),
     }
 
 

@@ -109,6 +109,10 @@ class TopicDirectory:
         """Return the topic; raises BrokerError if it, or its queue, is not there to be written."""
         return self._checked(topic, queue_id, need=Perm.WRITE)
 
+    def life(self, topic: Topic) -> int | None:
+        """As ``Topics.life``."""
+        return self.topics.life(topic)
+
     def has_queue(self, topic: Topic, queue_id: int) -> bool:
         """True if *topic* has that queue here, for reading or writing."""
         config = self.topics.find(topic)

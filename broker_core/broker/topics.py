@@ -48,6 +48,8 @@ class Topics:
         self.version = DataVersion()
         #: How many deletions of the log are known here.
         self.deletions = 0
+        self._lives: dict[Topic, int] = {}
+        self._last_life = 0
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._configs.values())
@@ -56,10 +58,20 @@ class Topics:
         """Return the configuration, None if the topic does not exist here."""
         return self._configs.get(topic)
 
+    def life(self, topic: Topic) -> int | None:
+        """The incarnation of *topic*: a topic that is created again has a higher number. 0 if it
+        was created before topics had numbers, None if it does not exist.
+        """
+        return self._lives.get(topic, 0) if topic in self._configs else None
+
     def put(self, config: TopicConfig, *, now_ms: int) -> bool:
         """Create or change a topic; False if it is so already."""
         if self._configs.get(config.topic) == config:
             return False
+        if config.topic not in self._configs:
+            # By the clock, so that a broker that lost its data begins no known life again.
+            self._last_life = max(now_ms, self._last_life + 1)
+            self._lives[config.topic] = self._last_life
         self._configs[config.topic] = config
         self.version = DataVersion(now_ms, self.version.counter + 1)
         return True
@@ -67,6 +79,7 @@ class Topics:
     def remove(self, topic: Topic, *, now_ms: int) -> TopicConfig | None:
         """Delete a topic; return what it was, None if it did not exist."""
         config = self._configs.pop(topic, None)
+        self._lives.pop(topic, None)
         if config is not None:
             self.version = DataVersion(now_ms, self.version.counter + 1)
         return config
@@ -77,6 +90,7 @@ class Topics:
         topics._configs = dict(self._configs)
         topics.version = self.version
         topics.deletions = self.deletions
+        topics._lives, topics._last_life = dict(self._lives), self._last_life
         return topics
 
     def offer_template(self, queues: int) -> None:
@@ -100,6 +114,7 @@ class Topics:
         own = {name: config for name, config in self._configs.items() if name in _NOT_IN_TABLE}
         self._configs = {**other._configs, **own}
         self.version, self.deletions = other.version, other.deletions
+        self._lives, self._last_life = other._lives, other._last_life
 
     def to_table(self) -> dict[str, Any]:
         """RocketMQ's form of the file."""
@@ -111,6 +126,8 @@ class Topics:
             },
             "dataVersion": {"timestamp": self.version.timestamp, "counter": self.version.counter},
             "deletions": self.deletions,
+            "lives": self._lives,
+            "lastLife": self._last_life,
         }
 
     @classmethod
@@ -124,4 +141,7 @@ class Topics:
             topics._configs[config.topic] = config
         topics.version = DataVersion(version.integer("timestamp", 0), version.integer("counter", 0))
         topics.deletions = fields.integer("deletions", 0)
+        lives = JsonObject(fields.items("lives"), "lives of topics")
+        topics._lives = {Topic(name): lives.integer(name, 0) for name in fields.items("lives")}
+        topics._last_life = fields.integer("lastLife", 0)
         return topics

@@ -226,6 +226,14 @@ class BrokerClient:
         """Return the next offset that will be written."""
         return await self._queue_offset(RequestCode.GET_MAX_OFFSET, queue)
 
+    async def life(self, queue: QueueName) -> int | None:
+        """Return the incarnation of the topic of *queue* at its broker: it rises whenever the topic
+        is deleted and created again. None if the broker does not tell them apart.
+        """
+        header = headers.QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
+        answer = await self._requests.ask(queue.broker, RequestCode.GET_MAX_OFFSET, header.to_ext())
+        return headers.OffsetResponse.from_ext(answer.ext).life
+
     async def offset_at(self, queue: QueueName, timestamp_ms: int) -> int:
         """Return the offset of the message stored nearest to *timestamp_ms* (since 1970)."""
         header = headers.SearchOffsetHeader(
@@ -287,11 +295,19 @@ class BrokerClient:
         return committed == 0 and await administration.stores_offset(self._requests, group, queue)
 
     async def commit_offset(
-        self, group: Group, queue: QueueName, offset: int, *, epoch: int | None = None
+        self,
+        group: Group,
+        queue: QueueName,
+        offset: int,
+        *,
+        epoch: int | None = None,
+        life: int | None = None,
+        at_once: bool = False,
     ) -> None:
         """Store the next offset that *group* needs, and wait until the broker has it.
 
-        Our own broker refuses it with BrokerError if it knows a higher *epoch* of that queue.
+        Our own broker refuses it with BrokerError if it knows a higher *epoch* of that queue, or
+        if its topic is in another *life*; *at_once*: it answers when the offset is on disk.
         """
         header = headers.UpdateConsumerOffsetHeader(
             consumer_group=group,
@@ -299,6 +315,8 @@ class BrokerClient:
             queue_id=queue.queue_id,
             commit_offset=offset,
             epoch=epoch,
+            life=life,
+            at_once=at_once or None,
         )
         await self._requests.ask(queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, header.to_ext())
 

@@ -58,6 +58,7 @@ async def pull(
         next_offset=place.next_begin_offset,
         min_offset=place.min_offset,
         max_offset=place.max_offset,
+        life=place.life,
     )
 
 
@@ -77,4 +78,5 @@ def decoded(pulled: PulledRecords) -> PullResult:
         next_offset=next_offset,
         min_offset=pulled.min_offset,
         max_offset=pulled.max_offset,
+        life=pulled.life,
     )

@@ -24,7 +24,8 @@ class PullResult:
     """Messages in queue order, as the broker filtered them: by hash of the tag alone.
 
     ``next_offset`` is where to go on, also past what was filtered out; with OFFSET_ILLEGAL it is
-    the nearest legal one. ``max_offset`` is the next offset that the broker will write.
+    the nearest legal one. ``max_offset`` is the next offset that the broker will write. ``life``
+    is the incarnation of the topic, None if the broker does not tell them apart.
     """
 
     status: PullStatus
@@ -32,6 +33,7 @@ class PullResult:
     next_offset: int
     min_offset: int
     max_offset: int
+    life: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class PulledRecords:
     next_offset: int
     min_offset: int
     max_offset: int
+    life: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,21 +159,28 @@ class PullFlag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessageResponse(Header):
-    """``next_begin_offset`` is where the next pull goes on, whatever the response code."""
+    """``next_begin_offset`` is where the next pull goes on, whatever the response code.
+
+    ``life`` is ours: the incarnation of the topic, see ``Topics.life``. Others do not say.
+    """
 
     suggest_which_broker_id: int = 0
     next_begin_offset: int
     min_offset: int
     max_offset: int
+    life: int | None = None
 
     def to_ext(self) -> dict[str, str]:
         """As any header, made at once."""
-        return {
+        ext = {
             "suggestWhichBrokerId": str(self.suggest_which_broker_id),
             "nextBeginOffset": str(self.next_begin_offset),
             "minOffset": str(self.min_offset),
             "maxOffset": str(self.max_offset),
         }
+        if self.life is not None:
+            ext["life"] = str(self.life)
+        return ext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,20 +219,27 @@ class QueryConsumerOffsetHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConsumerOffsetHeader(Header):
-    """Code 15. ``epoch`` is ours: our broker refuses a commit of an older one, others ignore it."""
+    """Code 15. The last three are ours; others ignore them.
+
+    Our broker refuses a commit of an older ``epoch``, or of another ``life`` of the topic than it
+    is in. ``at_once``: the answer comes once the offset is on disk.
+    """
 
     consumer_group: str
     topic: str
     queue_id: Int32
     commit_offset: int
     epoch: int | None = None
+    life: int | None = None
+    at_once: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetResponse(Header):
-    """Answers 14, 29, 30 and 31."""
+    """Answers 14, 29, 30 and 31. ``life`` is ours (30 and 31): see ``PullMessageResponse``."""
 
     offset: int
+    life: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

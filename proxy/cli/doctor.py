@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -147,6 +147,7 @@ def held(name: str, group: dict[str, Any]) -> Iterator[str]:
             f"group {name}: paused by {pause['by']} ({pause['reason']}), until orderlane groups"
             " resume"
         )
+    yield from recreated(group["queues"])
     yield from limited(name, group)
 
 
@@ -168,6 +169,16 @@ def _configuration(http: str) -> str:
     if config["problems"]:
         raise OrderlaneError("; ".join(config["problems"]))
     return "no settings file" if config["file"] is None else f"as in {config['file']['path']}"
+
+
+def recreated(queues: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Queues whose topic is another one of that name than the owner before had."""
+    for queue in queues:
+        if queue.get("recreated"):
+            yield (
+                f"{queue['topic']}/{queue['queue']}: the topic was deleted and created again;"
+                " the group began at its first message"
+            )
 
 
 def findings(group: dict[str, Any]) -> Iterator[str]:

@@ -187,6 +187,8 @@ class PipelineStatistics:
     """Keys, blocked or parked, whose messages the broker is about to delete."""
     records_damaged: bool = False
     """This period began with damaged ownership records."""
+    recreated: bool = False
+    """This period is the first in an incarnation of the topic that others came before."""
     key_rule: str = ""
     """By which rule messages that are read now have their order keys, in words."""
     key_version: int = 1

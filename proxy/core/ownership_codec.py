@@ -4,7 +4,9 @@ A record is one JSON object with ``v`` (1) and ``kind``:
 
 - ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (count of ownership periods),
   http (where the owner's HTTP port can be asked), by_name (only if people gave it to that owner),
-  hold_ms (how long leases of periods before may live from then on, if they may);
+  hold_ms (how long leases of periods before may live from then on, if they may), life (the
+  incarnation of the topic, if the broker says), start (where the period begins if nothing else says
+  what is finished);
 - ``snapshot``: epoch, part (counted from 0), of (how many parts it has), serial (it rises with each
   snapshot of a period: what comes with a lower one came late, and counts for nothing), base, read
   (the read position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
@@ -32,8 +34,8 @@ stuck key has messages, so they are packed: ``width:base64``, with differences (
 
 Proxies of several versions take a queue over from each other. What came to be written later
 (``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``,
-``to``, ``own``, ``serial``, ``hold_ms``) may be missing, and what a reader does not know it passes
-over.
+``to``, ``own``, ``serial``, ``hold_ms``, ``life``, ``start``) may be missing, and what a reader
+does not know it passes over.
 """
 
 from __future__ import annotations
@@ -138,6 +140,9 @@ def _own_to_json(own: Own) -> dict[str, Any]:
     for name in ("by_name", "hold_ms"):
         if not fields[name]:
             del fields[name]
+    for name in ("life", "start"):
+        if fields[name] is None:
+            del fields[name]
     return fields
 
 
@@ -151,6 +156,8 @@ def _own(fields: dict[str, Any]) -> Own:
         http=str(fields.get("http", "")),
         by_name=fields.get("by_name") is True,
         hold_ms=_number(fields.get("hold_ms", 0)),
+        life=_maybe_number(fields.get("life")),
+        start=_maybe_number(fields.get("start")),
     )
 
 
@@ -296,6 +303,10 @@ def _number(value: Any) -> int:
     if not 0 <= number < 2**63:
         raise ValueError(f"{number} is none of 0 to 2^63 - 1")
     return number
+
+
+def _maybe_number(value: Any) -> int | None:
+    return None if value is None else _number(value)
 
 
 def _pack(offsets: array[int]) -> str:

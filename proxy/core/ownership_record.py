@@ -48,6 +48,10 @@ class Own:
     by_name: bool = False
     #: Milliseconds after this was written for which leases of earlier periods may be alive.
     hold_ms: int = 0
+    #: The incarnation of the topic (``BrokerClient.life``); None if the broker tells none apart.
+    life: int | None = None
+    #: Where the period begins if no record says what is finished; None if its writer did not say.
+    start: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ class LastOwner:
     these that says who was the owner, ``snapshot`` is None.
     ``damage``: what of them could not be had, None if all is well. ``forgotten``: retention deleted
     the snapshot, which says nothing of leases: they have ended long ago. ``to``: as in ``Clean``.
+    ``life``: the incarnation of the topic that the state, or without one the period, is of; None if
+    nobody said. ``begins_life``: see ``in_life``.
     """
 
     epoch: Epoch
@@ -45,6 +47,27 @@ class LastOwner:
     damage: str | None = None
     forgotten: bool = False
     to: str = ""
+    life: int | None = None
+    begins_life: bool = False
+
+    def in_life(self, life: int | None) -> LastOwner:
+        """What counts of it in incarnation *life* of the topic (None: nobody can say).
+
+        Of another one nothing is left but pauses, which people put on names of keys: all offsets
+        begin anew, and copies of parked messages belong to nobody. ``begins_life`` says so.
+        """
+        if life is None or self.life in (None, life):
+            return self
+        snapshot = self.snapshot
+        return replace(
+            self,
+            snapshot=None if snapshot is None else replace(snapshot.cut_at(0), longest_lease_ms=0),
+            snapshot_at=None,
+            damage=None,
+            forgotten=False,
+            life=life,
+            begins_life=True,
+        )
 
     def wait_ns(self, *, broker_start_ms: int, broker_lock_expiry_s: float) -> int:
         """How long the next owner waits before its first hand-out, so that old leases have ended.
@@ -158,6 +181,7 @@ class _Replay:
     state: _State | None = None
     whole: Snapshot | None = None  # the last one that is complete
     snapshot_at: int | None = None
+    life: int | None = None  # that the last snapshot is of
     first: int | None = None  # where the records begin of which it is known who was the owner
     damage: str | None = None
     longest_ms: int = 0  # of leases, in the period
@@ -227,6 +251,8 @@ class _Replay:
             self._damaged(offset, f"the parts of a snapshot do not add up: {error}")
             return
         self.joined_at = offset
+        own = self.parts[0].own or self.own
+        self.life = None if own is None else own.life
         self.state, self.snapshot_at = _State.of(self.whole, at=self.parts_at), self.parts_at
         if self.epoch is not None and self.unreadable_at < self.epoch:
             self.damage = None  # it says all anew, and so does the record of its owner
@@ -300,4 +326,5 @@ def replay(
         0 if seen.state is None else seen.state.last,
         seen.damage,
         to=seen.to,
+        life=seen.own.life if snapshot is None else seen.life,
     )

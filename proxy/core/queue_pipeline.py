@@ -51,9 +51,11 @@ class QueuePipeline(OrderKeyed):
         resume: Snapshot | None = None,
         now_ns: int = 0,
         twin_of: QueuePipeline | None = None,
+        life: int | None = None,
     ) -> None:
         """*resume* is what the records said *now*; nothing is handed out before *hold*.
-        *twin_of*: *queue* holds the parked messages of that one's.
+        *twin_of*: *queue* holds the parked messages of that one's. *life*: the incarnation of its
+        topic that all offsets are of, None if the broker tells none apart.
         """
         jobs = ChangingJobs(
             start_offset,
@@ -74,7 +76,7 @@ class QueuePipeline(OrderKeyed):
             attempts={} if resume is None else resume.attempts,
             held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
         )
-        self.queue, self.epoch = queue, epoch
+        self.queue, self.epoch, self.life = queue, epoch, life
         self._own_lease_ns = rules.visibility_ns  # as the record says that the period began with
         #: The queue as clients and histories name it.
         self.topic, self.place = queue.topic, queue.qid
@@ -92,6 +94,7 @@ class QueuePipeline(OrderKeyed):
         #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = False  # those that it began with; kept by upstream
+        self.recreated = False  # the topic, since the period before; kept by upstream
         self._plenty = False  # ready jobs, for a while
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
 
@@ -344,6 +347,7 @@ class QueuePipeline(OrderKeyed):
             paused_whole=EVERYTHING in self.paused,
             near_retention=len(self.near_retention),
             records_damaged=self.records_damaged,
+            recreated=self.recreated,
             key_rule=str(self.key_record.rule),
             key_version=self.key_record.version,
             older=self.jobs.older,

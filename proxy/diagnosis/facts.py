@@ -60,6 +60,7 @@ class HeldQueue:
     reading_paused: str = ""
     near_retention: int = 0
     records_damaged: bool = False
+    recreated: bool = False
     uncopied: int = 0
     trouble: str = ""
     older: int = 0

@@ -31,6 +31,7 @@ class Cause(StrEnum):
     NOT_COPIED = "not_copied"
     NEAR_RETENTION = "near_retention"
     RECORDS_DAMAGED = "records_damaged"
+    TOPIC_RECREATED = "topic_recreated"
 
 
 _RANK = {cause: rank for rank, cause in enumerate(Cause)}

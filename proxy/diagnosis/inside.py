@@ -99,6 +99,16 @@ def other_troubles(facts: Facts) -> Iterator[Finding]:
             yield from _of_queue(facts, proxy, queue)
 
 
+def _recreated(queue: HeldQueue) -> Finding:
+    return Finding(
+        Cause.TOPIC_RECREATED,
+        queue.place,
+        f"the topic of {queue.place} was deleted and created again: the group began at its first"
+        " message, and what was unfinished or parked before is gone",
+        "Nothing, if that was meant; the finding goes with the next owner",
+    )
+
+
 def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Finding]:
     if queue.key_change:
         yield Finding(
@@ -137,3 +147,5 @@ def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Fin
             "See which keys wait since, and redrive those that should go on",
             typed("key", "parked", facts.group, "--http", proxy.http),
         )
+    if queue.recreated:
+        yield _recreated(queue)

@@ -63,7 +63,7 @@ class Committer:
         asked_ns = now_ns()
         try:
             await self._context.client.commit_offset(
-                lane.name, pipeline.queue, offset, epoch=pipeline.epoch
+                lane.name, pipeline.queue, offset, epoch=pipeline.epoch, life=pipeline.life
             )
         except RemotingError as error:
             _noisy.warning(

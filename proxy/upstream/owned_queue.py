@@ -186,7 +186,15 @@ class OwnedQueue:
             hold_until_ns=self.hold_until_ns,
             resume=None if begun.last is None else begun.last.snapshot,
             now_ns=now_ns(),
+            life=begun.own.life,
         )
+        if begun.last is not None and begun.last.begins_life:
+            self._log.warning(
+                "the topic was deleted and created again: beginning at its first message",
+                life=begun.own.life,
+                start=pipeline.position,
+            )
+            self._lane.topic_recreated(pipeline)
         if not begun.knows_parked:
             found = await parked_in_twin(context, self._lane.name, pipeline)
             pipeline.found_parked(found)
@@ -221,7 +229,11 @@ class OwnedQueue:
     def _read(self) -> None:
         self._read_tags = self._owned().rules.tags
         self._reader = spawn(
-            read_queue(self._context, self._lane, self._owned(), on_reset=self._reset),
+            read_queue(
+                *(self._context, self._lane, self._owned()),
+                on_reset=self._reset,
+                on_new_life=self._end_life,
+            ),
             name=f"read {self.queue}",
         )
         self._reader.add_done_callback(self._begin_anew_after_a_bug)
@@ -241,6 +253,19 @@ class OwnedQueue:
         if pipeline.copies_known:
             self._end_now(pipeline)
         self._handing_over = spawn(self._end_at(pipeline, offset), name=f"reset {self.queue}")
+        self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
+
+    def _end_life(self) -> None:
+        """The topic was deleted and created again: end the period without a word. What its records
+        say counts for nothing any more, and the next period finds that out by itself.
+        """
+        if self._handing_over is not None:
+            return
+        self._log.error("the topic was deleted and created again: its queue begins anew")
+        self._end_now(self._owned())
+        self._handing_over = spawn(
+            self._give_back("the topic was created again"), name=f"begin {self.queue} anew"
+        )
         self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
 
     def _end_now(self, pipeline: ParkingPipeline) -> None:

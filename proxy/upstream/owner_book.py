@@ -88,5 +88,7 @@ class OwnerBook:
     async def _row(self, group: Group, queue: QueueName, members: Iterable[str]) -> OwnerRow:
         async with self._turns:
             last = await self._log.owner(group, queue)
+            if last is not None:
+                last = last.in_life(await self._client.life(queue))
             since_ms = None if last is None else await self._log.begun_ms(group, queue, last)
         return OwnerRow(queue, last, last is not None and last.own.owner in members, since_ms)

@@ -335,7 +335,11 @@ class Parking:
     async def _read(self, twin: TwinPipeline) -> None:
         while not twin.closed:
             try:
-                await read_queue(self._context, self._lane, twin, on_reset=self._reset)
+                await read_queue(
+                    *(self._context, self._lane, twin),
+                    on_reset=self._reset,
+                    on_new_life=self._end_life,
+                )
                 return
             except Exception as bug:  # no parked key may stand still in silence
                 self._log.error("copies not read; trying again", reason=str(bug), exc_info=bug)
@@ -344,6 +348,7 @@ class Parking:
     async def _take_over(self) -> tuple[TwinPipeline, LastOwner | None, Own]:
         context, pipeline, group = self._context, self._pipeline, self._lane.name
         await self._create()
+        life = await context.client.life(self._queue)
         committed = await context.client.committed_offset(group, self._queue)
         start = committed or await context.client.min_offset(self._queue)
         own = Own(
@@ -352,9 +357,13 @@ class Parking:
             longest_lease_ms=pipeline.rules.visibility_ns // 1_000_000,
             broker_start_ms=0,  # how long leases may live is the queue's own business
             period=pipeline.epoch,
+            life=life,
         )
         epoch = Epoch(await context.log.append(group, self._queue, own))
         last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
+        if last is not None and (last := last.in_life(life)).begins_life:
+            self._log.error("the parked topic was deleted and created again: its copies are gone")
+            start = await context.client.min_offset(self._queue)
         # Records are shown in the order in which they and all else was stored: it is the whole end.
         must_read = await context.client.max_offset(self._queue)
         twin = TwinPipeline(
@@ -372,6 +381,7 @@ class Parking:
             hold_until_ns=pipeline.hold_until_ns,
             resume=None if last is None else last.snapshot,
             now_ns=now_ns(),
+            life=life,
         )
         return twin, last, own
 
@@ -395,6 +405,10 @@ class Parking:
         """The broker's queue of copies ends below what was read: begin anew with what is left."""
         spawn(self._restart_at(offset), name=f"reset {self._queue}")
 
+    def _end_life(self) -> None:
+        """The parked topic was deleted and created again."""
+        self._reset(0)
+
     async def _restart_at(self, offset: int) -> None:
         twin = self._twin()
         left = twin.snapshot().cut_at(offset)
@@ -406,7 +420,9 @@ class Parking:
             try:
                 await self._context.log.append(self._lane.name, self._queue, *records)
                 await self._context.client.commit_offset(
-                    self._lane.name, self._queue, left.base, epoch=twin.epoch
+                    *(self._lane.name, self._queue, left.base),
+                    epoch=twin.epoch,
+                    life=await self._context.client.life(self._queue),
                 )
                 break
             except RemotingError as error:

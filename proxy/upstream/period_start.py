@@ -100,12 +100,18 @@ class PeriodStart:
             broker_start_ms = await context.take_overs.broker_start_ms(self._queue.broker)
             # Our own record of the turn before may not be shown yet, but it is nobody else's.
             stored = 0 if epoch is None else epoch + 1
+            # First of all: if the topic is created anew meanwhile, the first read shows it.
+            life = await context.client.life(self._queue)
             last, end = await context.log.last(group, self._queue, stored=stored)
             if epoch is None:
                 await self._heed_handoff(last)
-            self._check_order_key(rules, last)
-            committed, start = await start_offset(context, self._lane.settings, self._queue)
+            now = None if last is None else last.in_life(life)
+            self._check_order_key(rules, now)
+            committed, start = await start_offset(
+                context, self._lane.settings, self._queue, last=now
+            )
             own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
+            own = replace(own, life=life, start=start)
             self._hold(self._wait_ns(own, last, end))
             # Leases that this period waits for outlive it if it ends at once.
             waits_ms = -((now_ns() - self.hold_until_ns) // 1_000_000)
@@ -113,16 +119,17 @@ class PeriodStart:
             if not self._trusted():
                 raise TrustLapsed("the lock is not trusted any more")
             epoch = Epoch(await context.log.append(group, self._queue, own))
-            begun = Begun(own, epoch, last, committed, start)
+            begun = Begun(own, epoch, now, committed, start)
             if epoch == end:
                 return begun
             seen, (last, _) = last, await context.log.last(group, self._queue, before=epoch)
-            self._check_order_key(rules, last)
+            now = None if last is None else last.in_life(life)
+            self._check_order_key(rules, now)
             if seen is not None and last is not None and seen.epoch == last.epoch:
                 # The last words of that owner were not to be seen yet.
                 self.hold_until_ns = held_ns
                 self._hold(self._wait_ns(own, last, end))
-                return replace(begun, last=last)
+                return replace(begun, last=now)
             # Someone wrote after we had read: an owner of whom we know nothing yet.
             self._hold(longest_ns(own))
             held_ns = self.hold_until_ns

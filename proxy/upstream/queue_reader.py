@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -20,6 +21,8 @@ _MAX_MESSAGES = 256
 _SUSPEND_MS = 15_000
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
+#: A queue that is not read, for there is no room: how often its broker is asked for its life.
+_ASK_LIFE_NS = 2_000_000_000
 _MOVED_BACK = "the broker's queue ends below the read position: it was reset or lost its tail"
 
 _noisy = NoisyLog(structlog.get_logger("reader"))
@@ -31,9 +34,10 @@ async def read_queue(
     pipeline: QueuePipeline,
     *,
     on_reset: Callable[[int], None],
+    on_new_life: Callable[[], None],
 ) -> None:
     """Read until cancelled. *on_reset* is told where the broker says that the queue begins anew,
-    and reading ends.
+    and reading ends; so it does where the topic is another one of that name, *on_new_life*.
     """
     log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
@@ -41,28 +45,19 @@ async def read_queue(
 
     while True:
         room = await _room(context, lane, pipeline, patience)
+        if not room:
+            on_new_life()
+            return
         asked_by = pipeline.rules.tags
-        try:
-            result = await context.client.pull(
-                pipeline.queue,
-                group=lane.name,
-                offset=pipeline.position,
-                max_messages=min(room, _MAX_MESSAGES),
-                suspend_ms=_SUSPEND_MS,
-                tags=pipeline.rules.tag_expression,
-            )
-        except RemotingError as error:
-            _noisy.warning(
-                f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
-                "read failed; trying again",
-                group=lane.name,
-                queue=str(pipeline.queue),
-                reason=str(error),
-            )
+        result = await _pulled(context, lane, pipeline, max_messages=min(room, _MAX_MESSAGES))
+        if result is None:
             await asyncio.sleep(back_off_s)
             back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
             continue
         back_off_s = _FIRST_BACK_OFF_S
+        if is_other_life(pipeline, result.life):
+            on_new_life()
+            return
         if pipeline.rules.tags != asked_by:
             continue  # the broker passed over what is wanted now
         is_illegal = result.status is PullStatus.OFFSET_ILLEGAL
@@ -75,10 +70,34 @@ async def read_queue(
         lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
 
 
+async def _pulled(
+    context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline, *, max_messages: int
+) -> PullResult | None:
+    """What the broker has from the read position on; None, and a warning, if it does not say."""
+    try:
+        return await context.client.pull(
+            pipeline.queue,
+            group=lane.name,
+            offset=pipeline.position,
+            max_messages=max_messages,
+            suspend_ms=_SUSPEND_MS,
+            tags=pipeline.rules.tag_expression,
+        )
+    except RemotingError as error:
+        _noisy.warning(
+            f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
+            "read failed; trying again",
+            group=lane.name,
+            queue=str(pipeline.queue),
+            reason=str(error),
+        )
+        return None
+
+
 async def _room(
     context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline, patience: Patience
 ) -> int:
-    """How many messages may be read, once there are some."""
+    """How many messages may be read, once there are some; 0 if the topic begins another life."""
 
     def look() -> int:
         starves, room = lane.starves(pipeline), pipeline.room()
@@ -91,10 +110,23 @@ async def _room(
         return pipeline.room(demand=True) if read_past else room
 
     look_again_s = PATIENCE_NS / 1e9
+    asked_ns = now_ns()
     while not (room := look()):
         await context.settled.wait(look_again_s, until=lambda: look() > 0)
         look_again_s = _LOOK_AGAIN_S
+        if now_ns() - asked_ns >= _ASK_LIFE_NS:  # no read tells meanwhile
+            asked_ns = now_ns()
+            with suppress(RemotingError):
+                if is_other_life(pipeline, await context.client.life(pipeline.queue)):
+                    return 0
     return room
+
+
+def is_other_life(pipeline: QueuePipeline, life: int | None) -> bool:
+    """True if the topic, which is in *life*, was deleted and created again since the period of
+    *pipeline* began.
+    """
+    return life is not None and pipeline.life is not None and life != pipeline.life
 
 
 def _count_left_out(

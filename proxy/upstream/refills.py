@@ -14,6 +14,7 @@ from proxy.core.refill_round import Refill, RefillRound, how_many
 from proxy.group_lane import GroupLane
 from proxy.logs import queue_log
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.queue_reader import is_other_life
 
 #: How long a record is taken to be while none is in memory: large, lest too many are asked for.
 _RECORD_BYTES = 64 << 10
@@ -104,6 +105,8 @@ class _Reader:
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
                 continue
             back_off_s = _FIRST_BACK_OFF_S
+            if is_other_life(self._pipeline, result.life):
+                return  # the reader of the queue finds out as well, and ends the period
             if result.messages:
                 self.record_bytes = sum(m.size for m in result.messages) // len(result.messages)
             for refill, messages in under_way.was_read(result.messages, result.next_offset):

@@ -95,7 +95,9 @@ async def store_reset(
             raise Overtaken(queue)
         if last.snapshot_at is None or last.snapshot_at < stored[0]:
             return False  # what an earlier try had sent came in between, and none of it counts
-        await context.client.commit_offset(group, queue, moved.base, epoch=moved.epoch)
+        await context.client.commit_offset(
+            group, queue, moved.base, epoch=moved.epoch, life=own.life
+        )
     except RemotingError as error:
         _log.error("reset not written down", group=group, queue=str(queue), reason=str(error))
         await asyncio.sleep(_LOOK_AGAIN_S)

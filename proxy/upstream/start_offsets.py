@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from broker_core.client import BrokerClient
 from broker_core.names import Group, QueueName, Topic
+from proxy.core.ownership_replay import LastOwner
 from proxy.group_settings import GroupSettings
 from proxy.upstream.context import UpstreamContext
 
 
 async def start_offset(
-    context: UpstreamContext, group: GroupSettings, queue: QueueName
+    context: UpstreamContext,
+    group: GroupSettings,
+    queue: QueueName,
+    *,
+    last: LastOwner | None = None,
 ) -> tuple[int, int]:
-    """The committed offset (as the broker stores it) and the offset to start from.
+    """The committed offset (as the broker stores it) and the offset to start from. *last*: what
+    the records say of the owner before.
 
     A group that never owned a queue of the topic begins at ``start_from``, in all of the topic's
     queues at once and committed at once: a crash before the first message must not move "latest".
     All that comes before the first ownership record, so whoever sees a record sees these offsets
-    too. A queue that came later begins with its first message. Raises RemotingError.
+    too. A queue that came later begins with its first message. Each owner writes down where it
+    began, so a broker that forgets the commit does not move it. The first owner in another
+    incarnation of the topic begins with the first message: what is committed there may have come
+    late, of a message that is gone. Raises RemotingError.
 
     Stored messages that the group needs and that are deleted by now are left to the reader, which
     says so.
@@ -28,16 +37,27 @@ async def start_offset(
             if first and not await context.log.any_owner(name, queue.topic):
                 await _commit_all(client, group, queue.topic)
         committed = await client.committed_offset(name, queue)
-    if committed is None:
-        return 0, await client.min_offset(queue)
-    return committed, committed
+    begins_life = last is not None and last.begins_life and last.own.life != last.life
+    if committed is None or begins_life:
+        start = await client.min_offset(queue)
+    else:
+        start = committed
+    return committed or 0, max(start, _began(last))
+
+
+def _began(last: LastOwner | None) -> int:
+    """Where the owner before began, if no record says more."""
+    if last is None or last.snapshot is not None or last.damage is not None:
+        return 0
+    return last.own.start if last.own.start is not None and last.own.life == last.life else 0
 
 
 async def _commit_all(client: BrokerClient, group: GroupSettings, topic: Topic) -> None:
     name = Group(group.name)
     for each in await client.queues(topic):
         if not await client.has_committed(name, each):
-            await client.commit_offset(name, each, await _first(client, group, each))
+            first = await _first(client, group, each)
+            await client.commit_offset(name, each, first, at_once=True)
 
 
 async def _first(client: BrokerClient, group: GroupSettings, queue: QueueName) -> int:

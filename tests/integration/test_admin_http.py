@@ -145,6 +145,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "paused_whole": False,
                         "near_retention": 0,
                         "records_damaged": False,
+                        "recreated": False,
                         "key_rule": "KEY (missing: by_queue)",
                         "oldest_ms": 0,
                         "most_attempts": 0,

@@ -20,6 +20,7 @@ from proxy.core.handing_out import HandingOut
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import JobChains, JobState
 from proxy.core.ownership_record import Own
+from proxy.core.ownership_replay import LastOwner
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.pull_buffer import PullBuffer
 from proxy.core.queue_census import QueueCensus
@@ -376,8 +377,9 @@ MUTANTS = (
                   method_of(QueueJobs, "_share_out", lambda *_: None)), crowded),
     Mutant("N7", "the recorded lease length grows with every owner",
            method_of(PeriodStart, "_own_record", _longer_each_time), crashed),
-    Mutant("G1", "an owner ignores that its queue ends below its position",
-           method_of(owned_queue.OwnedQueue, "_reset", lambda *_: None), recreated),
+    Mutant("G1", "an owner goes on by the offsets of a former life of its topic",
+           all_of(method_of(LastOwner, "in_life", lambda _, last, *__: last),
+                  method_of(owned_queue.OwnedQueue, "_reset", lambda *_: None)), recreated),
     Mutant("I1", "a hand-out drops a property",
            method_of(requests, "user_properties", lambda *_: None), short),
     Mutant("Q1", "each owner hands out the whole of a limit",

@@ -43,7 +43,7 @@ QUEUE_ROWS = rows(
     queue=QUEUES,
     **dict.fromkeys(("unfinished", "ready", "leased", "blocked", "end", "position"), COUNTS),
     **dict.fromkeys(("near_retention", "uncopied", "older"), COUNTS),
-    **dict.fromkeys(("sure", "draining", "paused_whole", "records_damaged"), BOOLS),
+    **dict.fromkeys(("sure", "draining", "paused_whole", "records_damaged", "recreated"), BOOLS),
     reading_paused=st.sampled_from(["", "memory", "jobs"]),
     trouble=TEXTS,
     key_change=TEXTS,

@@ -152,9 +152,7 @@ class FakeBrokerClient:
         self._check("committed_offset", queue)
         return self.committed.get((group, queue))
 
-    async def commit_offset(
-        self, group: Group, queue: QueueName, offset: int, *, epoch: int | None = None
-    ) -> None:
+    async def commit_offset(self, group: Group, queue: QueueName, offset: int, **_: Any) -> None:
         self._check("commit_offset", queue)
         self.committed[group, queue] = offset
 

@@ -31,6 +31,7 @@ class MemoryBrokers:
         self.committed: dict[tuple[Group, QueueName], int] = {}
         self.holders: dict[tuple[Group, QueueName], str] = {}
         self.start_ms = 1
+        self.lives: dict[Topic, int] = {}  # of topics; others are in none that is known
 
     def add_topic(self, topic: str, queues: int, *, broker: str = "broker-a") -> list[QueueName]:
         """Create or grow a topic at one broker; returns its queues there."""
@@ -101,7 +102,12 @@ class MemoryClient:
             next_offset=next_offset,
             min_offset=low,
             max_offset=end,
+            life=self.brokers.lives.get(queue.topic),
         )
+
+    async def life(self, queue: QueueName) -> int | None:
+        await self._step("life", queue)
+        return self.brokers.lives.get(queue.topic)
 
     async def max_offset(self, queue: QueueName) -> int:
         await self._step("max_offset", queue)
@@ -120,9 +126,11 @@ class MemoryClient:
         return await self.committed_offset(group, queue) is not None
 
     async def commit_offset(
-        self, group: Group, queue: QueueName, offset: int, *, epoch: int | None = None
+        self, group: Group, queue: QueueName, offset: int, *, life: int | None = None, **_: Any
     ) -> None:
         await self._step("commit_offset", group, queue, offset)
+        if life not in (None, now := self.brokers.lives.get(queue.topic)):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{queue.topic} is in life {now}")
         self.brokers.committed[group, queue] = offset
 
     async def broker_start_ms(self, broker: str) -> int:

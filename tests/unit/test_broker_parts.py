@@ -168,6 +168,9 @@ class OneQueue:
 
     def readable(self, *_: Any) -> None: ...
 
+    def life(self, *_: Any) -> int:
+        return 1
+
     def consuming(self, *_: Any) -> None: ...
 
     def read(self, *_: Any, **__: Any) -> ReadResult:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import orjson
 
 from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import TRANSACTION_GROUP, Group, Topic, check_name
@@ -23,14 +26,22 @@ from broker_core.store.reader import StoreReader
 
 
 class OffsetProcessor:
-    """Answers at once; commits reach the disk with the next save of the table."""
+    """Answers at once; commits reach the disk with the next save of the table, if they do not ask
+    for it.
+    """
 
     def __init__(
-        self, reader: StoreReader, *, directory: TopicDirectory, offsets: CommittedOffsets
+        self,
+        reader: StoreReader,
+        *,
+        directory: TopicDirectory,
+        offsets: CommittedOffsets,
+        saver: TableSaver,
     ) -> None:
         self._reader = reader
         self._directory = directory
         self._offsets = offsets
+        self._saver = saver
 
     def handlers(self) -> dict[int, Handler]:
         """Request codes served."""
@@ -62,7 +73,9 @@ class OffsetProcessor:
             )
         return _offset(request, offset)
 
-    def _commit(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+    def _commit(
+        self, request: RemotingCommand, channel: RemotingChannel
+    ) -> Answer | Awaitable[Answer]:
         header = UpdateConsumerOffsetHeader.from_ext(request.ext)
         topic = Topic(header.topic)
         try:
@@ -80,6 +93,12 @@ class OffsetProcessor:
             )
         if header.commit_offset < 0:
             raise InvalidCommand(f"commitOffset is {header.commit_offset}: expected 0 or more")
+        if header.life not in (None, life := self._directory.life(topic)):
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"commit for life {header.life} of {topic!r} refused: the topic was deleted, and"
+                f" this is its life {life}",
+            )
         newer = self._offsets.commit(
             group, topic, header.queue_id, header.commit_offset, epoch=header.epoch
         )
@@ -89,6 +108,15 @@ class OffsetProcessor:
                 f"commit of epoch {header.epoch} refused: queue {header.queue_id} of {topic!r}"
                 f" is owned in epoch {newer} now",
             )
+        return self._saved(request) if header.at_once else request.response()
+
+    async def _saved(self, request: RemotingCommand) -> Answer:
+        try:
+            await self._saver.save()
+        except OSError as error:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"the offsets cannot be saved now: {error.strerror}"
+            ) from error
         return request.response()
 
     def _all(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -112,13 +140,20 @@ class OffsetProcessor:
         return request.response(ext=fields.to_ext())
 
     def _max(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        header = QueueHeader.from_ext(request.ext)
-        return _offset(request, self._reader.end_offset(Topic(header.topic), header.queue_id))
+        topic, queue_id = _queue_of(request)
+        life = self._directory.life(topic)
+        return _offset(request, self._reader.end_offset(topic, queue_id), life=life)
 
     def _min(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        header = QueueHeader.from_ext(request.ext)
-        return _offset(request, self._reader.min_offset(Topic(header.topic), header.queue_id))
+        topic, queue_id = _queue_of(request)
+        life = self._directory.life(topic)
+        return _offset(request, self._reader.min_offset(topic, queue_id), life=life)
 
 
-def _offset(request: RemotingCommand, offset: int) -> Answer:
-    return request.response(ext=OffsetResponse(offset=offset).to_ext())
+def _queue_of(request: RemotingCommand) -> tuple[Topic, int]:
+    header = QueueHeader.from_ext(request.ext)
+    return Topic(header.topic), header.queue_id
+
+
+def _offset(request: RemotingCommand, offset: int, *, life: int | None = None) -> Answer:
+    return request.response(ext=OffsetResponse(offset=offset, life=life).to_ext())

@@ -86,7 +86,7 @@ class PullProcessor:
         may_wait = header.sys_flag & PullFlag.SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
             return self._hold(request, header, wanted)
-        return _answer(request, header, result)
+        return self._answer(request, header, result)
 
     async def _hold(
         self, request: RemotingCommand, header: PullMessageHeader, wanted: Wanted
@@ -111,11 +111,11 @@ class PullProcessor:
                 )
                 self._directory.readable(Topic(header.topic), header.queue_id)  # or it is deleted
                 if not woken:
-                    return _answer(request, header, self._read(header, wanted))
+                    return self._answer(request, header, self._read(header, wanted))
             else:
                 break
             result = self._read(header, wanted)
-        return _answer(request, header, result)
+        return self._answer(request, header, result)
 
     def _commit(self, header: PullMessageHeader) -> None:
         try:
@@ -140,6 +140,18 @@ class PullProcessor:
             self._traffic.gave(Group(header.consumer_group), topic, result.messages)
         return result
 
+    def _answer(
+        self, request: RemotingCommand, header: PullMessageHeader, result: ReadResult
+    ) -> Answer:
+        code, remark = _code(result, header)
+        fields = PullMessageResponse(
+            next_begin_offset=result.next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+            life=self._directory.life(Topic(header.topic)),
+        )
+        return request.response(code, remark, ext=fields.to_ext(), body=result.body)
+
     def _wanted(self, header: PullMessageHeader) -> Wanted:
         topic = Topic(header.topic)
         if header.sys_flag & PullFlag.SUBSCRIPTION:
@@ -163,13 +175,3 @@ def _code(result: ReadResult, header: PullMessageHeader) -> tuple[ResponseCode, 
     if result.status is ReadStatus.NO_MESSAGE and header.queue_offset != 0:
         return ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE"
     return _ANSWERS[result.status]
-
-
-def _answer(request: RemotingCommand, header: PullMessageHeader, result: ReadResult) -> Answer:
-    code, remark = _code(result, header)
-    fields = PullMessageResponse(
-        next_begin_offset=result.next_offset,
-        min_offset=result.min_offset,
-        max_offset=result.max_offset,
-    )
-    return request.response(code, remark, ext=fields.to_ext(), body=result.body)

@@ -1,0 +1,114 @@
+"""Lives of topics: what tells one from the next."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.broker.topics import Topics
+from broker_core.names import Topic
+from broker_core.remoting.route_bodies import TopicConfig
+from proxy.core.ids import Epoch
+from proxy.core.key_rules import KeyRecord, KeyRule
+from proxy.core.ownership_codec import decode, encode
+from proxy.core.ownership_record import Delta, Own, Record, Snapshot, parts
+from proxy.core.ownership_replay import LastOwner, replay
+from proxy.core.parked_key import ParkedKey
+from proxy.core.paused_key import PausedKey
+
+ORDERS = Topic("orders")
+
+
+def test_a_topic_that_is_created_again_is_in_another_life_also_after_a_restart() -> None:
+    topics = Topics()
+    topics.put(TopicConfig(topic=ORDERS), now_ms=5)
+    first = topics.life(ORDERS)
+    topics.remove(ORDERS, now_ms=5)
+    assert topics.life(ORDERS) is None
+    topics = Topics.from_table(topics.to_table())
+    topics.put(TopicConfig(topic=ORDERS), now_ms=3)  # the clock was set back
+    assert first is not None
+    assert (topics.life(ORDERS) or 0) > first
+    assert Topics.from_table(topics.to_table()).life(ORDERS) == topics.life(ORDERS)
+
+
+def test_a_topic_that_changes_stays_in_its_life() -> None:
+    topics = Topics()
+    topics.put(TopicConfig(topic=ORDERS, read_queues=8), now_ms=5)
+    life = topics.life(ORDERS)
+    topics.put(TopicConfig(topic=ORDERS, read_queues=4), now_ms=9)
+    assert topics.life(ORDERS) == life
+
+
+def test_a_topic_of_before_lives_were_told_is_in_life_0_and_its_next_one_is_not() -> None:
+    topics = Topics()
+    topics.put(TopicConfig(topic=ORDERS), now_ms=5)
+    table = topics.to_table()
+    del table["lives"], table["lastLife"]
+    topics = Topics.from_table(table)
+    assert topics.life(ORDERS) == 0
+    topics.remove(ORDERS, now_ms=6)
+    topics.put(TopicConfig(topic=ORDERS), now_ms=7)
+    assert topics.life(ORDERS) == 7
+
+
+def own(*, life: int | None, owner: str = "one", start: int | None = None) -> Own:
+    return Own(owner, 5000, 5000, 1, 1, life=life, start=start)
+
+
+def replayed(*records: Record) -> LastOwner:
+    last = replay(enumerate(records))
+    assert last is not None
+    return last
+
+
+def test_a_record_says_in_which_life_its_owner_began_and_where() -> None:
+    for record in (own(life=7, start=3), own(life=0, start=0), own(life=None)):
+        assert decode(encode(record)) == record
+    assert b"life" not in encode(own(life=None))
+
+
+def test_of_a_former_life_nothing_counts_but_pauses() -> None:
+    pauses = {b"k": PausedKey(1, "ada", "so")}
+    known = Snapshot(
+        *(Epoch(0), 4, 9, (4, 7), {4: 2}),
+        leases={4: 900},
+        parked={b"p": ParkedKey(3, 0)},
+        paused=pauses,
+    )
+    last = replayed(own(life=7), *parts(known, own(life=7)))
+    assert last.in_life(7) is last
+    assert last.in_life(None) is last  # its broker does not tell lives apart
+
+    now = last.in_life(8)
+    assert now.begins_life
+    assert now.snapshot == Snapshot(Epoch(0), 0, 0, paused=pauses)
+    assert (now.snapshot_at, now.damage, now.life) == (None, None, 8)
+    assert now.own == last.own  # its leases may live on
+
+
+def test_a_snapshot_of_a_former_life_does_not_count_for_an_owner_that_wrote_none() -> None:
+    """It was killed as soon as its period had begun; the state is that of the owner before."""
+    last = replayed(own(life=7), *parts(Snapshot(Epoch(0), 8, 8), own(life=7)), own(life=8))
+    assert (last.epoch, last.own.life, last.life) == (2, 8, 7)
+    assert last.in_life(8).begins_life
+
+
+def test_deltas_belong_to_the_life_of_their_snapshot() -> None:
+    records = [own(life=7), *parts(Snapshot(Epoch(0), 8, 8), own(life=7)), own(life=7, owner="two")]
+    last = replayed(*records, Delta(Epoch(2), 1, 9, 9, after=1))
+    assert (last.life, last.snapshot) == (7, Snapshot(Epoch(2), 9, 9))
+
+
+@pytest.mark.parametrize("with_own", [True, False])
+def test_records_of_proxies_that_know_no_lives_count_in_any(with_own: bool) -> None:
+    whole = own(life=None)
+    last = replayed(whole, *parts(Snapshot(Epoch(0), 8, 8), whole if with_own else None))
+    assert last.in_life(8) is last
+
+
+def test_a_change_of_the_order_key_is_over_in_the_next_life() -> None:
+    keys = KeyRecord(KeyRule("KEY"), version=2, since=6, before=KeyRule("QID"))
+    last = replayed(own(life=7), *parts(Snapshot(Epoch(0), 4, 9, keys=keys), own(life=7)))
+    now = last.in_life(8).snapshot
+    assert now is not None
+    assert now.keys == keys.begun_anew(0)
