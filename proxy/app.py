@@ -229,7 +229,7 @@ class Proxy:
             ownership.on_parking(pipeline)
 
     def on_wanted(self, lane: GroupLane) -> None:
-        """A client came to a group that this proxy takes no part in."""
+        """A client came for a topic of a group that this proxy does not take part in yet."""
         if (ownership := self._ownerships.get(lane.name)) is not None:
             ownership.wake()
 

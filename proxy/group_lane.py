@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from broker_core.clock import now_ns
@@ -77,10 +77,24 @@ class GroupLane:
     # ---- is anybody there? ----------------------------------------------------------------------
 
     def seen(self) -> None:
-        """A client of the group pulled, acked or extended."""
+        """A client of the group is there: it acked or extended."""
         self.presence.seen()
         if not self.presence.joined:
             self.listener.on_wanted(self)
+
+    def pulled(self, topics: Collection[Topic] | None) -> None:
+        """A client of the group pulled *topics* (None: any)."""
+        if self.presence.pulled(topics):
+            self.listener.on_wanted(self)
+
+    def wants(self, topic: Topic, *, leave_after_s: float) -> bool:
+        """True while messages of *topic* are wanted here. O(owned queues)."""
+        leased = any(queue.topic == topic for queue in self.leased_queues())
+        return self.presence.wants(topic, leased=leased, leave_after_s=leave_after_s)
+
+    def leased_queues(self) -> set[QueueName]:
+        """Owned queues of which clients hold something, parked copies included. O(leases)."""
+        return {each.origin.queue for each in self.buffer if each.leases()}
 
     def starves(self, pipeline: QueuePipeline) -> bool:
         """True if clients wait and *pipeline* has little for them, or waited and it has nothing."""
@@ -248,14 +262,14 @@ class GroupLane:
 
     def pull_waits(self, wish: PullWish) -> None:
         """A pull with nothing to get begins to wait."""
-        self.presence.waiting_pulls += 1
+        self.presence.waits(wish.topics, 1)
         self._notes.pull("pull_wait", wish)
         if not self.buffer.offers(now_ns()) and self.presence.starvation.note(now_ns()):
             self.listener.on_settled()  # paused queues may be read on for it
 
     def pull_ends(self, wish: PullWish) -> None:
         """It waits no longer: something is there for it, its time is over, or it was lost."""
-        self.presence.waiting_pulls -= 1
+        self.presence.waits(wish.topics, -1)
         self._notes.pull("pull_end", wish)
 
     def replayed(self, batches: Iterable[Batch]) -> None:
@@ -284,6 +298,7 @@ class GroupLane:
         pipeline = self._owned.get((verdicts.topic, verdicts.qid))
         if pipeline is None or pipeline.ended:
             return self._fenced_elsewhere(verdicts)
+        self.presence.pulled((pipeline.topic,))
         now = now_ns()
         not_held: list[int] = []
         if verdicts.acked or verdicts.nacked or verdicts.released:
@@ -331,6 +346,7 @@ class GroupLane:
         """The group does not consume *topic* any more: keep nothing of it with its last queue."""
         if all(each.topic != topic for each in self.buffer):
             self.counts.pop(topic, None)
+            self.presence.forget(topic)
             self.buffer.forget(topic)
 
     def _fenced_elsewhere(self, verdicts: Verdicts) -> list[int]:

@@ -49,7 +49,7 @@ class LaneListener(Protocol):
         """Keys of *pipeline*, or of that of its queue, are parked: something may be to do."""
 
     def on_wanted(self, lane: GroupLane) -> None:
-        """A client came while this proxy takes no part in the group."""
+        """A client came for a topic that this proxy does not take part in yet."""
 
     def on_settled(self) -> None:
         """Memory was freed, or a lease ended: paused readers and hand-overs look again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker_core import chance
 from broker_core.clock import now_ns
+from proxy.core.demand_signs import with_signs
 from proxy.setting_types import at_port, host_port
 
 
@@ -17,5 +18,5 @@ def reachable(address: str, client_id: str) -> str:
 
 
 def client_id() -> str:
-    """``ip@pid#time``: new in every process, as locks and records name it."""
-    return f"{chance.machine_address()}@{chance.process_id()}#{now_ns()}"
+    """``ip@pid#time@orderlane``: new in every process, as locks and records name it."""
+    return with_signs(f"{chance.machine_address()}@{chance.process_id()}#{now_ns()}")

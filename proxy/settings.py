@@ -115,8 +115,9 @@ class OwnershipSettings(SettingsGroup):
     """When a proxy takes part in a group, and how it hands a queue over."""
 
     leave_after_s: Seconds = 15.0
-    """Seconds after the last puller of a group until the proxy gives the group's queues back. Long
-    enough that a restarted client finds them in place."""
+    """Seconds after the last puller of a group until the proxy gives the group's queues back, or
+    after the last one of a topic those to proxies with pullers of it. Long enough that a restarted
+    client finds them in place."""
     drain_s: Seconds = 30.0
     """Seconds that a hand-over waits for leased jobs to finish, before it goes on without them."""
     record_every_s: Seconds = 1.0

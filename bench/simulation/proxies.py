@@ -11,7 +11,7 @@ from bench.simulation.links import Links, Surroundings
 from bench.simulation.network import NO_ANSWER
 from bench.simulation.periods import Periods
 from broker_core.names import QueueName
-from proxy.core.group_share import GroupShare
+from proxy.core.group_share import GroupShare, Present
 from proxy.core.handoffs import Handoffs
 
 _LOOK_AGAIN_NS = 200 * MS
@@ -118,8 +118,8 @@ class Proxy:
             self._share.cannot_say(TOPIC, self.owned)
         elif not self._share.look_at(
             TOPIC,
+            Present(members),
             queues=self._queues(),
-            members=members,
             owned=self.owned,
             now_ns=self._events.now_ns,
         ):

@@ -22,6 +22,7 @@ from broker_core.client.routes import RouteCache
 from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting import bodies, headers
+from broker_core.remoting.admin_headers import ProducerGroupHeader
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.header_fields import Header
@@ -322,17 +323,37 @@ class BrokerClient:
 
     async def consumer_ids(self, group: Group, topic: Topic) -> list[str]:
         """Return the client ids of the members of *group*, as one broker of *topic* sees them."""
-        problem: RemotingError = ConnectionLost(f"topic {topic} has no broker")
         header = headers.ConsumerGroupHeader(consumer_group=group)
+        answer = await self._ask_one(
+            topic,
+            (RequestCode.GET_CONSUMER_LIST_BY_GROUP, header.to_ext()),
+            nobody="no consumer for this group",
+        )
+        return [] if answer is None else bodies.consumer_ids_from_json(answer.body)
+
+    async def producer_ids(self, group: Group, topic: Topic) -> list[str]:
+        """Return the client ids of the producer group *group*, as one broker of *topic* sees it."""
+        header = ProducerGroupHeader(producer_group=group)
+        answer = await self._ask_one(
+            topic,
+            (RequestCode.GET_PRODUCER_CONNECTION_LIST, header.to_ext()),
+            nobody="] not exist",
+        )
+        return [] if answer is None else bodies.connected_ids_from_json(answer.body)
+
+    async def _ask_one(
+        self, topic: Topic, question: tuple[RequestCode, dict[str, str]], *, nobody: str
+    ) -> RemotingCommand | None:
+        """The answer of the first broker of *topic* that has one; None if its remark says *nobody*.
+        Raises RemotingError, that of the last broker that was asked.
+        """
+        problem: RemotingError = ConnectionLost(f"topic {topic} has no broker")
         for broker in await self.broker_names(topic):
             try:
-                answer = await self._requests.ask(
-                    broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header.to_ext()
-                )
-                return bodies.consumer_ids_from_json(answer.body)
+                return await self._requests.ask(broker, *question)
             except BrokerError as error:
-                if "no consumer for this group" in error.remark:
-                    return []
+                if nobody in error.remark:
+                    return None
                 problem = error
             except (ConnectionLost, RequestTimeout) as error:
                 problem = error
@@ -342,9 +363,15 @@ class BrokerClient:
         """Tell *broker* which groups this client belongs to (``Membership`` does it)."""
         await self._requests.ask(broker, RequestCode.HEART_BEAT, body=heartbeat.to_json())
 
-    async def unregister(self, broker: str, group: Group) -> None:
-        """Tell *broker* that this client leaves *group* (``Membership`` does it)."""
-        header = headers.UnregisterClientHeader(client_id=self.client_id, consumer_group=group)
+    async def unregister(
+        self, broker: str, group: Group | None = None, *, producer: Group | None = None
+    ) -> None:
+        """Tell *broker* that this client leaves the consumer group *group*, or the producer group
+        *producer* (``Membership`` does it).
+        """
+        header = headers.UnregisterClientHeader(
+            client_id=self.client_id, consumer_group=group, producer_group=producer
+        )
         await self._requests.ask(broker, RequestCode.UNREGISTER_CLIENT, header.to_ext())
 
     # -- administration ------------------------------------------------------------------------

@@ -4,6 +4,10 @@ A broker forgets a member 120 s after its last heartbeat, or at once when the co
 heartbeats go out regularly and also right after every new connection. They ask to be forgotten
 sooner, which the embedded broker does and Apache RocketMQ does not: then others need not wait for a
 client that hangs.
+
+Beside the group a member may show *signs*: names of producer groups under which brokers list it
+for as long as it shows them. Brokers keep them in memory alone and tell nobody of a change; other
+members ask for them (``BrokerClient.producer_ids``).
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import structlog
 
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.heartbeats import Heartbeats
-from broker_core.clock import wall_ms
+from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, Topic
 from broker_core.remoting.admin_bodies import running_to_json
@@ -52,26 +56,35 @@ class Membership:
             client, self._heartbeat, every_s=min(heartbeat_s, expiry_s / 3)
         )
         self._joined_ms: dict[Group, int] = {}
+        self._signs: dict[Group, frozenset[Group]] = {}
+        #: Signs that are shown no more, and brokers that have yet to hear of it: until when (ns).
+        self._withdrawn: dict[tuple[Group, str], int] = {}
         client.serve(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell)
 
     def __repr__(self) -> str:
         return f"<Membership {self._client.client_id} groups={sorted(self._groups)}>"
 
-    async def join(self, group: Group, topics: Iterable[Topic]) -> None:
-        """Become a member of *group* for exactly *topics*, at once and until ``leave``.
+    async def join(
+        self, group: Group, topics: Iterable[Topic], *, signs: Iterable[Group] = ()
+    ) -> None:
+        """Become a member of *group* for exactly *topics*, at once and until ``leave``, and show
+        exactly *signs*, which no other group shows.
 
         Who is one already tells only brokers that do not know of it yet, so this may be called
         again and again. A broker that cannot be reached is logged and tried again; nothing is
         raised.
         """
-        wanted = frozenset(topics)
-        news = self._groups.get(group) != wanted
-        self._groups[group] = wanted
+        wanted, shown = frozenset(topics), frozenset(signs)
+        before = self._signs.get(group, frozenset())
+        news = self._groups.get(group) != wanted or not shown <= before
+        reach = wanted | self._groups.get(group, frozenset())
+        self._groups[group], self._signs[group] = wanted, shown
         self._joined_ms.setdefault(group, wall_ms())
         if news:
             self._heartbeats.unheard()
         await self._heartbeats.beat(unheard_only=True)
         self._heartbeats.start()
+        await self._withdraw(before - shown, reach)
 
     def unlisted(self) -> None:
         """A broker does not list this client: all are told again by the next ``join``."""
@@ -80,11 +93,13 @@ class Membership:
     async def leave(self, group: Group) -> None:
         """Be no member of *group* any more; other members are told. Nothing is raised."""
         topics = self._groups.pop(group, frozenset())
+        signs = self._signs.pop(group, frozenset())
         self._joined_ms.pop(group, None)
         # A heartbeat that overtook a leave would make a ghost of us for 120 s.
         async with self._heartbeats.talking:
             brokers = await self._heartbeats.brokers(topics)
             await asyncio.gather(*(self._unregister(broker, group) for broker in sorted(brokers)))
+        await self._withdraw(signs, topics)
 
     async def close(self) -> None:
         """Leave all groups."""
@@ -115,9 +130,39 @@ class Membership:
         heartbeat = Heartbeat(
             client_id=self._client.client_id,
             expiry_ms=self._expiry_ms,
+            producers=tuple(sorted(self._shown())),
             consumers=tuple(_consumer(group, topics) for group, topics in groups.items()),
         )
         return heartbeat, frozenset().union(*groups.values())
+
+    async def _withdraw(self, signs: frozenset[Group], topics: frozenset[Topic]) -> None:
+        """Show *signs* no more at the brokers of *topics*; those that did not hear of earlier ones
+        are told again.
+        """
+        if not (signs or self._withdrawn):
+            return
+        async with self._heartbeats.talking:
+            brokers = await self._heartbeats.brokers(topics) if signs else set()
+            until_ns = now_ns() + MEMBER_EXPIRY_MS * 1_000_000  # then it is forgotten anyway
+            self._withdrawn |= {(sign, broker): until_ns for sign in signs for broker in brokers}
+            shown = self._shown()
+            self._withdrawn = {
+                each: until_ns
+                for each, until_ns in self._withdrawn.items()
+                if each[0] not in shown and now_ns() < until_ns
+            }
+            await asyncio.gather(*(self._withdraw_at(*each) for each in sorted(self._withdrawn)))
+
+    async def _withdraw_at(self, sign: Group, broker: str) -> None:
+        try:
+            await self._client.unregister(broker, producer=sign)
+        except RemotingError as error:
+            _log.debug("sign not withdrawn, trying on", broker=broker, reason=str(error))
+        else:
+            self._withdrawn.pop((sign, broker), None)
+
+    def _shown(self) -> frozenset[Group]:
+        return frozenset().union(*self._signs.values())
 
     async def _unregister(self, broker: str, group: Group) -> None:
         try:

@@ -29,6 +29,8 @@ MEMBER_EXPIRY_MS = 120_000
 #: What a broker takes in one request; the names in it are kept while a member or lock lives.
 MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024
 MAX_HEARTBEAT_GROUPS = 4096
+#: A proxy names one for each topic that its clients want, of each group.
+MAX_HEARTBEAT_PRODUCERS = 32_768
 MAX_LOCK_BYTES = 1024 * 1024
 MAX_CLIENT_ID_CHARS = 1024
 MAX_EXPRESSION_CHARS = 32_767
@@ -151,9 +153,8 @@ class Heartbeat:
     def from_json(cls, data: bytes | memoryview) -> Heartbeat:
         """Read the body; raises InvalidCommand."""
         fields = JsonObject.parse(data, "heartbeat", max_bytes=MAX_HEARTBEAT_BYTES)
-        groups, producers = (
-            _at_most_groups(fields, name) for name in ("consumerDataSet", "producerDataSet")
-        )
+        groups = _at_most(MAX_HEARTBEAT_GROUPS, fields, "consumerDataSet")
+        producers = _at_most(MAX_HEARTBEAT_PRODUCERS, fields, "producerDataSet")
         expiry_ms = fields.integer("heartbeatTimeoutMillis", MEMBER_EXPIRY_MS)
         if not 1 <= expiry_ms <= MEMBER_EXPIRY_MS:
             raise InvalidCommand(
@@ -228,6 +229,12 @@ def consumer_ids_from_json(data: bytes | memoryview) -> list[str]:
     return JsonObject.parse(data, "consumer list").texts("consumerIdList")
 
 
+def connected_ids_from_json(data: bytes | memoryview) -> list[str]:
+    """Read the body that answers 204: the clients of a producer group; raises InvalidCommand."""
+    clients = JsonObject.parse(data, "list of producers").objects("connectionSet")
+    return [client.text("clientId") for client in clients]
+
+
 def table_to_json(table: Mapping[str, str]) -> bytes:
     """Body that answers 28 and 219: names and values."""
     return orjson.dumps({"table": dict(table)})
@@ -263,11 +270,11 @@ def _queue_fields(queues: Iterable[QueueName]) -> list[dict[str, Any]]:
     ]
 
 
-def _at_most_groups(heartbeat: JsonObject, name: str) -> list[JsonObject]:
+def _at_most(limit: int, heartbeat: JsonObject, name: str) -> list[JsonObject]:
     groups = heartbeat.objects(name)
-    if len(groups) > MAX_HEARTBEAT_GROUPS:
+    if len(groups) > limit:
         raise InvalidCommand(
-            f"heartbeat.{name} has {len(groups)} groups: at most {MAX_HEARTBEAT_GROUPS} are taken"
+            f"heartbeat.{name} has {len(groups)} groups: at most {limit} are taken"
         )
     return groups
 

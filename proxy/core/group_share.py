@@ -1,8 +1,15 @@
 """Which queues of a group one of its members goes for, and which it gives up. Pure.
 
 A member looks at routes and members now and then, and after each notice of a broker. What it does
-after a look is decided here: whom it counts (``steady_members``), what its share is
+after a look is decided here, topic by topic: whom it counts (``steady_members``), what its share is
 (``allocation``, ``handoffs``), what it asks the locks of, what it hands over. Times are ns.
+
+1. Queues of a topic are shared by the members that *want* it. One that does not want it hands its
+   queues over, but for those of which its clients hold something: these when that is settled.
+2. While nobody wants a topic, its queues stay where they are, and those that nobody has are shared
+   by all members. So whoever wants it next finds it read, and no change of demand moves it twice.
+3. *Strangers*, members that do not say what they want, keep the share of all queues that averaging
+   over all members gives them: they compute it so themselves.
 """
 
 from __future__ import annotations
@@ -11,6 +18,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker_core.names import QueueName, Topic
 from proxy.core.allocation import allocate
@@ -28,12 +36,41 @@ _AT_ONCE = 256
 _STEADY_NS = 1_000_000_000
 
 
+class Present(NamedTuple):
+    """Who is there for one topic. ``wanting``: the members that want it, None if all do;
+    ``strangers``: those that say nothing of what they want.
+    """
+
+    members: Collection[str]
+    wanting: Collection[str] | None = None
+    strangers: Collection[str] = frozenset()
+
+    @property
+    def takers(self) -> Collection[str]:
+        """The members that may own queues of the topic for long."""
+        if not self.wanting:
+            return self.members
+        return {*self.wanting, *self.strangers}
+
+
 @dataclass(frozen=True, slots=True)
 class Moves:
     """What to do after a look. *ask*: of which queues to ask the lock, by broker."""
 
     ask: dict[str, set[QueueName]]
     hand_over: set[QueueName]
+
+
+@dataclass(slots=True)
+class _Steady:
+    """Whom to count for one topic."""
+
+    members: SteadyMembers = field(default_factory=lambda: SteadyMembers(settle_ns=_STEADY_NS))
+    wanting: SteadyMembers = field(default_factory=lambda: SteadyMembers(settle_ns=_STEADY_NS))
+
+    @property
+    def settled(self) -> bool:
+        return self.members.settled and self.wanting.settled
 
 
 @dataclass(slots=True)
@@ -44,49 +81,79 @@ class GroupShare:
     handoffs: Handoffs
     #: What it is to own, by the last look at each topic.
     share: set[QueueName] = field(default_factory=set)
-    _members: dict[Topic, SteadyMembers] = field(default_factory=dict)
+    #: What it takes beside if nobody else has it: queues of topics that nobody wants.
+    spare: set[QueueName] = field(default_factory=set)
+    _steady: dict[Topic, _Steady] = field(default_factory=dict)
     _unsaid: bool = False
     _listed: int = 0  # how many members there are
     _asked_last: QueueName | None = None  # where the turn of those that are too many stands
 
     def begin_look(self, topics: Collection[Topic]) -> None:
         """The group's topics are these; ``look_at`` each of them follows, then ``moves``."""
-        for gone in self._members.keys() - set(topics):
-            del self._members[gone]
-        self.share, self._unsaid, self._listed = set(), False, 0
+        for gone in self._steady.keys() - set(topics):
+            del self._steady[gone]
+        self.share, self.spare, self._unsaid, self._listed = set(), set(), False, 0
 
     def look_at(
         self,
         topic: Topic,
+        present: Present,
         *,
         queues: Sequence[QueueName],
-        members: Collection[str],
         owned: Collection[QueueName],
+        leased: Collection[QueueName] = (),
         now_ns: int,
     ) -> bool:
-        """*topic* has *queues*, which rise, and the broker lists *members*. *owned*: of any topic.
+        """*topic* has *queues*, which rise, and brokers list those *present*. *owned*: of any
+        topic, and of them *leased* those of which clients hold something.
 
-        False if this member is not among them: then it keeps what it has.
+        False if this member is not listed: then it keeps what it has.
         """
+        members = present.members
         self._listed = max(self._listed, len(members))
         if self.member not in members:
             self.cannot_say(topic, owned)
             return False
-        steady = self._members.setdefault(topic, SteadyMembers(settle_ns=_STEADY_NS))
-        counted = steady.counted(members, own=self.member, now_ns=now_ns)
-        if steady.watches(now_ns):
+        steady = self._steady.setdefault(topic, _Steady())
+        counted = steady.members.counted(members, own=self.member, now_ns=now_ns)
+        wanting = members if present.wanting is None else present.wanting
+        takers = steady.wanting.counted(wanting, own=self.member, now_ns=now_ns)
+        if steady.members.watches(now_ns) or (wanting and not takers):  # somebody just came
             self.cannot_say(topic, owned)
             return True
-        self.share.update(
-            self.handoffs.share(
-                allocate(self.member, counted, queues),
-                queues=queues,
-                owned=owned,
-                members=counted,
-                now_ns=now_ns,
-            )
-        )
+        left = _of_strangers(present.strangers, counted, queues)
+        ours = [queue for queue in queues if queue not in left] if left else queues
+        here = {queue for queue in owned if queue.topic == topic} - left
+        if self.member in wanting:
+            self.share.update(self._fair(takers, ours, owned, now_ns=now_ns))
+        elif not wanting:
+            members_of_ours = [each for each in counted if each not in present.strangers]
+            self.share.update(here)
+            self.spare.update(self._fair(members_of_ours, ours, owned, now_ns=now_ns))
+            self.spare -= here
+        elif kept := here.intersection(leased):
+            self.share.update(kept)
+            self._unsaid = True  # they are handed over soon
+        if wanting and self.member not in wanting:
+            self.handoffs.expect_none(queues)
         return True
+
+    def _fair(
+        self,
+        takers: Sequence[str],
+        queues: Sequence[QueueName],
+        owned: Collection[QueueName],
+        *,
+        now_ns: int,
+    ) -> list[QueueName]:
+        """The part of *queues* that is this member's among *takers*, with what people gave."""
+        return self.handoffs.share(
+            allocate(self.member, takers, queues),
+            queues=queues,
+            owned=owned,
+            members=takers,
+            now_ns=now_ns,
+        )
 
     def cannot_say(self, topic: Topic, owned: Iterable[QueueName]) -> None:
         """What the share of *topic* is cannot be said now: what is *owned* is kept."""
@@ -100,7 +167,7 @@ class GroupShare:
         *refused*: which are left alone for now.
         """
         ask: defaultdict[str, set[QueueName]] = defaultdict(set)
-        missing = self.share - owned - set(refused)
+        missing = (self.share | self.spare) - owned - set(refused)
         room = max(0, _AT_ONCE - taking)
         if len(missing) > room:
             # In turn, or those that others keep would hold up all behind them.
@@ -117,7 +184,7 @@ class GroupShare:
         """True if after the last look nothing was to come: a member, a queue, somebody who was
         given one by name.
         """
-        steady = all(members.settled for members in self._members.values())
+        steady = all(each.settled for each in self._steady.values())
         return not self._unsaid and steady and not self.handoffs.awaits and owned == self.share
 
     def next_look_s(self, *, settled: bool) -> tuple[float, float]:
@@ -131,6 +198,18 @@ class GroupShare:
 
     def leave(self) -> None:
         """The group is left."""
-        self._members.clear()
+        self._steady.clear()
         self.handoffs.forget()
-        self.share = set()
+        self.share, self.spare = set(), set()
+
+
+def _of_strangers(
+    strangers: Collection[str], members: Sequence[str], queues: Sequence[QueueName]
+) -> set[QueueName]:
+    """Those of *queues* that averaging over *members* gives to *strangers* among them."""
+    return {
+        queue
+        for stranger in strangers
+        if stranger in members
+        for queue in allocate(stranger, members, queues)
+    }

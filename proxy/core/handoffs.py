@@ -39,6 +39,11 @@ class Handoffs:
         self._leave_no_more(queue)
         self._expected[queue] = now_ns + self._expect_ns
 
+    def expect_none(self, queues: Sequence[QueueName]) -> None:
+        """None of *queues*, all of a topic, which rise, is for this member: it wants nothing of it."""
+        for queue in [each for each in self._expected if _is_in(queues, each)]:
+            del self._expected[queue]
+
     def expects(self, queue: QueueName) -> bool:
         """True if *queue* was given to this member, which waits for it or has it."""
         return queue in self._expected

@@ -133,7 +133,7 @@ class ConsumerService:
         except OrderlaneError as error:
             self._not_served(request, reply, error, ours=ours)
             return
-        lane.seen()
+        lane.pulled(wish.topics)
         reply.connection.pulls(lane.name, wish.holder.client)
         asked = _Asked(lane, wish, reply, name, ours)
         if name is not None and self._repeat(asked, name):
@@ -261,7 +261,7 @@ class ConsumerService:
 
         def answer(batches: list[Batch]) -> None:
             ended()
-            lane.seen()
+            lane.pulled(asked.wish.topics)
             self._answer(asked, batches)
 
         def give_up() -> None:

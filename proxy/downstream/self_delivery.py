@@ -62,17 +62,18 @@ class SelfDelivery:
         for group, topic in list(self._counts):
             if group == lane.name and lane.settings.topic(topic) is None:
                 del self._counts[group, topic]
-        lane.presence.delivers_itself = bool(wanted)
+        news = wanted.keys() - lane.presence.shown
+        lane.presence.delivers = frozenset(wanted)
         for topic, settings in wanted.items():
             if (lane.name, topic) not in self._topics:
                 self._topics[lane.name, topic] = self._begin(lane, topic, settings)
-        if lane.presence.delivers_itself and not lane.presence.joined:
+        if news:
             lane.listener.on_wanted(lane)
         self.dispatch(lane)
 
     def forget(self, lane: GroupLane) -> None:
         """The group is no longer one of this proxy's."""
-        lane.presence.delivers_itself = False
+        lane.presence.delivers = frozenset()
         for group, topic in list(self._topics):
             if group == lane.name:
                 self._end(group, topic)

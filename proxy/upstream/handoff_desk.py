@@ -12,6 +12,7 @@ from proxy.core.audit_record import Change
 from proxy.errors import WrongState
 from proxy.lanes import Lanes, topic_named
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.demand import present
 from proxy.upstream.owner_book import OwnerBook
 from proxy.upstream.ownership import GroupOwnership
 
@@ -91,11 +92,16 @@ class HandoffDesk:
         return lane.name, await self._book.queue(lane.name, topic, wish.qid)
 
     async def _check_member(self, group: Group, queue: QueueName, member: str) -> None:
-        members = await self._context.client.consumer_ids(group, queue.topic)
-        if member not in members:
+        there = await present(self._context.client, group, queue.topic)
+        if member not in there.members:
             raise WrongState(
                 f"{member} takes no part in group {group!r} now, for it has no clients of it; the"
-                f" proxies that do: {', '.join(sorted(members)) or 'none'}"
+                f" proxies that do: {', '.join(sorted(there.members)) or 'none'}"
+            )
+        if member not in there.takers:
+            raise WrongState(
+                f"{member} has no clients that want {queue.topic!r} for group {group!r} now; the"
+                f" proxies that do: {', '.join(sorted(there.takers))}"
             )
 
 

@@ -1,8 +1,9 @@
 """Which queues of a group this proxy should own, and the renewal of those it owns.
 
-A proxy takes part in a group while it has clients for it. Every member computes its share by
-averaging over the members that the broker lists, asks for the orderly locks of what is missing, and
-hands over what is too much.
+A proxy takes part in a group while it has clients for it, and shows of which topics these want
+messages. Every member computes its share of each topic by averaging over the members that want it,
+as brokers list them, asks for the orderly locks of what is missing, and hands over what is too
+much.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import structlog
 
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, RemotingError
-from broker_core.names import QueueName, Topic
+from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.core.group_share import GroupShare
+from proxy.core.demand_signs import sign_of
+from proxy.core.group_share import GroupShare, Present
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.demand import present
 from proxy.upstream.given_queues import GivenQueues
 from proxy.upstream.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.parking import Parking
@@ -35,6 +38,8 @@ _UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
 
 #: A group is left once all its queues are handed over, or after that time.
 _LEAVE_WITHIN_S = 0.5
+#: A broker that does not list a sign for so long never will.
+_UNSEEN_NS = 30_000_000_000
 #: After standing still: until all that came meanwhile must have been read.
 _ANEW_AFTER_S = 0.5
 
@@ -54,6 +59,7 @@ class GroupOwnership:
         self._wake = asyncio.Event()
         # A broker each: one that is slow to answer delays the renewals at no other.
         self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._unseen_ns: dict[Topic, int] = {}  # since when brokers do not list the sign of it
         self._moving: set[QueueName] = set()  # that nobody owns, and that are being reset
         self._noisy = NoisyLog(_log)
         self._closing = False
@@ -152,8 +158,12 @@ class GroupOwnership:
 
     @property
     def _wanted(self) -> bool:
-        leave_after_s = self._context.settings.ownership.leave_after_s
-        return not self._context.away and self._lane.presence.wanted(leave_after_s=leave_after_s)
+        presence = self._lane.presence
+        return not self._context.away and presence.wanted(leave_after_s=self._leave_after_s)
+
+    @property
+    def _leave_after_s(self) -> float:
+        return self._context.settings.ownership.leave_after_s
 
     async def _pause(self, rest_s: float, look_s: float) -> None:
         began_ns = now_ns()
@@ -169,8 +179,8 @@ class GroupOwnership:
         """One round; False if something is still to come: a lock, a member, a hand-over."""
         group, settings = self._lane.name, self._lane.settings
         topics = [Topic(topic.name) for topic in settings.topics]
-        self._lane.presence.joined = True
-        await self._context.membership.join(group, topics)
+        signs = self._show(topics)
+        await self._context.membership.join(group, topics, signs=signs)
         self._share.begin_look(topics)
         for topic in topics:
             await self._look_at(topic)
@@ -187,6 +197,14 @@ class GroupOwnership:
         sure = all(owned.is_sure for owned in self._queues.values())
         return sure and self._share.settled(owned=self._queues.keys())
 
+    def _show(self, topics: list[Topic]) -> list[Group]:
+        """Decide which of *topics* this proxy wants now; returns its signs of them."""
+        presence, leave_after_s = self._lane.presence, self._leave_after_s
+        wanted = [topic for topic in topics if self._lane.wants(topic, leave_after_s=leave_after_s)]
+        presence.joined = True
+        presence.shown, presence.shows_all = frozenset(wanted), wanted == topics
+        return [sign_of(self._lane.name, topic) for topic in wanted]
+
     def _refused(self, share: set[QueueName]) -> set[QueueName]:
         """Queues that our settings are too old for, and that were looked at lately."""
         refused, now = self._lane.refused, now_ns()
@@ -201,7 +219,7 @@ class GroupOwnership:
         client = self._context.client
         try:
             queues = await client.queues(topic)
-            members = await client.consumer_ids(self._lane.name, topic)
+            there = await present(client, self._lane.name, topic)
         except RemotingError as error:
             unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
             if unknown:
@@ -218,10 +236,30 @@ class GroupOwnership:
             self._share.cannot_say(topic, self._queues)
             return
         self._lane.rates.route(topic, queues)
+        if (known := self._with_own_sign(topic, there)) is None:
+            self._share.cannot_say(topic, self._queues)
+            return
         if not self._share.look_at(
-            topic, queues=queues, members=members, owned=self._queues, now_ns=now_ns()
+            topic,
+            known,
+            queues=queues,
+            owned=self._queues,
+            leased=self._lane.leased_queues(),
+            now_ns=now_ns(),
         ):
             self._context.membership.unlisted()
+
+    def _with_own_sign(self, topic: Topic, there: Present) -> Present | None:
+        """*there*, if this proxy's own sign is seen or not to be; None if it has to be shown again.
+        A broker that never lists it keeps no signs: then members count as if they wanted all.
+        """
+        shown = topic in self._lane.presence.shown
+        if not shown or there.wanting is None or self._context.client.client_id in there.wanting:
+            self._unseen_ns.pop(topic, None)
+            return there
+        self._context.membership.unlisted()
+        since_ns = self._unseen_ns.setdefault(topic, now_ns())
+        return Present(there.members) if now_ns() - since_ns >= _UNSEEN_NS else None
 
     async def _lock(self, broker: str, queues: set[QueueName]) -> None:
         async with self._lock_requests[broker]:
@@ -241,7 +279,8 @@ class GroupOwnership:
                 lock_requests=self._lock_requests[broker],
                 handoffs=self._given_queues.known,
             )
-        refused = queues - answer.granted - answer.unanswered
+        # Of what nobody wants it does not matter who has it.
+        refused = queues - answer.granted - answer.unanswered - self._share.spare
         for queue in answer.granted:
             self._lane.denied.pop(queue, None)
         for queue in refused:
@@ -292,7 +331,8 @@ class GroupOwnership:
 
     async def _leave_group(self) -> None:
         if self._lane.presence.joined:
-            self._lane.presence.joined = False
+            self._lane.presence.joined = self._lane.presence.shows_all = False
+            self._lane.presence.shown = frozenset()
             self._lane.denied.clear()
             self._share.leave()
             await self._context.membership.leave(self._lane.name)

@@ -20,6 +20,7 @@ from proxy.core.rules import TopicRules
 from proxy.errors import OrderlaneError
 from proxy.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.demand import present
 from proxy.upstream.start_offsets import start_offset
 
 
@@ -140,7 +141,8 @@ class PeriodStart:
             return
         if last.to == client.client_id or handoffs.expects(queue):
             return
-        if last.to in await client.consumer_ids(self._lane.name, queue.topic) and handoffs.waits(
+        there = await present(client, self._lane.name, queue.topic)
+        if last.to in there.takers and handoffs.waits(
             queue, last.to, epoch=last.epoch, now_ns=now_ns()
         ):
             raise GivenToAnother(f"the queue is given to {last.to}, which may still come for it")

@@ -154,3 +154,53 @@ async def test_joining_without_a_broker_does_not_fail(
     await membership.join(GROUP, [ORDERS, Topic("nope")])
     await membership.leave(GROUP)
     await membership.close()
+
+
+def producers(broker: ScriptedBroker) -> tuple[Group, ...]:
+    """Those of the last heartbeat."""
+    beats = [r for r in broker.asked if r.code == RequestCode.HEART_BEAT]
+    return Heartbeat.from_json(beats[-1].body).producers
+
+
+def withdrawn(broker: ScriptedBroker) -> list[str]:
+    """Signs that the broker was told to forget."""
+    asked = [r for r in broker.asked if r.code == RequestCode.UNREGISTER_CLIENT]
+    return [r.ext["producerGroup"] for r in asked if "producerGroup" in r.ext]
+
+
+async def test_signs_are_shown_with_the_group_and_withdrawn_at_once(
+    broker: ScriptedBroker, client: BrokerClient
+) -> None:
+    membership = Membership(client, heartbeat_s=3600)
+    one, two, other = Group("sign/1"), Group("sign/2"), Group("sign/3")
+    await membership.join(GROUP, [ORDERS], signs=[one])
+    await membership.join(Group("other"), [ORDERS], signs=[other])
+    await membership.join(GROUP, [ORDERS], signs=[one, two])
+    assert producers(broker) == (one, two, other)
+    assert withdrawn(broker) == []
+    await membership.join(GROUP, [ORDERS], signs=[two])
+    assert withdrawn(broker) == [one]
+    await membership.leave(GROUP)
+    assert withdrawn(broker) == [one, two]
+    membership.unlisted()
+    await membership.join(Group("other"), [ORDERS], signs=[other])
+    assert producers(broker) == (other,)
+    await membership.close()
+
+
+async def test_a_sign_that_a_broker_did_not_forget_is_withdrawn_again(
+    broker: ScriptedBroker, client: BrokerClient
+) -> None:
+    membership = Membership(client, heartbeat_s=3600)
+    one, two = Group("sign/1"), Group("sign/2")
+    await membership.join(GROUP, [ORDERS], signs=[one, two])
+    broker.answer(RequestCode.UNREGISTER_CLIENT, lambda r: r.response(1, "no"))
+    await membership.join(GROUP, [ORDERS], signs=[])
+    await membership.join(GROUP, [ORDERS], signs=[two])
+    broker.answer(RequestCode.UNREGISTER_CLIENT, lambda r: r.response())
+    broker.asked.clear()
+    await membership.join(GROUP, [ORDERS], signs=[two])
+    assert withdrawn(broker) == [one], "the other one is shown again"
+    await membership.join(GROUP, [ORDERS], signs=[two])
+    assert withdrawn(broker) == [one]
+    await membership.close()

@@ -50,6 +50,7 @@ class MemoryClient:
         self.client_id = client_id
         self.before: dict[str, Step] = {}
         self.asked: Counter[str] = Counter()
+        self.signs: set[Group] = set()
 
     async def _step(self, method: str, *arguments: Any) -> None:
         await asyncio.sleep(0)
@@ -160,8 +161,15 @@ class MemoryClient:
         await self._step("consumer_ids", group, topic)
         return [self.client_id]
 
-    async def join(self, group: Group, topics: Iterable[Topic]) -> None:
+    async def producer_ids(self, group: Group, topic: Topic) -> list[str]:
+        await self._step("producer_ids", group, topic)
+        return [self.client_id] if group in self.signs else []
+
+    async def join(
+        self, group: Group, topics: Iterable[Topic], *, signs: Iterable[Group] = ()
+    ) -> None:
         await self._step("join", group)
+        self.signs = set(signs)
 
     def unlisted(self) -> None:
         pass

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_core.client import LockAnswer
 from broker_core.clock import now_ns
-from broker_core.names import Group, QueueName
+from broker_core.names import Group, QueueName, Topic
 from broker_core.tasks import cancel_and_wait
 from proxy.core.flow_window import Budget
 from proxy.core.group_buffer import PullWish
@@ -161,7 +161,8 @@ async def taking_part(us: Upstream, *, stays: bool = True) -> AsyncIterator[Grou
     """*stays*: the group has clients here all the time; else it had one for a moment, which a
     machine that stands still forgets.
     """
-    us.lane.presence.delivers_itself = stays
+    topics = frozenset(Topic(topic.name) for topic in us.lane.settings.topics)
+    us.lane.presence.delivers = topics if stays else frozenset()
     ownership = GroupOwnership(us.context, us.committer, us.lane)
     us.lane.seen()
     ownership.wake()

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from broker_core.names import QueueName
-from proxy.core.group_share import GroupShare
+from proxy.core.group_share import GroupShare, Present
 from proxy.core.handoffs import Handoffs
 from tests.support.lanes import TOPIC
 from tests.support.pipelines import queue
@@ -22,7 +22,7 @@ def look(
 ) -> bool:
     share.begin_look([ORDERS])
     return share.look_at(
-        ORDERS, queues=QUEUES, members=members, owned=owned, now_ns=int(now_s * SECOND)
+        ORDERS, Present(members), queues=QUEUES, owned=owned, now_ns=int(now_s * SECOND)
     )
 
 
@@ -70,7 +70,7 @@ def test_a_large_share_is_taken_over_part_by_part() -> None:
     many = [queue(queue_id) for queue_id in range(1000)]
     share = a_share()
     share.begin_look([ORDERS])
-    share.look_at(ORDERS, queues=many, members=["b"], owned=(), now_ns=SECOND)
+    share.look_at(ORDERS, Present(["b"]), queues=many, owned=(), now_ns=SECOND)
     asked = share.moves(owned=set()).ask[many[0].broker]
     assert asked == set(many[:256])
     assert not share.settled(owned=asked)
@@ -82,7 +82,7 @@ def test_queues_that_others_keep_hold_up_none_behind_them() -> None:
     many = [queue(queue_id) for queue_id in range(600)]
     share = a_share()
     share.begin_look([ORDERS])
-    share.look_at(ORDERS, queues=many, members=["b"], owned=(), now_ns=SECOND)
+    share.look_at(ORDERS, Present(["b"]), queues=many, owned=(), now_ns=SECOND)
     asked = [share.moves(owned=set()).ask[many[0].broker] for _ in range(3)]
     assert asked == [set(many[:256]), set(many[256:512]), {*many[512:], *many[:168]}]
 
@@ -93,8 +93,120 @@ def test_in_a_large_group_nothing_is_asked_for_at_first() -> None:
     for now_s, count in ((1, 0), (2, 0), (3, 4)):
         share.begin_look([ORDERS])
         assert share.look_at(
-            ORDERS, queues=many, members=[*members, "b"], owned=(), now_ns=now_s * SECOND
+            ORDERS, Present([*members, "b"]), queues=many, owned=(), now_ns=now_s * SECOND
         )
         asked = share.moves(owned=set()).ask
         assert sum(map(len, asked.values())) == count
         assert share.settled(owned=set()) is False
+
+
+# ---- demand for a topic -------------------------------------------------------------------------
+
+
+class Looks:
+    """*member*'s looks at one topic, each second, while the locks that it asks for are granted."""
+
+    def __init__(self, member: str = "b", owned: Collection[QueueName] = ()) -> None:
+        self.share = a_share(member)
+        self.owned = set(owned)
+        self.held_by_others: set[QueueName] = set()
+        self.now_s = 0.0
+
+    def look(
+        self, present: Present, *, times: int = 1, leased: Collection[QueueName] = ()
+    ) -> set[QueueName]:
+        for _ in range(times):
+            self.now_s += 1
+            self.share.begin_look([ORDERS])
+            assert self.share.look_at(
+                ORDERS,
+                present,
+                queues=QUEUES,
+                owned=self.owned,
+                leased=leased,
+                now_ns=int(self.now_s * SECOND),
+            )
+            moves = self.share.moves(owned=self.owned)
+            self.owned -= moves.hand_over
+            for queues in moves.ask.values():
+                self.owned |= queues - self.held_by_others
+        return self.owned
+
+    @property
+    def settled(self) -> bool:
+        return self.share.settled(owned=self.owned)
+
+
+def test_only_members_that_want_a_topic_share_its_queues() -> None:
+    everybody = ["a", "b", "c", "d"]
+    assert Looks("b").look(Present(everybody, ["b", "d"])) == set(QUEUES[:4])
+    assert Looks("d").look(Present(everybody, ["b", "d"])) == set(QUEUES[4:])
+    for other in "ac":
+        looks = Looks(other, owned=QUEUES)
+        assert looks.look(Present(everybody, ["b", "d"]), times=2) == set()
+        assert looks.settled
+
+
+def test_more_members_than_queues_want_a_topic() -> None:
+    many = [f"m{number:02}" for number in range(12)]
+    shares = [Looks(each).look(Present(["x", *many], many)) for each in many]
+    assert [len(share) for share in shares] == [1] * 8 + [0] * 4
+    assert set().union(*shares) == set(QUEUES)
+
+
+def test_what_nobody_wants_stays_where_it_is_and_what_nobody_has_is_shared() -> None:
+    looks = Looks("b", owned=QUEUES[:1])
+    looks.held_by_others = set(QUEUES[4:6])
+    assert looks.look(Present(["a", "b"], [])) == {QUEUES[0], *QUEUES[6:]}
+    looks.look(Present(["a", "b"], []))
+    assert looks.settled, "what others keep of it is nothing to come"
+    looks.held_by_others.clear()
+    assert looks.look(Present(["a", "b"], [])) == {QUEUES[0], *QUEUES[4:]}
+
+
+def test_the_first_that_wants_a_topic_gets_all_of_it_once_it_has_stayed() -> None:
+    looks = Looks("b", owned=QUEUES)
+    looks.look(Present(["a", "b"], []))
+    assert looks.look(Present(["a", "b"], ["a"])) == set(QUEUES), "it has just come"
+    assert not looks.settled
+    assert looks.look(Present(["a", "b"], ["a"])) == set()
+
+
+def test_demand_that_comes_and_goes_moves_no_queue() -> None:
+    looks = Looks("b", owned=QUEUES)
+    for turn in range(20):
+        assert looks.look(Present(["a", "b"], ["a"] if turn % 2 else [])) == set(QUEUES)
+        looks.now_s -= 0.5
+    taken = Looks("b")
+    taken.look(Present(["a", "b"], ["b"]))
+    for turn in range(20):
+        assert taken.look(Present(["a", "b"], ["a", "b"] if turn % 2 else ["b"])) == set(QUEUES)
+        taken.now_s -= 0.5
+
+
+def test_a_queue_in_the_hands_of_clients_is_kept_until_they_have_settled() -> None:
+    looks = Looks("b", owned=QUEUES)
+    looks.look(Present(["a", "b"], ["a", "b"]))
+    held = {QUEUES[5]}
+    assert looks.look(Present(["a", "b"], ["a"]), times=9, leased=held) == held
+    assert not looks.settled
+    assert looks.look(Present(["a", "b"], ["a"])) == set()
+    assert looks.settled
+
+
+def test_strangers_keep_the_share_that_they_compute_themselves() -> None:
+    members = ["a", "b", "native", "z"]
+    theirs = set(QUEUES[4:6])
+    for wanting in (["b"], []):
+        looks = Looks("b", owned=QUEUES[4:5])
+        owned = looks.look(Present(members, wanting, {"native"}), times=2)
+        assert not owned & theirs
+        assert owned == (set(QUEUES) - theirs if wanting else set(QUEUES[2:4]))
+
+
+def test_of_a_topic_that_it_does_not_want_a_member_keeps_nothing_that_it_was_given() -> None:
+    looks = Looks("b")
+    looks.share.handoffs.expect(QUEUES[0], now_ns=0)
+    assert looks.look(Present(["a", "b"], ["a", "b"])) == {QUEUES[0], *QUEUES[4:]}
+    assert looks.look(Present(["a", "b"], ["a"])) == set()
+    assert not looks.share.handoffs.expects(QUEUES[0])

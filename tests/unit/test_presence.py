@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+
+import proxy.presence
+from broker_core.names import Topic
+from proxy.core.demand_signs import shows_signs, sign_of, with_signs
+from proxy.core.flow_window import Budget
+from proxy.presence import Presence
+
+ORDERS, PAYMENTS = Topic("orders"), Topic("payments")
+SECOND = 1_000_000_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> int:
+        return int(self.now_s * SECOND)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(proxy.presence, "now_ns", clock)
+    return clock
+
+
+@pytest.fixture
+def presence() -> Presence:
+    return Presence(Budget(8))
+
+
+def wanted(presence: Presence, *, leased: bool = False) -> set[Topic]:
+    return {
+        topic
+        for topic in (ORDERS, PAYMENTS)
+        if presence.wants(topic, leased=leased, leave_after_s=15)
+    }
+
+
+def test_a_topic_is_wanted_while_a_pull_waits_for_it(presence: Presence) -> None:
+    presence.waits([ORDERS], 1)
+    assert wanted(presence) == {ORDERS}
+    presence.waits(None, 1)
+    assert wanted(presence) == {ORDERS, PAYMENTS}
+    presence.waits(None, -1)
+    presence.waits([ORDERS], -1)
+    assert (wanted(presence), presence.waiting_pulls) == (set(), 0)
+
+
+def test_a_topic_is_wanted_for_a_while_after_the_last_pull(
+    presence: Presence, clock: Clock
+) -> None:
+    presence.pulled([ORDERS])
+    clock.now_s += 10
+    presence.pulled([PAYMENTS])
+    assert wanted(presence) == {ORDERS, PAYMENTS}
+    clock.now_s += 10
+    assert wanted(presence) == {PAYMENTS}
+    presence.pulled(None)
+    assert wanted(presence) == {ORDERS, PAYMENTS}
+    presence.forget_clients()
+    assert wanted(presence) == set()
+
+
+def test_clients_that_are_busy_count_for_longer_but_not_for_ever(
+    presence: Presence, clock: Clock
+) -> None:
+    presence.pulled([ORDERS])
+    clock.now_s += 20
+    assert (wanted(presence), wanted(presence, leased=True)) == (set(), {ORDERS})
+    clock.now_s += 20
+    assert wanted(presence, leased=True) == set()
+
+
+def test_what_the_proxy_delivers_itself_is_always_wanted(presence: Presence) -> None:
+    presence.delivers = frozenset({PAYMENTS})
+    assert wanted(presence) == {PAYMENTS}
+    assert presence.delivers_itself
+
+
+def test_a_pull_says_whether_its_topics_are_shown_to_others_already(presence: Presence) -> None:
+    assert presence.pulled([ORDERS])
+    presence.joined, presence.shown = True, frozenset({ORDERS})
+    assert not presence.pulled([ORDERS])
+    assert presence.pulled([ORDERS, PAYMENTS])
+    assert presence.pulled(None)
+    presence.shows_all = True
+    assert not presence.pulled(None)
+
+
+def test_a_sign_names_one_group_and_topic_and_no_producer() -> None:
+    names = [sign_of("a", "b"), sign_of("a%b", "c"), sign_of("a", "b%c"), sign_of("ab", "")]
+    assert len(set(names)) == 4
+    assert shows_signs(with_signs("10.0.0.7@1#2"))
+    assert not shows_signs("10.0.0.7@1#2")
