@@ -6,13 +6,18 @@ import os
 
 
 class RemotingError(Exception):
-    """Base of the errors below; never raised itself. ``retriable``: trying again may help."""
+    """Base of the errors below; never raised itself. ``retriable``: trying again may help.
+    ``illegal``: what was sent is not taken as it is, for its size or for what it holds.
+    """
 
     retriable = False
+    illegal = False
 
 
 class LocalProtocolError(RemotingError):
     """We tried to send or do what the protocol forbids: a bug on our side."""
+
+    illegal = True
 
 
 class RemoteProtocolError(RemotingError):
@@ -49,6 +54,7 @@ class NotSent(RemotingError):
 #: Response codes after which the same request may succeed later or elsewhere: system error,
 #: busy, service not available, flush and replica time-outs, flow control, go away.
 _RETRIABLE_CODES = frozenset({1, 2, 10, 11, 12, 14, 215, 1500})
+_MESSAGE_ILLEGAL = 13
 
 
 class BrokerError(RemotingError):
@@ -65,6 +71,11 @@ class BrokerError(RemotingError):
     def retriable(self) -> bool:  # type: ignore[override]
         """True if the same request may succeed later."""
         return self.code in _RETRIABLE_CODES
+
+    @property
+    def illegal(self) -> bool:  # type: ignore[override]
+        """True if the broker takes no message, or no batch, such as that one."""
+        return self.code == _MESSAGE_ILLEGAL
 
 
 class StoreError(Exception):

@@ -416,7 +416,10 @@ class BrokerClient:
         group: Group = DEFAULT_PRODUCER,
         timeout_s: float | None = None,
     ) -> list[SendReceipt]:
-        """Send *messages* of one topic (4 MiB in all) to *queue*, stored all or none, in order."""
+        """Send *messages* of one topic to *queue*, stored all or none, in order.
+
+        Raises BrokerError (13) if they are more than the broker takes at once: ``BatchLimits``.
+        """
         return await sending.send_batch(
             self._requests, queue, messages, group=group, timeout_s=timeout_s
         )

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
+from broker_core.client.batch_limits import BatchLimits
 from broker_core.client.broker_client import DEFAULT_PRODUCER, BrokerClient
 from broker_core.client.results import SendReceipt
 from broker_core.client.send_lanes import SendLanes, Turn
-from broker_core.client.sending import cut, size_of, with_id
+from broker_core.client.sending import size_of, with_id
 from broker_core.client.slow_brokers import SlowBrokers
 from broker_core.clock import now_ns
 from broker_core.errors import (
@@ -94,6 +96,7 @@ class Producer:
         self._lanes = SendLanes()
         self._waiting: dict[Turn, asyncio.Event] = {}
         self._slow = SlowBrokers()
+        self._limits = BatchLimits()
         self._round = count()
 
     async def send(
@@ -182,19 +185,22 @@ class Producer:
         self, queue: QueueName, part: Sequence[int], batch: _Batch, *, movable: bool
     ) -> None:
         """Send those of *batch* that go to one queue, until one request fails."""
-        for those in cut([batch.sizes[i] for i in part]):
-            indexes = part[those]
+
+        async def send(begin: int, end: int) -> None:
+            indexes = part[begin:end]
             messages = [batch.messages[i].message for i in indexes]
             try:
                 outcomes: Sequence[Outcome] = await self._send_until_stored(
                     queue, messages, batch, movable=movable
                 )
             except RemotingError as error:
-                outcomes = [error] * len(indexes)
-            for i, outcome in zip(indexes, outcomes, strict=True):
-                batch.outcomes[i] = outcome
-            if isinstance(outcomes[0], RemotingError):
-                return
+                batch.note(indexes, [error] * len(indexes))
+                raise
+            batch.note(indexes, outcomes)
+
+        sizes = [batch.sizes[i] for i in part]
+        with suppress(RemotingError):  # it is noted
+            await self._limits.in_pieces(queue.broker, sizes, send)
 
     async def _send_until_stored(
         self,
@@ -266,6 +272,11 @@ class _Batch:
     sizes: list[int]
     outcomes: list[Outcome]
     deadline_ns: int
+
+    def note(self, indexes: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        """What became of some."""
+        for i, outcome in zip(indexes, outcomes, strict=True):
+            self.outcomes[i] = outcome
 
     def lanes(self) -> set[Hashable]:
         return {each.lane for each in self.messages if each.lane is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from broker_core.client.message_ids import MessageIds
@@ -14,31 +14,16 @@ from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
-from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage, encode_properties
+from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 
 _STATUSES = {int(status.value): status for status in SendStatus}
 _ids = MessageIds()
 
-#: One request carries at most so much; a message larger than that goes alone.
-_BATCH_MESSAGES, _BATCH_BYTES = 512, 1_000_000
-
 
 def size_of(message: OutgoingMessage) -> int:
     """Bytes of its body and properties. Raises LocalProtocolError if it cannot be encoded."""
-    return len(message.body) + len(encode_properties(message.all_properties()))
-
-
-def cut(sizes: Sequence[int]) -> Iterator[slice]:
-    """Slices of a queue's messages, of these *sizes*, that go in one request each."""
-    start = room = 0
-    for index, size in enumerate(sizes):
-        if index > start and (size > room or index - start >= _BATCH_MESSAGES):
-            yield slice(start, index)
-            start = index
-        room = (_BATCH_BYTES if index == start else room) - size
-    if sizes:
-        yield slice(start, len(sizes))
+    return len(message.body) + len(message.encoded_properties())
 
 
 def with_id(message: OutgoingMessage) -> OutgoingMessage:
@@ -58,6 +43,11 @@ async def send(
 ) -> SendReceipt:
     """Send *message*; return once the broker has stored it."""
     message = with_id(message)
+    try:
+        properties = message.encoded_properties().decode()
+    except UnicodeDecodeError:  # a header is text; the body of a batch takes any bytes
+        (receipt,) = await send_batch(requests, queue, [message], group=group, timeout_s=timeout_s)
+        return receipt
     header = SendMessageHeader(
         producer_group=group,
         topic=queue.topic,
@@ -65,7 +55,7 @@ async def send(
         sys_flag=message.sys_flag,
         born_timestamp=message.born_ms or wall_ms(),
         flag=message.flag,
-        properties=encode_properties(message.all_properties()).decode(),
+        properties=properties,
     )
     answer = await requests.ask(
         queue.broker,
@@ -97,13 +87,17 @@ async def send_batch(
     """Send *messages* in one request: stored all or none, at consecutive offsets."""
     if not messages:
         return []
-    if any(message.topic != queue.topic or message.sys_flag for message in messages):
-        raise LocalProtocolError(f"a batch holds plain messages of one topic, here {queue.topic}")
+    sys_flag = messages[0].sys_flag
+    if any(each.topic != queue.topic or each.sys_flag != sys_flag for each in messages):
+        raise LocalProtocolError(
+            f"a batch holds messages of one kind and one topic, here {queue.topic}"
+        )
     messages = [with_id(message) for message in messages]
     header = SendMessageHeader(
         producer_group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
+        sys_flag=sys_flag,
         born_timestamp=messages[0].born_ms or wall_ms(),
         batch=True,
     )

@@ -44,7 +44,11 @@ RESERVED_PROPERTIES = frozenset(
     "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET"
     " BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION"
     " TRACE_ON UNIQ_KEY MAX_RECONSUME_TIMES CONSUME_START_TIME CLUSTER"
-    " TRANSACTION_CHECK_TIMES TRAN_PREPARED_QUEUE_OFFSET".split()
+    " TRANSACTION_CHECK_TIMES TRAN_PREPARED_QUEUE_OFFSET"
+    " TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_DELAY_LEVEL TIMER_OUT_MS"
+    " TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY INNER_NUM INNER_BASE"
+    " INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET POP_CK POP_CK_OFFSET 1ST_POP_TIME __CRC32#"
+    " EXTEND_UNIQ_INFO".split()
 )
 
 SYS_TRANSACTION = 0xC
@@ -85,6 +89,7 @@ class OutgoingMessage:
     key: str | None = field(default=None, kw_only=True)
     tag: str | None = field(default=None, kw_only=True)
     properties: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    encoded: bytes = field(default=b"", kw_only=True)  # properties that go as they are, in front
     born_ms: int = field(default=0, kw_only=True)
     flag: int = field(default=0, kw_only=True)  # the user's own bits
     sys_flag: int = field(default=0, kw_only=True)  # see the SYS_* bits
@@ -97,6 +102,15 @@ class OutgoingMessage:
         if self.tag:
             merged[TAGS] = self.tag
         return merged
+
+    def encoded_properties(self) -> bytes:
+        """All that is sent of properties. Raises LocalProtocolError as ``encode_properties``."""
+        more = encode_properties(self.all_properties())
+        if not self.encoded:
+            return more
+        raw = self.encoded if self.encoded.endswith(b"\x02") else self.encoded + b"\x02"
+        _check_length(raw := raw + more)
+        return raw
 
 
 @dataclass(slots=True, eq=False)
@@ -120,6 +134,8 @@ class StoredMessage:
     head: bytes = field(repr=False)  # what stands before the body
     raw_properties: bytes
     _properties: dict[str, str] | None = field(default=None, repr=False)
+    #: The copy, as it was read, that it was taken out of; None of other messages.
+    taken_from: StoredMessage | None = field(default=None, repr=False)
 
     @property
     def queue_id(self) -> int:
@@ -248,11 +264,15 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         if name and value:
             parts.append(f"{name}\x01{value}\x02")
     raw = "".join(parts).encode("utf-8", "backslashreplace")
+    _check_length(raw)
+    return raw
+
+
+def _check_length(raw: bytes) -> None:
     if len(raw) > MAX_PROPERTIES_BYTES:
         raise LocalProtocolError(
             f"properties take {len(raw)} bytes; a message may carry {MAX_PROPERTIES_BYTES}"
         )
-    return raw
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 
 from broker_core.errors import RemoteProtocolError
-from broker_core.remoting.message import Bytes, OutgoingMessage, encode_properties
+from broker_core.remoting.message import Bytes, OutgoingMessage
 from broker_core.remoting.record_encoding import BatchEntry
 
 _HEAD = struct.Struct(">iIiii")  # total, magic, crc, flag, body length
@@ -23,7 +23,7 @@ def encode_batch(messages: Iterable[OutgoingMessage]) -> bytes:
     """
     parts: list[bytes] = []
     for message in messages:
-        properties = encode_properties(message.all_properties())
+        properties = message.encoded_properties()
         total = _HEAD.size + len(message.body) + 2 + len(properties)
         parts += (
             _HEAD.pack(total, 0, 0, message.flag, len(message.body)),

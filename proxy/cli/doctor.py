@@ -200,7 +200,9 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
         where = f"{queue['topic']}/{queue['queue']}"
         if queue.get("key_change"):
             yield f"{where}: order key {queue['key_change']} ({queue['older']} are left)"
-        if queue["trouble"]:
+        if queue["trouble"] and not queue["uncopied"]:
+            yield f"{where}: {queue['trouble']}"
+        elif queue["trouble"]:
             yield (
                 f"{where}: {queue['uncopied']} messages of parked keys wait until copies of them"
                 f" can be stored in {queue['trouble']}"

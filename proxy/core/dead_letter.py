@@ -16,11 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core.names import DEAD_LETTER_PREFIX, INTERNAL_PREFIX, QueueName, Topic, check_name
-from broker_core.remoting.compression import (
-    SYS_COMPRESSED,
-    SYS_COMPRESSION_TYPE,
-    deflate,
-)
+from broker_core.remoting.compression import SYS_COMPRESSED, SYS_COMPRESSION_TYPE
 from broker_core.remoting.key_hash import queue_index
 from broker_core.remoting.message import (
     KEYS,
@@ -28,33 +24,36 @@ from broker_core.remoting.message import (
     UNIQ_KEY,
     OutgoingMessage,
     StoredMessage,
+    decode_properties,
+    encode_properties,
 )
+from broker_core.remoting.raw_properties import changed_properties
+from proxy.core.copying import (
+    ATTEMPTS,
+    FIRST_FAILURE,
+    LAST_FAILURE,
+    LEFT_OUT,
+    ORDER_KEY,
+    ORIGIN_OFFSET,
+    ORIGIN_QUEUE,
+    REASON,
+    ROOM,
+    SENT,
+    as_sent,
+    body_as_sent,
+    is_cut,
+    text_properties,
+)
+from proxy.core.redriven import FIRST_ID, MARKS, REDRIVES, is_marked, marked
 
-#: Properties of a message that was redriven: how often, from the dead letters of which group (the
-#: last time), and the id that it had before the first time.
-REDRIVES, REDRIVEN_GROUP, FIRST_ID = (
-    "ORDERLANE_REDRIVES",
-    "ORDERLANE_REDRIVEN_GROUP",
-    "ORDERLANE_FIRST_ID",
-)
-#: Of a dead letter of ours.
-ORDER_KEY, _ORIGIN_QUEUE = "ORDERLANE_ORDER_KEY", "ORDERLANE_QUEUE"
-_OURS = "ORDERLANE_"
 #: Where a message came from, by who dead-lettered it: the gateway and newer brokers, RocketMQ's
 #: consumers, messages that were delayed before.
 _ORIGINS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC")
 _NO_ORIGINS = (INTERNAL_PREFIX, "SCHEDULE_TOPIC_", "rmq_sys_")
-#: What brokers and consumers of RocketMQ write into messages. Sent back, some of it would do harm:
-#: a delay would begin anew, and WAIT=false (of their dead letters) asks for no sync flush.
-_BOOKKEEPING = frozenset(
-    "WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET"
-    " ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON"
-    " UNIQ_KEY MAX_RECONSUME_TIMES CONSUME_START_TIME CLUSTER TRAN_PREPARED_QUEUE_OFFSET"
-    " TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS ARRIVE_TIME INNER_MULTI_DISPATCH"
-    " INNER_MULTI_QUEUE_OFFSET __transactionId__ POP_CK POP_CK_OFFSET 1ST_POP_TIME INNER_NUM"
-    " INNER_BASE EXTEND_UNIQ_INFO __BORNHOST BORN_TIMESTAMP __CRC32# DLQ_ORIGIN_TOPIC"
-    " DLQ_ORIGIN_MESSAGE_ID TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DELAY_MS TIMER_OUT_MS"
-    " TIMER_ENQUEUE_MS TIMER_DEL_UNIQKEY TIMER_DEQUEUE_MS TIMER_ROLL_TIMES".split()
+#: What consumers of RocketMQ, and their brokers, write into dead letters of theirs.
+_BOOKKEEPING = LEFT_OUT | frozenset(
+    "__transactionId__ CHECK_IMMUNITY_TIME_IN_SECONDS ARRIVE_TIME __BORNHOST BORN_TIMESTAMP"
+    " DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID".split()
 )
 _SHARDING_KEY = "__SHARDINGKEY"
 _CLIENT_ID = re.compile(r"[0-9A-Fa-f]{32}\Z")
@@ -90,8 +89,8 @@ class DeadLetter:
 def dead_letter(stored: StoredMessage, queue: QueueName) -> DeadLetter:
     """What *stored*, a message of the dead letters in *queue*, says of itself."""
     properties = stored.properties
-    origin, offset = properties.get(_ORIGIN_QUEUE), properties.get("ORDERLANE_OFFSET")
-    attempts = _count(properties.get("ORDERLANE_ATTEMPTS"))
+    origin, offset = properties.get(ORIGIN_QUEUE), properties.get(ORIGIN_OFFSET)
+    attempts = _count(properties.get(ATTEMPTS))
     if origin is None and attempts is None:
         attempts = stored.reconsume_times or None  # those of RocketMQ's consumers
     return DeadLetter(
@@ -103,34 +102,37 @@ def dead_letter(stored: StoredMessage, queue: QueueName) -> DeadLetter:
         key=properties.get(ORDER_KEY) or stored.key,
         message_id=stored.message_id,
         attempts=attempts,
-        reason=properties.get("ORDERLANE_REASON"),
-        first_failure_ms=_count(properties.get("ORDERLANE_FIRST_FAILURE_MS")),
-        last_failure_ms=_count(properties.get("ORDERLANE_LAST_FAILURE_MS")),
-        redrives=_count(properties.get(REDRIVES)) or 0,
+        reason=properties.get(REASON),
+        first_failure_ms=_count(properties.get(FIRST_FAILURE)),
+        last_failure_ms=_count(properties.get(LAST_FAILURE)),
+        redrives=_count(_whole(stored).properties.get(REDRIVES)) or 0,
     )
 
 
 def content_of(stored: StoredMessage) -> dict[str, Any]:
     """Tag, all properties and body; a body that is no UTF-8 text, or is compressed as no plain
-    bytes were got from it, stands as base64.
+    bytes were got from it, stands as base64. A dead letter says what its message had, and what it
+    says of it.
     """
+    whole = _whole(stored)
+    packed = {name: text for name, text in stored.properties.items() if name != SENT}
     content: dict[str, Any] = {
-        "tag": stored.properties.get(TAGS),
-        "properties": stored.properties,
-        "compressed": stored.body_is_compressed,
+        "tag": whole.properties.get(TAGS),
+        "properties": {**whole.properties, **packed} if whole is not stored else whole.properties,
+        "compressed": whole.body_is_compressed,
     }
     try:
-        if not stored.body_is_compressed:
-            return {**content, "body": stored.body.decode()}
+        if not whole.body_is_compressed:
+            return {**content, "body": whole.body.decode()}
     except UnicodeDecodeError:
         pass
-    return {**content, "body_base64": base64.b64encode(stored.body).decode()}
+    return {**content, "body_base64": base64.b64encode(whole.body).decode()}
 
 
 def sent_back(stored: StoredMessage, queue: QueueName) -> OutgoingMessage:
     """The message that goes back for *stored*, a message of the dead letters in *queue*.
 
-    Raises NotSendable if it does not say where it came from.
+    Raises NotSendable if it does not say where it came from, or has not all of its body.
     """
     topic = _origin_topic(stored)
     if topic is None:
@@ -139,25 +141,35 @@ def sent_back(stored: StoredMessage, queue: QueueName) -> OutgoingMessage:
         check_name("topic", topic)
     except ValueError as error:
         raise NotSendable(f"it came from where nothing can be sent: {error}") from None
-    was = stored.properties
-    properties = {
-        name: value.replace("\x01", " ")
-        for name, value in was.items()
-        if name not in _BOOKKEEPING and not name.startswith(_OURS)
-    }
-    properties[REDRIVES] = str((_count(was.get(REDRIVES)) or 0) + 1)
-    properties[REDRIVEN_GROUP] = queue.topic.removeprefix(DEAD_LETTER_PREFIX)
-    properties[FIRST_ID] = was.get(FIRST_ID) or stored.message_id
-    properties[UNIQ_KEY] = _new_id(stored, queue)
-    key, tag = properties.pop(KEYS, None), properties.pop(TAGS, None)
+    if (size := is_cut(stored)) is not None:
+        was = stored.properties
+        place = f"{topic}/{was.get(ORIGIN_QUEUE)}@{was.get(ORIGIN_OFFSET)}"
+        raise NotSendable(
+            f"its body of {size} bytes was longer than the broker took; it stands at {place}, as"
+            " long as that is kept"
+        )
+    whole = _whole(stored)
+    left_out = {*(_BOOKKEEPING if whole is stored else LEFT_OUT), UNIQ_KEY}
+    if is_marked(whole.properties):
+        left_out |= MARKS
+    raw = changed_properties(whole.raw_properties, without=[each.encode() for each in left_out])
+    added = _marked(whole, stored, queue)
+    has_own = whole.properties.keys() & (MARKS - left_out)  # its producer's, which stay
+    if has_own or len(raw) + len(encode_properties(added)) > ROOM:
+        added = {UNIQ_KEY: added[UNIQ_KEY]}
+    key = tag = None
+    properties = text_properties(raw)
+    if properties is not None:
+        key, tag, raw = properties.pop(KEYS, None), properties.pop(TAGS, None), b""
     return OutgoingMessage(
         topic=Topic(topic),
-        body=body_as_sent(stored),
+        body=body_as_sent(whole),
         key=key,
         tag=tag,
-        properties=properties,
+        properties={**(properties or {}), **added},
+        encoded=raw,
         flag=stored.flag,
-        sys_flag=stored.sys_flag & (SYS_COMPRESSED | SYS_COMPRESSION_TYPE),
+        sys_flag=whole.sys_flag & (SYS_COMPRESSED | SYS_COMPRESSION_TYPE),
     )
 
 
@@ -168,21 +180,31 @@ def queue_for(
 
     That of its key, as its producers choose it; without a key the one it came from, else any.
     """
-    key = message.properties.get(_SHARDING_KEY) or message.key
+    sent = {**decode_properties(message.encoded), **message.all_properties()}
+    key = sent.get(_SHARDING_KEY) or sent.get(KEYS)
     if key is not None:
         return queues[queue_index(key, len(queues))]
-    came_from = stored.properties.get(_ORIGIN_QUEUE)
+    came_from = stored.properties.get(ORIGIN_QUEUE)
     for queue in queues:
         if queue.qid == came_from:
             return queue
     return queues[stored.queue_offset % len(queues)]
 
 
-def body_as_sent(stored: StoredMessage) -> bytes:
-    """Compressed if it came so: its plain bytes may be more than the broker takes."""
-    if stored.sys_flag & SYS_COMPRESSED and not stored.body_is_compressed:
-        return deflate(stored.body, stored.sys_flag)
-    return stored.body
+def _whole(stored: StoredMessage) -> StoredMessage:
+    """The message as it was sent, if the dead letter is one of ours; else *stored* itself."""
+    return as_sent(stored) if ORIGIN_QUEUE in stored.properties else stored
+
+
+def _marked(whole: StoredMessage, stored: StoredMessage, queue: QueueName) -> dict[str, str]:
+    """What says that the message was redriven, and its new id."""
+    was = whole.properties
+    return marked(
+        _new_id(stored, queue, was.get(UNIQ_KEY, "")),
+        redrives=(_count(was.get(REDRIVES)) or 0) + 1,
+        group=queue.topic.removeprefix(DEAD_LETTER_PREFIX),
+        first_id=_one_line(was.get(FIRST_ID) or whole.message_id),
+    )
 
 
 def _origin_topic(stored: StoredMessage) -> str | None:
@@ -193,13 +215,18 @@ def _origin_topic(stored: StoredMessage) -> str | None:
     return None
 
 
-def _new_id(stored: StoredMessage, queue: QueueName) -> str:
-    """In the layout of producers' ids; its time is the first one's: tools search from there."""
+def _one_line(text: str) -> str:
+    return text.replace("\x01", " ")
+
+
+def _new_id(stored: StoredMessage, queue: QueueName, was: str) -> str:
+    """In the layout of producers' ids, but for the last 4 digits; its time is the first one's:
+    tools search from there.
+    """
     place = f"{queue}@{stored.queue_offset} {stored.store_ms} {stored.message_id}"
     digits = hashlib.sha1(place.encode(), usedforsecurity=False).hexdigest().upper()
-    was = stored.properties.get(UNIQ_KEY, "")
     time = was[20:28].upper() if _CLIENT_ID.match(was) else digits[20:28]
-    return digits[:20] + time + digits[28:32]
+    return digits[:20] + time
 
 
 def _count(text: str | None) -> int | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from broker_core.remoting.message import StoredMessage
 from proxy.core.key_rules import KeyRecord
 from proxy.core.ownership_record import Snapshot
-from proxy.core.parked_copy import origin_of
+from proxy.core.parked_copy import origin_of, parked_chain
 from proxy.core.parked_key import ParkedKey
 
 BY = "recovery"
@@ -47,7 +47,7 @@ class FoundParked:
     def see(self, copy: StoredMessage) -> None:
         """A copy that stands there."""
         origin, epoch = origin_of(copy)
-        key = self.keys_by.rule_at(origin).chain_of(copy)
+        key = parked_chain(copy, self.keys_by.rule_at(origin))
         if key is None or origin < 0:
             return  # not one of ours
         found = self.keys.setdefault(key, ParkedKey(0, epoch, by=BY, reason=_REASON))

@@ -153,6 +153,19 @@ class ParkingPipeline(QueuePipeline):
             effects.parked.append(job)
         return self._with_refills(effects)
 
+    def not_copyable(self, job: Job) -> Effects:
+        """The broker takes no copy of *job*, the first one of its key: it is dead-lettered, as far
+        as that is possible, and the others of the key go on to be copied.
+        """
+        effects = Effects()
+        if self.closed or job.key is None or next(self.jobs.in_memory(job.key), None) is not job:
+            return effects
+        if job.state is RUNNING:
+            self._withdraw(job)
+        job.reason = job.reason or "the broker takes no copy that is so long"
+        super()._give_up(job, effects)
+        return self._with_refills(effects)
+
     def leave(self, *, but: Collection[bytes] = ()) -> list[bytes]:
         """Take the keys out of the parked list of which the twin, all of it read, holds none while
         they are redriven. They are held until ``left``. Not those of which nobody knows whether
@@ -253,7 +266,8 @@ class ParkingPipeline(QueuePipeline):
         statistics = super().statistics()
         if self.trouble or self.jobs.held_keys:
             uncopied = sum(self.jobs.unfinished_of(key) for key in self.jobs.held_keys)
-            return replace(statistics, uncopied=uncopied, trouble=self.trouble)
+            trouble = self.trouble or statistics.trouble
+            return replace(statistics, uncopied=uncopied, trouble=trouble)
         return statistics  # mostly
 
     def drain(self) -> None:

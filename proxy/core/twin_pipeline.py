@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from broker_core.remoting.message import StoredMessage
+from proxy.core.copying import as_sent
 from proxy.core.effects import Effects, Nack
 from proxy.core.job_chains import Job, JobState
 from proxy.core.key_rules import KeyRule
 from proxy.core.ownership_record import Snapshot
-from proxy.core.parked_copy import origin_of
+from proxy.core.parked_copy import origin_of, parked_chain
 from proxy.core.parked_key import ParkedKey, cut_parked, plain_text
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.pull_buffer import Holder, Lease
@@ -207,7 +208,7 @@ class TwinPipeline(QueuePipeline):
         return wanted
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
-        key = self._rule_of(message).chain_of(message)
+        key = parked_chain(message, self._rule_of(message))
         origin, epoch = origin_of(message)
         parked = None if key is None else self.origin.parked.get(key)
         if key is not None and parked is not None and epoch >= parked.epoch:
@@ -221,6 +222,10 @@ class TwinPipeline(QueuePipeline):
                     self.jobs.admit(self._job(message, key))
                 return
         self.jobs.pass_over(message.queue_offset)
+
+    def _job(self, message: StoredMessage, key: bytes | None) -> Job:
+        """Of the message as it was sent, whatever its copy looks like."""
+        return super()._job(as_sent(message), key)
 
     def _offset_of(self, _job: Job, message: StoredMessage) -> int:
         return origin_of(message)[0]

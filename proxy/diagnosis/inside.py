@@ -120,7 +120,16 @@ def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Fin
             typed("keys", "blocked", facts.group, "--http", proxy.http),
             messages=queue.older,
         )
-    if queue.trouble:
+    if queue.trouble and not queue.uncopied:
+        yield Finding(
+            Cause.NOT_COPIED,
+            queue.place,
+            f"{queue.place}: {queue.trouble}",
+            "Let the broker take messages as long as before; dead letters without a body say where"
+            " their message stands",
+            typed("dead-letters", "ls", facts.group),
+        )
+    elif queue.trouble:
         yield Finding(
             Cause.NOT_COPIED,
             queue.place,

@@ -14,6 +14,16 @@ MAX_KEY_CHARS = MAX_TAG_CHARS = 255
 
 #: A property that clients may set although the broker reserves it: the message's unique id.
 _SETTABLE = frozenset({"UNIQ_KEY"})
+#: Names that no application may use, beside those: brokers act on them, or write them, or take them
+#: for what another client wrote; RocketMQ's own clients refuse them, too. By which key a message
+#: chooses its queue is said otherwise here.
+_REFUSED = frozenset(
+    "DUP_INFO INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME MSG_TYPE"
+    " __transactionId__ CHECK_IMMUNITY_TIME_IN_SECONDS __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC"
+    " DLQ_ORIGIN_MESSAGE_ID __SHARDINGKEY".split()
+)
+#: Brokers drop what begins so.
+_TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
 
 class IllegalMessage(Exception):
@@ -36,6 +46,13 @@ def topic_named(name: str | None) -> Topic:
     return topic
 
 
+def is_reserved(name: str) -> bool:
+    """True if an application may not give a property that *name*."""
+    if name in RESERVED_PROPERTIES or name in _REFUSED:
+        return name not in _SETTABLE
+    return name.startswith(_TRANSIENT_PREFIX)
+
+
 def outgoing_message(
     topic: Topic,
     body: bytes,
@@ -52,7 +69,7 @@ def outgoing_message(
         if text is not None and len(text) > limit:
             raise IllegalMessage(f"a {what} of {len(text)} characters: at most {limit} are taken")
     for name, value in properties.items():
-        if name in RESERVED_PROPERTIES and name not in _SETTABLE:
+        if is_reserved(name):
             raise IllegalMessage(f"property {name!r} is reserved by the broker: rename it")
         if not name or not value:
             raise IllegalMessage(f"property {name!r} with value {value!r}: neither may be empty")

@@ -14,6 +14,7 @@ from proxy.core.effects import Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
 from proxy.core.pull_buffer import Holder, Lease
+from proxy.core.redriven import FIRST_ID, MARKS, is_marked
 from proxy.downstream.replays import ClientName, RequestName
 from proxy.errors import Forbidden, NotAllowed, Overloaded, Refused, UnknownName
 from proxy.group_settings import GroupSettings
@@ -214,7 +215,10 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
     """The application's own among a message's properties; None if there are none."""
     if properties.keys() <= RESERVED_PROPERTIES:
         return None
-    return {name: text for name, text in properties.items() if name not in RESERVED_PROPERTIES}
+    own = {name: text for name, text in properties.items() if name not in RESERVED_PROPERTIES}
+    if FIRST_ID in own and is_marked(properties):
+        own = {name: text for name, text in own.items() if name not in MARKS}
+    return own or None
 
 
 def _one_queue(batch: Batch, *, group: str, ours: bool, home: str) -> consumer.PullResponse:

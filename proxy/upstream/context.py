@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker_core.client import BrokerClient, Membership
+from broker_core.client.batch_limits import BatchLimits
 from proxy.core.clock_jumps import ClockJumps
 from proxy.core.flow_window import Budget
 from proxy.history.record import History
@@ -32,6 +33,7 @@ class UpstreamContext:
     #: Why this proxy takes no part in any group; empty: it does.
     away: str = ""
     settled: Signal = field(default_factory=Signal)
+    batch_limits: BatchLimits = field(default_factory=BatchLimits)
     audit: Audit = field(init=False)
     clock_jumps: ClockJumps = field(init=False)
     take_overs: TakeOvers = field(init=False)

@@ -11,18 +11,26 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import DEAD_LETTER_PREFIX, Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.compression import SYS_COMPRESSED, SYS_COMPRESSION_TYPE
-from broker_core.remoting.message import (
-    KEYS,
-    MAX_PROPERTIES_BYTES,
-    TAGS,
-    OutgoingMessage,
-)
+from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import spawn
-from proxy.core.dead_letter import body_as_sent
+from proxy.core.copying import (
+    ATTEMPTS,
+    CHAIN,
+    FIRST_FAILURE,
+    LAST_FAILURE,
+    ORDER_KEY,
+    ORIGIN_EPOCH,
+    ORIGIN_ID,
+    ORIGIN_OFFSET,
+    ORIGIN_QUEUE,
+    ORIGIN_TOPIC,
+    REASON,
+    Form,
+    copied,
+    packed_key,
+)
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
-from proxy.core.parked_copy import ORIGIN_EPOCH, ORIGIN_OFFSET
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
@@ -33,10 +41,6 @@ _log = structlog.get_logger("dead-letters")
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
 #: Reasons and keys longer than this are cut: properties of a message hold 32,767 bytes in all.
 _MAX_TEXT = 1024
-#: What a copy can do without, if it has more properties than a message may carry.
-_OPTIONAL = frozenset({"ORDERLANE_REASON", "ORDERLANE_ORDER_KEY"})
-#: What it cannot do without: a parked copy is found by them, a dead letter goes back by them.
-_NEEDED = frozenset({KEYS, TAGS, ORIGIN_OFFSET, ORIGIN_EPOCH, "DLQ_ORIGIN_TOPIC"})
 
 
 def dead_letter_topic(group: Group) -> Topic:
@@ -53,9 +57,8 @@ class DeadLetters:
 
     def store(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
         """Store *job*'s copy in the background, then let the lane finish it."""
-        message = copy_of(job, pipeline, to=dead_letter_topic(lane.name))
         task = spawn(
-            self._store(lane, pipeline, job, message=message),
+            self._store(lane, pipeline, job),
             name=f"dead letter {pipeline.queue}@{job.offset}",
         )
         self._tasks.add(task)
@@ -65,32 +68,49 @@ class DeadLetters:
         """Those under way."""
         return set(self._tasks)
 
-    async def _store(
-        self, lane: GroupLane, pipeline: QueuePipeline, job: Job, *, message: OutgoingMessage
-    ) -> None:
+    async def _store(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
         queue = QueueName(dead_letter_topic(lane.name), pipeline.queue.broker, 0)
-        log = _log.bind(group=lane.name, topic=pipeline.queue.topic, qid=pipeline.qid)
+        log = _log.bind(
+            group=lane.name, topic=pipeline.queue.topic, qid=pipeline.qid, offset=job.offset
+        )
+        for form in Form:  # each shorter than the one before
+            message = copy_of(job, pipeline, to=queue.topic, form=form)
+            if refusal := await self._until_stored(queue, message, pipeline, log):
+                if form is not Form.WHOLE:
+                    pipeline.not_whole(job)
+                    log.error("no whole dead letter stored", reason=refusal)
+                continue
+            break
+        if pipeline.closed:
+            return
+        log.warning(
+            "message dead-lettered",
+            attempts=job.attempts,
+            reason=job.reason,
+            dead_letter_topic=queue.topic,
+        )
+        await self._until_owned(pipeline)
+        lane.dead_lettered(pipeline, job)
+
+    async def _until_stored(
+        self, queue: QueueName, message: OutgoingMessage, pipeline: QueuePipeline, log: Any
+    ) -> str:
+        """Send *message* until the broker has it or the queue is lost: the empty text. Else why the
+        broker will never take it.
+        """
         back_off_s = _FIRST_BACK_OFF_S
         while not pipeline.closed:
             try:
                 await self._send(queue, message)
             except RemotingError as error:
-                log.error(
-                    "dead letter not stored; its key waits", offset=job.offset, reason=str(error)
-                )
+                if error.illegal:
+                    return str(error)
+                log.error("dead letter not stored; its key waits", reason=str(error))
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
-                continue
-            log.warning(
-                "message dead-lettered",
-                offset=job.offset,
-                attempts=job.attempts,
-                reason=job.reason,
-                dead_letter_topic=queue.topic,
-            )
-            await self._until_owned(pipeline)
-            lane.dead_lettered(pipeline, job)
-            return
+            else:
+                break
+        return ""
 
     async def _until_owned(self, pipeline: QueuePipeline) -> None:
         """Until what finishes here counts; or the queue is lost, and it is its next owner's."""
@@ -109,7 +129,9 @@ class DeadLetters:
         check_on_disk([await self._context.client.send(queue, message)])
 
 
-def copy_of(job: Job, pipeline: QueuePipeline, *, to: Topic) -> OutgoingMessage:
+def copy_of(
+    job: Job, pipeline: QueuePipeline, *, to: Topic, form: Form = Form.WHOLE
+) -> OutgoingMessage:
     """The message of *job* for the topic *to*, with all that is known of its failures."""
     stored = job.message
     if stored is None:
@@ -118,54 +140,20 @@ def copy_of(job: Job, pipeline: QueuePipeline, *, to: Topic) -> OutgoingMessage:
     last_ms = wall_ms() - lag_ms
     first_ms = last_ms - (job.last_failure_ns - job.first_failure_ns) // 1_000_000
     about: dict[str, Any] = {
-        "DLQ_ORIGIN_TOPIC": pipeline.topic,
-        "DLQ_ORIGIN_MESSAGE_ID": stored.message_id,
-        "ORDERLANE_QUEUE": pipeline.queue.qid,
+        ORIGIN_TOPIC: pipeline.topic,
+        ORIGIN_ID: _clean(stored.message_id),
+        ORIGIN_QUEUE: pipeline.queue.qid,
         ORIGIN_OFFSET: job.offset,
         ORIGIN_EPOCH: pipeline.epoch,
-        "ORDERLANE_ATTEMPTS": job.attempts,
-        "ORDERLANE_REASON": _clean(job.reason),
-        "ORDERLANE_ORDER_KEY": _clean(key_text(job.key) or ""),
-        "ORDERLANE_FIRST_FAILURE_MS": first_ms,
-        "ORDERLANE_LAST_FAILURE_MS": last_ms,
+        ATTEMPTS: job.attempts,
+        REASON: _clean(job.reason),
+        ORDER_KEY: _clean(key_text(job.key) or ""),
+        CHAIN: packed_key(job.key),
+        FIRST_FAILURE: first_ms,
+        LAST_FAILURE: last_ms,
     }
-    properties = _fitting(
-        {name: value.replace("\x01", " ") for name, value in stored.properties.items()}
-        | {name: str(value) for name, value in about.items()}
-    )
-    key, tag = properties.pop(KEYS, None), properties.pop(TAGS, None)
-    return OutgoingMessage(
-        topic=to,
-        body=body_as_sent(stored),
-        key=key,
-        tag=tag,
-        properties=properties,
-        born_ms=stored.born_ms,
-        flag=stored.flag,
-        sys_flag=stored.sys_flag & (SYS_COMPRESSED | SYS_COMPRESSION_TYPE),
-    )
-
-
-def _fitting(properties: dict[str, str]) -> dict[str, str]:
-    """As many of *properties* as a message may carry: a copy that no broker takes would block its
-    key for ever.
-    """
-    sizes = {
-        name: len(f"{name}{value}".encode("utf-8", "backslashreplace")) + 2
-        for name, value in properties.items()
-    }
-    excess = sum(sizes.values()) - MAX_PROPERTIES_BYTES
-    left_out = []
-    for name in sorted(sizes, key=lambda name: (name not in _OPTIONAL, -sizes[name])):
-        if excess <= 0:
-            break
-        if name in _NEEDED:
-            continue
-        excess -= sizes[name]
-        left_out.append(name)
-    if left_out:
-        _log.warning("dead letter is short of properties: they are too long", left_out=left_out)
-    return {name: value for name, value in properties.items() if name not in left_out}
+    said = {name: text for name, value in about.items() if (text := str(value))}
+    return copied(stored, said, to=to, form=form)
 
 
 def _clean(text: str) -> str:

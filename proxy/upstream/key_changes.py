@@ -21,7 +21,8 @@ from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group
 from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import spawn
-from proxy.core.parked_copy import origin_of
+from proxy.core.copying import as_sent
+from proxy.core.parked_copy import origin_of, parked_chain
 from proxy.core.parked_key import parked_topic
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
@@ -125,7 +126,8 @@ class KeyChanges:
         end = await client.max_offset(twin)
         async for copy in read_range(client, twin, group=group, start=start, end=end):
             if 0 <= origin_of(copy)[0] < record.since:
-                parked, key = record.before.chain_of(copy), record.rule.chain_of(copy)
+                parked = parked_chain(copy, record.before)
+                key = record.rule.chain_of(as_sent(copy))
                 if parked is not None:
                     found.setdefault(parked, set()).update(() if key is None else (key,))
         return found

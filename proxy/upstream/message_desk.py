@@ -13,6 +13,7 @@ from broker_core.client import PullStatus
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic, parse_qid
 from broker_core.remoting.message import StoredMessage
+from proxy.core.copying import as_sent
 from proxy.core.dead_letter import content_of
 from proxy.core.order_key import key_text
 from proxy.core.parked_key import parked_topic
@@ -85,6 +86,8 @@ class MessageDesk:
             raise UnknownName(
                 f"there is no message at {place}: it was deleted, or is not written yet"
             )
+        if parked:
+            message = as_sent(message)
         return {**_row(lane, queue, message, parked=parked), **content_of(message)}
 
     async def _queues(self, topic: Topic) -> list[QueueName]:

@@ -18,10 +18,13 @@ from typing import Any
 
 import structlog
 
+from broker_core.client.sending import size_of
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.copying import Form
 from proxy.core.effects import Effects
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
@@ -276,19 +279,48 @@ class Parking:
         pipeline.is_recorded(new)
 
     async def _copy(self, jobs: Sequence[Job]) -> None:
-        pipeline, twin = self._pipeline, self._twin()
+        pipeline, client = self._pipeline, self._context.client
         copies = [copy_of(job, pipeline, to=self._queue.topic) for job in jobs]
-        if len(copies) == 1 or any(copy.sys_flag for copy in copies):
-            for job, copy in zip(jobs, copies, strict=True):
-                sent = await self._context.client.send(self._queue, copy)
-                check_on_disk([sent])
-                self._copied([job], twin, end=sent.offset + 1)
-            return
-        receipts = await self._context.client.send_batch(self._queue, copies)
-        check_on_disk(receipts)
-        self._copied(jobs, twin, end=receipts[-1].offset + 1)
+        plain = not any(copy.sys_flag for copy in copies)
 
-    def _copied(self, jobs: Sequence[Job], twin: TwinPipeline, *, end: int) -> None:
+        async def send(begin: int, end: int) -> None:
+            if end - begin > 1 and plain:
+                receipts = await client.send_batch(self._queue, copies[begin:end])
+                check_on_disk(receipts)
+                self._copied(jobs[begin:end], end=receipts[-1].offset + 1)
+                return
+            for job, copy in zip(jobs[begin:end], copies[begin:end], strict=True):
+                await self._copy_one(job, copy)
+
+        sizes = [size_of(copy) for copy in copies]
+        await self._context.batch_limits.in_pieces(self._queue.broker, sizes, send)
+
+    async def _copy_one(self, job: Job, copy: OutgoingMessage) -> None:
+        client, pipeline = self._context.client, self._pipeline
+        try:
+            sent = await client.send(self._queue, copy)
+        except RemotingError as error:
+            if not error.illegal:
+                raise
+            copy = copy_of(job, pipeline, to=self._queue.topic, form=Form.SHORT)
+            try:
+                sent = await client.send(self._queue, copy)
+            except RemotingError as second:
+                if not second.illegal:
+                    raise
+                self._log.error(
+                    "the broker takes no copy of a message; it is dead-lettered",
+                    offset=job.offset,
+                    reason=str(second),
+                )
+                if pipeline.is_owned(now_ns()):
+                    self._lane.did(pipeline, pipeline.not_copyable(job))
+                return
+        check_on_disk([sent])
+        self._copied([job], end=sent.offset + 1)
+
+    def _copied(self, jobs: Sequence[Job], *, end: int) -> None:
+        twin = self._twin()
         twin.must_read = max(twin.must_read, end)
         if not self._pipeline.is_owned(now_ns()):
             # What the next owner does with them counts; if it is us, they are copied again.

@@ -21,7 +21,8 @@ from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from broker_core.tasks import spawn
-from proxy.core.dead_letter import ORDER_KEY, NotSendable, queue_for, sent_back
+from proxy.core.copying import ORDER_KEY
+from proxy.core.dead_letter import NotSendable, queue_for, sent_back
 from proxy.core.redrive import (
     Commit,
     End,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker_core.client import SendStatus
+from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.key_hash import java_hash
@@ -251,6 +252,55 @@ async def test_a_message_that_no_broker_takes_is_refused_with_code_11(
         result = await client.call("sendSync", None, 0)
         assert (result.code, result.msg) == (11, "there is no message in this request")
     assert broker.sent == []
+
+
+#: ``MessageConst.STRING_HASH_SET`` of RocketMQ 5.3 without UNIQ_KEY, and what its brokers act on
+#: beside that.
+NAMES_OF_ROCKETMQ = (
+    "TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP"
+    " MIN_OFFSET MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG"
+    " RECONSUME_TIME MAX_RECONSUME_TIMES CONSUME_START_TIME POP_CK POP_CK_OFFSET 1ST_POP_TIME"
+    " TRAN_PREPARED_QUEUE_OFFSET DUP_INFO EXTEND_UNIQ_INFO INSTANCE_ID CORRELATION_ID"
+    " REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_QUEUE_OFFSET"
+    " TIMER_DELAY_MS TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS"
+    " TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP"
+    " DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __CRC32# INNER_NUM INNER_BASE INNER_MULTI_DISPATCH"
+    " CHECK_IMMUNITY_TIME_IN_SECONDS TRANSACTION_CHECK_TIMES __transactionId__ __SHARDINGKEY"
+    " __RMQ.TRANSIENT.TOPIC_SYS_FLAG"
+).split()
+
+
+@pytest.mark.parametrize("name", NAMES_OF_ROCKETMQ)
+async def test_a_property_that_brokers_act_on_is_refused_however_it_is_sent(name: str) -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        reason = f"property {name!r} is reserved by the broker: rename it"
+        result = await send(client, properties={name: "2000"})
+        assert (result.code, result.msg) == (11, reason)
+        bad = outgoing(properties={"colour": "red", name: "2000"})
+        result = await client.call("sendBatchSync", [outgoing(), bad])
+        assert (result.code, result.msg) == (11, f"message 2 of 2: {reason}")
+        delayed = producer.DelayMessage(
+            topic="orders",
+            body=b"x",
+            action=1,
+            timestamp=wall_ms() // 1000 + 60,
+            properties={name: "2000"},
+        )
+        if name != "KEYS":  # a delayed message has no other field for its key
+            result = await client.call("sendDelaySync", delayed, 0)
+            assert (result.code, result.msg) == (11, f"{reason}: nothing was done")
+    assert broker.sent == []
+
+
+@pytest.mark.parametrize(
+    "name", ["delay", "TIMER", "TIMER_DELAY", "UNIQ_KEYS", "traceparent", "PRIORITY"]
+)
+async def test_a_name_that_only_looks_like_theirs_is_taken(name: str) -> None:
+    broker = FakeBrokerClient(orders=1)
+    async with sending(broker) as client:
+        assert (await send(client, properties={name: "2000"})).code == 0
+    assert len(broker.sent) == 1
 
 
 @pytest.mark.parametrize(

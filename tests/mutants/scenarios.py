@@ -366,9 +366,7 @@ burst = Scenario("burst", _burst, {"max_jobs_in_memory": 40})
 """More messages at once than there is room for."""
 crowded = Scenario("crowded", _crowded, {"max_jobs_in_memory": 16, "max_jobs_per_key_in_memory": 4})
 """Many stuck keys, and more behind them than there is room for."""
-parked = Scenario(
-    "parked", _parked, {"on_exhausted": "park", "max_deliveries": 2}, frozenset({"I1"})
-)
+parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 2})
 """A key fails and is parked, goes to another proxy, and is redriven there once it is mended."""
 acted = Scenario("acted", _acted, {"on_exhausted": "block", "retry_intervals_ms": (2000,)})
 """An operator pauses, resumes, retries and skips."""
