@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from broker_core.clock import now_ns
+from broker_core.remoting.key_hash import plain_key
 from proxy.history.record import History, HistoryWriter, NullHistory
 from testkit.ddmq_wire import Broken, DdmqConnection, PullException
 
@@ -258,7 +259,7 @@ class DdmqClient:
                 queue=message.qid.partition("#")[0],
                 offset=message.offset,
                 msg=None,
-                order=message.key if self.order == "KEY" else None,
+                order=(plain_key(message.key or "") or None) if self.order == "KEY" else None,
                 attempt=None,
                 lease=None,
                 pulled_ns=message.pulled_ns,

@@ -13,7 +13,7 @@ from thin_client import calls, chance
 from thin_client.backoff import backoff_ns, is_news
 from thin_client.errors import ClientError, SendFailed
 from thin_client.json_path import JsonPath
-from thin_client.key_hash import key_hash
+from thin_client.key_hash import key_hash, plain_key
 from thin_client.options import client_version
 from thin_client.send_order import Key
 from thrift_idl import producer
@@ -47,9 +47,10 @@ class Outgoing:
     *key*: by which it can be found, and which orders it in groups that use KEY. *sharding_key*: all
     messages of one go to one queue, in the order of sending; None (default): what *sharding_path*,
     a plain JSON path such as ``$.order.id``, finds in the body; if there is neither, the key; with
-    none of them the queues take turns. *queue*: this one, counted from 0 over the brokers by name,
-    or ``"random"``, whatever the keys. *delay_s*: not before so many seconds, in whole ones.
-    *properties*: may hold UNIQ_KEY, else a new id is made.
+    none of them the queues take turns. Blanks around a key (U+0000 to U+0020) are no part of it.
+    *queue*: this one, counted from 0 over the brokers by name, or ``"random"``, whatever the keys.
+    *delay_s*: not before so many seconds, in whole ones. *properties*: may hold UNIQ_KEY, else an
+    id is made.
     """
 
     topic: str
@@ -298,14 +299,14 @@ def _sharding_key(each: Outgoing, body: bytes) -> str | None:
     if each.queue is not None:
         return None
     if each.sharding_key is not None:
-        return each.sharding_key
+        return plain_key(each.sharding_key)
     found = None
     if each.sharding_path is not None:
         try:
             found = json_path(each.sharding_path).text_in(body)
         except ValueError as error:
             raise ValueError(f"a message to {each.topic} cannot be sent: {error}") from error
-    return each.key if found is None else found
+    return (plain_key(each.key or "") or None) if found is None else found
 
 
 def _partition(each: Outgoing) -> int:

@@ -1,4 +1,4 @@
-"""Which queue a key goes to: Java's ``String.hashCode``, as all producers of RocketMQ do it. Pure.
+"""What a key is, and which queue it goes to: by Java's ``String.hashCode``, as all producers. Pure.
 
 The same as the broker client's, which a thin client may not import; tests/conformance holds the
 vectors for both.
@@ -7,6 +7,14 @@ vectors for both.
 from __future__ import annotations
 
 import struct
+
+#: What is no part of a key at its ends, as for Java's ``String.trim``.
+BLANKS = "".join(map(chr, range(0x21)))
+
+
+def plain_key(text: str) -> str:
+    """Return the key that *text* stands for: without the blanks around it. Empty: there is none."""
+    return text.strip(BLANKS)
 
 
 def key_hash(key: str) -> int:

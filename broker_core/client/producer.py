@@ -35,7 +35,7 @@ from broker_core.errors import (
 )
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.key_hash import java_hash, place_of, plain_key
 from broker_core.remoting.message import OutgoingMessage
 
 #: How long a send may take in all, as RocketMQ's producers have it.
@@ -106,13 +106,16 @@ class Producer:
         sharding_key: str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> SendReceipt:
-        """Send to the queue of *sharding_key* (default: the message's key), else to any.
+        """Send to the queue of *sharding_key* (default: the message's key), else to any. Blanks
+        around it count for nothing.
 
         Tries again, with growing pauses, what may succeed later, until *timeout_s* are over.
         Raises the last try's RemotingError.
         """
-        key = message.key if sharding_key is None else sharding_key
-        outbound = Outbound(message, None if key is None else java_hash(key))
+        if sharding_key is None:
+            outbound = Outbound(message, place_of(message.key))
+        else:
+            outbound = Outbound(message, java_hash(plain_key(sharding_key)))
         (outcome,) = await self.send_batch([outbound], timeout_s=timeout_s)
         if isinstance(outcome, RemotingError):
             raise outcome

@@ -6,6 +6,7 @@ from broker_core.client.requests import BrokerRequests
 from broker_core.errors import BrokerError
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import StoredMessage, decode_messages
 from broker_core.remoting.query_headers import QueryMessageHeader
 
@@ -26,12 +27,13 @@ class Queries:
     ) -> list[tuple[QueueName, StoredMessage]]:
         """Messages of *topic* at *broker* with *key* among their keys, *most* of the newest, with
         the queues that they stand in; *is_id*: *key* is the id that a producer gave one message.
+        Blanks around a key count for nothing.
 
         None found is an empty list. Raises RemotingError, also of a broker without an index.
         """
         header = QueryMessageHeader(
             topic=topic,
-            key=key,
+            key=key if is_id else plain_key(key),
             max_num=most,
             begin_timestamp=0,
             end_timestamp=_END_OF_TIME_MS,

@@ -26,7 +26,7 @@ from broker_core.remoting.bodies import Heartbeat
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import UnregisterClientHeader
-from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.key_hash import java_hash, place_of, plain_key
 from broker_core.remoting.message import (
     SYS_TRANSACTION_PREPARED,
     OutgoingMessage,
@@ -176,8 +176,11 @@ class TransactionProducer:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION, f"topic {topic} has no writable queue", request="send"
             )
-        key = message.key if sharding_key is None else sharding_key
-        place = next(self._turn) if key is None else abs(java_hash(key))
+        if sharding_key is None:
+            hashed = place_of(message.key)
+        else:
+            hashed = java_hash(plain_key(sharding_key))
+        place = next(self._turn) if hashed is None else abs(hashed)
         properties = {
             **message.properties,
             _PREPARED: "true",

@@ -17,6 +17,7 @@ from typing import Any
 from broker_core.errors import LocalProtocolError, RemoteProtocolError
 from broker_core.names import Topic
 from broker_core.remoting.compression import SYS_COMPRESSED, NotInflated, inflate
+from broker_core.remoting.key_hash import plain_key
 
 #: First marks of a stored message; V2 has a topic length of two bytes (5.1 and later).
 MAGIC_V1 = 0xDAA320A7
@@ -74,6 +75,7 @@ _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
 
 _KEYS_FIRST, _KEYS_BEHIND = b"KEYS\x01", b"\x02KEYS\x01"
+_SPACE = 0x20
 
 Bytes = bytes | bytearray | memoryview
 
@@ -191,22 +193,26 @@ class StoredMessage:
 
     @property
     def key(self) -> str | None:
-        """The property KEYS, which may hold several keys with blanks between; None without."""
+        """The property KEYS as it was sent, which may hold several keys with blanks between; None
+        without.
+        """
         return self.properties.get(KEYS)
 
     @property
     def key_bytes(self) -> bytes | None:
-        """``key`` as UTF-8, found without decoding the properties."""
+        """``key`` as UTF-8 without the blanks around it (``plain_key``), found without decoding the
+        properties; None if nothing is left.
+        """
         raw = self.raw_properties
         begin = raw.rfind(_KEYS_BEHIND) + 1
         if begin or raw.startswith(_KEYS_FIRST):
             begin += len(_KEYS_FIRST)
             end = raw.find(b"\x02", begin)
             found = raw[begin:] if end < 0 else raw[begin:end]
-            if found and found.isascii():
+            if found and found[0] > _SPACE < found[-1] and found.isascii():
                 return found
-            key = self.key  # it may be no UTF-8, or empty
-            return None if key is None else key.encode()
+            key = plain_key(self.key or "")  # it may be no UTF-8, or empty, or have blanks around
+            return key.encode() or None
         return None
 
     @property

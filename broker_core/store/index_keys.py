@@ -1,14 +1,18 @@
 """The keys by which a message is found, and their hashes. Pure.
 
-As at RocketMQ's brokers: UNIQ_KEY, and each word of KEYS, together with the topic. The hash is ours
-(CRC-32): Java's would take ten times as long here, and nobody else reads the index.
+As at RocketMQ's brokers: UNIQ_KEY, and each word of KEYS, together with the topic; blanks around
+them are not part of any. The hash is ours (CRC-32): Java's would take ten times as long here, and
+nobody else reads the index.
 """
 
 from __future__ import annotations
 
 import zlib
 
+from broker_core.remoting.key_hash import BLANKS
+
 _UNIQ_KEY, _KEYS = b"UNIQ_KEY", b"KEYS"
+_BLANKS = BLANKS.encode()
 
 
 def key_hash(topic: bytes, key: bytes) -> int:
@@ -50,4 +54,4 @@ def _value(properties: bytes, name: bytes) -> bytes:
             return b""
         start = at + len(name) + 2
     end = properties.find(b"\x02", start)
-    return properties[start:] if end < 0 else properties[start:end]
+    return (properties[start:] if end < 0 else properties[start:end]).strip(_BLANKS)

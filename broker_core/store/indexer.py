@@ -18,6 +18,7 @@ import structlog
 from broker_core.clock import now_ns
 from broker_core.errors import StoreError
 from broker_core.names import Topic
+from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import FIXED_BYTES, MAGIC_BLANK, StoredMessage
 from broker_core.remoting.record_fields import fields_of
 from broker_core.store.commit_log import FILLER, CommitLog
@@ -78,7 +79,7 @@ class KeyIndexer:
         All that is visible now is looked at. Raises IndexBehind if the index is not there in time.
         """
         await self._reach(self._visible_end(), timeout_s)
-        wanted = key.encode("utf-8", "surrogatepass")
+        wanted = plain_key(key).encode("utf-8", "surrogatepass")
         hashed = key_hash(topic.encode(), wanted)
         looks = 0
         for place in self._index.candidates(hashed, begin_ms=begin_ms, end_ms=end_ms):

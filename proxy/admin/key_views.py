@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from proxy.admin.keys import KeyRow
-from proxy.admin.operations import LOOKS, Answer, Asked, Call, Operation, get
+from proxy.admin.operations import LOOKS, PLAIN_KEY, Answer, Asked, Call, Operation, get
 from proxy.upstream.key_board import KeyBoard
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
@@ -20,7 +20,9 @@ Limit = Annotated[int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", g
 
 #: A request's first line has room for so much of a key.
 ShortKey = Annotated[
-    str, Field(description="the order key, a text of up to 500 characters", max_length=500)
+    str,
+    PLAIN_KEY,
+    Field(description="the order key, a text of up to 500 characters", max_length=500),
 ]
 
 

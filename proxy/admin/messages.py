@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from proxy.admin.operations import LOOKS, Answer, Asked, Call, Operation, get
+from proxy.admin.operations import LOOKS, PLAIN_KEY, Answer, Asked, Call, Operation, get
 from proxy.upstream.message_desk import MOST_SHOWN, MessageDesk
 
 _PLACE = "/api/groups/{group}/topics/{topic}/messages"
@@ -17,6 +17,7 @@ class MessagesQuery(Asked):
 
     key: Annotated[
         str | None,
+        PLAIN_KEY,
         Field(description="a key that a producer gave the message", min_length=1, max_length=500),
     ] = None
     id: Annotated[

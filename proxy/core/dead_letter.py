@@ -17,7 +17,7 @@ from typing import Any
 
 from broker_core.names import DEAD_LETTER_PREFIX, INTERNAL_PREFIX, QueueName, Topic, check_name
 from broker_core.remoting.compression import SYS_COMPRESSED, SYS_COMPRESSION_TYPE
-from broker_core.remoting.key_hash import queue_index
+from broker_core.remoting.key_hash import plain_key, queue_index
 from broker_core.remoting.message import (
     KEYS,
     TAGS,
@@ -99,7 +99,7 @@ def dead_letter(stored: StoredMessage, queue: QueueName) -> DeadLetter:
         store_ms=stored.store_ms,
         topic=_origin_topic(stored),
         origin=None if origin is None else f"{origin}@{offset}",
-        key=properties.get(ORDER_KEY) or stored.key,
+        key=plain_key(properties.get(ORDER_KEY) or stored.key or "") or None,
         message_id=stored.message_id,
         attempts=attempts,
         reason=properties.get(REASON),
@@ -181,8 +181,8 @@ def queue_for(
     That of its key, as its producers choose it; without a key the one it came from, else any.
     """
     sent = {**decode_properties(message.encoded), **message.all_properties()}
-    key = sent.get(_SHARDING_KEY) or sent.get(KEYS)
-    if key is not None:
+    key = plain_key(sent.get(_SHARDING_KEY) or sent.get(KEYS) or "")
+    if key:
         return queues[queue_index(key, len(queues))]
     came_from = stored.properties.get(ORIGIN_QUEUE)
     for queue in queues:

@@ -1,8 +1,9 @@
 """The order key: from a message, the bytes by which it stays in order. Pure.
 
 A key is compared whole, never by hash. Its text is canonical: the JSON values ``1``, ``1.0`` and
-``"1"`` are one key, since producers in different languages write the same id differently and
-joining two chains is safe where splitting one is not.
+``"1"`` are one key, and so are the texts ``k`` and ``k `` (``plain_key``), since producers in
+different languages write the same id differently and joining two chains is safe where splitting one
+is not. ``proxy/core/json_text.py`` writes the text of a JSON value.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any, Protocol
 import jsonpath_rfc9535
 import orjson
 
+from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import StoredMessage
+from proxy.core.json_text import TooDeep, json_text
 
 #: Chain of the messages of a queue that have no key of their own. 0xFF is in no UTF-8 text.
 QUEUE_CHAIN = b"\xff"
@@ -31,7 +34,7 @@ _MISSING, _UNREADABLE = object(), object()
 #: into or to write down. Such a message has no key; it must not end the reading of its queue.
 _NO_KEY = (
     orjson.JSONDecodeError,
-    orjson.JSONEncodeError,
+    TooDeep,
     jsonpath_rfc9535.JSONPathError,
     RecursionError,
 )
@@ -146,14 +149,15 @@ def look_each(rules: Sequence[OrderKey], message: Keyed) -> list[Looked]:
 
 
 def canonical(value: Any) -> bytes | None:
-    """Key bytes of a JSON value; None (missing) for null and for what is not there."""
+    """Key bytes of a JSON value; None (missing) for null and for what is not there.
+
+    Raises TooDeep for what is nested too deep to be a key.
+    """
     if isinstance(value, str):
-        return value.encode()
+        return plain_key(value).encode()
     if value is _MISSING or value is None:
         return None
-    if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
-        value = int(value)
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(value) if type(value) is int else json_text(value).encode()
 
 
 def key_text(key: bytes | None) -> str | None:
@@ -167,7 +171,8 @@ def key_text(key: bytes | None) -> str | None:
 
 
 def key_of(text: str) -> bytes:
-    """Inverse of ``key_text``."""
+    """Inverse of ``key_text``; of what people wrote, blanks around it do not count."""
+    text = plain_key(text)
     if text.startswith("0x"):
         try:
             key = bytes.fromhex(text[2:])
@@ -182,9 +187,8 @@ _message_key: Callable[[StoredMessage], bytes | None] = attrgetter("key_bytes")
 
 
 def _look_at_key(message: Keyed) -> Looked:
-    if not message.key:
-        return None, ValueKind.ABSENT
-    return message.key.encode(), ValueKind.TEXT
+    key = plain_key(message.key or "")
+    return (key.encode(), ValueKind.TEXT) if key else (None, ValueKind.ABSENT)
 
 
 def _json_rule(find: Callable[[Any], Any]) -> Callable[[StoredMessage], bytes | None]:

@@ -18,7 +18,7 @@ from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, InvalidCommand, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.key_hash import place_of
 from broker_core.remoting.message import KEYS
 from broker_core.remoting.recall_handle import RecallHandle
 from proxy.core.delay_times import delay_properties
@@ -97,8 +97,9 @@ class DelayRequests:
         )
         async with asyncio.timeout(timeout_s):
             queues = await self._find_queues(outgoing.topic)
-            number = java_hash(outgoing.key) if outgoing.key else chance.number_below(len(queues))
-            queue = queues[abs(number) % len(queues)]
+            place = place_of(outgoing.key)
+            number = chance.number_below(len(queues)) if place is None else abs(place)
+            queue = queues[number % len(queues)]
             try:
                 delay = delay_properties(
                     seconds * 1000,

@@ -22,7 +22,7 @@ from broker_core.errors import (
 )
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.key_hash import java_hash
+from broker_core.remoting.key_hash import place_of
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from proxy.downstream.delay_requests import DelayRequests
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
@@ -188,7 +188,7 @@ class ProducerService:
             return Outbound(outgoing)
         if message.hashId is not None:
             return Outbound(outgoing, int(message.hashId))
-        return Outbound(outgoing, java_hash(message.key) if message.key else None)
+        return Outbound(outgoing, place_of(message.key))
 
     async def _queues(self, topic: Topic) -> list[QueueName]:
         """The topic's queues; an unknown one is created where the brokers allow it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from broker_core.remoting.key_hash import plain_key
 from proxy.history.facts import SentTimes
 from proxy.history.findings import Findings, Place, Violation
 from proxy.history.lanes import Lane
@@ -78,7 +79,8 @@ class Sends:
             message.life = self._lives.of(message.topic)
         self._unanswered[event["msg"]] = message
         if (key := event.get("key")) is not None:
-            message.key = self._names.setdefault(key, key)
+            plain = plain_key(key) or None
+            message.key = None if plain is None else self._names.setdefault(plain, plain)
         if (tag := event.get("tag")) is not None:
             message.tag = self._names.setdefault(tag, tag)
 

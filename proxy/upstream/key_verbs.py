@@ -11,6 +11,7 @@ from typing import Any
 
 from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import RemotingError
+from broker_core.remoting.key_hash import plain_key
 from proxy.core.effects import Skip
 from proxy.core.key_views import KeyView, KeyViews
 from proxy.core.order_key import QUEUE_CHAIN, key_of, key_text
@@ -62,8 +63,9 @@ class KeyVerbs:
         """The key that people read as *text*. ``0x`` and hex may be a text, as addresses and
         digests are, or bytes that are none: it is the one that is known here, else the text, for
         no text is only what the proxy calls a whole queue, and what hardly any producer sends.
+        Blanks around it count for nothing.
         """
-        given, other = text.encode(), key_of(text)
+        given, other = plain_key(text).encode(), key_of(text)
         if given == other or self._knows(given):
             return given
         return other if other == QUEUE_CHAIN or self._knows(other) else given

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from broker_core.errors import RemotingError, StoreError
+from broker_core.remoting.key_hash import plain_key
 from proxy.core.rules import parse_tags
 from proxy.errors import OrderlaneError
 from proxy.history.check import HistoryChecker
@@ -450,7 +451,7 @@ class Player:
             if proxy.runs:
                 _, rows = await self.world.http(proxy, f"{path}/blocked")
                 for row in rows if isinstance(rows, list) else ():
-                    if row["key"] == key:
+                    if row["key"] == plain_key(key):
                         return row
         return None
 

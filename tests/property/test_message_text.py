@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import RESERVED_PROPERTIES, decode_properties
 from proxy.core.group_buffer import Batch
 from proxy.downstream.requests import pull_response, user_properties
@@ -15,7 +16,7 @@ _NAMES = st.sampled_from([*sorted(RESERVED_PROPERTIES), "KEYS", "TAGS", "UNIQ_KE
 _VALUES = st.one_of(
     st.text(max_size=4).map(str.encode),
     st.binary(max_size=3),
-    st.sampled_from([b"KEYS", b"x\x01y", b"\xff", b"\xe4\xb8"]),
+    st.sampled_from([b"KEYS", b"x\x01y", b"\xff", b"\xe4\xb8", b" k ", b"\t", b"k\x1f"]),
 )
 
 
@@ -32,7 +33,7 @@ def test_short_ways_give_what_decoding_all_of_it_gives(raw: bytes) -> None:
     stored = message(0, raw_properties=raw)
     properties = decode_properties(raw)
     key = properties.get("KEYS")
-    assert stored.key_bytes == (None if key is None else key.encode())
+    assert stored.key_bytes == (plain_key(key or "").encode() or None)
     owned = pipeline(rules(None), messages=[stored])
     (given,) = pull_response([Batch(owned, lease(owned))], group="g", ours=True, home="").messages
     assert _text(given.key) == key

@@ -139,7 +139,7 @@ def test_different_values_are_different_keys() -> None:
         "",
         "a",
         "A",
-        " a",
+        "a a",
         True,
         [],
         [1],

@@ -54,12 +54,13 @@ type Route struct {
 	err            error
 }
 
-// ShardingKey sends all messages of one key to one queue, in the order of sending.
+// ShardingKey sends all messages of one key to one queue, in the order of sending. Blanks around it
+// (U+0000 to U+0020) are no part of a key.
 func ShardingKey(key string) Route { return Route{keyed: true, key: key} }
 
 // ShardingPath takes the sharding key out of the body, which is JSON: $.order.lines[0]['sku'] for
-// example. A string counts as it is, anything else as canonical JSON. A message without such a
-// value is sent as one without a sharding key.
+// example. A string counts without the blanks around it, anything else as canonical JSON. A message
+// without such a value is sent as one without a sharding key.
 func ShardingPath(path string) Route {
 	parsed, err := routing.ParsePath(path)
 	return Route{path: parsed, err: err}
@@ -83,13 +84,14 @@ func (r *Route) shardingKey(message *Outgoing) (key string, sharded bool, err er
 	case r.inQueue:
 		return "", false, nil
 	case r.keyed:
-		return r.key, true, nil
+		return routing.PlainKey(r.key), true, nil
 	case r.path != nil:
 		if key, found, err := r.path.Key(message.Body); found || err != nil {
 			return key, true, err
 		}
 	}
-	return message.Key, message.Key != "", nil
+	key = routing.PlainKey(message.Key)
+	return key, key != "", nil
 }
 
 // NewMessageID is unique: 32 upper-case hexadecimal digits.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thin_client.delivery import UNIQUE_ID, Outgoing, json_path
+from thin_client.key_hash import plain_key
 from thin_client.spark.option_values import OptionError
 
 #: The columns that a sink takes, and the types of each as Spark writes them.
@@ -82,7 +83,8 @@ class Origin:
         if self.name_property is not None:
             own[self.name_property] = name
         own[UNIQUE_ID] = message_id or _digest(name, _ID_BYTES).upper()
-        return Outgoing(topic, body, key or None, sharding_key or None, tag or None, own)
+        sharding = plain_key(sharding_key or "") or None
+        return Outgoing(topic, body, key or None, sharding, tag or None, own)
 
     def _name(self, row: int, content: tuple[Any, ...]) -> str:
         digest = _digest(repr(content), _DIGEST_BYTES)

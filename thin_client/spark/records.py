@@ -23,6 +23,7 @@ from broker_core.remoting.message import (
     StoredMessage,
     decode_message,
 )
+from thin_client.key_hash import BLANKS, plain_key
 from thin_client.spark.columns import Rows, find_starts
 from thin_client.spark.offsets import Slice
 from thin_client.spark.pairs import Pairs, pairs_of
@@ -215,7 +216,7 @@ class _Decoder:
             own = pa.array(rows.place_ids(missing)).take(pa.array(places))
             ids = pc.if_else(pa.array(missing), own, ids)
         columns = [
-            pairs.last(KEYS)[0],
+            _plain_keys(pairs.last(KEYS)[0]),
             rows.bodies(),
             pa.repeat(self._part.topic, len(rows)),
             pa.repeat(self._part.qid, len(rows)),
@@ -241,7 +242,7 @@ class _Decoder:
     def _row(self, message: StoredMessage) -> tuple[Any, ...]:
         own = [pair for pair in message.properties.items() if pair[0] not in RESERVED_PROPERTIES]
         return (
-            message.key,
+            plain_key(message.key or "") or None,
             message.body,
             self._part.topic,
             self._part.qid,
@@ -253,6 +254,12 @@ class _Decoder:
             message.message_id,
             [{"key": name, "value": text.encode()} for name, text in own] or None,
         )
+
+
+def _plain_keys(keys: pa.Array) -> pa.Array:
+    """*keys* without the blanks around them; null where nothing is left."""
+    plain = pc.utf8_trim(keys, characters=BLANKS)
+    return pc.if_else(pc.equal(plain, ""), None, plain)
 
 
 def _times(ms: np.ndarray) -> pa.Array:

@@ -51,11 +51,14 @@ bool is_doubtful(int code) { return code == unknown_error || code == timed_out; 
 }
 
 std::optional<std::string> sharding_key(const Outgoing& message) {
-    if (message.sharding_key) return message.sharding_key;
-    if (!message.sharding_path) return message.key;
+    if (message.sharding_key) return plain_key(*message.sharding_key);
     try {
-        const auto found = JsonPath(*message.sharding_path).find(message.body);
-        return found ? found : message.key;
+        if (message.sharding_path) {
+            const auto found = JsonPath(*message.sharding_path).find(message.body);
+            if (found) return found;
+        }
+        auto key = plain_key(message.key.value_or(""));
+        return key.empty() ? std::nullopt : std::optional(std::move(key));
     } catch (const std::invalid_argument& error) {
         refuse(message, error.what());
     }

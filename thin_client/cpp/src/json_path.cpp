@@ -1,5 +1,8 @@
 #include "json_path.hpp"
 
+#include "text.hpp"
+
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -31,19 +34,43 @@ std::string_view word(std::string_view text) {
     return text.substr(0, length);
 }
 
-std::string canonical(const Json& value) {
-    if (value.is_string()) return value.get<std::string>();
-    if (value.is_number_float()) {
-        const auto number = value.get<double>();
-        const bool is_whole = std::trunc(number) == number;
-        if (is_whole && number >= -0x1p63 && number < 0x1p63) {
-            return std::to_string(static_cast<std::int64_t>(number));
-        }
-        if (is_whole && number >= 0 && number < 0x1p64) {
-            return std::to_string(static_cast<std::uint64_t>(number));
-        }
+/// Whole numbers of 64 bits in full, others in as few digits as name them.
+std::string number_text(double number) {
+    const bool is_whole = std::trunc(number) == number;
+    if (is_whole && number >= -0x1p63 && number < 0x1p63) {
+        return std::to_string(static_cast<std::int64_t>(number));
     }
-    return value.dump();
+    if (is_whole && number >= 0 && number < 0x1p64) {
+        return std::to_string(static_cast<std::uint64_t>(number));
+    }
+    const bool is_plain = std::abs(number) >= 1e-5 && std::abs(number) < 0x1p63;
+    std::array<char, 64> digits{};
+    const auto format = is_plain ? std::chars_format::fixed : std::chars_format::scientific;
+    const auto written =
+        std::to_chars(digits.data(), digits.data() + digits.size(), number, format);
+    std::string text(digits.data(), written.ptr);
+    if (!is_plain) {  // e-07 is e-7
+        const auto exponent = text.find('e') + 2;
+        text.erase(exponent, text.find_first_not_of('0', exponent) - exponent);
+    }
+    return text;
+}
+
+/// As JSON; `room`: for so many arrays and objects in one another.
+std::string canonical(const Json& value, int room = 100) {
+    if (value.is_number_float()) return number_text(value.get<double>());
+    if (!value.is_structured()) return value.dump();
+    if (room == 0) {
+        throw std::invalid_argument(
+            "the sharding key has more than 100 arrays and objects in one another");
+    }
+    std::string text;
+    for (const auto& [name, each] : value.items()) {  // of an object, sorted
+        if (!text.empty()) text += ',';
+        if (value.is_object()) text += Json(name).dump() + ':';
+        text += canonical(each, room - 1);
+    }
+    return value.is_object() ? '{' + text + '}' : '[' + text + ']';
 }
 
 }  // namespace
@@ -80,7 +107,9 @@ JsonPath::JsonPath(std::string_view text) {
 }
 
 std::optional<std::string> JsonPath::find(std::string_view body) const {
-    const auto document = Json::parse(body, nullptr, false);
+    const bool is_marked = body.starts_with("\xef\xbb\xbf");  // which the parser would skip
+    const auto document = is_marked ? Json(Json::value_t::discarded)
+                                    : Json::parse(body, nullptr, false);
     if (document.is_discarded()) {
         throw std::invalid_argument(
             "the body is no JSON, so its sharding path finds nothing in it");
@@ -98,6 +127,7 @@ std::optional<std::string> JsonPath::find(std::string_view body) const {
         }
     }
     if (value->is_null()) return {};
+    if (value->is_string()) return plain_key(value->get_ref<const std::string&>());
     return canonical(*value);
 }
 

@@ -16,9 +16,10 @@ public:
     /// Throws std::invalid_argument, in a sentence, for anything else.
     explicit JsonPath(std::string_view text);
 
-    /// Strings as they are, anything else as canonical JSON: members sorted, no blanks, and whole
-    /// numbers without a fraction. Nothing if there is nothing there, or null. Throws
-    /// std::invalid_argument if the body is no JSON.
+    /// Strings without the blanks around them, anything else as canonical JSON: members sorted, no
+    /// blanks, whole numbers of 64 bits in full and others as doubles in as few digits as name them.
+    /// Nothing if there is nothing there, or null. Throws std::invalid_argument if the body is no
+    /// JSON, or the value is nested too deep.
     [[nodiscard]] std::optional<std::string> find(std::string_view body) const;
 
 private:

@@ -52,6 +52,13 @@ std::string sendable(std::string_view text, std::size_t max_characters) {
     return result;
 }
 
+std::string plain_key(std::string_view text) {
+    const auto is_blank = [](unsigned char each) { return each <= ' '; };
+    while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+    while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+    return std::string(text);
+}
+
 std::u16string utf16_units(std::string_view text) {
     std::u16string units;
     units.reserve(text.size());

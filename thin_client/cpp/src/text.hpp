@@ -13,6 +13,9 @@ namespace orderlane::detail {
 /// At most so many characters of the text, with U+FFFD for what is no UTF-8.
 [[nodiscard]] std::string sendable(std::string_view text, std::size_t max_characters);
 
+/// The key that a text stands for: without the blanks around it, as Java's `String.trim` has them.
+[[nodiscard]] std::string plain_key(std::string_view text);
+
 /// The UTF-16 units of well-formed UTF-8.
 [[nodiscard]] std::u16string utf16_units(std::string_view text);
 

@@ -56,6 +56,32 @@ TEST_CASE("the key hash agrees with Java's") {
     CHECK_THROWS_AS(static_cast<void>(orderlane::key_hash("\xff")), std::invalid_argument);
 }
 
+TEST_CASE("keys are the texts that the proxy and all clients agree on") {
+    std::ifstream file(KEY_VECTORS);
+    const auto vectors = nlohmann::json::parse(file);
+    for (const auto& vector : vectors["keys"]) {
+        const auto text = vector["text"].get<std::string>();
+        INFO(text);
+        CHECK(plain_key(text) == vector["key"].get<std::string>());
+        CHECK(orderlane::key_hash(plain_key(text)) == vector["hash"].get<std::int64_t>());
+    }
+    CHECK(vectors["values"].size() > 100);
+    for (const auto& vector : vectors["values"]) {
+        const auto body = vector["body"].get<std::string>();
+        INFO(body);
+        const JsonPath path(vector["path"].get<std::string>());
+        if (vector.contains("refused")) {
+            CHECK_THROWS_AS(static_cast<void>(path.find(body)), std::invalid_argument);
+            continue;
+        }
+        const auto found = path.find(body);
+        REQUIRE(found.has_value() == vector["key"].is_string());
+        if (!found) continue;
+        CHECK(*found == vector["key"].get<std::string>());
+        CHECK(orderlane::key_hash(*found) == vector["hash"].get<std::int64_t>());
+    }
+}
+
 TEST_CASE("a sharding path finds text, and anything else as canonical JSON") {
     const std::string body =
         R"({"a": {"b": [{"the name": "x"}, 2.0, 2.5]}, "o": {"z": 1, "a": [true, null]},)"

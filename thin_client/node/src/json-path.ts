@@ -4,20 +4,26 @@
  * differently.
  */
 
+import { plainKey } from "./key-hash.js";
+
 const NAME = /\.([\p{L}_][\p{L}\p{N}_-]*)/u;
 const STEP = new RegExp(
   `${NAME.source}|\\[(\\d+)\\]|\\['([^'\\\\]*)'\\]|\\["([^"\\\\]*)"\\]`,
   "uy",
 );
 
-/** Strings, and whole numbers that may be too long for a double. */
-const TOKEN = /"(?:[^"\\]|\\.)*"|(?<![\d.eE+-])-?\d{16,}(?![\d.eE])/g;
-/** How such numbers are marked once they are read as strings. */
-const LONG = /^\u0000(-?\d{16,})$/;
+/** What a JSON text consists of, spaces before it included: marks, strings, words and numbers. */
+const TOKEN = /[ \t\r\n]*([[\]{},:]|"(?:[^"\\]|\\.)*"|[^ \t\r\n[\]{},:"]+)/y;
+
+/** Arrays and objects of a key in one another. */
+const MAX_DEPTH = 100;
+
+/** A value: a bigint is a whole number of 64 bits, a number any other one. */
+type Json = string | number | bigint | boolean | null | Json[] | Map<string, Json>;
 
 /**
  * Finds the text of one value of a body; null: it is not there, or null. Throws a SyntaxError for a
- * body that is no JSON.
+ * body that is no JSON, and a RangeError for a value that is nested too deep.
  */
 export type KeyReader = (body: string) => string | null;
 
@@ -49,51 +55,138 @@ function compile(path: string): KeyReader {
     );
   }
   return (body) => {
-    let value: unknown;
-    try {
-      JSON.parse(body); // as it is: what is done to it below must not make it right
-    } catch {
-      throw new SyntaxError(`the body is no JSON, so ${path} finds nothing in it`);
-    }
-    value = JSON.parse(
-      body.replace(TOKEN, (text) => (text[0] === '"' ? text : `"\\u0000${text}"`)),
-    );
+    let value: Json | undefined = read(body, path);
     for (const step of steps) {
-      if (typeof value !== "object" || value === null) return null;
-      if (Array.isArray(value) !== (typeof step === "number") || !Object.hasOwn(value, step)) {
-        return null;
-      }
-      value = (value as Record<string | number, unknown>)[step];
+      if (value instanceof Map && typeof step === "string") value = value.get(step);
+      else if (Array.isArray(value) && typeof step === "number") value = value[step];
+      else return null;
     }
-    if (value === null) return null;
-    return typeof value === "string" && !LONG.test(value) ? value : canonical(value);
+    if (value === null || value === undefined) return null;
+    return typeof value === "string" ? plainKey(value) : canonical(value, MAX_DEPTH);
   };
 }
 
-/** As JSON, with the names in order; numbers as the proxy writes them. */
-function canonical(value: unknown): string {
+/** The value of a body, numbers to their last digit. */
+function read(body: string, path: string): Json {
+  try {
+    JSON.parse(body); // from here on it is JSON
+    return new Reader(body).value();
+  } catch (error) {
+    const why = error instanceof OutOfRange ? `: ${error.message}` : "";
+    throw new SyntaxError(`the body is no JSON, so ${path} finds nothing in it${why}`);
+  }
+}
+
+/** What JSON allows, and no other reader takes. */
+class OutOfRange extends Error {}
+
+/** Reads what is JSON. Of a name that stands twice the last counts. */
+class Reader {
+  #place = 0;
+
+  constructor(private readonly body: string) {}
+
+  value(): Json {
+    return this.#from(this.#next());
+  }
+
+  #next(): string {
+    TOKEN.lastIndex = this.#place;
+    const token = TOKEN.exec(this.body)![1]!;
+    this.#place = TOKEN.lastIndex;
+    return token;
+  }
+
+  #from(token: string): Json {
+    switch (token[0]) {
+      case "[":
+        return this.#array();
+      case "{":
+        return this.#object();
+      case '"':
+        return wellFormed(JSON.parse(token) as string);
+      case "t":
+        return true;
+      case "f":
+        return false;
+      case "n":
+        return null;
+    }
+    return numberOf(token);
+  }
+
+  #array(): Json[] {
+    const elements: Json[] = [];
+    for (let token = this.#next(); token !== "]"; token = this.#next()) {
+      if (token !== ",") elements.push(this.#from(token));
+    }
+    return elements;
+  }
+
+  #object(): Map<string, Json> {
+    const members = new Map<string, Json>();
+    for (let token = this.#next(); token !== "}"; token = this.#next()) {
+      if (token === ",") continue;
+      const name = wellFormed(JSON.parse(token) as string);
+      this.#next(); // the colon
+      members.set(name, this.value());
+    }
+    return members;
+  }
+}
+
+function wellFormed(text: string): string {
+  if (text.isWellFormed()) return text;
+  throw new OutOfRange("a string holds half a surrogate pair");
+}
+
+function numberOf(token: string): number | bigint {
+  const value = Number(token);
+  if (Number.isFinite(value)) return isWhole64(token) ? BigInt(token) : value;
+  throw new OutOfRange(`${token.slice(0, 40)} is a number that no double can hold`);
+}
+
+function isWhole64(token: string): boolean {
+  if (token.length > 20 || !/^-?\d+$/.test(token)) return false;
+  const whole = BigInt(token);
+  return whole >= -(2n ** 63n) && whole < 2n ** 64n;
+}
+
+/** As JSON, with the names in order of code points; numbers as the proxy writes them. */
+function canonical(value: Json, depth: number): string {
   if (typeof value === "number") return numberText(value);
-  if (typeof value === "string") {
-    const digits = LONG.exec(value)?.[1];
-    return digits === undefined ? JSON.stringify(value) : longText(digits);
+  if (typeof value === "string") return JSON.stringify(value);
+  if (typeof value !== "object" || value === null) return String(value);
+  if (depth === 0) {
+    throw new RangeError(
+      `the sharding key has more than ${MAX_DEPTH} arrays and objects in one another`,
+    );
   }
-  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
-  if (typeof value === "object" && value !== null) {
-    const members = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
-    const texts = members.map(([name, each]) => `${JSON.stringify(name)}:${canonical(each)}`);
-    return `{${texts.join(",")}}`;
-  }
-  return String(value);
+  if (Array.isArray(value)) return `[${value.map((each) => canonical(each, depth - 1)).join(",")}]`;
+  const members = [...value].sort(([a], [b]) => byCodePoint(a, b));
+  const texts = members.map(([name, each]) => {
+    return `${JSON.stringify(name)}:${canonical(each, depth - 1)}`;
+  });
+  return `{${texts.join(",")}}`;
 }
 
-function longText(digits: string): string {
-  const whole = BigInt(digits);
-  return whole >= -(2n ** 63n) && whole < 2n ** 64n ? String(whole) : numberText(Number(digits));
+function byCodePoint(a: string, b: string): number {
+  return Buffer.compare(Buffer.from(a), Buffer.from(b)); // UTF-8 has that order
 }
 
+/** Whole numbers of 64 bits in full, others in as few digits as name them. */
 function numberText(value: number): string {
+  if (Number.isInteger(value) && value >= -(2 ** 63) && value < 2 ** 64) {
+    return String(BigInt(value));
+  }
   const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 2 ** 63) return String(BigInt(value));
-  const written = size >= 2 ** 63 || size < 1e-5 ? value.toExponential() : String(value);
-  return written.replace("e+", "e");
+  if (size >= 2 ** 63 || size < 1e-5) return value.toExponential();
+  return size < 1e-4 ? plainly(value) : String(value);
+}
+
+/** A number below 0.0001 without an exponent. */
+function plainly(value: number): string {
+  const [mantissa, power] = value.toExponential().split("e") as [string, string];
+  const digits = mantissa.replace(/[-.]/g, "");
+  return `${value < 0 ? "-" : ""}0.${"0".repeat(-Number(power) - 1)}${digits}`;
 }

@@ -1,4 +1,13 @@
-/** Which queue a key goes to: Java's `String.hashCode`, as all producers of RocketMQ do it. */
+/** What a key is, and which queue it goes to: Java's `String.hashCode`, as all producers of RocketMQ do it. */
+
+/** The key that a text stands for: without the blanks around it, as Java's `String.trim` has them. */
+export function plainKey(text: string): string {
+  let begin = 0;
+  let end = text.length;
+  while (begin < end && text.charCodeAt(begin) <= 0x20) begin++;
+  while (begin < end && text.charCodeAt(end - 1) <= 0x20) end--;
+  return text.slice(begin, end);
+}
 
 /**
  * Java's `String.hashCode`: signed 32 bits, over the UTF-16 units. The queue is the absolute value

@@ -7,7 +7,7 @@ import { randomBytes } from "node:crypto";
 import { textOf } from "./errors.js";
 import type { OutgoingDelay, OutgoingMessage } from "./idl.js";
 import { keyReader } from "./json-path.js";
-import { keyHash } from "./key-hash.js";
+import { keyHash, plainKey } from "./key-hash.js";
 import { duration, VERSION } from "./options.js";
 
 /** The property that holds a message's unique id, in RocketMQ and here. */
@@ -23,7 +23,8 @@ export interface Outgoing {
   key?: string | undefined;
   /**
    * All messages of one go to one queue, in the order of sending. Absent: what `shardingPath` finds,
-   * else the key; with none of them the queues take turns.
+   * else the key; with none of them the queues take turns. Blanks around a key (U+0000 to U+0020)
+   * are no part of it.
    */
   shardingKey?: string | undefined;
   /** Where the sharding key stands in the body, which is JSON: `$.customer.id`. */
@@ -109,8 +110,9 @@ function placeOf(
     );
   }
   if (shardingKey !== undefined) checkText(shardingKey, topic);
-  const chosen = shardingKey ?? foundKey(topic, shardingPath, body) ?? key;
-  return { hashId: chosen === undefined ? null : keyHash(chosen), partitionId: -1 };
+  const named = shardingKey ?? foundKey(topic, shardingPath, body);
+  const chosen = named === null ? plainKey(key ?? "") || null : plainKey(named);
+  return { hashId: chosen === null ? null : keyHash(chosen), partitionId: -1 };
 }
 
 function foundKey(topic: string, path: string | undefined, body: Buffer): string | null {

@@ -140,7 +140,7 @@ def _messages(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
     if plan.sharding_path is not None:
         messages = messages.withColumn("shardingKey", _found_at(plan.sharding_path))
     columns = [f"{_ORDER}{i}" for i in range(len(order))]
-    lane = [sf.col(name) for name in ("shardingKey", "key") if name in messages.columns]
+    lane = [_plain(name) for name in ("shardingKey", "key") if name in messages.columns]
     # What has no key has no order: it goes wherever there is room.
     spread = sf.xxhash64(*columns).cast("string")
     messages = messages.withColumn(_LANE, sf.coalesce(*lane, spread))
@@ -154,6 +154,12 @@ def _messages(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
         columns = [timestamp, topic, qid, offset]
     own = [name for name in messages.columns if name in COLUMNS]
     return messages.sortWithinPartitions(*columns).select(*own)
+
+
+def _plain(name: str) -> Column:
+    """A column of keys, as ``plain_key`` has them; null where nothing is left."""
+    plain = sf.regexp_replace(sf.col(name), r"^[\x00-\x20]+|[\x00-\x20]+$", "")
+    return sf.when(plain != "", plain)
 
 
 def _order(rows: DataFrame, plan: Plan) -> tuple[list[Column], bool]:

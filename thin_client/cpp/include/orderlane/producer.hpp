@@ -37,7 +37,8 @@ struct Outgoing {
     std::string body;
     /// By which it can be found, and which orders it in groups that use KEY.
     std::optional<std::string> key = {};
-    /// All messages of one go to one queue, in the order of sending.
+    /// All messages of one go to one queue, in the order of sending. Blanks around a key (U+0000 to
+    /// U+0020) are no part of it.
     std::optional<std::string> sharding_key = {};
     /// Where the sharding key stands in a JSON body: `$.a.b[0]['a name']`, names and places alone.
     std::optional<std::string> sharding_path = {};

@@ -6,15 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
 var pathStep = regexp.MustCompile(
 	`^(?:\.([\pL_][\pL\pN_-]*)|\[([0-9]+)\]|\['([^'\\]*)'\]|\["([^"\\]*)"\])`)
+
+// maxKeyDepth is how many lists and objects a key may have in one another.
+const maxKeyDepth = 100
 
 // Path leads to a value in a JSON document.
 type Path struct {
@@ -55,9 +60,9 @@ func ParsePath(text string) (*Path, error) {
 	return path, nil
 }
 
-// Key is the text of the value in the body to which the path leads: a string as it is, anything
-// else as canonical JSON, as proxies make order keys of it. False without such a value, or for
-// null. A body that is no JSON is an error.
+// Key is the text of the value in the body to which the path leads: a string without the blanks
+// around it, anything else as canonical JSON, as proxies make order keys of it. False without such
+// a value, or for null. A body that is no JSON is an error, and so is a value nested too deep.
 func (p *Path) Key(body []byte) (key string, found bool, err error) {
 	value, err := decode(body)
 	if err != nil {
@@ -79,11 +84,16 @@ func (p *Path) Key(body []byte) (key string, found bool, err error) {
 	case nil:
 		return "", false, nil
 	case string:
-		return value, true, nil
+		return PlainKey(value), true, nil
+	}
+	if !fits(value, maxKeyDepth) {
+		return "", false, fmt.Errorf(
+			"the value at %s has more than %d lists and objects in one another", p.text, maxKeyDepth)
 	}
 	return string(appendCanonical(nil, value)), true, nil
 }
 
+// decode reads a body as strictly as proxies do.
 func decode(body []byte) (value any, err error) {
 	if !utf8.Valid(body) {
 		return nil, errors.New("it is no UTF-8")
@@ -96,7 +106,84 @@ func decode(body []byte) (value any, err error) {
 	if _, err := decoder.Token(); err != io.EOF {
 		return nil, errors.New("something follows its end")
 	}
-	return value, nil
+	if hasHalfPair(body) {
+		return nil, errors.New("a string holds half a surrogate pair")
+	}
+	return value, checkNumbers(value)
+}
+
+// hasHalfPair says whether an escape of a JSON text is one half of a surrogate pair without the
+// other, which Go's decoder replaces.
+func hasHalfPair(text []byte) bool {
+	for at := bytes.IndexByte(text, '\\'); at >= 0 && at+1 < len(text); {
+		length := 2
+		if unit, escaped := unitAt(text[at:]); escaped && utf16.IsSurrogate(unit) {
+			low, _ := unitAt(text[at+6:])
+			if utf16.DecodeRune(unit, low) == utf8.RuneError {
+				return true
+			}
+			length = 12
+		}
+		next := bytes.IndexByte(text[at+length:], '\\')
+		if next < 0 {
+			return false
+		}
+		at += length + next
+	}
+	return false
+}
+
+// unitAt reads the escape \uXXXX that a text begins with.
+func unitAt(text []byte) (unit rune, escaped bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	number, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	return rune(number), err == nil
+}
+
+// checkNumbers refuses what no double can hold.
+func checkNumbers(value any) error {
+	switch value := value.(type) {
+	case json.Number:
+		if _, err := strconv.ParseFloat(value.String(), 64); err != nil {
+			return fmt.Errorf("%.40s is a number that no double can hold", value)
+		}
+	case []any:
+		for _, each := range value {
+			if err := checkNumbers(each); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, each := range value {
+			if err := checkNumbers(each); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fits says whether a value has at most so many lists and objects in one another.
+func fits(value any, depth int) bool {
+	switch value := value.(type) {
+	case []any:
+		for _, each := range value {
+			if !fits(each, depth-1) {
+				return false
+			}
+		}
+		return depth > 0
+	case map[string]any:
+		for _, each := range value {
+			if !fits(each, depth-1) {
+				return false
+			}
+		}
+		return depth > 0
+	}
+	return true
 }
 
 // appendCanonical appends JSON without spaces, names sorted, and numbers always written alike: 1
@@ -155,6 +242,7 @@ func appendText(out []byte, text string) []byte {
 	return append(out, '"')
 }
 
+// appendNumber writes whole numbers of 64 bits in full, others as doubles.
 func appendNumber(out []byte, text string) []byte {
 	if whole, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return strconv.AppendInt(out, whole, 10)
@@ -162,16 +250,12 @@ func appendNumber(out []byte, text string) []byte {
 	if whole, err := strconv.ParseUint(text, 10, 64); err == nil {
 		return strconv.AppendUint(out, whole, 10)
 	}
-	number, _ := strconv.ParseFloat(text, 64) // out of range: infinite, written below as it came
-	const whole64 = 1 << 64
-	if number == float64(int64(number)) && number >= -whole64/2 && number < whole64/2 {
+	number, _ := strconv.ParseFloat(text, 64)
+	switch isWhole := number == math.Trunc(number); {
+	case isWhole && number >= -1<<63 && number < 1<<63:
 		return strconv.AppendInt(out, int64(number), 10)
-	}
-	if number >= whole64/2 && number < whole64 {
+	case isWhole && number >= 0 && number < 1<<64:
 		return strconv.AppendUint(out, uint64(number), 10)
-	}
-	if number-number != 0 {
-		return append(out, text...)
 	}
 	return appendFraction(out, number)
 }

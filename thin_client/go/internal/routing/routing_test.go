@@ -91,3 +91,49 @@ func TestOtherPathsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// The texts of keys and of JSON values, as the proxy and all clients have them.
+func TestKeysAreTheTextsThatAllAgreeOn(t *testing.T) {
+	text, err := os.ReadFile("../../../../tests/conformance/key_vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors struct {
+		Keys []struct {
+			Text, Key string
+			Hash      int32
+		}
+		Values []struct {
+			Body, Path string
+			Key        *string
+			Hash       int32
+			Refused    bool
+		}
+	}
+	if err := json.Unmarshal(text, &vectors); err != nil || len(vectors.Values) < 100 {
+		t.Fatalf("%d vectors, %v", len(vectors.Values), err)
+	}
+	for _, vector := range vectors.Keys {
+		got := PlainKey(vector.Text)
+		if got != vector.Key || KeyHash(got) != vector.Hash {
+			t.Errorf("%q: got %q, want %q", vector.Text, got, vector.Key)
+		}
+	}
+	for _, vector := range vectors.Values {
+		path, err := ParsePath(vector.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, found, err := path.Key([]byte(vector.Body))
+		switch {
+		case vector.Refused:
+			if err == nil {
+				t.Errorf("%.80q at %s: got %q, want an error", vector.Body, vector.Path, got)
+			}
+		case err != nil || found != (vector.Key != nil):
+			t.Errorf("%.80q at %s: got %q, %t, %v", vector.Body, vector.Path, got, found, err)
+		case found && (got != *vector.Key || KeyHash(got) != vector.Hash):
+			t.Errorf("%.80q at %s: got %q, want %q", vector.Body, vector.Path, got, *vector.Key)
+		}
+	}
+}

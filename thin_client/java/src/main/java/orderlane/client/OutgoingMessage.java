@@ -60,7 +60,7 @@ public final class OutgoingMessage {
         return key;
     }
 
-    /** What its queue is chosen by; null: nothing. */
+    /** What its queue is chosen by, without blanks around it; null: nothing. */
     public String shardingKey() {
         return shardingKey;
     }
@@ -121,7 +121,10 @@ public final class OutgoingMessage {
             return this;
         }
 
-        /** All messages of one sharding key go to one queue, in the order of sending. */
+        /**
+         * All messages of one sharding key go to one queue, in the order of sending. Blanks around a
+         * key (U+0000 to U+0020) are no part of it.
+         */
         public Builder shardingKey(String value) {
             shardingKey = Texts.checked("shardingKey", value);
             return this;
@@ -129,9 +132,9 @@ public final class OutgoingMessage {
 
         /**
          * Takes the sharding key out of the JSON of the body: {@code $.a.b[0]} or
-         * {@code $['a']}. A text counts as it is, anything else as canonical JSON; where there is
-         * nothing, or null, the message has no sharding key. Throws IllegalArgumentException for
-         * other paths, and {@link #build} for a body that is no JSON.
+         * {@code $['a']}. A text counts without the blanks around it, anything else as canonical
+         * JSON; where there is nothing, or null, the message has no sharding key. Throws
+         * IllegalArgumentException for other paths, and {@link #build} for a body that is no JSON.
          */
         public Builder shardingPath(String path) {
             shardingPath = JsonPath.compile(path);
@@ -196,7 +199,10 @@ public final class OutgoingMessage {
             if (sharding == null && shardingPath != null && queue == null) {
                 sharding = shardingPath.textIn(body).orElse(null);
             }
-            return new OutgoingMessage(this, sharding == null ? key : sharding);
+            if (sharding == null && key != null && !key.trim().isEmpty()) {
+                sharding = key;
+            }
+            return new OutgoingMessage(this, sharding == null ? null : sharding.trim());
         }
     }
 }

@@ -7,20 +7,31 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * JSON values as one text each, after RFC 8785: members sorted, no spaces, numbers as short as they
- * can be ({@code 1.0} is {@code 1}). Other than there whole numbers keep all their digits. Pure.
+ * JSON values as one text each, the proxy's: members sorted by code point, no spaces, whole numbers
+ * of 64 bits in full ({@code 1.0} is {@code 1}), others as doubles in as few digits as name them.
+ * Pure.
  */
 final class CanonicalJson {
+    private static final int MAX_DEPTH = 100;
+
     private CanonicalJson() {}
 
-    /** {@code value}: as {@link JsonReader} gives it. */
+    /**
+     * {@code value}: as {@link JsonReader} gives it. Throws IllegalArgumentException if it is nested
+     * too deep.
+     */
     static String write(Object value) {
         StringBuilder text = new StringBuilder();
-        write(value, text);
+        write(value, text, MAX_DEPTH);
         return text.toString();
     }
 
-    private static void write(Object value, StringBuilder text) {
+    private static void write(Object value, StringBuilder text, int room) {
+        if (room == 0 && (value instanceof List<?> || value instanceof Map<?, ?>)) {
+            throw new IllegalArgumentException(
+                    "the sharding key has more than " + MAX_DEPTH
+                            + " arrays and objects in one another");
+        }
         if (value instanceof String string) {
             writeString(string, text);
         } else if (value instanceof Double number) {
@@ -29,25 +40,40 @@ final class CanonicalJson {
             String separator = "[";
             for (Object each : list) {
                 text.append(separator);
-                write(each, text);
+                write(each, text, room - 1);
                 separator = ",";
             }
             text.append(list.isEmpty() ? "[]" : "]");
         } else if (value instanceof Map<?, ?> object) {
-            Map<String, Object> sorted = new TreeMap<>();
+            Map<String, Object> sorted = new TreeMap<>(CanonicalJson::byCodePoint);
             object.forEach((name, member) -> sorted.put((String) name, member));
             String separator = "{";
             for (Map.Entry<String, Object> each : sorted.entrySet()) {
                 text.append(separator);
                 writeString(each.getKey(), text);
                 text.append(':');
-                write(each.getValue(), text);
+                write(each.getValue(), text, room - 1);
                 separator = ",";
             }
             text.append(sorted.isEmpty() ? "{}" : "}");
         } else {
             text.append(value); // a whole number, true, false, null
         }
+    }
+
+    private static int byCodePoint(String one, String other) {
+        int end = Math.min(one.length(), other.length());
+        for (int i = 0; i < end; i++) {
+            if (one.charAt(i) != other.charAt(i)) {
+                return Integer.compare(rank(one.charAt(i)), rank(other.charAt(i)));
+            }
+        }
+        return Integer.compare(one.length(), other.length());
+    }
+
+    /** Units of surrogate pairs behind all others. */
+    private static int rank(char unit) {
+        return Character.isSurrogate(unit) ? unit + 0x10000 : unit;
     }
 
     private static void writeString(String string, StringBuilder text) {
@@ -66,7 +92,7 @@ final class CanonicalJson {
         text.append('"');
     }
 
-    /** Whole numbers in full, up to what 64 bits hold; others as JavaScript writes them. */
+    /** Plain from 0.00001 on, in full up to what 64 bits hold; with an exponent beyond. */
     static String number(double value) {
         if (value == Math.rint(value) && value >= -0x1p63 && value < 0x1p64) {
             return new BigDecimal(value).toBigInteger().toString();
@@ -75,7 +101,7 @@ final class CanonicalJson {
         String digits = shortest.unscaledValue().abs().toString();
         int point = digits.length() - shortest.scale(); // digits before the point
         String sign = value < 0 ? "-" : "";
-        if (point > 21 || point <= -6) {
+        if (point > 17 || point <= -5) {
             String rest = digits.length() > 1 ? "." + digits.substring(1) : "";
             int exponent = point - 1;
             return sign + digits.charAt(0) + rest + "e" + (exponent < 0 ? "" : "+") + exponent;

@@ -47,9 +47,9 @@ public final class JsonPath {
     }
 
     /**
-     * What stands at the path in a document, as text: strings as they are, the rest as canonical
-     * JSON. Empty if nothing stands there, or null. Throws IllegalArgumentException if the bytes
-     * are no JSON.
+     * What stands at the path in a document, as text: strings without the blanks around them, the
+     * rest as canonical JSON. Empty if nothing stands there, or null. Throws
+     * IllegalArgumentException if the bytes are no JSON, or the value is nested too deep.
      */
     public Optional<String> textIn(byte[] document) {
         Object value;
@@ -73,6 +73,6 @@ public final class JsonPath {
         if (value == null) {
             return Optional.empty();
         }
-        return Optional.of(value instanceof String text ? text : CanonicalJson.write(value));
+        return Optional.of(value instanceof String text ? text.trim() : CanonicalJson.write(value));
     }
 }

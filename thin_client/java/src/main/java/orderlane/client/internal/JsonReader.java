@@ -11,7 +11,7 @@ import java.util.Map;
 
 /**
  * Reads JSON (RFC 8259), strictly, for sharding keys alone: objects become Map, arrays List, whole
- * numbers BigInteger, others Double, the rest String, Boolean and null. Of a name that stands twice
+ * numbers of 64 bits BigInteger, others Double, the rest String, Boolean and null. Of a name that stands twice
  * the last counts. Pure.
  */
 final class JsonReader {
@@ -24,8 +24,10 @@ final class JsonReader {
         }
     }
 
-    private static final int MAX_DEPTH = 512;
-    private static final int MAX_DIGITS = 1_000;
+    private static final int MAX_DEPTH = 1024;
+    /** Between these whole numbers keep all their digits. */
+    private static final BigInteger LEAST = BigInteger.TWO.pow(63).negate();
+    private static final BigInteger BEYOND = BigInteger.TWO.pow(64);
 
     private final String text;
     private int at;
@@ -168,11 +170,14 @@ final class JsonReader {
             digits();
         }
         String number = text.substring(begin, at);
-        if (at == whole && number.length() <= MAX_DIGITS) {
-            return new BigInteger(number);
+        if (at == whole && number.length() <= 20) {
+            BigInteger value = new BigInteger(number);
+            if (value.compareTo(LEAST) >= 0 && value.compareTo(BEYOND) < 0) {
+                return value;
+            }
         }
         double value = Double.parseDouble(number);
-        if (at == whole || Double.isInfinite(value)) {
+        if (Double.isInfinite(value)) {
             throw new NotJson("a number is out of all bounds");
         }
         return value;

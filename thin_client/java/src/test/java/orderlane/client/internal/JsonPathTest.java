@@ -8,9 +8,14 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
+import java.io.IOException;
+import java.io.Reader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Optional;
 import java.util.Random;
+import orderlane.client.OutgoingMessage;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -83,15 +88,54 @@ class JsonPathTest {
     @ParameterizedTest
     @CsvSource({
         "0,0", "-0,0", "1.0,1", "1,1", "-1.50,-1.5", "1e3,1000", "1E+2,100", "100e-2,1",
-        "12345678901234567890123,12345678901234567890123", "9007199254740993,9007199254740993",
-        "9007199254740993e0,9007199254740992", "0.1,0.1", "1e-6,0.000001",
-        "1e-7,1e-7", "1.5e-9,1.5e-9", "1e20,100000000000000000000", "1e21,1e+21",
+        "12345678901234567890123,1.2345678901234568e+22", "9007199254740993,9007199254740993",
+        "9007199254740993e0,9007199254740992", "0.1,0.1", "1e-6,1e-6", "1e-5,0.00001",
+        "1e-7,1e-7", "1.5e-9,1.5e-9", "1e20,1e+20", "18446744073709551616,1.8446744073709552e+19", "1e21,1e+21",
         "1.25e30,1.25e+30", "5e-324,5e-324", "1.7976931348623157e308,1.7976931348623157e+308",
         "0.30000000000000004,0.30000000000000004", "2.0E-3,0.002", "123456.789,123456.789",
         "9007199254740993.5,9007199254740994"
     })
     void numbersAreAsShortAsTheyCanBe(String number, String text) {
         assertEquals(Optional.of(text), find("$.n", "{\"n\": " + number + "}"));
+    }
+
+    /** The texts of keys and of JSON values, as the proxy and all clients have them. */
+    @Test
+    void keysAreTheTextsThatAllAgreeOn() throws IOException {
+        JsonObject vectors;
+        try (Reader file =
+                Files.newBufferedReader(Path.of("../../tests/conformance/key_vectors.json"))) {
+            vectors = JsonParser.parseReader(file).getAsJsonObject();
+        }
+        for (JsonElement each : vectors.getAsJsonArray("keys")) {
+            JsonObject vector = each.getAsJsonObject();
+            String text = vector.get("text").getAsString();
+            String key = vector.get("key").getAsString();
+            OutgoingMessage named = OutgoingMessage.to("t").body("").shardingKey(text).build();
+            assertEquals(key, named.shardingKey());
+            assertEquals(vector.get("hash").getAsInt(), named.shardingKey().hashCode());
+            OutgoingMessage keyed = OutgoingMessage.to("t").body("").key(text).build();
+            assertEquals(key.isEmpty() ? null : key, keyed.shardingKey());
+            assertEquals(text, keyed.key());
+        }
+        assertTrue(vectors.getAsJsonArray("values").size() > 100);
+        for (JsonElement each : vectors.getAsJsonArray("values")) {
+            judge(each.getAsJsonObject());
+        }
+    }
+
+    private static void judge(JsonObject vector) {
+        String body = vector.get("body").getAsString();
+        String path = vector.get("path").getAsString();
+        if (vector.has("refused")) {
+            assertThrows(IllegalArgumentException.class, () -> find(path, body), body);
+        } else if (vector.get("key").isJsonNull()) {
+            assertEquals(Optional.empty(), find(path, body), body);
+        } else {
+            String key = find(path, body).orElseThrow();
+            assertEquals(vector.get("key").getAsString(), key, body);
+            assertEquals(vector.get("hash").getAsInt(), key.hashCode(), body);
+        }
     }
 
     /** Another reader finds the same in what is written, whatever it is. */

@@ -1,0 +1,66 @@
+r"""The text of a JSON value as a key: one for each value, however a producer wrote it. Pure.
+
+Clients make the same texts where they choose a queue by a JSON path (``thin_client/json_path.py``
+and those of the other languages); ``tests/conformance/key_vectors.json`` holds all of them to it.
+
+- Whole numbers from -2^63 to 2^64 - 1 stand in full, with or without a fraction or an exponent:
+  ``1``, ``1.0`` and ``10e-1`` are ``1``, ``-0`` is ``0``.
+- Any other number is the nearest double, in as few digits as name it: ``0.00001`` plainly, what is
+  smaller or 2^64 and more with an exponent, as in ``1e-7`` and ``1.8446744073709552e+19``.
+- Objects and arrays are JSON without spaces, names sorted by code point; strings in them escape
+  what JSON has to (``\b \t \n \f \r \" \\``, other control characters as ``\u001f``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+#: Arrays and objects in one another, of which a text is made.
+MAX_DEPTH = 100
+
+
+class TooDeep(ValueError):
+    """A value is nested too deep to be a key."""
+
+
+def json_text(value: Any) -> str:
+    """Return the text of *value*, as ``orjson.loads`` gives it. Raises TooDeep."""
+    if type(value) is float:
+        return number_text(value)
+    if isinstance(value, dict | list):
+        return _nested(value, MAX_DEPTH)
+    return orjson.dumps(value).decode()
+
+
+def number_text(value: float) -> str:
+    """Return the text of a number that is not infinite."""
+    if value.is_integer() and -(2**63) <= value < 2**64:
+        return str(int(value))
+    text = repr(value)
+    mantissa, mark, exponent = text.partition("e")
+    if not mark:
+        return text
+    power = int(exponent)
+    if power == -5:  # where Python begins with exponents
+        sign, digits = ("-", mantissa[1:]) if value < 0 else ("", mantissa)
+        return f"{sign}0.0000{digits.replace('.', '')}"
+    return f"{mantissa}e{power:+d}"
+
+
+def _nested(value: Any, depth: int) -> str:
+    if type(value) is float:
+        return number_text(value)
+    if not isinstance(value, dict | list):
+        return orjson.dumps(value).decode()
+    if not depth:
+        raise TooDeep(
+            f"a key is a value with at most {MAX_DEPTH} arrays and objects in one another"
+        )
+    if isinstance(value, list):
+        return f"[{','.join([_nested(each, depth - 1) for each in value])}]"
+    members = [
+        f"{orjson.dumps(name).decode()}:{_nested(value[name], depth - 1)}" for name in sorted(value)
+    ]
+    return f"{{{','.join(members)}}}"
