@@ -4,30 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
+from thin_client import forks
 from thin_client.aio_feeder import AsyncFeeder
 from thin_client.aio_handlers import (
     ThreadGoesOn,
     being_cancelled,
     in_thread,
-    is_coroutine_function,
+    to_the_end,
     traced,
 )
 from thin_client.clock import now_ns
+from thin_client.handlers import BatchHandler, Handler, check_handler, is_coroutine_function
 from thin_client.key_batch import KeyBatch
-from thin_client.message import Defer, Message, Outcome, log_failure, outcome_name
-from thin_client.options import Observer, Timing, guarded, overridden, session_options
+from thin_client.message import (
+    Defer,
+    Message,
+    NotSettled,
+    Outcome,
+    log_failure,
+    outcome_name,
+)
+from thin_client.options import (
+    Observer,
+    Timing,
+    guarded,
+    overridden,
+    renamed,
+    session_options,
+    started_elsewhere,
+)
 from thin_client.servers import Servers, Tls
 from thin_client.session import Session
 from thin_client.tracing import Tracer
-
-Handler = Callable[[Message], Awaitable[object] | object]
-BatchHandler = Callable[[KeyBatch], Awaitable[object] | object]
 
 T = TypeVar("T", Message, KeyBatch)  # what one handler takes
 
@@ -46,6 +61,9 @@ class AsyncConsumer:
             async for message in consumer:
                 async with message:
                     await charge(message.json())
+
+    A loop that asks for the next message before the scope of the last one has ended raises
+    RuntimeError, unless another task has entered that: nothing else of its key would ever come.
 
     *servers*: ``host:port``, several separated by commas, or a list; the next is tried when one
     fails. *topics*: None means every topic of the group. *concurrency*: messages handled at a time,
@@ -77,7 +95,9 @@ class AsyncConsumer:
         self._timing = timing or Timing()
         self._observer = guarded(observer)
         self._tracer = tracer
-        options = session_options(
+        self._servers = Servers(servers, tls=tls)
+        self._named = client_id is not None
+        self._options = session_options(
             group=group,
             topics=topics,
             concurrency=concurrency,
@@ -87,21 +107,39 @@ class AsyncConsumer:
             token=token,
             timing=self._timing,
         )
-        self._session = Session(options)
+        self._started = False
+        self._parent: int | None = None  # the process that started it, if that is another one
+        self._idle: deque[asyncio.Future[None]] = deque()  # who waits for a message
+        self._waking = False  # one of them was woken, and has not looked yet
+        #: By the iterator, not settled yet; and the task that took each.
+        self._yielded: dict[Message, asyncio.Task[Any] | None] = {}
+        self._changed = asyncio.Event()
+        self._drain_limit: asyncio.Timeout | None = None
+        self._exit: SystemExit | None = None  # a handler's
+        self._pid = os.getpid()
+        self._prepare()
+        forks.register(self)
+
+    def _prepare(self) -> None:
+        """Make what belongs to one process."""
+        self._session = Session(self._options)
         self._feeder = AsyncFeeder(
             self._session,
-            Servers(servers, tls=tls),
+            self._servers,
             timing=self._timing,
             observer=self._observer,
             changed=self._turn,
         )
-        self._started = False
-        self._idle: deque[asyncio.Future[None]] = deque()  # who waits for a message
-        self._waking = False  # one of them was woken, and has not looked yet
-        self._yielded: set[Message] = set()  # by the iterator, not settled yet
-        self._changed = asyncio.Event()
-        self._drain_limit: asyncio.Timeout | None = None
-        self._exit: SystemExit | None = None  # a handler's
+
+    def forked(self) -> None:
+        """In a child process: begin anew under a name of its own. One that was started is the
+        parent's: its messages and tasks are there.
+        """
+        if self._started and self._parent is None:
+            self._parent = self._pid
+        self._options = renamed(self._options, keep_client_id=self._named)
+        self._yielded.clear()
+        self._prepare()
 
     def __repr__(self) -> str:
         return f"<AsyncConsumer at {self._feeder.address} {self._session!r}>"
@@ -111,7 +149,8 @@ class AsyncConsumer:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._drain([])
+        if self._parent is None:
+            await self._drain([])
 
     @property
     def stopping(self) -> bool:
@@ -135,12 +174,14 @@ class AsyncConsumer:
         """Handle messages, ``concurrency`` at a time, until ``stop``, SIGTERM or SIGINT.
 
         *handler* takes a message; it is a coroutine function, or a plain one, which is run in a
-        thread. Its return acks. Retry, Reject and Defer say otherwise; any other exception is
-        logged and means retry; ``sys.exit()`` besides stops the consumer, and is raised here once
-        what is handled has ended. After the drain time-out coroutines are cancelled and their
-        messages given back; threads cannot be, so their messages wait until their leases end.
-        Cancelled, it drains as well; cancelled meanwhile, it ends at once, and what it held waits
-        likewise.
+        thread. Its return acks; a result that can be awaited is awaited first, and one that stands
+        for work that has not run, such as a generator, means retry. Retry, Reject and Defer say
+        otherwise; any other exception is logged and means retry; ``sys.exit()`` besides stops the
+        consumer, and is raised here once what is handled has ended. After the drain time-out
+        coroutines are cancelled and their messages given back; threads cannot be, so their messages
+        wait until their leases end. Cancelled, it drains as well; cancelled meanwhile, it ends at
+        once, and what it held waits likewise. Raises TypeError before the first pull for a handler
+        that is a generator function or a class.
         Raises Refused and others that no retry can help.
         """
         if overridden(self._observer, "on_handle_start", "on_handle_end"):
@@ -160,12 +201,13 @@ class AsyncConsumer:
 
     async def _run(
         self,
-        handler: Callable[[T], Awaitable[object] | object],
+        handler: Callable[[T], Awaitable[object] | None],
         take: Callable[[int], T | None],
         settle: Callable[[T, Outcome, int], None],
         *,
         handle_signals: bool,
     ) -> None:
+        check_handler(handler)
         with contextlib.ExitStack() as stack:
             if handle_signals:
                 stack.enter_context(self._signals())
@@ -211,7 +253,9 @@ class AsyncConsumer:
                 self._wake_one()
             outcome: Outcome = None
             try:
-                await handle(taken)
+                result = await handle(taken)
+                if result is not None:
+                    await to_the_end(result)
             except asyncio.CancelledError as error:
                 if being_cancelled():
                     settle(taken, Defer(), now_ns())
@@ -254,21 +298,40 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> Message:
+        """Raises RuntimeError if this task has not settled the message that it took before, unless
+        another task has entered its scope; or if another process started the consumer.
+        """
+        self._check_process()
+        if self._yielded:
+            await self._check_yielded()
         while not self._session.stopping:
             message = self._take(now_ns())
             self._feeder.turn()
             if message is not None:
                 self._wake_one()
                 message.attach(self._settle_yielded)
-                self._yielded.add(message)
+                self._yielded[message] = asyncio.current_task()
                 return message
             await self._wait_for_message()
         self._raise_failure()
         raise StopAsyncIteration
 
+    async def _check_yielded(self) -> None:
+        me = asyncio.current_task()
+        if any(task is me and message.unentered for message, task in self._yielded.items()):
+            await asyncio.sleep(0)  # a task that was just made for it enters it now
+        for message, task in self._yielded.items():
+            if task is me and (message.unentered or message.entered_by is me):
+                raise NotSettled(message, "async with")
+
     # ---- inside ---------------------------------------------------------------------------------
 
+    def _check_process(self) -> None:
+        if self._parent is not None:
+            raise started_elsewhere(self._parent)
+
     def _start(self) -> None:
+        self._check_process()
         if self._started:
             raise RuntimeError("a consumer is used once: make another one")
         self._started = True
@@ -283,8 +346,9 @@ class AsyncConsumer:
         self._observer.on_handle_end(message, outcome_name(outcome))
 
     def _settle_yielded(self, message: Message, outcome: Outcome) -> None:
+        self._check_process()
         log_failure(message, outcome)
-        self._yielded.discard(message)
+        self._yielded.pop(message, None)
         self._settle(message, outcome, now_ns())
         self._turn()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from typing import Self, TypeVar, cast
 
+from thin_client import chance, forks
 from thin_client.addresses import Address
 from thin_client.calls import Call
 from thin_client.errors import ClientError, ConnectionLost
@@ -22,7 +24,7 @@ class AsyncConnection(asyncio.Protocol):
         """Use ``open``."""
         self.address = address
         self._frames = FrameBuffer()
-        self._sequence_id = 0
+        self._sequence_id = chance.request_number()
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[bytes] | None = None
         self._asked = ("", 0.0)  # of what, and how many seconds it may take
@@ -79,7 +81,7 @@ class AsyncConnection(asyncio.Protocol):
         if self._transport is None:
             raise ConnectionLost(f"the connection to {self.address} is closed", broke=True)
         loop = asyncio.get_running_loop()
-        self._sequence_id += 1
+        self._sequence_id = (self._sequence_id + 1) & chance.MAX_REQUEST_NUMBER
         self._answer = loop.create_future()
         self._transport.write(call.encode(self._sequence_id))
         self._asked = (call.method, timeout_s)
@@ -126,11 +128,22 @@ class AsyncConnection(asyncio.Protocol):
             self._timer = None
         self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
 
+    def forked(self) -> None:
+        """Let go of the parent's socket. Its transport is left alone: that would take the socket
+        off the parent's selector, which both processes share.
+        """
+        transport, self._transport = self._transport, None
+        inherited = None if transport is None else transport.get_extra_info("socket")
+        plain = getattr(inherited, "_sock", None)  # uvloop has another kind, and keeps it
+        if plain is not None:
+            os.close(plain.detach())
+
     # ---- asyncio's side -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
+        forks.register(self)
 
     def data_received(self, data: bytes) -> None:
         """Hand a whole answer to the call that waits."""

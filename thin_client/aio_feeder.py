@@ -8,13 +8,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 
-from thin_client import calls, chance
+from thin_client import calls, chance, clock
 from thin_client.addresses import Address, parse_address
 from thin_client.aio_connection import AsyncConnection
 from thin_client.backoff import is_news, tries_elsewhere
 from thin_client.clock import now_ns
+from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
-from thin_client.lease import Home
+from thin_client.keeper import Keeper
+from thin_client.lease import Home, Lease
 from thin_client.options import Observer, Timing
 from thin_client.servers import Destination, Servers
 from thin_client.session import Session
@@ -109,6 +111,7 @@ class AsyncFeeder:
         self._pulling: AsyncConnection | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._homes: dict[Home, tuple[_Alarm, asyncio.Task[None]]] = {}
+        self._keeper: Keeper | None = None
 
     @property
     def address(self) -> Address:
@@ -117,6 +120,14 @@ class AsyncFeeder:
 
     def start(self) -> None:
         """Begin to pull."""
+        if clock.is_real():  # a thread cannot wait for another one
+            self._keeper = Keeper(
+                self._session,
+                loop=asyncio.get_running_loop(),
+                connect=self._connect,
+                timeout_s=self._timeout_s,
+                refused=self._refused,
+            )
         self._spawn(self._pull_forever(), name="orderlane pull")
 
     def turn(self) -> None:
@@ -137,6 +148,8 @@ class AsyncFeeder:
         """As ``close``, for a caller that cannot wait: the loop's next turns end them."""
         for task in self._tasks:
             task.cancel()
+        if self._keeper is not None:
+            self._keeper.close()
 
     # ---- pulling --------------------------------------------------------------------------------
 
@@ -244,6 +257,23 @@ class AsyncFeeder:
         self._observer.on_error(error)
         for message in lost:
             self._observer.on_lease_lost(message)
+
+    # ---- for the thread that extends while the loop is blocked ----------------------------------
+
+    def _connect(self, home: Home) -> Connection:
+        """As ``_open``, in that thread."""
+        try:
+            own = self._pulled_from
+            if home.address is not None:
+                own = self._servers.at(parse_address(home.address))
+            return Connection(own, timeout_s=self._timeout_s)
+        except (ConnectionLost, ValueError):
+            return Connection(self._pulled_from, timeout_s=self._timeout_s)
+
+    def _refused(self, leases: list[Lease]) -> None:
+        for message in self._session.refused(leases):
+            self._observer.on_lease_lost(message)
+        self._changed()
 
     async def _open(self, home: Home, pulled_from: Destination) -> AsyncConnection:
         """Connect to the proxy that holds the leases; raises ConnectionLost.

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from thin_client.handlers import check_result
 from thin_client.key_batch import KeyBatch
 from thin_client.message import Message
 from thin_client.tracing import Tracer
@@ -25,35 +26,42 @@ def traced(handler: Callable[[T], Any], tracer: Tracer) -> Callable[[T], Any]:
 
     async def handle(taken: T) -> None:
         with tracer.handling(taken if isinstance(taken, Message) else taken[0]):
-            await handler(taken)
+            await to_the_end(await handler(taken))
 
     return handle
 
 
 def in_thread(
     handler: Callable[[T], object], threads: ThreadPoolExecutor
-) -> Callable[[T], Awaitable[None]]:
+) -> Callable[[T], Awaitable[object]]:
     """A plain *handler* as a coroutine function. Cancelled, that raises ThreadGoesOn."""
 
-    async def handle(taken: T) -> None:
+    def call(taken: T) -> object:
+        try:
+            return handler(taken)
+        except StopIteration as error:  # a future cannot hold one, and would never be done
+            raise RuntimeError("the handler raised StopIteration") from error
+
+    async def handle(taken: T) -> object:
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
-        running = loop.run_in_executor(threads, context.run, handler, taken)
+        running = loop.run_in_executor(threads, context.run, call, taken)
         try:
-            result = await asyncio.shield(running)
+            return await asyncio.shield(running)
         except asyncio.CancelledError:
             raise ThreadGoesOn from None
-        if inspect.isawaitable(result):
-            await result
 
     return handle
 
 
-def is_coroutine_function(handler: Callable[..., object]) -> bool:
-    """Whether calling *handler* gives what can be awaited, as far as that can be told."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004  # an object with an async __call__
-    )
+async def to_the_end(result: object) -> None:
+    """Await *result*, which a handler returned, and what that gives, as long as it can be awaited.
+
+    Raises TypeError for any other result whose work has not run; see ``handlers``.
+    """
+    while inspect.isawaitable(result):
+        result = await result
+    check_result(result)
 
 
 def being_cancelled() -> bool:

@@ -10,16 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from thin_client.aio import AsyncConsumer
+from thin_client.handlers import check_handler
 from thin_client.options import Observer, Timing
 from thin_client.servers import Tls
 from thin_client.tracing import Tracer
 
-F = TypeVar("F", bound=Callable[..., object])
+F = TypeVar("F", bound=Callable[..., Awaitable[object] | None])
 
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    handler: Callable[..., Awaitable[object] | object]
+    handler: Callable[..., Awaitable[object] | None]
     topics: Sequence[str]
     batches: bool
     options: dict[str, Any]
@@ -80,7 +81,8 @@ class App:
         max_batch: int = 32,
     ) -> Callable[[F], F]:
         """Register a handler of *topics*. With ``batch_by="key"`` it takes a KeyBatch, of
-        *max_batch* messages at most, else a Message. Raises ValueError for what makes no sense.
+        *max_batch* messages at most, else a Message. Raises ValueError for what makes no sense,
+        and TypeError for a generator function or a class.
         """
         if not topics:
             raise ValueError('no topic was named: expected one at least, as in @app.on("orders")')
@@ -93,6 +95,7 @@ class App:
         }
 
         def register(handler: F) -> F:
+            check_handler(handler)
             self._registered.append(_Registered(handler, topics, batch_by is not None, options))
             return handler
 

@@ -10,6 +10,9 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+#: The highest number that a request may have; 0 follows.
+MAX_REQUEST_NUMBER = (1 << 31) - 1
+
 _random: Callable[[], float] = random.random
 _token: Callable[[int], bytes] = secrets.token_bytes
 
@@ -17,6 +20,11 @@ _token: Callable[[int], bytes] = secrets.token_bytes
 def fraction() -> float:
     """A random number from 0 up to 1."""
     return _random()
+
+
+def request_number() -> int:
+    """Where a connection begins to number its requests: from 0 up to 2³¹ - 1."""
+    return int(_random() * MAX_REQUEST_NUMBER)
 
 
 def token_hex(size: int) -> str:

@@ -12,8 +12,14 @@ from functools import partial
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-_monotonic_ns: Callable[[], int] = partial(time.clock_gettime_ns, _CLOCK)
+_machine_ns: Callable[[], int] = partial(time.clock_gettime_ns, _CLOCK)
+_monotonic_ns = _machine_ns
 _wall_ns: Callable[[], int] = time.time_ns
+
+
+def is_real() -> bool:
+    """Whether it is the machine's clock, so that threads can wait for it."""
+    return _monotonic_ns is _machine_ns
 
 
 def wall_s() -> float:

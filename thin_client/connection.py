@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from thin_client import chance, forks
 from thin_client.calls import Call
 from thin_client.errors import ClientError, ConnectionLost
 from thin_client.servers import Destination
@@ -25,11 +26,12 @@ class Connection:
         """Connect. Raises ConnectionLost if that fails or takes longer than *timeout_s*."""
         self.address = destination.address
         self._frames = FrameBuffer()
-        self._sequence_id = 0
+        self._sequence_id = chance.request_number()
         try:
             self._socket = _connected(destination, timeout_s)
         except OSError as error:  # of name service, sockets and TLS
             raise ConnectionLost(f"no connection to {self.address}: {error}") from error
+        forks.register(self)
 
     def call(self, call: Call[T], *, timeout_s: float) -> T:
         """Send *call* and wait for its answer, *timeout_s* at most.
@@ -42,7 +44,7 @@ class Connection:
 
     def start(self, call: Call[T], *, timeout_s: float) -> None:
         """Send *call*; ``finish`` has to follow before anything else. Raises ConnectionLost."""
-        self._sequence_id += 1
+        self._sequence_id = (self._sequence_id + 1) & chance.MAX_REQUEST_NUMBER
         with self._in_words(call, timeout_s):
             self._socket.settimeout(timeout_s)
             self._socket.sendall(call.encode(self._sequence_id))
@@ -64,6 +66,10 @@ class Connection:
         """End the connection; a call that waits in another thread fails with ConnectionLost."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def forked(self) -> None:
+        """Let go of the parent's socket; a shutdown would end the parent's connection, too."""
         self._socket.close()
 
     @contextlib.contextmanager

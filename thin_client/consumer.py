@@ -7,16 +7,39 @@ one lock; what each thread waits for has a condition of its own.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
+from thin_client import forks
 from thin_client.clock import now_ns
 from thin_client.feeder import Feeder
+from thin_client.handlers import (
+    PlainBatchHandler,
+    PlainHandler,
+    check_plain_handler,
+    check_result,
+)
 from thin_client.key_batch import KeyBatch
-from thin_client.message import Defer, Message, Outcome, log_failure, outcome_name
-from thin_client.options import Observer, Timing, guarded, overridden, session_options
+from thin_client.message import (
+    Defer,
+    Message,
+    NotSettled,
+    Outcome,
+    log_failure,
+    outcome_name,
+)
+from thin_client.options import (
+    Observer,
+    Timing,
+    guarded,
+    overridden,
+    renamed,
+    session_options,
+    started_elsewhere,
+)
 from thin_client.servers import Servers, Tls
 from thin_client.session import Session
 from thin_client.tracing import Tracer
@@ -38,6 +61,9 @@ class Consumer:
             for message in consumer:
                 with message:
                     charge(message.json())
+
+    A loop that asks for the next message before the scope of the last one has ended raises
+    RuntimeError: nothing else of its key would ever come.
 
     Options and errors are those of ``AsyncConsumer``. The observer is called in the threads.
     """
@@ -62,7 +88,9 @@ class Consumer:
         self._observer = guarded(observer)
         self._tracer = tracer
         self._heard = overridden(self._observer, "on_handle_start", "on_handle_end")
-        options = session_options(
+        self._servers = Servers(servers, tls=tls)
+        self._named = client_id is not None
+        self._options = session_options(
             group=group,
             topics=topics,
             concurrency=concurrency,
@@ -72,7 +100,18 @@ class Consumer:
             token=token,
             timing=self._timing,
         )
-        self._session = Session(options)
+        self._started = False
+        self._parent: int | None = None  # the process that started it, if that is another one
+        self._draining = self._hard = False
+        self._yielded: dict[Message, int] = {}  # by the iterator, with the thread that took it
+        self._exit: BaseException | None = None  # by which a handler ended the process
+        self._pid = os.getpid()
+        self._prepare()
+        forks.register(self)
+
+    def _prepare(self) -> None:
+        """Make what belongs to one process."""
+        self._session = Session(self._options)
         self._lock = threading.RLock()
         self._message_or_end = threading.Condition(self._lock)
         self._idle = 0  # threads that wait for a message
@@ -80,16 +119,22 @@ class Consumer:
         self._progress = threading.Condition(self._lock)
         self._feeder = Feeder(
             self._session,
-            Servers(servers, tls=tls),
+            self._servers,
             lock=self._lock,
             timing=self._timing,
             observer=self._observer,
             changed=self._turn,
         )
-        self._started = False
-        self._draining = self._hard = False
-        self._yielded: set[Message] = set()
-        self._exit: BaseException | None = None  # by which a handler ended the process
+
+    def forked(self) -> None:
+        """In a child process: begin anew under a name of its own. One that was started is the
+        parent's: its messages and threads are there.
+        """
+        if self._started and self._parent is None:
+            self._parent = self._pid
+        self._options = renamed(self._options, keep_client_id=self._named)
+        self._yielded.clear()
+        self._prepare()
 
     def __repr__(self) -> str:
         return f"<Consumer at {self._feeder.address} {self._session!r}>"
@@ -99,7 +144,8 @@ class Consumer:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._drain()
+        if self._parent is None:
+            self._drain()
 
     def stop(self) -> None:
         """Pull no more: ``run`` returns and the iterator ends when what is handled has ended.
@@ -113,23 +159,26 @@ class Consumer:
 
     # ---- the parallel form ----------------------------------------------------------------------
 
-    def run(self, handler: Callable[[Message], object], *, handle_signals: bool = True) -> None:
+    def run(self, handler: PlainHandler, *, handle_signals: bool = True) -> None:
         """Handle messages in ``concurrency`` threads until ``stop``, SIGTERM or SIGINT.
 
-        The return of *handler* acks. Retry, Reject and Defer say otherwise; any other exception is
-        logged and means retry; ``sys.exit()`` besides stops the consumer, and is raised here once
-        what is handled has ended. A handler that goes on after the drain time-out is left alone:
-        its message waits until the lease ends. Raises Refused and others that no retry can help.
+        The return of *handler* acks; a result that stands for work that has not run, such as an
+        awaitable, means retry. Retry, Reject and Defer say otherwise; any other exception is logged
+        and means retry; ``sys.exit()`` besides stops the consumer, and is raised here once what is
+        handled has ended. A handler that goes on after the drain time-out is left alone: its
+        message waits until the lease ends. Raises TypeError before the first pull for a handler
+        that is a coroutine function, a generator function or a class. Raises Refused and others
+        that no retry can help.
         """
+        check_plain_handler(handler)
         self._run(lambda: self._work(handler), handle_signals=handle_signals)
 
-    def run_batches(
-        self, handler: Callable[[KeyBatch], object], *, handle_signals: bool = True
-    ) -> None:
+    def run_batches(self, handler: PlainBatchHandler, *, handle_signals: bool = True) -> None:
         """As ``run``, with several messages of one order key at a time, ``max_run`` at most.
 
         *handler* takes a KeyBatch, which says what is acked when it returns, and when it raises.
         """
+        check_plain_handler(handler)
         self._run(lambda: self._work_on_batches(handler), handle_signals=handle_signals)
 
     def _run(self, work: Callable[[], None], *, handle_signals: bool) -> None:
@@ -147,7 +196,7 @@ class Consumer:
                 self._drain()
         self._raise_failure()
 
-    def _work(self, handler: Callable[[Message], object]) -> None:
+    def _work(self, handler: PlainHandler) -> None:
         """One handler's life; what it ends and what it begins takes the lock once."""
         handle = handler if self._tracer is None else _traced(handler, self._tracer)
         message = self._next(self._take)
@@ -156,7 +205,7 @@ class Consumer:
                 self._observer.on_handle_start(message)
             outcome: Outcome = None
             try:
-                handle(message)
+                check_result(handle(message))
             except BaseException as error:  # not one may end this thread alone, in silence
                 outcome = error
                 self._failed(message, error)
@@ -167,13 +216,13 @@ class Consumer:
                 self._session.settle(message, outcome, now_ns())
                 message = self._next(self._take)
 
-    def _work_on_batches(self, handler: Callable[[KeyBatch], object]) -> None:
+    def _work_on_batches(self, handler: PlainBatchHandler) -> None:
         handle = handler if self._tracer is None else _traced(handler, self._tracer)
         while messages := self._next(self._take_batch):
             batch = KeyBatch(messages, self._observer)
             outcome: Outcome = None
             try:
-                handle(batch)
+                check_result(handle(batch))
             except BaseException as error:
                 outcome = error
                 self._failed(batch.at_work, error)
@@ -199,18 +248,31 @@ class Consumer:
         return self
 
     def __next__(self) -> Message:
+        """Raises RuntimeError if this thread has not settled the message that it took before, or if
+        another process started the consumer.
+        """
+        self._check_process()
+        me = threading.get_ident()
+        for taken, thread in list(self._yielded.items()):
+            if thread == me:
+                raise NotSettled(taken, "with")
         message = self._next(self._take)
         if message is None:
             self._raise_failure()
             raise StopIteration
-        message.attach(self._settle)
-        self._yielded.add(message)
+        message.attach(self._settle_yielded)
+        self._yielded[message] = me
         self._observer.on_handle_start(message)
         return message
 
     # ---- inside ---------------------------------------------------------------------------------
 
+    def _check_process(self) -> None:
+        if self._parent is not None:
+            raise started_elsewhere(self._parent)
+
     def _start(self) -> None:
+        self._check_process()
         if self._started:
             raise RuntimeError("a consumer is used once: make another one")
         self._started = True
@@ -248,12 +310,16 @@ class Consumer:
             self._waking = True
             self._message_or_end.notify()
 
+    def _settle_yielded(self, message: Message, outcome: Outcome) -> None:
+        self._check_process()
+        self._settle(message, outcome)
+
     def _settle(self, message: Message, outcome: Outcome) -> None:
         log_failure(message, outcome)
         # Before the session may let the key's next message begin in another thread.
         self._observer.on_handle_end(message, outcome_name(outcome))
         with self._lock:
-            self._yielded.discard(message)
+            self._yielded.pop(message, None)
             self._session.settle(message, outcome, now_ns())
             self._turn()
 
@@ -316,8 +382,8 @@ class Consumer:
 
 
 def _traced(handler: Callable[[H], object], tracer: Tracer) -> Callable[[H], object]:
-    def handle(taken: H) -> None:
+    def handle(taken: H) -> object:
         with tracer.handling(taken if isinstance(taken, Message) else taken[0]):
-            handler(taken)
+            return handler(taken)
 
     return handle

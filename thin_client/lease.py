@@ -129,7 +129,7 @@ for _name, _default in {
     "message_id": None,
     "lease_lost": False,
     "_settle": None,
-    "_entered": False,
+    "_entered": None,
 }.items():
     setattr(Lease, f"wire_{_name.lstrip('_')}", vars(Message)[_name])
     setattr(Lease, _name, _optional(_name, _default))

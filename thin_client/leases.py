@@ -30,6 +30,10 @@ class Leases:
     def __iter__(self) -> Iterator[Lease]:
         return (lease for held in self._held.values() for lease in held.values())
 
+    def copy(self) -> list[Lease]:
+        """All of them; O(n). May be called from any thread: each copy is one step of Python."""
+        return [lease for held in list(self._held.values()) for lease in list(held.values())]
+
     def holds(self, lease: Lease) -> bool:
         """False once it was closed or removed."""
         held = self._held.get(lease.origin.queue)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -94,7 +96,7 @@ class Message:
     #: True once the proxy has said that someone else may get the message: stop if you can.
     lease_lost: bool = False
     _settle: Callable[[Message, Outcome], None] | None = field(default=None, repr=False)
-    _entered: bool = field(default=False, repr=False)
+    _entered: object = field(default=None, repr=False)  # by whom: a thread's number, or a task
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.queue} at offset {self.offset} (attempt {self.attempt})"
@@ -127,15 +129,23 @@ class Message:
         """Make the message a context whose end calls *settle*. Caller: the iterators."""
         self._settle = settle
 
+    @property
+    def unentered(self) -> bool:
+        """True if it came out of an iterator, and its scope was not entered yet."""
+        return self._settle is not None and not self._entered
+
+    @property
+    def entered_by(self) -> object:
+        """Who entered its scope: a thread's number, or a task; None: nobody did."""
+        return self._entered
+
     def detach(self) -> bool:
         """True if its scope was never entered, and now cannot be. Caller: the iterators."""
-        unentered, self._settle = self._settle is not None and not self._entered, None
+        unentered, self._settle = self.unentered, None
         return unentered
 
     def __enter__(self) -> Self:
-        if self._settle is None or self._entered:
-            raise RuntimeError(f"{self} cannot be entered: it was before, or belongs to a handler")
-        self._entered = True
+        self._enter(threading.get_ident())
         return self
 
     def __exit__(
@@ -149,10 +159,11 @@ class Message:
             return False
         interrupted = error is not None and not isinstance(error, Exception)
         settle(self, Defer() if interrupted else error)
-        return error is not None and not interrupted
+        return error is not None and not interrupted and not isinstance(error, NotSettled)
 
     async def __aenter__(self) -> Self:
-        return self.__enter__()
+        self._enter(asyncio.current_task())
+        return self
 
     async def __aexit__(
         self,
@@ -161,3 +172,20 @@ class Message:
         trace: TracebackType | None,
     ) -> bool:
         return self.__exit__(kind, error, trace)
+
+    def _enter(self, who: object) -> None:
+        if self._settle is None or self._entered is not None:
+            raise RuntimeError(f"{self} cannot be entered: it was before, or belongs to a handler")
+        self._entered = who
+
+
+class NotSettled(RuntimeError):
+    """For one who asks an iterator for the next message, and has not settled *message*: the next
+    one of its key would never come. No message's scope keeps it from the loop.
+    """
+
+    def __init__(self, message: Message, form: str) -> None:
+        super().__init__(
+            f"{message} is not settled: handle it inside '{form} message:', and leave that, before"
+            " asking for the next message"
+        )

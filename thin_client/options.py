@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -132,8 +132,29 @@ def session_options(
         prefetch=prefetch,
         max_run=max_run,
         ack_linger_ns=int(timing.ack_linger_s * 1e9),
-        request_prefix=chance.token_hex(4) + "-",
+        request_prefix=_request_prefix(),
     )
+
+
+def renamed(options: SessionOptions, *, keep_client_id: bool) -> SessionOptions:
+    """The same for another process: two that ask under one name would get each other's answers."""
+    return replace(
+        options,
+        client_id=options.client_id if keep_client_id else default_client_id(),
+        request_prefix=_request_prefix(),
+    )
+
+
+def started_elsewhere(process: int) -> RuntimeError:
+    """For one who uses a consumer in a child of the *process* that started it."""
+    return RuntimeError(
+        f"this consumer was started in process {process}, which has its messages: make one in this"
+        " process, or start it after the fork"
+    )
+
+
+def _request_prefix() -> str:
+    return chance.token_hex(4) + "-"
 
 
 def default_client_id() -> str:

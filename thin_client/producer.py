@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, Self
 
-from thin_client import chance
+from thin_client import chance, forks
 from thin_client.aio_connection import AsyncConnection
 from thin_client.clock import now_ns, wall_s
 from thin_client.connection import Connection
@@ -41,7 +41,12 @@ class _Sender:
         self._servers = Servers(servers, tls=tls)
         self._timeout_ns = int(timeout_s * 1e9)
         self._order = SendOrder()
+        forks.register(self)
         self._stamp = Stamp(token, (tracer or Tracer()).inject, wall_s)
+
+    def forked(self) -> None:
+        """In a child process: begin anew. Calls under way belong to the parent's threads."""
+        self._order = SendOrder()
 
     def _deliveries(self, messages: Sequence[Outgoing]) -> list[Delivery]:
         return deliveries(messages, deadline_ns=now_ns() + self._timeout_ns, stamp=self._stamp)
@@ -76,7 +81,8 @@ class _Sender:
 
 
 class Producer(_Sender):
-    """Sends messages; may be shared by threads, which then wait for each other.
+    """Sends messages; may be shared by threads, which then wait for each other. In a process that
+    was forked it makes a connection of its own.
 
     *servers*, *token*, *tls*: as for consumers. *timeout_s*: how long a send may try, 10 by
     default. *tracer*: puts a trace into the messages. Raises ValueError for what is no address::
@@ -97,6 +103,12 @@ class Producer(_Sender):
         super().__init__(servers, timeout_s=timeout_s, token=token, tls=tls, tracer=tracer)
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+
+    def forked(self) -> None:
+        """In a child process: begin anew, with a connection of its own."""
+        super().forked()
+        self._lock = threading.Lock()
+        self._connection = None
 
     def __enter__(self) -> Self:
         return self
@@ -222,6 +234,12 @@ class AsyncProducer(_Sender):
         super().__init__(servers, timeout_s=timeout_s, token=token, tls=tls, tracer=tracer)
         self._lock = asyncio.Lock()
         self._connection: AsyncConnection | None = None
+
+    def forked(self) -> None:
+        """In a child process: begin anew, with a connection of its own."""
+        super().forked()
+        self._lock = asyncio.Lock()
+        self._connection = None
 
     async def __aenter__(self) -> Self:
         return self

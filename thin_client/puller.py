@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from thin_client import calls
+from thin_client import calls, forks
 from thin_client.arrivals import read_leases
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
@@ -55,6 +55,11 @@ class Puller:
         self._token = token
         self._timeout_s = timeout_s
         self._connection: Connection | None = None
+        forks.register(self)
+
+    def forked(self) -> None:
+        """In a child process: another call connects anew."""
+        self._connection = None
 
     def __enter__(self) -> Self:
         return self

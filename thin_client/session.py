@@ -27,12 +27,13 @@ S10 What came together of one order key is a run: at the first of it that does n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from thin_client.arrivals import name_in, read_leases
 from thin_client.backoff import backoff_ns
-from thin_client.lease import Home, Lease, name_of
+from thin_client.kept import Kept, to_keep
+from thin_client.lease import Home, Lease, LeaseName, name_of
 from thin_client.leases import Leases
 from thin_client.message import Defer, Message, Outcome
 from thin_client.session_options import SessionOptions
@@ -88,6 +89,36 @@ class Session:
             f"<Session {self.options.group} open={leases.open} ready={len(leases.ready)}"
             f" held={len(leases)} pulling={self._pull is not None} homes={len(self.homes)}>"
         )
+
+    # ---- for a thread beside the shell, which may only read --------------------------------------
+
+    @property
+    def lease_ns(self) -> int | None:
+        """The longest of the leases that came last; None before any came."""
+        return self._lease_ns
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether leases are held, or verdicts on some are not confirmed."""
+        return len(self._leases) > 0 or any(
+            home.verdicts or home.settling for home in list(self.homes.values())
+        )
+
+    def to_keep(self, home: Home, gone: Collection[LeaseName]) -> Kept | None:
+        """What to extend at *home* while the shell stands still, but for what is *gone*."""
+        pull = self._pull
+        unsent = [home.verdicts, home.settling, pull and pull.home is home and pull.verdicts]
+        return to_keep(
+            [lease for lease in self._leases.copy() if lease.origin.home is home],
+            [verdicts for verdicts in unsent if verdicts],
+            self.options,
+            longest_ns=self._lease_ns or 0,
+            gone=gone,
+        )
+
+    def refused(self, leases: Sequence[Lease]) -> list[Message]:
+        """The proxy would not extend them; returns those with handlers: their leases are lost."""
+        return [message for lease in leases for message in self._lose(lease)]
 
     # ---- messages and handlers ------------------------------------------------------------------
 

@@ -62,6 +62,18 @@ class Verdicts:
             self.hurry = sooner = True
         return sooner
 
+    def references(self) -> list[consumer.LeaseRef]:
+        """The leases that it speaks of. May be called from any thread."""
+        return [
+            consumer.LeaseRef(context=batch.context, leaseId=lease_id)
+            for batch in list(self._batches.values())
+            for lease_id in (
+                *list(batch.acked or ()),
+                *(nack.leaseId for nack in list(batch.nacked or ())),
+                *list(batch.released or ()),
+            )
+        ]
+
     def batches(self) -> list[consumer.AckBatch]:
         """What goes on the wire."""
         return list(self._batches.values())

@@ -66,6 +66,8 @@ def consume(
     printed; the command finds the fields in ORDERLANE_TOPIC, _QUEUE, _OFFSET, _KEY, _ORDER_KEY,
     _TAG, _ATTEMPT, _BORN_AT_MS, _MESSAGE_ID and _PROPERTIES (JSON).
     """
+    if command is not None and not command.strip():
+        raise OrderlaneError("--exec is empty, so nothing would run: expected a shell command")
     writer = open_history(history, "consume")
     name = f"consume-{os.getpid()}"
     executor = None if command is None else Executor(command)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from thin_client import calls
+from thin_client import calls, forks
 from thin_client.backoff import backoff_ns, is_news, tries_elsewhere
 from thin_client.calls import Call
 from thin_client.connection import Connection
@@ -76,6 +76,11 @@ class BulkClient:
         self._patience_s = patience_s
         self._connection: Connection | None = None
         self._ahead: _Ahead | None = None
+        forks.register(self)
+
+    def forked(self) -> None:
+        """In a child process: the next request connects anew."""
+        self._connection = self._ahead = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """What travels to another process is how to connect, never the connection."""

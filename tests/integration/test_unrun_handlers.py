@@ -1,0 +1,234 @@
+"""A message is acked only when its handler did its work: never for a result that stands for work
+that is still to be done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from broker_core.tasks import spawn
+from tests.support.scripted_proxy import ScriptedProxy
+from thin_client import App, AsyncConsumer, Consumer, KeyBatch, Message, Timing
+from thin_client.tracing import Tracer
+
+pytestmark = pytest.mark.sockets
+
+PATIENT = Timing(ack_linger_s=0.02, request_timeout_s=20, drain_timeout_s=20)
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[ScriptedProxy]:
+    async with ScriptedProxy() as scripted:
+        yield scripted
+
+
+async def judged(
+    proxy: ScriptedProxy, each: Consumer | AsyncConsumer, running: Any, verdicts: int = 1
+) -> None:
+    """Run a consumer until the proxy was told so many verdicts."""
+    task = spawn(running, name="consumer")
+    await proxy.until(lambda: len(proxy.verdicts) >= verdicts)
+    each.stop()
+    await task
+
+
+async def handle(message: Message) -> None:
+    raise AssertionError("it must not run")
+
+
+class Asynchronous:
+    async def __call__(self, message: Message) -> None:
+        raise AssertionError("it must not run")
+
+
+class WorksWhenMade:
+    def __init__(self, message: Message) -> None:
+        raise AssertionError("it must not be made")
+
+
+def generate(message: Message) -> Any:
+    yield message
+
+
+async def generate_later(message: Message) -> Any:
+    yield message
+
+
+UNFIT_FOR_ALL = {
+    "class": WorksWhenMade,
+    "generator": generate,
+    "asynchronous generator": generate_later,
+    "bound generator": functools.partial(generate),
+    "no function": 7,
+}
+UNFIT_FOR_THREADS = UNFIT_FOR_ALL | {
+    "coroutine": handle,
+    "bound coroutine": functools.partial(handle),
+    "object": Asynchronous(),
+    "bound object": functools.partial(Asynchronous()),
+}
+
+
+@pytest.mark.parametrize("handler", UNFIT_FOR_THREADS.values(), ids=UNFIT_FOR_THREADS)
+@pytest.mark.parametrize("form", ["run", "run_batches"])
+async def test_consumer_refuses_a_handler_it_cannot_run(
+    proxy: ScriptedProxy, form: str, handler: Any
+) -> None:
+    """TypeError comes before the first pull, so nothing is leased and nothing is lost."""
+    await proxy.put("a")
+    each = Consumer(proxy.address, group="g", timing=PATIENT)
+
+    with pytest.raises(TypeError, match=r"^the handler "):
+        await asyncio.to_thread(getattr(each, form), handler, handle_signals=False)
+
+    assert proxy.requests == []
+
+
+@pytest.mark.parametrize("handler", UNFIT_FOR_ALL.values(), ids=UNFIT_FOR_ALL)
+@pytest.mark.parametrize("form", ["run", "run_batches"])
+async def test_async_consumer_refuses_a_handler_it_cannot_run(
+    proxy: ScriptedProxy, form: str, handler: Any
+) -> None:
+    """A call of a generator function or a class does no work in the asyncio form either."""
+    each = AsyncConsumer(proxy.address, group="g", timing=PATIENT)
+
+    with pytest.raises(TypeError, match=r"^the handler "):
+        await getattr(each, form)(handler, handle_signals=False)
+
+    assert proxy.requests == []
+
+
+def test_app_refuses_at_the_decorator() -> None:
+    """What is registered is looked at where it is written."""
+    with pytest.raises(TypeError, match="generator function"):
+        App("127.0.0.1:1", group="g").on("orders")(generate)
+
+
+def decorated(message: Message) -> Any:
+    return handle(message)
+
+
+def in_a_list(message: Message) -> Any:
+    return [handle(message), None]
+
+
+def curried(message: Message) -> Any:
+    return lambda: handle(message)
+
+
+def generated(message: Message) -> Any:
+    return (each for each in message.body)
+
+
+def pending(message: Message) -> Any:
+    return concurrent.futures.Future()
+
+
+RESULTS: dict[str, Callable[[Message], Any]] = {
+    "coroutine": decorated,
+    "list of coroutines": in_a_list,
+    "function": curried,
+    "generator": generated,
+    "future": pending,
+}
+
+
+@pytest.mark.parametrize("handler", RESULTS.values(), ids=RESULTS)
+@pytest.mark.parametrize("tracer", [None, Tracer()], ids=["plain", "traced"])
+async def test_a_result_that_has_not_run_is_retried(
+    proxy: ScriptedProxy,
+    caplog: pytest.LogCaptureFixture,
+    handler: Callable[[Message], Any],
+    tracer: Tracer | None,
+) -> None:
+    """What a decorator or a lambda hides is seen in the result, and said."""
+    await proxy.put("a")
+    each = Consumer(proxy.address, group="g", timing=PATIENT, tracer=tracer)
+    work = asyncio.to_thread(each.run, handler, handle_signals=False)
+    await judged(proxy, each, work)
+
+    assert proxy.verdicts == [(1, "retry")]
+    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert record.exc_info is not None
+    assert "so its work has not run" in str(record.exc_info[1])
+
+
+async def test_a_batch_that_has_not_run_is_retried(proxy: ScriptedProxy) -> None:
+    """Nothing of a batch is acked by such a result."""
+    await proxy.put("a", "a")
+
+    async def handle_all(batch: KeyBatch) -> None:
+        raise AssertionError("it must not run")
+
+    def decorated_all(batch: KeyBatch) -> Any:
+        return handle_all(batch)
+
+    each = Consumer(proxy.address, group="g", timing=PATIENT, max_run=2)
+    work = asyncio.to_thread(each.run_batches, decorated_all, handle_signals=False)
+    await judged(proxy, each, work, verdicts=2)
+
+    assert sorted(proxy.verdicts) == [(1, "retry"), (2, "defer")]
+
+
+async def nested(message: Message, ran: list[str | None]) -> Any:
+    async def work() -> None:
+        await asyncio.sleep(0.05)
+        ran.append(message.key)
+
+    return work()
+
+
+async def tasked(message: Message, ran: list[str | None]) -> Any:
+    return spawn(await nested(message, ran), name="work")
+
+
+def from_a_thread(message: Message, ran: list[str | None]) -> Any:
+    return nested(message, ran)
+
+
+@pytest.mark.parametrize("handler", [nested, tasked, from_a_thread])
+async def test_async_consumer_awaits_to_the_end(
+    proxy: ScriptedProxy, handler: Callable[..., Any]
+) -> None:
+    """A result that can be awaited is awaited before the ack, however often that gives another."""
+    await proxy.put("a")
+    ran: list[str | None] = []
+    each = AsyncConsumer(proxy.address, group="g", timing=PATIENT)
+    work = each.run(functools.partial(handler, ran=ran), handle_signals=False)
+    await judged(proxy, each, work)
+
+    assert (ran, proxy.verdicts) == (["a"], [(1, "ok")])
+
+
+@pytest.mark.parametrize("handler", [curried, generated, pending])
+async def test_async_consumer_retries_what_it_cannot_await(
+    proxy: ScriptedProxy, handler: Callable[[Message], Any]
+) -> None:
+    """A function or a generator in the result of a plain handler is no ack."""
+    await proxy.put("a")
+    each = AsyncConsumer(proxy.address, group="g", timing=PATIENT)
+    work = each.run(handler, handle_signals=False)
+    await judged(proxy, each, work)
+
+    assert proxy.verdicts == [(1, "retry")]
+
+
+async def test_stop_iteration_does_not_hold_a_message(proxy: ScriptedProxy) -> None:
+    """A plain handler that raises StopIteration fails like any other; no future can hold that."""
+
+    def exhausted(message: Message) -> None:
+        next(iter(()))
+
+    await proxy.put("a")
+    each = AsyncConsumer(proxy.address, group="g", timing=PATIENT)
+    work = each.run(exhausted, handle_signals=False)
+    await judged(proxy, each, work)
+
+    assert proxy.verdicts == [(1, "retry")]

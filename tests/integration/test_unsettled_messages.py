@@ -1,0 +1,137 @@
+"""A loop over messages that does not settle them fails at its second step: it never waits for what
+cannot come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.scripted_proxy import ScriptedProxy
+from thin_client import AsyncConsumer, Consumer, Message, Timing
+
+pytestmark = pytest.mark.sockets
+
+PATIENT = Timing(ack_linger_s=0.02, request_timeout_s=20, drain_timeout_s=20)
+REFUSED = "orders/.* at offset 0 .* is not settled: handle it inside '(async )?with message:'"
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[ScriptedProxy]:
+    async with ScriptedProxy() as scripted:
+        yield scripted
+
+
+async def test_async_loop_without_scopes(proxy: ScriptedProxy) -> None:
+    """The second step raises; what was taken goes back, and nothing is acked."""
+    await proxy.put("a", "a", "b")
+    seen = []
+
+    async def work() -> None:
+        async with asyncio.timeout(20), AsyncConsumer(proxy.address, group="g") as each:
+            async for message in each:
+                seen.append(message.key)
+
+    with pytest.raises(RuntimeError, match=REFUSED):
+        await work()
+
+    assert seen == ["a"]
+    assert (1, "defer") in proxy.verdicts
+    assert {said for _, said in proxy.verdicts} == {"defer"}
+
+
+async def test_blocking_loop_without_scopes(proxy: ScriptedProxy) -> None:
+    """The same in the blocking form."""
+    await proxy.put("a", "a", "b")
+    seen = []
+
+    def work() -> None:
+        with Consumer(proxy.address, group="g", timing=PATIENT) as each:
+            for message in each:
+                seen.append(message.key)
+
+    with pytest.raises(RuntimeError, match=REFUSED):
+        await asyncio.to_thread(work)
+
+    assert seen == ["a"]
+    assert {said for _, said in proxy.verdicts} == {"defer"}
+
+
+async def test_async_loop_that_keeps_scopes_open(proxy: ScriptedProxy) -> None:
+    """Scopes that are entered and kept would hold every key as well."""
+    await proxy.put("a", "b")
+
+    async def work() -> None:
+        async with (
+            asyncio.timeout(20),
+            AsyncConsumer(proxy.address, group="g") as each,
+            contextlib.AsyncExitStack() as scopes,
+        ):
+            async for message in each:
+                await scopes.enter_async_context(message)
+
+    with pytest.raises(RuntimeError, match=REFUSED):
+        await work()
+
+
+async def test_blocking_loop_that_keeps_scopes_open(proxy: ScriptedProxy) -> None:
+    """The same in the blocking form."""
+    await proxy.put("a", "b")
+
+    def work() -> None:
+        with (
+            Consumer(proxy.address, group="g", timing=PATIENT) as each,
+            contextlib.ExitStack() as scopes,
+        ):
+            for message in each:
+                scopes.enter_context(message)
+
+    with pytest.raises(RuntimeError, match=REFUSED):
+        await asyncio.to_thread(work)
+
+
+async def test_tasks_may_enter_the_scopes(proxy: ScriptedProxy) -> None:
+    """A loop that gives each message to a task of its own goes on."""
+    await proxy.put("a", "b", "c")
+    both = asyncio.Barrier(3)
+
+    async def work(message: Message) -> None:
+        async with message:
+            await both.wait()
+
+    async with (
+        asyncio.timeout(20),
+        AsyncConsumer(proxy.address, group="g", timing=PATIENT) as each,
+        asyncio.TaskGroup() as tasks,
+    ):
+        taken = 0
+        async for message in each:
+            tasks.create_task(work(message))
+            taken += 1
+            if taken == 3:
+                break
+
+    assert sorted(proxy.verdicts) == [(1, "ok"), (2, "ok"), (3, "ok")]
+
+
+async def test_tasks_may_share_the_iterator(proxy: ScriptedProxy) -> None:
+    """Each task answers for its own messages alone."""
+    await proxy.put("a", "b")
+    both = asyncio.Barrier(2)
+
+    async def work(each: AsyncConsumer) -> None:
+        message = await anext(each)
+        await both.wait()
+        async with message:
+            pass
+
+    async with (
+        asyncio.timeout(20),
+        AsyncConsumer(proxy.address, group="g", timing=PATIENT) as each,
+    ):
+        await asyncio.gather(work(each), work(each))
+
+    assert sorted(proxy.verdicts) == [(1, "ok"), (2, "ok")]

@@ -1,0 +1,76 @@
+"""What is to be extended while a client's shell stands still, and what becomes of the answer. Pure.
+
+All of it may run in a thread of its own: it copies what it reads, and writes deadlines alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from thin_client.arrivals import name_in
+from thin_client.lease import Lease, LeaseName, name_of
+from thin_client.session_options import SessionOptions
+from thin_client.verdicts import Verdicts
+from thrift_idl import consumer
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One request to extend, and the messages that it is for."""
+
+    request: consumer.ExtendRequest
+    leases: Sequence[Lease]
+    unsent: Sequence[Verdicts]
+    length_ns: int
+
+    def extended(self, asked_ns: int, gone: Collection[LeaseName]) -> list[Lease]:
+        """The request of *asked_ns* was answered: returns leases that are *gone*. Those of them
+        that wait are given to no handler any more.
+        """
+        until_ns = asked_ns + self.length_ns
+        lost = []
+        for lease in self.leases:
+            if name_of(lease) in gone:
+                lease.deadline_ns = min(lease.deadline_ns, asked_ns)
+                lost.append(lease)
+            else:
+                lease.deadline_ns = max(lease.deadline_ns, until_ns)
+        for verdicts in self.unsent:
+            verdicts.useful_until_ns = max(verdicts.useful_until_ns, until_ns)
+        return lost
+
+
+def to_keep(
+    held: Sequence[Lease],
+    unsent: Sequence[Verdicts],
+    options: SessionOptions,
+    *,
+    longest_ns: int,
+    gone: Collection[LeaseName],
+) -> Kept | None:
+    """What to extend for messages that are *held*, and for verdicts that are *unsent*: these need
+    their leases as well. None if there is nothing. *longest_ns*: a lease, where none is held.
+    """
+    leases = [each for each in held if not each.lease_lost and name_of(each) not in gone]
+    references = [
+        consumer.LeaseRef(context=lease.origin.context, leaseId=lease.lease_id) for lease in leases
+    ]
+    references += [
+        reference
+        for verdicts in unsent
+        for reference in verdicts.references()
+        if name_in(reference) not in gone
+    ]
+    if not references:
+        return None
+    # Of several lengths the shortest: the proxy would cap a longer one without saying so.
+    length_ns = min((lease.origin.length_ns for lease in leases), default=longest_ns)
+    request = consumer.ExtendRequest(
+        groupId=options.group,
+        leases=references,
+        ms=length_ns // 1_000_000,
+        clientId=options.client_id,
+        token=options.token,
+    )
+    return Kept(request, leases, unsent, length_ns)
