@@ -41,6 +41,7 @@ class Request:
     method: str
     argument: Any
     connection: int
+    number: int = 0
     at_s: float = field(default_factory=_now_s)
     #: The address of the proxy that got it.
     proxy: str = ""
@@ -187,7 +188,7 @@ class ScriptedProxy:
         arguments = getattr(service, f"{method}_args")()
         arguments.read(protocol)
         argument = next(getattr(arguments, name) for name in arguments.__slots__)
-        request = Request(method, argument, connection, proxy=self.address)
+        request = Request(method, argument, connection, sequence_id, proxy=self.address)
         async with self._changed:
             self.requests.append(request)
             self._changed.notify_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -64,6 +65,23 @@ def _sent(producer: Producer, messages: list[dict[str, Any]]) -> list[dict[str, 
     return [{"message_id": each, "error": None, "code": None, "unknown": False} for each in ids]
 
 
+def _send(producer: Producer, asked: dict[str, Any]) -> None:
+    messages = asked["messages"]
+    calls = [messages] if asked.get("batch") else [[message] for message in messages]
+    say("sent", results=[result for call in calls for result in _sent(producer, call)])
+
+
+def _in_child(work: Callable[[], None]) -> None:
+    """Do *work* in a process that is forked for it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
 def produce(options: dict[str, Any]) -> int:
     """Send what the driver asks for, until its input ends."""
     producers: dict[int, Producer] = {}  # one for each time-out asked for
@@ -77,9 +95,10 @@ def produce(options: dict[str, Any]) -> int:
             security = security_of(options)
             producer = Producer(options["servers"], timeout_s=timeout_ms / 1000, **security)
             producers[timeout_ms] = producer
-        messages = asked["messages"]
-        calls = [messages] if asked.get("batch") else [[message] for message in messages]
-        say("sent", results=[result for call in calls for result in _sent(producer, call)])
+        if asked.get("process") == "child":
+            _in_child(lambda producer=producer, asked=asked: _send(producer, asked))  # type: ignore[misc]
+        else:
+            _send(producer, asked)
     for producer in producers.values():
         producer.close()
     say("stopped", error=None)

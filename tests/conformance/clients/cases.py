@@ -291,7 +291,7 @@ _MEMBERS: dict[str, set[str] | None] = {
     "extend": _REQUEST | {"leases", "leases_include", "ms"},
     "sendSync": {
         *("topic", "key", "value", "hashId", "tags", "partitionId", "body", "version"),
-        *("properties", "token"),
+        *("properties", "token", "connection", "number"),
     },
     "sendBatchSync": {"messages"},
     "sendDelaySync": {"topic", "body", "tags", "action", "timestamp", "dmsgtype", "properties",

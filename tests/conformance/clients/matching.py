@@ -29,6 +29,7 @@ def of_request(request: Request) -> dict[str, Any]:
     if request.method == "sendBatchSync":
         return {"messages": plain(request.argument)}
     members: dict[str, Any] = plain(request.argument)
+    members |= {"connection": request.connection, "number": request.number}
     if request.method in ("pull", "settle"):
         members["verdicts"] = members["includes"] = dict(request.verdicts)
         members["nacks"] = {

@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,12 +95,13 @@ class Work:
         self._idle = is_idle(options)
         self.handled = 0  # while idle; otherwise the watcher counts
 
-    async def handle(self, message: Message) -> None:
+    async def handle(self, message: Message) -> object:
         """Work, then end as asked."""
         if self._idle:
             self.handled += 1
-            return
+            return None
         body = self._read(message)
+        time.sleep(body.get("block_ms", 0) / 1000)  # noqa: ASYNC251  # that is the case
         await self._work(message, body)
         do = body.get("do", "ok") if message.attempt <= body.get("times", 1 << 31) else "ok"
         reason = body.get("reason", "")
@@ -112,6 +114,11 @@ class Work:
             raise Defer
         if do == "raise":
             raise RuntimeError(reason)
+        return (nothing for nothing in ()) if do == "unrun" else None
+
+    def forgets(self, message: Message) -> bool:
+        """Whether its loop is to go on without settling it."""
+        return self._read(message).get("do") == "forget"
 
     @staticmethod
     def _read(message: Message) -> dict[str, Any]:
@@ -164,10 +171,10 @@ async def consume(options: dict[str, Any]) -> int:
     work = Work(options, watcher.lost)
     consumer = consumer_of(options, watcher)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consumer.stop)
-    failure = None
+    failure: Exception | None = None
     try:
         await FORMS[options.get("form", "handler")](consumer, work)
-    except ClientError as error:
+    except (ClientError, RuntimeError) as error:
         failure = error
     history.close()
     say("stopped", handled=watcher.handled + work.handled, error=failure and error_of(failure))
@@ -192,6 +199,8 @@ async def _by_batches(consumer: AsyncConsumer, work: Work) -> None:
 async def _by_iterator(consumer: AsyncConsumer, work: Work) -> None:
     async with consumer:
         async for message in consumer:
+            if work.forgets(message):
+                continue
             async with message:
                 await work.handle(message)
 

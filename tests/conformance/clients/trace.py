@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.conformance.clients.cases import NACK, VERDICT, Matcher
-from tests.conformance.clients.matching import members_fit, of_request
+from tests.conformance.clients.matching import fits, members_fit, of_request
 from tests.support.scripted_proxy import Request
 
 #: The kind of the event that a client was started again.
@@ -31,7 +31,7 @@ class Event:
         ((kind, members),) = matcher.items()
         if kind == VERDICT:
             told = self.members.get("verdicts") if self.kind in ("pull", "settle") else None
-            return bool(told) and all(told.get(k) == v for k, v in (members or {}).items())
+            return bool(told) and all(fits(v, told.get(k)) for k, v in (members or {}).items())
         if kind == NACK:
             nacks = self.members.get("nacks", {}) if self.kind in ("pull", "settle") else {}
             return any(members_fit(members, nack) for nack in nacks.values())

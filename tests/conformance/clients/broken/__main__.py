@@ -6,11 +6,11 @@ import os
 import sys
 
 from tests.conformance.clients import program
-from tests.conformance.clients.broken import asking, ending, holding, telling
+from tests.conformance.clients.broken import asking, ending, holding, silent, telling
 from tests.conformance.clients.broken.registry import BROKEN
 
 #: Imported for what they register.
-KINDS = (asking, ending, holding, telling)
+KINDS = (asking, ending, holding, silent, telling)
 
 
 if __name__ == "__main__":
