@@ -15,7 +15,17 @@ import pytest
 
 from broker_core.tasks import spawn
 from tests.support.scripted_proxy import ScriptedProxy
-from thin_client import App, AsyncConsumer, Consumer, KeyBatch, Message, Timing
+from thin_client import (
+    App,
+    AsyncConsumer,
+    Consumer,
+    Defer,
+    KeyBatch,
+    Message,
+    Reject,
+    Retry,
+    Timing,
+)
 from thin_client.tracing import Tracer
 
 pytestmark = pytest.mark.sockets
@@ -205,6 +215,21 @@ async def test_async_consumer_awaits_to_the_end(
     await judged(proxy, each, work)
 
     assert (ran, proxy.verdicts) == (["a"], [(1, "ok")])
+
+
+@pytest.mark.parametrize("outcome", [Retry(), Reject("bad"), Defer(), ValueError("no")])
+async def test_an_outcome_that_is_returned_counts(proxy: ScriptedProxy, outcome: Exception) -> None:
+    """A handler that returns what it was to raise acks nothing, in either form."""
+    await proxy.put("a")
+    said = {Reject: "reject", Defer: "defer"}.get(type(outcome), "retry")
+    handler: Any = lambda message: outcome  # noqa: E731
+    each = Consumer(proxy.address, group="g", timing=PATIENT)
+    await judged(proxy, each, asyncio.to_thread(each.run, handler, handle_signals=False))
+    await proxy.put("b")
+    other = AsyncConsumer(proxy.address, group="g", timing=PATIENT)
+    await judged(proxy, other, other.run(handler, handle_signals=False), verdicts=2)
+
+    assert proxy.verdicts == [(1, said), (2, said)]
 
 
 @pytest.mark.parametrize("handler", [curried, generated, pending])

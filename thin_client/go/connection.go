@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"time"
@@ -46,6 +48,8 @@ func newConnection(socket net.Conn, to address) *connection {
 		socket:  socket,
 		reader:  bufio.NewReaderSize(socket, readBytes),
 		out:     thrift.NewTMemoryBuffer(),
+		// Anywhere: answers of two connections that were mixed up do not fit.
+		sequence: rand.Int32(),
 	}
 }
 
@@ -65,7 +69,7 @@ func (c *connection) call(
 	ctx context.Context, method string, arguments thrift.TStruct, answer result,
 	timeout time.Duration,
 ) error {
-	c.sequence++
+	c.sequence = (c.sequence + 1) & math.MaxInt32
 	if err := c.socket.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return c.lost(ctx, method, timeout, err)
 	}

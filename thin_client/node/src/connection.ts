@@ -1,5 +1,6 @@
 /** A connection to a proxy. */
 
+import { randomInt } from "node:crypto";
 import { lookup } from "node:dns/promises";
 import { readFile } from "node:fs/promises";
 import { connect, isIP, type Socket } from "node:net";
@@ -32,13 +33,16 @@ export interface Dialling {
 
 /** A longer one would ring at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
+/** The highest number of a request; 0 follows. */
+const MAX_SEQUENCE_ID = 2 ** 31 - 1;
 
 /** One connection, one call at a time. After any ClientError but Refused it is closed. */
 export class Connection {
   readonly #address: Address;
   readonly #socket: Socket;
   readonly #frames = new FrameBuffer();
-  #sequenceId = 0;
+  /** Begins anywhere: answers of two connections that were mixed up do not fit. */
+  #sequenceId = randomInt(MAX_SEQUENCE_ID);
   #waiting: { resolve(frame: Buffer): void; reject(error: Error): void } | null = null;
 
   private constructor(address: Address, socket: Socket) {
@@ -106,7 +110,8 @@ export class Connection {
     if (this.closed) {
       throw new ConnectionLost(`the connection to ${this.#address} is closed`, { broke: true });
     }
-    const call = await makeCall(method, ++this.#sequenceId, ...takes);
+    this.#sequenceId = (this.#sequenceId + 1) & MAX_SEQUENCE_ID;
+    const call = await makeCall(method, this.#sequenceId, ...takes);
     const text = `${this.#address} did not answer ${method} within ${seconds(timeoutMs)}`;
     const limitMs = Math.min(Math.ceil(timeoutMs), LONGEST_TIMER_MS);
     const timer = setTimeout(() => this.#fail(new ConnectionLost(text)), limitMs);

@@ -5,6 +5,7 @@ import { Servers } from "./addresses.js";
 import { nowMs } from "./clock.js";
 import { type ClientError, DrainTimeout, LeaseLost } from "./errors.js";
 import { Feeder } from "./feeder.js";
+import { checkHandler, checkResult } from "./handlers.js";
 import type { Logger } from "./logger.js";
 import type { Message } from "./message.js";
 import {
@@ -31,8 +32,14 @@ export interface HandlerContext {
   readonly signal: AbortSignal;
 }
 
-/** Its end acks the message; Retry, Reject, Defer or any other error says otherwise. */
-export type Handler = (message: Message, context: HandlerContext) => unknown;
+/**
+ * Its end acks the message: that of the promise that it returns. What stands for work that has not
+ * run, such as a generator, is no ack. Retry, Reject, Defer or any other error says otherwise.
+ */
+export type Handler = (
+  message: Message,
+  context: HandlerContext,
+) => void | undefined | PromiseLike<unknown>;
 
 /**
  * Nothing, or all: every message is done. `done`: so many are, from the front; the next one ended
@@ -149,7 +156,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
       if (message === undefined) return false;
       const work = this.#begin([message]);
       void this.#handle(work, async () => {
-        await handler(message, work);
+        checkResult(await handler(message, work));
         return 1;
       });
       return true;
@@ -216,8 +223,8 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
 
   /**
    * One message after the other: each has to be settled by `ok`, `retry`, `reject` or `defer`
-   * before the next one is asked for. Leaving the loop drains the consumer; a message that was not
-   * settled then counts as failed, and comes again.
+   * before the next one is asked for; else that rejects, and ends the loop. Leaving the loop drains
+   * the consumer; a message that was not settled then counts as failed, and comes again.
    */
   messages(options: RunOptions = {}): AsyncIterableIterator<Message> {
     let current: Work | null = null;
@@ -244,11 +251,20 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
         return this;
       },
       next: async () => {
-        if (current !== null) {
-          throw new Error(
-            `${current.messages[0]} is not settled: call its ok(), retry(), reject() or defer()` +
+        const unsettled = current?.messages[0];
+        if (unsettled !== undefined) {
+          const error = new Error(
+            `${unsettled} is not settled: call its ok(), retry(), reject() or defer()` +
               " before asking for the next message",
           );
+          const work = current;
+          setImmediate(() => {
+            // A loop whose step fails does not end its iterator: nobody would settle it any more.
+            if (current !== work) return;
+            settle(unsettled, error);
+            leave();
+          });
+          throw error;
         }
         if (asking) throw new Error("the messages are asked for one at a time");
         asking = true;
@@ -386,11 +402,6 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   override [captureRejectionSymbol](error: unknown, ...[event]: unknown[]): void {
     this.#logger.error(`orderlane: a listener for ${String(event)} failed`, error);
   }
-}
-
-function checkHandler(handler: unknown): void {
-  if (typeof handler === "function") return;
-  throw new TypeError(`the handler is of type ${typeof handler}: expected a function`);
 }
 
 function checkedCount(done: number, length: number): number {

@@ -8,6 +8,7 @@ import { nowMs } from "./clock.js";
 import { Connection, type Dialling } from "./connection.js";
 import { ClientError, ConnectionLost } from "./errors.js";
 import type { AckAnswer } from "./idl.js";
+import { Keeper } from "./keeper.js";
 import type { Home } from "./leases.js";
 import type { Logger } from "./logger.js";
 import type { Message } from "./message.js";
@@ -101,6 +102,7 @@ export class Feeder {
   /** Where the pull went that each was met by. */
   readonly #metAt = new WeakMap<Home, () => Promise<Connection>>();
   readonly #loops = new Set<Promise<void>>();
+  readonly #keeper: Keeper;
 
   constructor(
     session: Session,
@@ -113,6 +115,11 @@ export class Feeder {
     this.#logger = options.logger;
     this.#dialAgain = this.#dialler();
     this.#pulls = new Line(() => session.pullAt());
+    const reachedAt = (home: Home): string[] => {
+      const pulledFrom = String(this.#servers.address);
+      return home.address === null ? [pulledFrom] : [home.address, pulledFrom];
+    };
+    this.#keeper = new Keeper(session, options.dialling, reachedAt, options.logger);
   }
 
   /** Begin to pull. */
@@ -129,6 +136,7 @@ export class Feeder {
   /** End all loops and connections; what is under way is given up. */
   async close(): Promise<void> {
     this.#closing.abort();
+    this.#keeper.close();
     for (const line of [this.#pulls, ...this.#homes.values()]) line.close();
     await Promise.all(this.#loops);
   }
@@ -162,7 +170,9 @@ export class Feeder {
       this.turn(); // with a pull at the proxy, verdicts hurry
       const limitMs = request.maxLingerTime + timeoutMs;
       const response = await line.connection.call("pull", limitMs, request);
-      this.#listener.pulled(session.pullAnswered(response, nowMs()));
+      const came = session.pullAnswered(response, nowMs());
+      if (came > 0) this.#keeper.publish();
+      this.#listener.pulled(came);
     } catch (error) {
       if (!(error instanceof ClientError)) throw error;
       session.pullFailed(nowMs(), Math.random());

@@ -26,7 +26,14 @@
  *     those behind it are given back with the verdict.
  */
 
-import type { AckAnswer, AckRequest, ExtendRequest, PullRequest, PullResponse } from "./idl.js";
+import type {
+  AckAnswer,
+  AckRequest,
+  ExtendRequest,
+  LeaseRef,
+  PullRequest,
+  PullResponse,
+} from "./idl.js";
 import { Home, type Lease, Leases, nameIn, readLeases } from "./leases.js";
 import type { Message } from "./message.js";
 import { Defer, type Outcome } from "./outcome.js";
@@ -97,6 +104,28 @@ export class Session {
     this.#leases = new Leases(options.concurrency);
     this.#capacity = options.concurrency + options.prefetch;
     this.#lowWater = Math.max(1, Math.floor((options.prefetch + 1) / 2));
+  }
+
+  /** The longest of the leases that came last; null before any came. */
+  get leaseMs(): number | null {
+    return this.#leaseMs;
+  }
+
+  /** Whether leases are held, or verdicts on some are not confirmed. */
+  get holdsAny(): boolean {
+    return this.#leases.size > 0 || !this.flushed;
+  }
+
+  /** Leases that have to be kept alive: those that are held, and those of verdicts on their way. */
+  *toKeep(): Iterable<LeaseRef & { home: Home }> {
+    for (const { home, context, message } of this.#leases) {
+      if (!message.leaseLost) yield { home, context, leaseId: message.leaseId };
+    }
+    for (const home of this.homes.values()) {
+      for (const verdicts of [home.verdicts, home.settling]) {
+        for (const each of verdicts?.references() ?? []) yield { home, ...each };
+      }
+    }
   }
 
   toString(): string {

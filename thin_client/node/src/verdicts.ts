@@ -1,6 +1,6 @@
 /** Verdicts on their way to the proxy that holds the leases, grouped as on the wire. Pure. */
 
-import type { AckBatch, Context, Nack } from "./idl.js";
+import type { AckBatch, Context, LeaseRef, Nack } from "./idl.js";
 import { Defer, type Outcome, Reject, Retry } from "./outcome.js";
 
 /** Characters of an error's text that go to the operator. */
@@ -47,6 +47,15 @@ export class Verdicts {
     else batch.nacked.push(nack(leaseId, outcome));
     this.sinceMs ??= nowMs;
     this.usefulUntilMs = Math.max(this.usefulUntilMs, deadlineMs);
+  }
+
+  /** The leases that they speak of. */
+  *references(): Iterable<LeaseRef> {
+    for (const { context, acked, nacked, released } of this.#batches.values()) {
+      for (const leaseId of acked) yield { context, leaseId };
+      for (const { leaseId } of nacked) yield { context, leaseId };
+      for (const leaseId of released) yield { context, leaseId };
+    }
   }
 
   /** What goes on the wire. */

@@ -36,7 +36,14 @@ interface AskedMessage {
 
 type AskedCall =
   | { op: "hash"; key: string }
-  | { op: "send"; messages: AskedMessage[]; batch?: boolean; timeout_ms?: number };
+  | {
+      op: "send";
+      messages: AskedMessage[];
+      batch?: boolean;
+      timeout_ms?: number;
+      /** A child has to make a producer of its own: Node cannot fork, `cluster` starts anew. */
+      process?: "child";
+    };
 
 function outgoing(message: AskedMessage): Outgoing {
   return {
@@ -90,6 +97,7 @@ async function sent(
 /** Send what the driver asks for, until its input ends. */
 export async function produce(options: Options): Promise<number> {
   const producer = new Producer(proxyOptions(options));
+  const child = new Producer(proxyOptions(options));
   for await (const call of asked<AskedCall>()) {
     if (call.op === "hash") {
       say("hash", { hash: keyHash(call.key) });
@@ -97,10 +105,12 @@ export async function produce(options: Options): Promise<number> {
     }
     const calls = call.batch ? [call.messages] : call.messages.map((each) => [each]);
     const results: object[] = [];
-    for (const each of calls) results.push(...(await sent(producer, each, call.timeout_ms)));
+    const from = call.process === "child" ? child : producer;
+    for (const each of calls) results.push(...(await sent(from, each, call.timeout_ms)));
     say("sent", { results });
   }
   await producer.close();
+  await child.close();
   say("stopped", { error: null });
   return 0;
 }

@@ -26,9 +26,10 @@ import {
 
 interface Body {
   work_ms?: number;
+  block_ms?: number;
   until?: "lost";
   stubborn?: boolean;
-  do?: "ok" | "retry" | "reject" | "defer" | "raise";
+  do?: "ok" | "retry" | "reject" | "defer" | "raise" | "unrun" | "forget";
   after_ms?: number;
   reason?: string;
   times?: number;
@@ -71,6 +72,8 @@ class History {
   }
 }
 
+const NEVER = new Int32Array(new SharedArrayBuffer(4));
+
 /** What a handler does: its message's body says it. */
 class Program {
   handled = 0;
@@ -97,15 +100,17 @@ class Program {
     if (!this.#quiet) say("end", { lease, queue, offset, outcome });
   }
 
-  async handle(message: Message): Promise<void> {
+  async handle(message: Message): Promise<unknown> {
     if (this.#quiet && this.#workMs[1] <= 0) return;
     const body = bodyOf(message);
+    if (body.block_ms !== undefined) Atomics.wait(NEVER, 0, 0, body.block_ms);
     await this.#work(message, body);
     const does = message.attempt <= (body.times ?? Infinity) ? body.do : "ok";
     if (does === "retry") throw new Retry({ afterMs: body.after_ms });
     if (does === "reject") throw new Reject(body.reason);
     if (does === "defer") throw new Defer();
     if (does === "raise") throw new Error(body.reason);
+    return does === "unrun" ? (function* () {})() : undefined;
   }
 
   async #work(message: Message, body: Body): Promise<void> {
@@ -186,7 +191,9 @@ export async function consume(options: Options): Promise<number> {
     else if (form === "batches") {
       await consumer.runBatches((batch) => program.handleBatch(batch), { stopOn });
     } else {
-      for await (const message of consumer.messages({ stopOn })) await settled(program, message);
+      for await (const message of consumer.messages({ stopOn })) {
+        if (bodyOf(message).do !== "forget") await settled(program, message);
+      }
     }
   } catch (error) {
     failure = error;

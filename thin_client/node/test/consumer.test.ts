@@ -1,7 +1,9 @@
 /** The consumer against a proxy that does as it is told. */
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test } from "node:test";
+import { Worker } from "node:worker_threads";
 import consumerTypes from "#gen/consumer_proxy_types.js";
 import {
   Consumer,
@@ -292,6 +294,78 @@ test("the trace hook is around the handler", async () => {
   await until(() => proxy.verdicts.length === 1);
 
   assert.deepEqual(seen, [{ traceparent: "00-1-2-01" }, 1, "handler", "after"]);
+});
+
+test("a loop that settles nothing fails, and its message comes again", async () => {
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy);
+  proxy.put({ key: "a" }, { key: "a" });
+  const seen: number[] = [];
+  const loop = (async () => {
+    for await (const message of consumer.messages()) seen.push(message.leaseId);
+  })();
+  await assert.rejects(loop, /is not settled/);
+  await until(() => proxy.verdicts.length === 2);
+
+  assert.deepEqual(seen, [1]);
+  assert.deepEqual(proxy.verdicts.sort(), ["1 retry", "2 defer"]);
+});
+
+test("a result that stands for work that has not run is no ack", async () => {
+  const results: unknown[] = [
+    (function* () {})(),
+    (async function* () {})(),
+    () => {},
+    [Promise.resolve()],
+    new Retry(),
+  ];
+  await using proxy = await FakeProxy.open();
+  await using consumer = consumerAt(proxy, { concurrency: results.length });
+  proxy.put(...results.map((_, place) => ({ key: String(place) })));
+  const running = consumer.run((message) => results[message.leaseId - 1] as undefined);
+  await until(() => proxy.verdicts.length === results.length);
+  await consumer.close();
+  await running;
+
+  assert.deepEqual(
+    proxy.verdicts.sort(),
+    results.map((_, place) => `${place + 1} retry`),
+  );
+});
+
+test("a handler that blocks the event loop keeps its leases, and is told of", async () => {
+  const server = new Worker(new URL("./slow-proxy.js", import.meta.url));
+  const [address] = (await once(server, "message")) as [string];
+  const warnings: string[] = [];
+  const logger = { warn: (text: string) => warnings.push(text), error() {} };
+  const consumer = new Consumer({ servers: address, group: "g", logger, concurrency: 1 });
+  let handled = 0;
+  const running = consumer.run(() => {
+    if (handled++ === 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_500);
+  });
+  await until(() => handled === 2);
+  await consumer.close();
+  await running;
+  server.postMessage("tell");
+  const [told] = (await once(server, "message")) as [{ longestGapMs: number; verdicts: string[] }];
+  await server.terminate();
+
+  assert.ok(told.longestGapMs < 1_000, `a lease was left alone for ${told.longestGapMs} ms`);
+  assert.deepEqual(told.verdicts.sort(), ["1 ok", "2 ok"]);
+  assert.equal(warnings.length, 1);
+  assert.match(warnings[0]!, /the event loop was blocked for 2\.\d s, the lease is 1 s: let a worker/);
+});
+
+test("what does no work when it is called is no handler", async () => {
+  const consumer = new Consumer({ servers: "127.0.0.1:1", group: "g" });
+  const run = (handler: unknown): Promise<void> => consumer.run(handler as never);
+  await assert.rejects(run(function* handle() {}), /handle is a generator function/);
+  await assert.rejects(run(async function* handle() {}), /handle is a generator function/);
+  await assert.rejects(run(class Handle {}), /Handle is a class/);
+  await assert.rejects(
+    run((_message: Message, _context: unknown, _done: () => void) => {}),
+    /takes 3 parameters: .*there is no callback/,
+  );
 });
 
 test("what is no function is no handler", async () => {

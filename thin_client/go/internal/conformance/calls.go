@@ -72,8 +72,13 @@ func produce(asked *options) error {
 	if err != nil {
 		fatal(err)
 	}
+	child, err := orderlane.NewProducer(asked.Servers, found...)
+	if err != nil {
+		fatal(err)
+	}
 	type call struct {
 		Op, Key   string
+		Process   string // a child has to make a producer of its own: Go cannot fork
 		Messages  []outgoing
 		Batch     bool
 		TimeoutMs *int `json:"timeout_ms"`
@@ -91,17 +96,21 @@ func produce(asked *options) error {
 		if asked.TimeoutMs != nil {
 			timeout = milliseconds(asked.TimeoutMs)
 		}
+		from := producer
+		if asked.Process == "child" {
+			from = child
+		}
 		results := []fields{}
 		if asked.Batch {
-			results = send(producer, messages, timeout)
+			results = send(from, messages, timeout)
 		} else {
 			for n := range messages {
-				results = append(results, send(producer, messages[n:n+1], timeout)...)
+				results = append(results, send(from, messages[n:n+1], timeout)...)
 			}
 		}
 		say("sent", fields{"results": results})
 	})
-	err = producer.Close()
+	err = errors.Join(producer.Close(), child.Close())
 	say("stopped", fields{"error": failure(err)})
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -42,6 +43,9 @@ func consume(asked *options) error {
 		err = c.RunBatches(ctx, p.handleBatch)
 	case "iterator":
 		for message := range c.Messages(ctx) {
+			if p.forgets(message.Message) {
+				continue
+			}
 			message.Settle(p.handle(message.Context(), message.Message))
 		}
 		err = c.Err()
@@ -111,6 +115,7 @@ func (p *program) ends(message *orderlane.Message, outcome string) {
 // orders are what a body says of its handling.
 type orders struct {
 	WorkMs   *float64 `json:"work_ms"`
+	BlockMs  int      `json:"block_ms"`
 	Until    string
 	Stubborn bool
 	Do       string
@@ -127,6 +132,7 @@ func (p *program) handle(ctx context.Context, message *orderlane.Message) error 
 	if json.Unmarshal(message.Body, &body) != nil {
 		body = orders{}
 	}
+	time.Sleep(time.Duration(body.BlockMs) * time.Millisecond)
 	p.work(ctx, message, &body)
 	if body.Times != nil && message.Attempt > *body.Times {
 		return nil
@@ -143,11 +149,19 @@ func (p *program) handle(ctx context.Context, message *orderlane.Message) error 
 		return orderlane.Defer()
 	case "raise":
 		return errors.New(body.Reason)
+	case "unrun": // the type allows no other way to end without an outcome
+		runtime.Goexit()
 	}
 	if errors.Is(context.Cause(ctx), orderlane.ErrDrainTimeout) && !body.Stubborn {
 		return ctx.Err() // what was cut short is not done
 	}
 	return nil
+}
+
+// forgets says whether the loop is to go on without settling the message.
+func (p *program) forgets(message *orderlane.Message) bool {
+	var body orders
+	return json.Unmarshal(message.Body, &body) == nil && body.Do == "forget"
 }
 
 // work as long as the body says, or until the handler is told to stop.

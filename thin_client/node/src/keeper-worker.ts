@@ -1,0 +1,96 @@
+/** The worker thread of `keeper.ts`: extends what the blocked event loop cannot. */
+
+import { parentPort, workerData } from "node:worker_threads";
+import { parseAddress } from "./addresses.js";
+import { Connection } from "./connection.js";
+import type { Context, LeaseRef } from "./idl.js";
+import { COLUMNS, COUNT, HEAD, LEASE_MS, type Names, pauseMs, type WorkerStart } from "./keeper.js";
+
+const { signs, table, dialling, groupId, clientId, token } = workerData as WorkerStart;
+const sign = new Int32Array(signs);
+const rows = new Float64Array(table);
+const homes: (readonly string[])[] = [];
+const queues: Context[] = [];
+/** By the addresses that lead to the proxy. */
+const connections = new Map<string, Connection>();
+
+parentPort?.on("message", (names: Names) => {
+  if ("homes" in names) homes.splice(names.from, Infinity, ...names.homes);
+  else queues.splice(names.from, Infinity, ...names.queues);
+});
+
+let seen = -1;
+let aliveMs = 0;
+let keptMs = 0;
+/** Leases that were refused since the last sign of life. */
+const gone = new Set<string>();
+
+async function look(): Promise<void> {
+  const [now, leaseMs] = [performance.now(), rows[LEASE_MS] ?? 0];
+  if (Atomics.load(sign, 0) !== seen || rows[COUNT] === 0) {
+    seen = Atomics.load(sign, 0);
+    aliveMs = now;
+    keptMs = 0;
+    gone.clear();
+  } else if (now - aliveMs > leaseMs / 6 && now - keptMs > leaseMs / 4) {
+    // The loop extends at a third of a lease, so half of it is left after a sixth more.
+    if (await keep(leaseMs)) keptMs = now;
+  }
+  setTimeout(() => void look(), pauseMs(leaseMs));
+}
+
+/** Extend all; false: some could not be asked for, and it has to be tried again at the next look. */
+async function keep(leaseMs: number): Promise<boolean> {
+  const held = new Map<number, LeaseRef[]>();
+  for (let row = 0; row < (rows[COUNT] ?? 0); row++) {
+    const at = HEAD + COLUMNS * row;
+    const context = queues[rows[at + 1] ?? -1];
+    const reference = context && { context, leaseId: rows[at + 2] ?? 0 };
+    if (reference === undefined || gone.has(nameOf(reference))) continue;
+    const home = rows[at] ?? 0;
+    held.set(home, [...(held.get(home) ?? []), reference]);
+  }
+  const all = [...held].map(([home, leases]) => extend(homes[home] ?? [], leases, leaseMs));
+  return (await Promise.all(all)).every(Boolean);
+}
+
+async function extend(
+  addresses: readonly string[],
+  leases: LeaseRef[],
+  leaseMs: number,
+): Promise<boolean> {
+  const name = addresses.join();
+  try {
+    let connection = connections.get(name);
+    if (connection === undefined || connection.closed) {
+      connection = await open(addresses);
+      connections.set(name, connection);
+    }
+    const request = { groupId, leases, ms: Math.floor(leaseMs), clientId, token };
+    const answer = await connection.call("extend", dialling.timeoutMs, request);
+    for (const each of answer.notHeld ?? []) gone.add(nameOf(each));
+    return true;
+  } catch {
+    connections.get(name)?.close();
+    connections.delete(name);
+    return false; // the loop tells of it when it cannot extend either
+  }
+}
+
+async function open(addresses: readonly string[]): Promise<Connection> {
+  let failure: unknown = new Error("no address is known");
+  for (const address of addresses) {
+    try {
+      return await Connection.open(parseAddress(address), dialling);
+    } catch (error) {
+      failure = error;
+    }
+  }
+  throw failure;
+}
+
+function nameOf({ context, leaseId }: LeaseRef): string {
+  return `${context.topic}\0${context.qid}\0${leaseId}`;
+}
+
+void look();

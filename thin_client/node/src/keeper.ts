@@ -1,0 +1,189 @@
+/**
+ * Keeps leases alive while a handler blocks the event loop: a worker thread beside the consumer.
+ *
+ * A handler that computes for long keeps the loop from extending leases, and messages would go to
+ * others although their process is alive. What is held stands in memory that both threads see. When
+ * the loop gives no sign of life, the worker extends it on connections of its own. What it was
+ * refused is not told here: a message whose lease has run out, as far as is known here, goes to a
+ * handler only after the loop itself has extended it.
+ */
+
+import { Worker } from "node:worker_threads";
+import type { Dialling } from "./connection.js";
+import type { Context } from "./idl.js";
+import type { Home } from "./leases.js";
+import type { Logger } from "./logger.js";
+import type { Session } from "./session.js";
+
+/** The table's first numbers: how many leases follow, and how long one is in ms. */
+export const COUNT = 0;
+export const LEASE_MS = 1;
+/** Then three numbers for each: which proxy, which queue, which lease. */
+export const HEAD = 2;
+export const COLUMNS = 3;
+/** How often the loop gives a sign of life in one lease, with bounds of the pause. */
+const SIGNS_A_LEASE = 24;
+const [SHORTEST_MS, LONGEST_MS] = [20, 1_000];
+/** Names that the worker is told before it forgets all. */
+const MAX_NAMES = 4_096;
+
+/** What the worker is told when it starts. */
+export interface WorkerStart {
+  readonly signs: SharedArrayBuffer;
+  readonly table: SharedArrayBuffer;
+  readonly dialling: Dialling;
+  readonly groupId: string;
+  readonly clientId: string;
+  readonly token: string | null;
+}
+
+/** Names that numbers of the table stand for: those from `from` on, others before are kept. */
+export type Names =
+  | { readonly homes: readonly (readonly string[])[]; readonly from: number }
+  | { readonly queues: readonly Context[]; readonly from: number };
+
+/** So long between two signs of life. */
+export function pauseMs(leaseMs: number): number {
+  return Math.min(Math.max(leaseMs / SIGNS_A_LEASE, SHORTEST_MS), LONGEST_MS);
+}
+
+export class Keeper {
+  readonly #signs = new Int32Array(new SharedArrayBuffer(4));
+  readonly #table: Float64Array<SharedArrayBuffer>;
+  readonly #room: number;
+  readonly #queues = new Map<string, number>();
+  readonly #homes = new Map<Home, number>();
+  #worker: Worker | null = null;
+  #timer: NodeJS.Timeout | undefined;
+  #signedMs = 0;
+  #warned = false;
+  #closed = false;
+
+  /** `reachedAt`: where connections for a proxy may lead, the best first. */
+  constructor(
+    private readonly session: Session,
+    private readonly dialling: Dialling,
+    private readonly reachedAt: (home: Home) => string[],
+    private readonly logger: Logger,
+  ) {
+    const { concurrency, prefetch } = session.options;
+    this.#room = 4 * (concurrency + prefetch) + 64;
+    const numbers = HEAD + COLUMNS * this.#room;
+    this.#table = new Float64Array(new SharedArrayBuffer(8 * numbers));
+  }
+
+  /** New leases have come: let the worker see all. */
+  publish(): void {
+    const leaseMs = this.session.leaseMs ?? 0;
+    if (this.#closed || leaseMs === 0) return;
+    if (this.#queues.size > MAX_NAMES) this.#forgetNames();
+    let count = 0;
+    for (const { home, context, leaseId } of this.session.toKeep()) {
+      if (count === this.#room) break;
+      const at = HEAD + COLUMNS * count++;
+      this.#table[at] = this.#homeNumber(home);
+      this.#table[at + 1] = this.#queueNumber(context);
+      this.#table[at + 2] = leaseId;
+    }
+    this.#table[LEASE_MS] = leaseMs;
+    this.#table[COUNT] = count;
+    if (this.#timer === undefined) this.#watch(leaseMs);
+  }
+
+  /** End the worker. */
+  close(): void {
+    this.#closed = true;
+    this.#rest();
+    void this.#worker?.terminate();
+  }
+
+  // ---- signs of life ----------------------------------------------------------------------------
+
+  #watch(leaseMs: number): void {
+    this.#sign();
+    this.#timer = setInterval(() => this.#look(), pauseMs(leaseMs));
+    this.#timer.unref();
+  }
+
+  #sign(): void {
+    this.#signedMs = performance.now();
+    Atomics.add(this.#signs, 0, 1);
+  }
+
+  #look(): void {
+    const leaseMs = this.session.leaseMs ?? 0;
+    const lateMs = performance.now() - this.#signedMs - pauseMs(leaseMs);
+    this.#sign();
+    if (3 * lateMs > leaseMs && !this.#warned) {
+      this.#warned = true;
+      this.logger.warn(
+        `orderlane: the event loop was blocked for ${(lateMs / 1000).toFixed(1)} s, the lease is` +
+          ` ${leaseMs / 1000} s: let a worker thread compute, or await what takes long; meanwhile` +
+          " another thread extended leases",
+      );
+    }
+    if (!this.session.holdsAny) this.#rest();
+  }
+
+  #rest(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    this.#table[COUNT] = 0;
+  }
+
+  // ---- names ------------------------------------------------------------------------------------
+
+  #homeNumber(home: Home): number {
+    let number = this.#homes.get(home);
+    if (number === undefined) {
+      number = this.#homes.size;
+      this.#homes.set(home, number);
+      this.#tell({ homes: [this.reachedAt(home)], from: number });
+    }
+    return number;
+  }
+
+  #queueNumber(context: Context): number {
+    const name = `${context.topic}\0${context.qid}`;
+    let number = this.#queues.get(name);
+    if (number === undefined) {
+      number = this.#queues.size;
+      this.#queues.set(name, number);
+      this.#tell({ queues: [context], from: number });
+    }
+    return number;
+  }
+
+  #forgetNames(): void {
+    this.#queues.clear();
+    this.#homes.clear();
+  }
+
+  #tell(names: Names): void {
+    this.#worker ??= this.#started();
+    this.#worker.postMessage(names);
+  }
+
+  #started(): Worker {
+    const { group: groupId, clientId, token } = this.session.options;
+    const { timeoutMs, tls } = this.dialling;
+    const start: WorkerStart = {
+      signs: this.#signs.buffer,
+      table: this.#table.buffer,
+      dialling: { timeoutMs, tls },
+      groupId,
+      clientId,
+      token,
+    };
+    const worker = new Worker(new URL("./keeper-worker.js", import.meta.url), {
+      name: "orderlane leases",
+      workerData: start,
+    });
+    worker.on("error", (error) => {
+      const text = "orderlane: leases are not extended while a handler blocks the event loop";
+      if (!this.#closed) this.logger.warn(`${text}: ${error.message}`);
+    });
+    worker.unref();
+    return worker;
+  }
+}
