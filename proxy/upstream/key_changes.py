@@ -31,7 +31,7 @@ from proxy.upstream.queue_range import read_range
 from proxy.upstream.refills import Refills
 
 #: How often each queue is looked at: so late a change begins, or goes on after a take-over.
-_EVERY_S = 0.25
+_EVERY_S = 0.5
 #: Older messages that are read at once.
 _AT_ONCE = 1024
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 2.0
