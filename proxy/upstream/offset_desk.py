@@ -10,6 +10,7 @@ from typing import Any
 
 from broker_core.names import Group, QueueName, Topic
 from proxy.core.audit_record import Change
+from proxy.core.member_group import member_group
 from proxy.errors import WrongState
 from proxy.group_lane import GroupLane
 from proxy.lanes import Lanes, topic_named
@@ -78,6 +79,11 @@ class OffsetDesk:
         Raises UnknownName, OwnedElsewhere, WrongState, Unavailable, RemotingError.
         """
         lane = self._lanes.named(group)
+        if lane.settings.mode == "broadcast":
+            raise WrongState(
+                f"group {lane.name!r} is broadcast: each client has a position of its own; reset"
+                f" that of one client, as group '{member_group(lane.name, 'CLIENT')}'"
+            )
         name = topic_named(lane, topic)
         queue = await self._book.queue(lane.name, name, qid)
         ownership = self._ownerships[lane.name]

@@ -174,7 +174,9 @@ class _Drawing:
         chance, consumers = self.chance, []
         for group in groups:
             topics = [each["name"] for each in group["topics"]]
-            if self.has("picky clients") and len(topics) > 1:
+            # All that a group subscribes is to be read by it; each broadcast client is a group.
+            splits = len(topics) > 1 and group.get("mode") != "broadcast"
+            if self.has("picky clients") and splits:
                 wanted: list[list[str] | None] = [[each] for each in topics]
                 wanted += [None] if chance.random() < 0.3 else []
             else:

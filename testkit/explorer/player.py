@@ -109,7 +109,7 @@ def judge(events: list[Event]) -> dict[str, str]:
     for event in events:
         checker.on_event(event)
     if not any(event["e"] == "deliver" for event in events):
-        return {"D1": "nothing was delivered"} if _sent(events) else {}
+        return {}  # whether anybody wanted what was sent is known to the player
     found = checker.report().violations
     return {name: f"{each.count}x {_first(each)}" for name, each in sorted(found.items())}
 
@@ -117,10 +117,6 @@ def judge(events: list[Event]) -> dict[str, str]:
 def _first(violation: Any) -> str:
     examples = getattr(violation, "examples", None) or getattr(violation, "messages", None)
     return str(examples[0]) if examples else str(violation)
-
-
-def _sent(events: list[Event]) -> bool:
-    return any(event["e"] == "send_ok" for event in events)
 
 
 def _keep_errors(logged: list[str]) -> Callable[..., Any]:
