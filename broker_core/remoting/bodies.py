@@ -8,9 +8,9 @@ write standard JSON and read what fastjson writes. What nameservers speak is in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -19,9 +19,22 @@ from broker_core.names import Group, QueueName, Topic, check_name
 from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.key_hash import java_hash
 
+D = TypeVar("D")
+
 PASSIVELY = "CONSUME_PASSIVELY"  # a push consumer, as our proxy is one for RocketMQ
 CLUSTERING = "CLUSTERING"  # members share the queues
 FROM_FIRST = "CONSUME_FROM_FIRST_OFFSET"
+#: Java's enumerations, in the order of their ordinals.
+CONSUME_TYPES = ("CONSUME_ACTIVELY", PASSIVELY, "CONSUME_POP")
+MESSAGE_MODELS = ("BROADCASTING", CLUSTERING)
+CONSUME_FROM = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    FROM_FIRST,
+    "CONSUME_FROM_TIMESTAMP",
+)
 
 #: How long a member is kept without a heartbeat.
 MEMBER_EXPIRY_MS = 120_000
@@ -80,14 +93,22 @@ class Subscription:
 
     @classmethod
     def from_fields(cls, fields: JsonObject) -> Subscription:
-        """Read the JSON object; raises InvalidCommand."""
+        """Read the JSON object; raises InvalidCommand. Tags or codes that it lacks are those of its
+        expression.
+        """
+        expression, kind = fields.text("subString", "*"), fields.text("expressionType", "TAG")
+        tags, codes = frozenset(fields.texts("tagsSet")), frozenset(fields.integers("codeSet"))
+        topic, version = Topic(fields.text("topic")), fields.integer("subVersion", 0)
+        if kind == "TAG" and not (tags and codes):
+            whole = cls.of_tags(topic, expression)
+            tags, codes = tags or whole.tags, codes or whole.codes
         return cls(
-            topic=Topic(fields.text("topic")),
-            expression=fields.text("subString", "*"),
-            tags=frozenset(fields.texts("tagsSet")),
-            codes=frozenset(fields.integers("codeSet")),
-            version=fields.integer("subVersion", 0),
-            expression_type=fields.text("expressionType", "TAG"),
+            topic=topic,
+            expression=expression,
+            tags=tags,
+            codes=codes,
+            version=version,
+            expression_type=kind,
         )
 
 
@@ -118,11 +139,11 @@ class ConsumerData:
         return cls(
             group=_group_of(fields, "groupName"),
             subscriptions=tuple(
-                Subscription.from_fields(item) for item in fields.objects("subscriptionDataSet")
+                _readable(Subscription.from_fields, fields.objects("subscriptionDataSet"))
             ),
-            consume_type=fields.text("consumeType", PASSIVELY),
-            message_model=fields.text("messageModel", CLUSTERING),
-            consume_from_where=fields.text("consumeFromWhere", FROM_FIRST),
+            consume_type=fields.member("consumeType", CONSUME_TYPES, PASSIVELY),
+            message_model=fields.member("messageModel", MESSAGE_MODELS, CLUSTERING),
+            consume_from_where=fields.member("consumeFromWhere", CONSUME_FROM, FROM_FIRST),
         )
 
 
@@ -151,11 +172,15 @@ class Heartbeat:
 
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> Heartbeat:
-        """Read the body; raises InvalidCommand."""
-        fields = JsonObject.parse(data, "heartbeat", max_bytes=MAX_HEARTBEAT_BYTES)
+        """Read the body; raises InvalidCommand. A group, or a subscription, that cannot be read
+        costs no other one its membership.
+        """
+        fields = JsonObject.parse(data, "heartbeat", max_bytes=MAX_HEARTBEAT_BYTES, forgiving=True)
         groups = _at_most(MAX_HEARTBEAT_GROUPS, fields, "consumerDataSet")
         producers = _at_most(MAX_HEARTBEAT_PRODUCERS, fields, "producerDataSet")
-        expiry_ms = fields.integer("heartbeatTimeoutMillis", MEMBER_EXPIRY_MS)
+        expiry_ms = MEMBER_EXPIRY_MS
+        if "heartbeatTimeoutMillis" in fields.all():
+            expiry_ms = fields.integer("heartbeatTimeoutMillis")
         if not 1 <= expiry_ms <= MEMBER_EXPIRY_MS:
             raise InvalidCommand(
                 f"heartbeat.heartbeatTimeoutMillis is {expiry_ms}: expected 1 to {MEMBER_EXPIRY_MS}"
@@ -163,8 +188,8 @@ class Heartbeat:
         return cls(
             client_id=_client_id_of(fields, "clientID"),
             expiry_ms=expiry_ms,
-            consumers=tuple(ConsumerData.from_fields(item) for item in groups),
-            producers=tuple(Group(item.text("groupName")) for item in producers),
+            consumers=tuple(_readable(ConsumerData.from_fields, groups)),
+            producers=tuple(_readable(lambda item: Group(item.text("groupName")), producers)),
         )
 
 
@@ -268,6 +293,19 @@ def _queue_fields(queues: Iterable[QueueName]) -> list[dict[str, Any]]:
         {"topic": topic, "brokerName": broker, "queueId": queue_id}
         for topic, broker, queue_id in sorted(queues)
     ]
+
+
+def _readable(read: Callable[[JsonObject], D], items: Sequence[JsonObject]) -> list[D]:
+    """What can be read of *items*. Raises InvalidCommand if none of them can."""
+    found, why = [], None
+    for item in items:
+        try:
+            found.append(read(item))
+        except InvalidCommand as error:
+            why = why or error
+    if why is not None and not found:
+        raise why
+    return found
 
 
 def _at_most(limit: int, heartbeat: JsonObject, name: str) -> list[JsonObject]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeGuard
@@ -16,6 +17,7 @@ from typing import Any, TypeGuard
 import orjson
 
 from broker_core.errors import LocalProtocolError, RemoteProtocolError
+from broker_core.remoting.header_fields import read_int32
 from broker_core.remoting.json_fields import short
 
 #: RocketMQ 4.9.8: new enough for strict JSON from nameservers, too old to promise anything of 5.x.
@@ -206,8 +208,19 @@ def _decode_json(header: bytes) -> RemotingCommand:
         _ext(of("extFields")),
         b"",
         version,
-        language if language in LANGUAGES else "OTHER",
+        _language(language),
     )
+
+
+def _language(value: object) -> str:
+    """By its name or its number; one that nobody knows is OTHER."""
+    if type(value) is str:
+        if value in LANGUAGES:
+            return value
+        value = int(value) if value.isascii() and value.isdecimal() and len(value) < 4 else -1
+    if type(value) is int and 0 <= value < len(LANGUAGES):
+        return LANGUAGES[value]
+    return "OTHER"
 
 
 def _is_int32(value: object) -> TypeGuard[int]:
@@ -219,6 +232,9 @@ def _int32(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name)
     if value is None:
         return 0
+    if type(value) is str:
+        with suppress(ValueError):
+            return read_int32(value)
     if not _is_int32(value):
         raise RemoteProtocolError(
             f"header field {name} is {short(value)}: expected a 32-bit integer"

@@ -1,4 +1,8 @@
-"""How the custom headers of commands go to the wire and back: the base of ``headers.py``. Pure."""
+"""How the custom headers of commands go to the wire and back: the base of ``headers.py``. Pure.
+
+Values are read as Java reads them: ``true`` in any case is true and all else is false, and a number
+that cannot be read costs that field alone. Only a field that nobody can do without is refused.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,9 @@ class Header:
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
-        """Read the wire form. Raises InvalidCommand naming the first field missing or mistyped."""
+        """Read the wire form. Raises InvalidCommand naming the first required field that is missing
+        or mistyped.
+        """
         return from_ext_of(cls, ext, fields_of(cls))
 
 
@@ -61,7 +67,9 @@ def _text(value: object) -> str:
 
 
 def from_ext_of(cls: type[H], ext: Mapping[str, str], wire_fields: tuple[HeaderField, ...]) -> H:
-    """Read the wire form. Raises InvalidCommand naming the first field missing or mistyped."""
+    """Read the wire form. Raises InvalidCommand naming the first required field that is missing or
+    mistyped; an optional one that is mistyped has its default.
+    """
     values: dict[str, Any] = {}
     for attribute, wire_name, read, expected, default in wire_fields:
         text = ext.get(wire_name)
@@ -69,6 +77,8 @@ def from_ext_of(cls: type[H], ext: Mapping[str, str], wire_fields: tuple[HeaderF
             try:
                 values[attribute] = read(text)
             except ValueError:
+                if default is not MISSING:
+                    continue
                 raise InvalidCommand(
                     f"header field {wire_name} is {text[:200]!r}: expected {expected}"
                 ) from None
@@ -133,15 +143,13 @@ def read_int32(text: str) -> int:
     return value
 
 
-def _read_bool(text: str) -> bool:
-    lowered = text.lower()
-    if lowered not in ("true", "false"):
-        raise ValueError
-    return lowered == "true"
+def read_bool(text: str) -> bool:
+    """Java's boolean: anything is one."""
+    return text.lower() == "true"
 
 
 _READERS: dict[type, tuple[Callable[[str], Any], str]] = {
     int: (read_int64, "a 64-bit integer"),
-    bool: (_read_bool, "true or false"),
+    bool: (read_bool, "true or false"),
     str: (str, "a text"),
 }

@@ -1,14 +1,22 @@
-"""Reads JSON bodies as fastjson writes them, and says which field is wrong. Pure."""
+"""Reads JSON bodies as fastjson writes and reads them, and says which field is wrong. Pure.
+
+Clients in other languages than Java write what their libraries do: numbers and booleans as texts,
+texts as numbers, enumerations as ordinals. All of it is read. What cannot be read is refused; in
+what clients say of themselves (*forgiving*) it costs no more than its field, where that has a
+default, or its element in an array.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 import orjson
 
 from broker_core.errors import InvalidCommand
+from broker_core.remoting.header_fields import read_bool, read_int64
 
 D = TypeVar("D")
 _REQUIRED: Any = object()
@@ -45,75 +53,89 @@ def _quote_key(match: re.Match[bytes]) -> bytes:
 
 
 class JsonObject:
-    """A JSON object whose fields are asked for by type; a wrong one raises InvalidCommand.
+    """A JSON object whose fields are asked for by type.
 
-    A field that is absent or null gives *default* where one is given, else InvalidCommand.
+    A field that is absent or null gives *default* where one is given, else InvalidCommand. One of
+    another type raises InvalidCommand, but for a *forgiving* object, where it counts as absent.
     """
 
-    __slots__ = ("_fields", "_what")
+    __slots__ = ("_fields", "_forgiving", "_what")
 
-    def __init__(self, fields: object, what: str) -> None:
+    def __init__(self, fields: object, what: str, *, forgiving: bool = False) -> None:
         """*what* is said in errors: ``heartbeat``, ``heartbeat.consumerDataSet[0]``."""
         if not isinstance(fields, Mapping):
             raise InvalidCommand(f"{what} is {short(fields)}: expected an object")
         self._fields = fields
         self._what = what
+        self._forgiving = forgiving
 
     @classmethod
     def parse(
-        cls, data: bytes | memoryview, what: str, *, max_bytes: int | None = None
+        cls,
+        data: bytes | memoryview,
+        what: str,
+        *,
+        max_bytes: int | None = None,
+        forgiving: bool = False,
     ) -> JsonObject:
         """Parse a body; raises InvalidCommand if it is no JSON object or above *max_bytes*."""
         if max_bytes is not None and len(data) > max_bytes:
             raise InvalidCommand(f"{what} has {len(data)} bytes: at most {max_bytes} are taken")
-        return cls(parse_json(data, what=what), what)
+        return cls(parse_json(data, what=what), what, forgiving=forgiving)
 
     @overload
     def text(self, name: str) -> str: ...
     @overload
     def text(self, name: str, default: D) -> str | D: ...
     def text(self, name: str, default: Any = _REQUIRED) -> Any:
-        """Return a string."""
-        return self._get(name, str, "a text", default)
+        """Return a string; numbers and booleans are their JSON texts."""
+        return self._get(name, _as_text, "a text", default)
 
     @overload
     def integer(self, name: str) -> int: ...
     @overload
     def integer(self, name: str, default: D) -> int | D: ...
     def integer(self, name: str, default: Any = _REQUIRED) -> Any:
-        """Return an integer."""
-        return self._get(name, int, "an integer", default)
+        """Return an integer, which may be written as a text."""
+        return self._get(name, _as_integer, "an integer", default)
 
     def boolean(self, name: str, default: bool) -> bool:
-        """Return a boolean."""
-        return bool(self._get(name, bool, "true or false", default))
+        """Return a boolean: ``true``, as a text in any case, is true, and all else that is there is
+        false.
+        """
+        value = self._fields.get(name)
+        return default if value is None else _as_boolean(value)
+
+    def member(self, name: str, members: Sequence[str], default: str) -> str:
+        """Return a member of an enumeration, written by its name or its number in *members*."""
+        value = self._fields.get(name)
+        if isinstance(value, str) and value in members:
+            return value
+        try:
+            number = _as_integer(value)
+        except ValueError:
+            return default
+        return members[number] if 0 <= number < len(members) else default
 
     def array(self, name: str) -> list[Any]:
         """Return an array, an empty one if absent."""
-        value: list[Any] = self._get(name, list, "an array", [])
+        value: list[Any] = self._get(name, _only(list), "an array", [])
         return value
 
     def texts(self, name: str) -> list[str]:
         """Return an array of strings."""
-        values = self.array(name)
-        for value in values:
-            if type(value) is not str:
-                raise InvalidCommand(f"{self._what}.{name} holds {short(value)}: expected texts")
-        return values
+        return self._each(name, _as_text, "texts")
 
     def integers(self, name: str) -> list[int]:
         """Return an array of integers."""
-        values = self.array(name)
-        for value in values:
-            if type(value) is not int:
-                raise InvalidCommand(f"{self._what}.{name} holds {short(value)}: expected integers")
-        return values
+        return self._each(name, _as_integer, "integers")
 
     def objects(self, name: str) -> list[JsonObject]:
         """Return an array of objects."""
         return [
-            JsonObject(value, f"{self._what}.{name}[{index}]")
+            JsonObject(value, f"{self._what}.{name}[{index}]", forgiving=self._forgiving)
             for index, value in enumerate(self.array(name))
+            if isinstance(value, Mapping) or not self._forgiving
         ]
 
     def count(self, name: str, default: int) -> int:
@@ -129,21 +151,70 @@ class JsonObject:
 
     def object(self, name: str) -> JsonObject:
         """Return an object."""
-        return JsonObject(self._get(name, dict, "an object"), f"{self._what}.{name}")
+        value = self._get(name, _only(dict), "an object")
+        return JsonObject(value, f"{self._what}.{name}", forgiving=self._forgiving)
 
     def items(self, name: str) -> dict[str, Any]:
         """Return an object as a dictionary, an empty one if absent."""
-        value: dict[str, Any] = self._get(name, dict, "an object", {})
+        value: dict[str, Any] = self._get(name, _only(dict), "an object", {})
         return value
 
-    def _get(self, name: str, kind: type, expected: str, default: Any = _REQUIRED) -> Any:
+    def _get(
+        self, name: str, read: Callable[[Any], Any], expected: str, default: Any = _REQUIRED
+    ) -> Any:
         value = self._fields.get(name)
-        if value is None and default is not _REQUIRED:
+        if value is not None:
+            with suppress(ValueError):
+                return read(value)
+        if default is not _REQUIRED and (value is None or self._forgiving):
             return default
+        found = "missing" if value is None else short(value)
+        raise InvalidCommand(f"{self._what}.{name} is {found}: expected {expected}")
+
+    def _each(self, name: str, read: Callable[[Any], D], expected: str) -> list[D]:
+        found = []
+        for value in self.array(name):
+            try:
+                found.append(read(value))
+            except ValueError:
+                if not self._forgiving:
+                    raise InvalidCommand(
+                        f"{self._what}.{name} holds {short(value)}: expected {expected}"
+                    ) from None
+        return found
+
+
+def _only(kind: type) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
         if type(value) is not kind:
-            found = "missing" if value is None else short(value)
-            raise InvalidCommand(f"{self._what}.{name} is {found}: expected {expected}")
+            raise ValueError
         return value
+
+    return read
+
+
+def _as_text(value: Any) -> str:
+    """Raises ValueError for arrays and objects."""
+    if type(value) is str:
+        return value
+    if isinstance(value, (list, dict)) or value is None:
+        raise ValueError
+    return orjson.dumps(value).decode()
+
+
+def _as_integer(value: Any) -> int:
+    """Raises ValueError for what Java would not read as a long."""
+    if type(value) is int:
+        return value
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is str:
+        return read_int64(value)
+    raise ValueError
+
+
+def _as_boolean(value: Any) -> bool:
+    return value is True or (type(value) is str and read_bool(value))
 
 
 def short(value: object) -> str:

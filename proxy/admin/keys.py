@@ -88,10 +88,10 @@ class RedriveAllBody(ChangeBody):
 
 
 class RedrivenQueue(Answer):
-    """How many keys of a queue, and copies of their messages, are redriven now."""
+    """Keys of a queue that are redriven now, and how many copies of their messages there are."""
 
     queue: str
-    keys: int
+    keys: list[str]
     copies: int
 
 

@@ -27,7 +27,7 @@ from proxy.errors import OrderlaneError, OwnedElsewhere
 app = typer.Typer(no_args_is_help=True, help="One key of a group, and what to do with it.")
 
 _PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason")
-_REDRIVEN = ("queue", "keys", "copies", "proxy")
+_REDRIVEN = ("key", "queue", "proxy")
 _PAUSES = ("key", "queue", "paused", "proxy")
 _HISTORY = ("at", "queue", "what", "offset", "attempt", "by", "detail")
 _COLUMNS = (
@@ -130,7 +130,10 @@ def redrive(
     path = f"{place_of(http, group, topic)}/redrive-all"
     done, failed = change_at_all(one_of(http), path, body)
     rows = [
-        {**each, "proxy": address} for address, answer in done.items() for each in answer["queues"]
+        {"key": name, "queue": each["queue"], "proxy": address}
+        for address, answer in done.items()
+        for each in answer["queues"]
+        for name in each["keys"]
     ]
     print_rows(rows, columns=_REDRIVEN, output=output)
     if failed:

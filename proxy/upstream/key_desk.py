@@ -90,8 +90,8 @@ class KeyDesk:
         dry_run: bool = False,
     ) -> dict[str, Any]:
         """Redrive all parked keys that are ready for it, and are not redriven, of the queues that
-        this proxy owns (or of one *queue*), with one audit record; returns how many keys and copies
-        those are, and who owns queues elsewhere. Raises OrderlaneError.
+        this proxy owns (or of one *queue*), with one audit record; returns these keys, how many
+        copies they have, and who owns queues elsewhere. Raises OrderlaneError.
         """
         owned = [each for each in self._owned(group, topic) if queue in (None, each.place)]
         why = f"this proxy does not own {queue or 'a queue'} of {topic!r} for {group!r}"
@@ -102,8 +102,9 @@ class KeyDesk:
             raise OrderlaneError(f"{why}, nor does another")
         ready = [_ready_to_redrive(each) for each in owned]
         if not dry_run:
-            after = [{**each, "state": "redriven", "rate": rate} for each in ready]
-            change = Change(by, "key redrive", group, reason, topic, "", ready, after)
+            before = [{**each, "keys": len(each["keys"]), "state": "parked"} for each in ready]
+            after = [{**each, "state": "redriven", "rate": rate} for each in before]
+            change = Change(by, "key redrive", group, reason, topic, "", before, after)
             async with self._context.audit.change(change) as entry:
                 for each in owned:
                     each.redrive_all(by=by, audit=entry.id, rate=rate)
@@ -295,7 +296,7 @@ async def _in_all(
 def _ready_to_redrive(parking: Parking) -> dict[str, Any]:
     keys, twin = parking.may_redrive(), parking.pipeline.twin
     copies = 0 if twin is None else sum(map(twin.jobs.backlog_of, keys))
-    return {"queue": parking.place, "keys": len(keys), "copies": copies}
+    return {"queue": parking.place, "keys": [*map(key_text, keys)], "copies": copies}
 
 
 def _pause_of(verbs: KeyVerbs, text: str | None) -> dict[str, Any]:

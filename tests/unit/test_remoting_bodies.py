@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -154,27 +156,104 @@ def test_bare_integer_keys_are_read_and_strings_left_alone() -> None:
         (b"7", "heartbeat is 7: expected an object"),
         (b"{}", "heartbeat.clientID is missing: expected a text"),
         (b'{"clientID":null}', "heartbeat.clientID is missing"),
-        (b'{"clientID":5}', "heartbeat.clientID is 5: expected a text"),
-        (b'{"clientID":"c","consumerDataSet":{}}', "consumerDataSet is an object: expected an"),
+        (b'{"clientID":[]}', "heartbeat.clientID is an array: expected a text"),
         (
-            b'{"clientID":"c","consumerDataSet":[3]}',
-            r"heartbeat.consumerDataSet\[0\] is 3: expected an object",
+            b'{"clientID":"c","consumerDataSet":[{"groupName":{}}]}',
+            r"heartbeat.consumerDataSet\[0\].groupName is an object: expected a text",
         ),
         (
-            b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
-            b'[{"topic":"t","tagsSet":[1]}]}]}',
-            r"subscriptionDataSet\[0\].tagsSet holds 1: expected texts",
-        ),
-        (
-            b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
-            b'[{"topic":"t","codeSet":["1"]}]}]}',
-            "codeSet holds '1': expected integers",
+            b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{}]}]}',
+            r"subscriptionDataSet\[0\].topic is missing: expected a text",
         ),
     ],
 )
 def test_a_bad_body_is_named_with_its_field(data: bytes, text: str) -> None:
     with pytest.raises(InvalidCommand, match=text):
         Heartbeat.from_json(data)
+
+
+#: A heartbeat as Java's client writes it, and as others do.
+_AS_JAVA = {
+    "clientID": "5",
+    "consumerDataSet": [
+        {
+            "groupName": "7",
+            "consumeType": "CONSUME_ACTIVELY",
+            "messageModel": "BROADCASTING",
+            "consumeFromWhere": "CONSUME_FROM_TIMESTAMP",
+            "unitMode": False,
+            "subscriptionDataSet": [
+                {
+                    "topic": "t",
+                    "subString": "1 || b",
+                    "tagsSet": ["1", "b"],
+                    "codeSet": [49, 98],
+                    "subVersion": 12,
+                    "classFilterMode": False,
+                }
+            ],
+        }
+    ],
+    "producerDataSet": [{"groupName": "9"}],
+}
+
+
+def _rewritten(value: Any, **changes: Any) -> Any:
+    """*value* with some fields, wherever they stand, written otherwise; None: left out."""
+    if isinstance(value, list):
+        return [_rewritten(each, **changes) for each in value]
+    if not isinstance(value, dict):
+        return value
+    pairs = {name: changes.get(name, _rewritten(each, **changes)) for name, each in value.items()}
+    return {name: each for name, each in pairs.items() if each is not None}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clientID": 5},
+        {"unitMode": "0"},
+        {"unitMode": 0, "classFilterMode": "no"},
+        {"subVersion": "12", "codeSet": ["49", "98"], "tagsSet": [1, "b"]},
+        {"consumeType": 0, "messageModel": 0, "consumeFromWhere": 5},
+        {"consumeType": "0", "messageModel": "0", "consumeFromWhere": "5"},
+        {"codeSet": None},
+        {"codeSet": "49", "tagsSet": {}},
+        {"tagsSet": [[], "1", "b"], "codeSet": [49, {}, 98]},
+    ],
+)
+def test_a_heartbeat_is_read_as_java_reads_it(changes: dict[str, Any]) -> None:
+    wanted = Heartbeat.from_json(orjson.dumps(_AS_JAVA))
+    assert Heartbeat.from_json(orjson.dumps(_rewritten(_AS_JAVA, **changes))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "attribute", "value"),
+    [
+        ({"consumeType": 99}, "consume_type", "CONSUME_PASSIVELY"),
+        ({"messageModel": "ALL"}, "message_model", "CLUSTERING"),
+        ({"consumeFromWhere": None}, "consume_from_where", "CONSUME_FROM_FIRST_OFFSET"),
+        ({"consumeFromWhere": []}, "consume_from_where", "CONSUME_FROM_FIRST_OFFSET"),
+    ],
+)
+def test_an_enumeration_that_nobody_knows_has_its_default(
+    changes: dict[str, Any], attribute: str, value: str
+) -> None:
+    (consumer,) = Heartbeat.from_json(orjson.dumps(_rewritten(_AS_JAVA, **changes))).consumers
+    assert getattr(consumer, attribute) == value
+    assert (consumer.group, len(consumer.subscriptions)) == ("7", 1)
+
+
+def test_what_cannot_be_read_of_one_group_costs_no_other_its_membership() -> None:
+    (good,) = _AS_JAVA["consumerDataSet"]
+    unknown = {"topic": "u", "subVersion": "soon"}
+    mixed = {**good, "groupName": "mixed", "subscriptionDataSet": [{}, 5, unknown]}
+    heartbeat = Heartbeat.from_json(
+        orjson.dumps({"clientID": "c", "consumerDataSet": [{}, "x", mixed, good]})
+    )
+    assert [each.group for each in heartbeat.consumers] == ["mixed", "7"]
+    (subscription,) = heartbeat.consumers[0].subscriptions
+    assert (subscription.topic, subscription.version) == ("u", 0)
 
 
 def test_an_address_table_with_a_bad_id_is_refused() -> None:
