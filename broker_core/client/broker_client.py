@@ -177,8 +177,10 @@ class BrokerClient:
         suspend_ms: int = 15_000,
         tags: str = "*",
         timeout_s: float | None = None,
+        life: int | None = None,
     ) -> PullResult:
-        """Read messages from *offset* on; wait for some up to *suspend_ms* (0: not at all).
+        """Read messages from *offset* on; wait for some up to *suspend_ms* (0: not at all), and for
+        none if the topic is in another *life* than that.
 
         Never commits. The broker filters by the hash of the tags, so others may be among what
         comes. *timeout_s* defaults to what the wait may take and some seconds.
@@ -192,6 +194,7 @@ class BrokerClient:
             suspend_ms=suspend_ms,
             tags=tags,
             timeout_s=timeout_s,
+            life=life,
         )
         return await self._decoding.result(partial(pulling.decoded, pulled))
 

@@ -27,6 +27,7 @@ async def pull(
     tags: str = "*",
     max_bytes: int | None = None,
     timeout_s: float | None = None,
+    life: int | None = None,
 ) -> PulledRecords:
     """Pull once. *max_bytes* is a wish: brokers before 5.1 do not know it. Raises RemotingError."""
     header = headers.PullMessageHeader(
@@ -42,6 +43,7 @@ async def pull(
         sub_version=0,
         expression_type="TAG",
         max_msg_bytes=max_bytes,
+        life=life,
     )
     answer = await requests.ask(
         queue.broker,

@@ -110,7 +110,8 @@ def send_receipt(
 class PullMessageHeader(Header):
     """Codes 11 and 361. ``sys_flag``: bits of PullFlag.
 
-    ``suspend_timeout_millis`` bounds a long poll.
+    ``suspend_timeout_millis`` bounds a long poll. ``life`` is ours: the incarnation of the topic
+    that the offset is of; in another one our broker answers at once.
     """
 
     consumer_group: str
@@ -125,11 +126,12 @@ class PullMessageHeader(Header):
     sub_version: int
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
+    life: int | None = None
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
         """As any header, without a look at each field: there is one a pull."""
-        of, most = ext.get, ext.get("maxMsgBytes")
+        of, most, life = ext.get, ext.get("maxMsgBytes"), ext.get("life")
         try:
             return cls(
                 consumer_group=ext["consumerGroup"],
@@ -144,6 +146,7 @@ class PullMessageHeader(Header):
                 sub_version=read_int64(ext["subVersion"]),
                 expression_type=of("expressionType"),
                 max_msg_bytes=None if most is None else read_int32(most),
+                life=None if life is None else read_int64(life),
             )
         except (KeyError, ValueError):  # the slow way says which field is wrong
             return from_ext_of(cls, ext, fields_of(cls))

@@ -250,7 +250,10 @@ class HistoryChecker:
         lane, life = self._whose(event, present), present.life
         if lane is present or _decided_ns(event) > life.began_ns:
             if UNKNOWN < self._sends.life_of(event) < life.number:
-                life.strange_delivery(event)
+                if lane is not present and _decided_ns(event) <= _heard_ns(life, lane):
+                    lane.deliver(event, self._sends.saw(event))
+                else:
+                    life.strange_delivery(event)
                 return
             if lane is not present:
                 life.granted(event["epoch"])  # a period of the life before goes on in this one
@@ -271,7 +274,7 @@ class HistoryChecker:
     def _finish(self, event: Event) -> None:
         present = self._present(event)
         lane, life = self._whose(event, present), present.life
-        strange = lane is not present and _decided_ns(event) > life.began_ns
+        strange = lane is not present and _decided_ns(event) > _heard_ns(life, lane)
         if strange and lane.deliveries.unfinished(event["offset"]) is None:
             life.strange(event, "finished")  # it was not in flight
             return
@@ -345,6 +348,13 @@ def _decided_ns(event: Event) -> int:
         if (decided_ns := event.get(name)) is not None:
             return int(decided_ns)
     return int(event["t_ns"])
+
+
+def _heard_ns(life: Life, former: Lane) -> int:
+    """Until when an owner of the life before, perhaps cut off, may know nothing of *life*: for as
+    long as it trusts its lock.
+    """
+    return life.began_ns + former.take_overs.trust_ms * 1_000_000
 
 
 def _where(event: Event) -> str:

@@ -82,6 +82,7 @@ async def _pulled(
             max_messages=max_messages,
             suspend_ms=_SUSPEND_MS,
             tags=pipeline.rules.tag_expression,
+            life=pipeline.life,
         )
     except RemotingError as error:
         _noisy.warning(

@@ -126,6 +126,10 @@ class _Producer:
         self._open += 1
         self._waiting[queue].put_nowait(key)
 
+    async def commit(self, queue: QueueName, offset: int) -> None:
+        """Commit *offset* for the group."""
+        await self._node.do(self.client.commit_offset(Group(GROUP), queue, offset))
+
     async def all_committed(self) -> bool:
         """True once everything is sent, and committed by the group."""
         return not self._open and await self._node.do(self._all_committed())
@@ -194,6 +198,11 @@ class World:
         await asyncio.sleep(after_s)
         await self.simulated.make_topic(TOPIC, len(QUEUES))
         nemesis.write("topic", topic=TOPIC, what="created")
+
+    async def commit_as_others(self, offset: int) -> None:
+        """Commit *offset* in all queues as a client of RocketMQ does."""
+        for queue in QUEUES:
+            await self._producer.commit(queue, offset)
 
     async def start_proxy(self, name: str) -> RunningProxy:
         """Start another proxy."""

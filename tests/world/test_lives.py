@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from broker_core.names import Group, Topic
+from proxy.core.ownership_record import ownership_topic
+from proxy.core.parked_key import parked_topic
 from testkit.simulation.world import World as SimulatedWorld
 from testkit.simulation.world import simulate
 from tests.mutants.clients import Worker
 from tests.mutants.scenarios import KEYS, RULES, judge
-from tests.mutants.world import Events, RunningProxy, World
+from tests.mutants.world import GROUP, TOPIC, Events, RunningProxy, World
 
 Play = Callable[[World], Coroutine[Any, Any, None]]
 
@@ -53,6 +56,32 @@ def last_life(events: Events) -> set[str]:
 def handled(events: Events) -> set[str]:
     """Messages that a handler saw."""
     return {event["msg"] for event in events if event["e"] == "handle_end"}
+
+
+def begun_since(events: Events, *, settle_s: float = 8) -> set[str]:
+    """Messages whose handling began a while after the last life did."""
+    created_ns = max(event["t_ns"] for event in events if event.get("what") == "created")
+    return {
+        event["msg"]
+        for event in events
+        if event["e"] == "handle_start" and event["t_ns"] > created_ns + settle_s * 1e9
+    }
+
+
+def twins() -> tuple[Topic, Topic]:
+    """The topics of ownership records and of parked messages."""
+    group = Group(GROUP)
+    parked = parked_topic(group, TOPIC)
+    return parked, ownership_topic(group, TOPIC)
+
+
+async def until_parked(proxy: RunningProxy, copies: int, *, within_s: int = 60) -> None:
+    """Wait for that number of parked copies."""
+    for _ in range(within_s * 5):
+        if await proxy.parked() == copies:
+            return
+        await asyncio.sleep(0.2)
+    raise AssertionError(f"{await proxy.parked()} copies are parked, not {copies}")
 
 
 @contextmanager
@@ -195,3 +224,127 @@ def test_the_next_life_is_whole_whatever_its_owners_went_through(play: Play, sen
     assert violations(events) == {}
     assert stored(events) == sent
     assert last_life(events) <= handled(events)
+
+
+async def _parked(world: World) -> None:
+    """Copies of the former life's messages are nobody's, also once their key is parked again."""
+    fails = {"poison"}
+    left = await world.start_proxy("left")
+    hire(world, left, fails=fails)
+    world.send("poison", "poison", "poison")
+    send(world, 12)
+    await until_parked(left, 3)
+    await world.recreate(after_s=0.3)
+    world.send("poison", "poison")
+    send(world, 12)
+    await until_parked(left, 2)
+    fails.clear()
+    await left.redrive()
+    await world.finished(within_s=90)
+
+
+async def _redriven(world: World) -> None:
+    """A redrive is under way, and clients have copies."""
+    fails = {"poison"}
+    left = await world.start_proxy("left")
+    hire(world, left, fails=fails, work_s=1.5)
+    world.send(*(["poison"] * 6))
+    await until_parked(left, 6)
+    fails.clear()
+    await left.redrive()
+    await asyncio.sleep(2)
+    await world.recreate(after_s=0)
+    world.send("poison")
+    send(world, 12)
+    await world.finished(within_s=90)
+
+
+async def _killed_with_parked(world: World) -> None:
+    """The next owner finds a parked key in the records of the former life alone."""
+    fails = {"poison"}
+    left = await world.start_proxy("left")
+    hire(world, left, fails=fails)
+    world.send("poison", "poison", "poison")
+    await until_parked(left, 3)
+    left.kill()
+    fails.clear()
+    await world.recreate(after_s=0.3)
+    world.send("poison", "poison")
+    hire(world, await world.start_proxy("right"), fails=fails)
+    await world.finished(within_s=90)
+
+
+async def _leased(world: World) -> None:
+    """Clients handle messages for longer than the topic is away, and ack them then."""
+    left = await world.start_proxy("left")
+    hire(world, left, slow=frozenset(KEYS[:4]), batch=1)
+    send(world, 12)
+    await asyncio.sleep(2)
+    await world.recreate(after_s=0)
+    send(world, 12)
+    await world.finished(within_s=120)
+
+
+async def _spilled(world: World) -> None:
+    """More of a stuck key than memory holds, and no room to read on."""
+    left = await world.start_proxy("left")
+    hire(world, left, stuck=frozenset({"stuck"}), batch=1)
+    world.send(*(["stuck"] * 80))
+    await asyncio.sleep(15)
+    await world.recreate(after_s=0)
+    send(world, 24)
+    await world.finished(within_s=150)
+
+
+async def _without_twins(world: World) -> None:
+    """Its topics of records and of parked messages are deleted as well."""
+    fails = {"poison"}
+    left = await world.start_proxy("left")
+    hire(world, left, fails=fails)
+    world.send("poison", "poison")
+    send(world, 24)
+    await until_parked(left, 2)
+    await asyncio.sleep(8)
+    for twin in twins():
+        await world.simulated.delete_topic(twin)
+    await world.recreate(after_s=0.3)
+    fails.clear()
+    world.send("poison")
+    send(world, 12)
+    await world.finished(within_s=90)
+
+
+async def _committed_late(world: World) -> None:
+    """Another client of the group, which knows no lives, commits an offset of the former one."""
+    left = await world.start_proxy("left")
+    hire(world, left)
+    send(world, 24)
+    await asyncio.sleep(12)
+    await left.close()
+    await world.recreate(after_s=0.3)
+    await world.commit_as_others(10)
+    send(world, 36)
+    hire(world, await world.start_proxy("right"))
+    await world.finished(within_s=90)
+
+
+@pytest.mark.parametrize(
+    ("play", "sent", "rules"),
+    [
+        (_parked, 29, {"on_exhausted": "park", "max_deliveries": 2}),
+        (_redriven, 19, {"on_exhausted": "park", "max_deliveries": 2}),
+        (_killed_with_parked, 5, {"on_exhausted": "park", "max_deliveries": 2}),
+        (_leased, 24, {}),
+        (_spilled, 104, {"max_jobs_in_memory": 16, "max_jobs_per_key_in_memory": 4}),
+        (_without_twins, 39, {"on_exhausted": "park", "max_deliveries": 2}),
+        (_committed_late, 60, {}),
+    ],
+)
+def test_nothing_of_the_former_life_counts_wherever_it_stood(
+    play: Play, sent: int, rules: dict[str, Any]
+) -> None:
+    events = history_of(play, **rules)
+    assert {name: each for name, each in violations(events).items() if name != "I1"} == {}
+    assert stored(events) == sent
+    assert last_life(events) <= handled(events)
+    assert begun_since(events) <= last_life(events)

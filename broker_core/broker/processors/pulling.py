@@ -84,6 +84,7 @@ class PullProcessor:
         )
         result = self._read(header, wanted)
         may_wait = header.sys_flag & PullFlag.SUSPEND and header.suspend_timeout_millis > 0
+        may_wait = may_wait and header.life in (None, self._directory.life(Topic(header.topic)))
         if may_wait and _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
             return self._hold(request, header, wanted)
         return self._answer(request, header, result)
