@@ -40,7 +40,7 @@ class Handoffs:
         self._expected[queue] = now_ns + self._expect_ns
 
     def expect_none(self, queues: Sequence[QueueName]) -> None:
-        """None of *queues*, all of one topic, rising, is for this member: it does not want them."""
+        """None of *queues*, all of a topic, which rise, is for this member: it wants none."""
         for queue in [each for each in self._expected if _is_in(queues, each)]:
             del self._expected[queue]
 
