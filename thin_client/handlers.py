@@ -60,10 +60,13 @@ def is_coroutine_function(handler: object) -> bool:
 def check_result(result: object) -> None:
     """Raise TypeError if *result*, which a handler returned, says that its work has not run, or may
     still run: an awaitable, a generator, a function, a future that is not done, or a list with such
-    a thing in it. A future that is done raises what its work raised.
+    a thing in it. A future that is done raises what its work raised, and an exception that was
+    returned is raised: nobody returns a Retry to have an ack.
     """
     if result is None:
         return
+    if isinstance(result, BaseException):
+        raise result
     for each in result if isinstance(result, list | tuple) else (result,):
         if isinstance(each, concurrent.futures.Future) and each.done():
             each.result()

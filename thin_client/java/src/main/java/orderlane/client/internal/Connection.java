@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.net.Socket;
 import java.nio.ByteBuffer;
+import java.util.concurrent.ThreadLocalRandom;
 import orderlane.client.ConnectionLostException;
 import orderlane.client.OrderlaneException;
 import orderlane.client.RefusedException;
@@ -20,7 +21,8 @@ final class Connection implements AutoCloseable {
     private final Socket raw;
     private final Socket socket; // with TLS, or the same
     private final InputStream input;
-    private int sequenceId;
+    /** Begins anywhere: answers of two connections that were mixed up do not fit. */
+    private int sequenceId = ThreadLocalRandom.current().nextInt(Integer.MAX_VALUE);
     private volatile boolean timedOut;
 
     /** {@code raw} is what {@code socket} runs over. */
@@ -36,7 +38,7 @@ final class Connection implements AutoCloseable {
      * ProxyFaultException or ProtocolException.
      */
     <T> T call(Call<?, T> call, long timeoutNs) {
-        sequenceId++;
+        sequenceId = (sequenceId + 1) & Integer.MAX_VALUE;
         boolean usable = false;
         try {
             byte[] frame = exchange(call, timeoutNs);

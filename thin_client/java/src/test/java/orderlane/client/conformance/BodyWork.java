@@ -81,6 +81,9 @@ final class BodyWork implements Observer {
             return Outcome.ok();
         }
         JsonObject body = body(message);
+        if (body.has("block_ms")) {
+            sleepThroughAll(body.get("block_ms").getAsLong() * 1_000_000);
+        }
         work(message, body);
         int times = body.has("times") ? body.get("times").getAsInt() : Integer.MAX_VALUE;
         String asked = body.has("do") ? body.get("do").getAsString() : "ok";
@@ -90,6 +93,8 @@ final class BodyWork implements Observer {
             case "retry" -> retry(body);
             case "reject" -> Outcome.reject(reason);
             case "defer" -> Outcome.defer();
+            // The type allows no future or other promise: nothing at all is what is left.
+            case "unrun", "forget" -> null;
             default -> throw new IllegalStateException(reason);
         };
     }

@@ -51,6 +51,8 @@ final class PlainCalls {
 
     static void produce(JsonObject options) throws IOException {
         Map<Long, OrderlaneProducer> producers = new HashMap<>(); // by time-out
+        // A child process has to make a producer of its own: a JVM cannot fork.
+        Map<Long, OrderlaneProducer> ofChild = new HashMap<>();
         serve(
                 asked -> {
                     if (asked.get("op").getAsString().equals("hash")) {
@@ -62,12 +64,14 @@ final class PlainCalls {
                     boolean timed = has(asked, "timeout_ms");
                     long ms = timed ? asked.get("timeout_ms").getAsLong() : 10_000;
                     OrderlaneProducer producer =
-                            producers.computeIfAbsent(ms, any -> producer(options, any));
+                            (has(asked, "process") ? ofChild : producers)
+                                    .computeIfAbsent(ms, any -> producer(options, any));
                     JsonObject line = Lines.event("sent");
                     line.add("results", sent(producer, asked));
                     Lines.say(line);
                 });
         producers.values().forEach(OrderlaneProducer::close);
+        ofChild.values().forEach(OrderlaneProducer::close);
     }
 
     private static OrderlaneProducer producer(JsonObject options, long timeoutMs) {
