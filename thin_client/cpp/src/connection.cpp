@@ -1,9 +1,12 @@
 #include "connection.hpp"
 
 #include "calls.hpp"
+#include "forks.hpp"
 
 #include <array>
 #include <cstdio>
+#include <memory>
+#include <random>
 
 namespace orderlane::detail {
 namespace {
@@ -31,7 +34,15 @@ std::string seconds_text(Nanos length) {
 }
 
 Connection::Connection(const Destination& to, const Interrupt& interrupt, Nanos timeout_ns)
-    : address_(to.address), stream_(connect(to, interrupt, timeout_ns)) {}
+    : address_(to.address),
+      stream_(connect(to, interrupt, timeout_ns)),
+      sequence_id_(std::uniform_int_distribution<std::int32_t>(
+          0, std::numeric_limits<std::int32_t>::max())(*std::make_unique<std::random_device>())) {}
+
+void abandon(std::optional<Connection>& connection) noexcept {
+    if (connection) connection->abandon();
+    make_anew(connection);
+}
 
 std::string Connection::exchange(const char* method, const std::string& frame, Nanos timeout_ns) {
     const Nanos deadline = now_ns() + timeout_ns;

@@ -94,6 +94,9 @@ Delivery& Delivery::operator=(Delivery&& other) noexcept {
 Delivery::~Delivery() {
     if (!core_) return;
     try {
+        core_->log()(LogLevel::warning,
+                     message_.describe() + " had no verdict at the end of its scope; it will be"
+                                           " retried");
         settle(Outcome::retry("its scope ended without a verdict"));
     } catch (const std::exception&) {  // no memory: the lease ends by itself
     }

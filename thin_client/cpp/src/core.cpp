@@ -77,7 +77,31 @@ Core::Core(ConsumerOptions options)
       log_(options_.logger),
       session_(session_options(options_)),
       feeder_({mutex_, session_, options_.hooks, log_, [this] { turn(); }},
-              Proxies(options_.servers, options_.tls, options_.request_timeout)) {}
+              Proxies(options_.servers, options_.tls, options_.request_timeout)),
+      process_(::getpid()),
+      forked_([this] { begin_anew(); }) {}
+
+/// In a child process. What was started is the parent's: its messages and threads are there.
+void Core::begin_anew() {
+    make_anew(mutex_);
+    make_anew(progress_);
+    if (!started_) {
+        const auto name = options_.client_id.empty() ? default_client_id() : options_.client_id;
+        session_.rename(name, random_hex(4) + "-");
+        return;
+    }
+    inherited_ = closed_ = true;
+    feeder_.abandon();
+    make_anew(workers_);
+    make_anew(idle_);
+}
+
+void Core::check_process() const {
+    if (!inherited_) return;
+    throw std::logic_error("this consumer was started in process " + std::to_string(process_) +
+                           ", which has its messages: make one in this process, or start it after"
+                           " the fork");
+}
 
 // ---- the parallel form --------------------------------------------------------------------------
 
@@ -96,6 +120,7 @@ void Core::run(BatchHandler handler, std::size_t max) {
 }
 
 void Core::start() {
+    check_process();
     if (started_) throw std::logic_error("a consumer is used once: make another one");
     started_ = true;
     feeder_.start();
@@ -170,8 +195,12 @@ void Core::tell_ends(std::span<const Message> batch, const BatchResult& result) 
 std::optional<Message> Core::next() {
     Lock lock(mutex_);
     if (!started_) start();
+    check_process();
+    check_settled();
     const auto taken = take(lock, 1);
     if (!taken.empty()) {
+        const auto& message = taken.front();
+        delivered_.emplace(message.lease.get(), std::pair(std::this_thread::get_id(), message));
         lock.unlock();
         log_.tell(options_.hooks.handle_start, taken.front());
         return taken.front();
@@ -180,9 +209,21 @@ std::optional<Message> Core::next() {
     return {};
 }
 
+/// The caller holds the mutex.
+void Core::check_settled() const {
+    for (const auto& [lease, taken] : delivered_) {
+        if (taken.first != std::this_thread::get_id()) continue;
+        throw std::logic_error(taken.second.describe() +
+                               " has no verdict: call its ok() or settle(), or end its scope,"
+                               " before asking for the next message");
+    }
+}
+
 void Core::settle(const Message& message, const Outcome& outcome) {
+    check_process();
     log_.tell(options_.hooks.handle_end, message, outcome.kind());
     const Lock lock(mutex_);
+    delivered_.erase(message.lease.get());
     session_.settle(message, outcome, now_ns());
     turn();
 }
@@ -248,6 +289,7 @@ void Core::turn() {
 
 void Core::stop() {
     bool is_second = false;
+    if (inherited_) return;
     {
         const Lock lock(mutex_);
         hard_ = is_second = std::exchange(stop_called_, true);

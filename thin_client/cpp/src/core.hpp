@@ -4,18 +4,23 @@
 #include <orderlane/consumer.hpp>
 
 #include "feeder.hpp"
+#include "forks.hpp"
+#include "lease_state.hpp"
 #include "log.hpp"
 #include "session.hpp"
 
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <sys/types.h>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace orderlane::detail {
@@ -39,6 +44,9 @@ public:
     /// Ends what `next` began, as `run` does; nothing if that was done.
     void close();
 
+    /// Throws std::logic_error in a child of the process that started it.
+    void check_process() const;
+
     [[nodiscard]] const Log& log() const noexcept { return log_; }
     [[nodiscard]] std::size_t abandoned() const;
     [[nodiscard]] std::string status() const;
@@ -52,6 +60,8 @@ private:
     };
 
     void start();
+    void begin_anew();
+    void check_settled() const;
     void turn();
     void wake_one();
     void spawn_worker();
@@ -86,6 +96,11 @@ private:
     std::condition_variable progress_;
     std::vector<std::thread> workers_;
     std::size_t working_ = 0;  // workers that have not ended
+    /// Messages of `next` without a verdict, with the threads that took them.
+    std::map<const LeaseState*, std::pair<std::thread::id, Message>> delivered_;
+    const ::pid_t process_;
+    bool inherited_ = false;  // another process started it
+    ForkHandler forked_;
 };
 
 }  // namespace orderlane::detail

@@ -1,5 +1,7 @@
 #include "feeder.hpp"
 
+#include "forks.hpp"
+
 #include "calls.hpp"
 
 #include <algorithm>
@@ -77,6 +79,14 @@ void Feeder::turn(Line& line) {
     if (line.planned_ns == 0) return;
     const auto at = due_at(line);
     if (at && *at < line.planned_ns) line.changed.notify_one();
+}
+
+void Feeder::abandon() noexcept {
+    for (const auto& line : lines_) {
+        orderlane::detail::abandon(line->connection);
+        make_anew(line->thread);  // it is not there: it can be neither joined nor detached
+    }
+    make_anew(lines_);  // what they wait for may be in use
 }
 
 void Feeder::close(Line& line) {

@@ -46,6 +46,8 @@ public:
     /// Ends all threads and connections; what is under way is given up. The caller does not hold
     /// the mutex.
     void close();
+    /// In a child process: lets go of the parent's connections and threads.
+    void abandon() noexcept;
 
 private:
     /// One thread's connection, and what wakes the thread.

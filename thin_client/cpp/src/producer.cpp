@@ -3,6 +3,7 @@
 #include "calls.hpp"
 #include "connection.hpp"
 #include "delivery.hpp"
+#include "forks.hpp"
 #include "log.hpp"
 #include "proxies.hpp"
 #include "session.hpp"
@@ -27,7 +28,8 @@ public:
         : options_(std::move(options)),
           log_(options_.logger),
           proxies_(options_.servers, options_.tls, options_.timeout),
-          random_(std::random_device()()) {
+          random_(std::random_device()()),
+          forked_([this] { begin_anew(); }) {
         if (!detail::is_utf8(options_.token)) throw std::invalid_argument("token is no UTF-8");
     }
 
@@ -67,6 +69,13 @@ private:
         std::vector<detail::SendKey> failed_;
     };
 
+    /// In a child process: calls under way belong to threads of the parent.
+    void begin_anew() {
+        detail::make_anew(mutex_);
+        detail::make_anew(left_);
+        detail::make_anew(order_);
+        detail::abandon(connection_);
+    }
     void check_turn(Turn& turn, const std::vector<detail::Delivery>& requests);
     void deliver(detail::Delivery& request);
     std::optional<Nanos> try_once(detail::Delivery& request);
@@ -85,6 +94,7 @@ private:
     detail::Interrupt interrupt_;
     std::optional<detail::Connection> connection_;
     std::minstd_rand random_;
+    detail::ForkHandler forked_;
 };
 
 std::vector<std::string> Producer::Impl::send(std::span<const Outgoing> messages,

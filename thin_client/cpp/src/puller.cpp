@@ -2,6 +2,7 @@
 
 #include "calls.hpp"
 #include "connection.hpp"
+#include "forks.hpp"
 #include "leases.hpp"
 #include "proxies.hpp"
 #include "text.hpp"
@@ -20,7 +21,8 @@ class Puller::Impl {
 public:
     explicit Impl(PullerOptions options)
         : options_(std::move(options)),
-          proxies_(options_.servers, options_.tls, options_.request_timeout) {
+          proxies_(options_.servers, options_.tls, options_.request_timeout),
+          forked_([this] { detail::abandon(connection_); }) {
         if (options_.group.empty()) {
             throw std::invalid_argument("group is empty: expected the name of a consumer group");
         }
@@ -52,6 +54,7 @@ private:
     detail::Proxies proxies_;
     detail::Interrupt interrupt_;
     std::optional<detail::Connection> connection_;
+    detail::ForkHandler forked_;
 };
 
 void Puller::Impl::connect() {

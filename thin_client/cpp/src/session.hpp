@@ -77,6 +77,12 @@ public:
     explicit Session(SessionOptions options);
 
     [[nodiscard]] const SessionOptions& options() const noexcept { return options_; }
+    /// Before the first pull, in another process: two that ask under one name would get each
+    /// other's answers.
+    void rename(std::string client_id, std::string request_prefix) {
+        options_.client_id = std::move(client_id);
+        options_.request_prefix = std::move(request_prefix);
+    }
     /// Proxies that hold leases of ours or wait for verdicts, by address.
     [[nodiscard]] const std::map<std::string, HomePtr>& homes() const noexcept { return homes_; }
     [[nodiscard]] bool stopping() const noexcept { return stopping_; }

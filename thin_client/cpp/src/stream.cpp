@@ -134,8 +134,10 @@ Descriptor connect_to(const Destination& to, Nanos deadline, const Interrupt& in
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-    if (number_ >= 0) ::close(number_);
+Descriptor::~Descriptor() { close(); }
+
+void Descriptor::close() noexcept {
+    if (number_ >= 0) ::close(std::exchange(number_, -1));
 }
 
 Interrupt::Interrupt() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {

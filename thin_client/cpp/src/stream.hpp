@@ -27,6 +27,8 @@ public:
         return *this;
     }
     ~Descriptor();
+    /// Closes it now.
+    void close() noexcept;
     [[nodiscard]] int get() const noexcept { return number_; }
 
 private:
@@ -77,6 +79,8 @@ public:
     void read(std::span<char> buffer, Nanos deadline);
     /// True if the other side has ended the connection, or sent what nobody asked for.
     [[nodiscard]] bool stale() const noexcept;
+    /// In a child process: closes the parent's socket here, and says nothing over it.
+    void abandon() noexcept { socket_.close(); }
 
 private:
     void handshake(Nanos deadline);

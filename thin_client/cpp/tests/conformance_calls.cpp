@@ -1,9 +1,12 @@
 // The modes that make one call for each line of JSON on standard input.
 #include "conformance_lines.hpp"
 
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <map>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace conformance {
 namespace {
@@ -90,6 +93,17 @@ Json send(orderlane::Producer& producer, const Json& call) {
     return results;
 }
 
+/// Does it in a process that is forked for it.
+void in_child(const std::function<void()>& work) {
+    const auto child = ::fork();
+    if (child == 0) {
+        work();
+        std::cout.flush();
+        std::_Exit(0);
+    }
+    ::waitpid(child, nullptr, 0);
+}
+
 Outcome outcome(const Json& call) {
     const auto act = text(call, "do").value_or("ok");
     if (act == "retry") {
@@ -112,6 +126,8 @@ int produce(const Json& options) {
         if (call.at("op") == "hash") {
             const auto key = call.at("key").get<std::string>();
             say({{"e", "hash"}, {"hash", orderlane::key_hash(key)}});
+        } else if (call.value("process", "") == "child") {
+            in_child([&] { say({{"e", "sent"}, {"results", send(producer, call)}}); });
         } else {
             say({{"e", "sent"}, {"results", send(producer, call)}});
         }

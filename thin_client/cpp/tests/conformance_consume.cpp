@@ -2,10 +2,13 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 namespace conformance {
 namespace {
@@ -18,6 +21,7 @@ using std::chrono::milliseconds;
 /// What the body of a message asks of its handler.
 struct Task {
     milliseconds work{0};
+    milliseconds block{0};
     bool until_lost = false;
     bool stubborn = false;
     std::string act = "ok";
@@ -45,6 +49,7 @@ Task read_task(const Message& message, const Json& options) {
         return found != body.end() && found->is_string() ? found->get<std::string>() : "";
     };
     task.work = number("work_ms").value_or(task.work);
+    task.block = number("block_ms").value_or(task.block);
     task.until_lost = text("until") == "lost";
     task.stubborn = body.value("stubborn", Json(false)) == Json(true);
     task.after = number("after_ms");
@@ -76,7 +81,10 @@ void work(const Message& message, const Task& task) {
 Outcome handle(const Message& message, const Json& options) {
     if (options.value("quiet", false) && !options.contains("work_ms")) return Outcome::ok();
     const auto task = read_task(message, options);
+    std::this_thread::sleep_for(task.block);
     work(message, task);
+    // The type allows no future and no coroutine: a function that is not there is what is left.
+    if (task.act == "unrun") std::function<void(const Message&)>()(message);
     if (task.act == "retry" && task.after) return Outcome::retry_after(*task.after);
     if (task.act == "retry") return Outcome::retry();
     if (task.act == "reject") return Outcome::reject(task.reason);
@@ -183,7 +191,12 @@ void run(orderlane::Consumer& consumer, const std::string& form, const Json& opt
             return handle_batch(batch, options, witness);
         });
     } else if (form == "iterator") {
+        std::vector<orderlane::Delivery> kept;
         while (auto delivery = consumer.next()) {
+            if (read_task(**delivery, options).act == "forget") {
+                kept.push_back(std::move(*delivery));
+                continue;
+            }
             try {
                 delivery->settle(handle(**delivery, options));
             } catch (const orderlane::Stopped&) {
@@ -212,6 +225,8 @@ int consume(const Json& options) {
         } catch (const orderlane::Error& error) {
             failure = error_line(error);
             failure.erase("e");
+        } catch (const std::logic_error& error) {
+            failure = {{"kind", "misuse"}, {"text", error.what()}};
         }
         handlers_go_on = consumer.abandoned() > 0;
     }

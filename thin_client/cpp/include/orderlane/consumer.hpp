@@ -92,8 +92,12 @@ public:
     /// help, after draining.
     template <class Handler>
     void run(Handler handler) {
+        using Result = std::invoke_result_t<Handler&, const Message&>;
+        static_assert(std::is_void_v<Result> || std::is_convertible_v<Result, Outcome>,
+                      "the handler returns neither an Outcome nor nothing: a future or a coroutine"
+                      " that it returned would be acked before its work has run");
         run_messages([handle = std::move(handler)](const Message& message) mutable -> Outcome {
-            if constexpr (std::is_void_v<std::invoke_result_t<Handler&, const Message&>>) {
+            if constexpr (std::is_void_v<Result>) {
                 handle(message);
                 return Outcome::ok();
             } else {
@@ -107,9 +111,13 @@ public:
     /// nothing, which means that all are ok.
     template <class Handler>
     void run_batches(Handler handler, std::size_t max_batch = 0) {
+        using Result = std::invoke_result_t<Handler&, const KeyBatch&>;
+        static_assert(std::is_void_v<Result> || std::is_convertible_v<Result, BatchResult>,
+                      "the handler returns neither a BatchResult nor nothing: a future or a"
+                      " coroutine that it returned would be acked before its work has run");
         run_key_batches(
             [handle = std::move(handler)](const KeyBatch& batch) mutable -> BatchResult {
-                if constexpr (std::is_void_v<std::invoke_result_t<Handler&, const KeyBatch&>>) {
+                if constexpr (std::is_void_v<Result>) {
                     handle(batch);
                     return {batch.size()};
                 } else {
@@ -126,7 +134,8 @@ public:
     ///         delivery->ok();
     ///     }
     ///
-    /// Throws as `run`.
+    /// Throws std::logic_error if this thread still has one without a verdict: nothing else of its
+    /// key would ever come. Throws as `run`.
     [[nodiscard]] std::optional<Delivery> next();
 
     /// Pulls no more; what is handled goes on, for `drain_timeout` at most. A second call asks it

@@ -67,7 +67,8 @@ struct ProducerOptions {
 /// A message is sent again under the same id until it is stored or time is up, so it may be stored
 /// twice; consumers can tell by `message_id`. One call at a time goes out, in the order of calling.
 /// When one fails, calls that wait behind it with messages of its keys fail too, unsent: what the
-/// application sends again is not overtaken. Calls made later go.
+/// application sends again is not overtaken. Calls made later go. In a process that was forked it
+/// makes a connection of its own.
 class Producer {
 public:
     /// Throws std::invalid_argument, in a sentence, for options that make no sense.
