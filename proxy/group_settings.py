@@ -133,7 +133,8 @@ class GroupSettings(SettingsGroup):
     """One consumer group: clients that share one committed position."""
 
     name: GroupName
-    """The group."""
+    """The group: at most 122 characters, since %DLQ% stands before it in the topic of its dead
+    letters; none that begins with %."""
     start_from: Annotated[
         Literal["earliest", "latest"] | AwareDatetime, BeforeValidator(_start)
     ] = "earliest"

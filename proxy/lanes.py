@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from broker_core.names import MAX_NAME_CHARS, Group, Topic, check_name
+from proxy.core.group_names import check_group
 from proxy.core.member_group import member_group
 from proxy.errors import Refused, UnknownName
 from proxy.group_lane import GroupLane
@@ -168,7 +169,7 @@ class Lanes:
         if lane is not None and not (missing and lane.auto_created):
             return lane
         try:
-            check_name("group", group)
+            check_group(group)
             added = tuple(
                 TopicSettings(name=Topic(check_name("topic", name)), order_key=AUTO_ORDER_KEY)
                 for name in dict.fromkeys(missing)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from broker_core.names import check_name
+from proxy.core.group_names import check_group
 
 Items = TypeVar("Items", bound=tuple[Any, ...])
 
@@ -76,7 +77,7 @@ Rate = Annotated[float, Field(strict=True, gt=0, le=1e9, allow_inf_nan=False)]
 #: Seconds; owners write a record each hour, by which it is known who was there.
 ForgetAfter = Annotated[float, Field(strict=True, ge=7_200, allow_inf_nan=False)]
 Milliseconds = Annotated[int, Field(strict=True, ge=0, le=86_400_000)]
-GroupName = Annotated[str, AfterValidator(lambda name: check_name("group", name))]
+GroupName = Annotated[str, AfterValidator(check_group)]
 TopicName = Annotated[str, AfterValidator(lambda name: check_name("topic", name))]
 
 

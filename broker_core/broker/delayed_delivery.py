@@ -48,6 +48,7 @@ class _Ending(NamedTuple):
     due: Due
     placed: Placement | None = None  # None: nothing can be stored
     size: int = 0
+    not_now: bool = False
 
 
 class DelayedDelivery:
@@ -219,7 +220,9 @@ class DelayedDelivery:
     async def _end_in_portions(
         self, taken: list[Due], become: Callable[[Due], _Ending], *, short_segment: bool = False
     ) -> None:
-        """Store what *taken* become. Raises OSError; what is not stored waits again."""
+        """Store what *taken* become. Raises OSError; what is not stored waits again. What cannot be
+        stored now waits on: it holds up nothing else.
+        """
         left = len(taken)
         try:
             for some in self._portions(become(due) for due in taken):
@@ -228,7 +231,9 @@ class DelayedDelivery:
                     await self._store.put_all(
                         parts, store_ms=wall_ms(), short_segment=short_segment
                     )
-                self._waiting.end(ending.due for ending in some)
+                self._waiting.end(ending.due for ending in some if not ending.not_now)
+                later = [ending.due for ending in some if ending.not_now]
+                self._waiting.postpone(later, wall_ms() + max(1, int(_AGAIN_S * 1000)))
                 left -= len(some)
         finally:
             self._waiting.put_back(taken[len(taken) - left :])
@@ -258,6 +263,9 @@ class DelayedDelivery:
         if config is None:
             _log.warning("the topic of a delayed message is gone", topic=placed.envelope.topic)
             return _Ending(due)
+        if self._store.is_deleting(placed.envelope.topic):
+            # It ends with its topic, which may take long: others do not wait for that.
+            return _Ending(due, not_now=True)
         if message.size + MAX_NAME_CHARS > self._store.largest_put_bytes:
             # Of a time with other settings. It stays in the log, for a start with those.
             _log.error(

@@ -63,6 +63,12 @@ class WaitingMessages:
         for due_ms, numbers in again.items():
             self._wheel.add_first(due_ms, numbers)
 
+    def postpone(self, taken: Iterable[Due], until_ms: int) -> None:
+        """They could not be ended now, and wait until then: others of their times go first."""
+        for _, place in taken:
+            del self._taken[place]
+            self._wheel.add(until_ms, place.number)
+
     def take_one(self, due: Due) -> bool:
         """Take a message before its time; False if it does not wait any more."""
         if not self._wheel.remove(due.due_ms, due.place.number):

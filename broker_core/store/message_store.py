@@ -231,6 +231,10 @@ class MessageStore:
         else:
             self._made_durable(self._log.end_offset)
 
+    def is_deleting(self, topic: Topic) -> bool:
+        """True while *topic* takes nothing, for its messages are being deleted."""
+        return topic in self._deleting
+
     async def delete_topic(self, topic: Topic, *, store_ms: int) -> None:
         """Delete the messages of *topic*; return when they cannot come back.
 

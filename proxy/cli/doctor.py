@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -200,13 +200,8 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
         where = f"{queue['topic']}/{queue['queue']}"
         if queue.get("key_change"):
             yield f"{where}: order key {queue['key_change']} ({queue['older']} are left)"
-        if queue["trouble"] and not queue["uncopied"]:
-            yield f"{where}: {queue['trouble']}"
-        elif queue["trouble"]:
-            yield (
-                f"{where}: {queue['uncopied']} messages of parked keys wait until copies of them"
-                f" can be stored in {queue['trouble']}"
-            )
+        if queue["trouble"]:
+            yield f"{where}: {_trouble(queue)}"
         if queue["near_retention"]:
             yield (
                 f"{where}: {queue['near_retention']} keys have messages, blocked or parked, that"
@@ -225,3 +220,13 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
             yield f"{where} has {queue['ready']} messages ready and no client pulls"
         elif queue["blocked"] and not queue["ready"] and not queue["leased"]:
             yield f"{where}: {queue['blocked']} messages wait behind one that is being retried"
+
+
+def _trouble(queue: Mapping[str, Any]) -> str:
+    """What a proxy says of copies: that some wait to be stored, or that some are not whole."""
+    if not queue["uncopied"]:
+        return str(queue["trouble"])
+    return (
+        f"{queue['uncopied']} messages of parked keys wait until copies of them can be stored in"
+        f" {queue['trouble']}"
+    )

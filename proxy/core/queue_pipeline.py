@@ -95,8 +95,7 @@ class QueuePipeline(OrderKeyed):
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = False  # those that it began with; kept by upstream
         self.recreated = False  # the topic, since the period before; kept by upstream
-        self._not_whole = 0  # messages given up of which no broker takes a whole copy
-        self._last_not_whole = -1
+        self._not_whole = 0, -1  # messages given up without a whole copy, and the last one's offset
         self._plenty = False  # ready jobs, for a while
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
 
@@ -269,17 +268,18 @@ class QueuePipeline(OrderKeyed):
 
     def not_whole(self, job: Job) -> None:
         """The broker takes no whole copy of *job*, which is given up: doctors ask for that."""
-        if job.offset != self._last_not_whole:
-            self._not_whole, self._last_not_whole = self._not_whole + 1, job.offset
+        count, last = self._not_whole
+        self._not_whole = count + (job.offset != last), job.offset
 
     @property
     def copy_trouble(self) -> str:
         """What of the messages given up has no whole copy, in a sentence; "" if all of it has."""
-        if not self._not_whole:
+        count, last = self._not_whole
+        if not count:
             return ""
         return (
-            f"{self._not_whole} given-up messages, the last at offset {self._last_not_whole}, are"
-            " longer than the broker takes now: their dead letters have no body"
+            f"{count} given-up messages, the last at offset {last}, are longer than the broker"
+            " takes now: their dead letters have no body"
         )
 
     # ---- ownership and commits; caller: ownership, committer ------------------------------------

@@ -109,6 +109,26 @@ def _recreated(queue: HeldQueue) -> Finding:
     )
 
 
+def _of_copies(facts: Facts, queue: HeldQueue) -> Finding:
+    if not queue.uncopied:
+        return Finding(
+            Cause.NOT_COPIED,
+            queue.place,
+            f"{queue.place}: {queue.trouble}",
+            "Let the broker take messages as long as before; dead letters without a body say where"
+            " their message stands",
+            typed("dead-letters", "ls", facts.group),
+        )
+    return Finding(
+        Cause.NOT_COPIED,
+        queue.place,
+        f"{number(queue.uncopied, 'message')} of parked keys of {queue.place} wait until copies of"
+        f" them can be stored in {queue.trouble}",
+        "See that the broker takes them (disk, permissions)",
+        messages=queue.uncopied,
+    )
+
+
 def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Finding]:
     if queue.key_change:
         yield Finding(
@@ -120,24 +140,8 @@ def _of_queue(facts: Facts, proxy: ProxyFacts, queue: HeldQueue) -> Iterator[Fin
             typed("keys", "blocked", facts.group, "--http", proxy.http),
             messages=queue.older,
         )
-    if queue.trouble and not queue.uncopied:
-        yield Finding(
-            Cause.NOT_COPIED,
-            queue.place,
-            f"{queue.place}: {queue.trouble}",
-            "Let the broker take messages as long as before; dead letters without a body say where"
-            " their message stands",
-            typed("dead-letters", "ls", facts.group),
-        )
-    elif queue.trouble:
-        yield Finding(
-            Cause.NOT_COPIED,
-            queue.place,
-            f"{number(queue.uncopied, 'message')} of parked keys of {queue.place} wait until"
-            f" copies of them can be stored in {queue.trouble}",
-            "See that the broker takes them (disk, permissions)",
-            messages=queue.uncopied,
-        )
+    if queue.trouble:
+        yield _of_copies(facts, queue)
     if queue.near_retention:
         yield Finding(
             Cause.NEAR_RETENTION,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker_core.names import check_name
 from proxy.core.audit_record import Change
+from proxy.core.group_names import check_group
 from proxy.errors import Refused, SettingsError
 from proxy.group_settings import GroupSettings
 from proxy.lanes import Lanes
@@ -62,7 +62,7 @@ class GroupDesk:
         they cannot be stored here, or are not of the version that is expected.
         """
         try:
-            check_name("group", group)
+            check_group(group)
         except ValueError as error:
             raise SettingsError(str(error)) from None
         watch = self._stored_here(group)

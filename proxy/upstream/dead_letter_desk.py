@@ -17,11 +17,12 @@ import orjson
 
 from broker_core.client import PullStatus
 from broker_core.errors import BrokerError
-from broker_core.names import Group, QueueName, check_name
+from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import StoredMessage
 from proxy.core.audit_record import Change
 from proxy.core.dead_letter import DeadLetter, content_of, dead_letter
+from proxy.core.group_names import check_group
 from proxy.core.redrive import RedriveState, parse_skips
 from proxy.errors import OrderlaneError, UnknownName
 from proxy.upstream.context import UpstreamContext
@@ -209,7 +210,7 @@ class DeadLetterDesk:
 
     async def _find(self, name: str) -> tuple[Group, list[QueueName]]:
         try:
-            topic = dead_letter_topic(Group(check_name("group", name)))
+            topic = dead_letter_topic(Group(check_group(name)))
             queues = await self._context.client.queues(topic)
         except ValueError as error:
             raise UnknownName(str(error)) from None

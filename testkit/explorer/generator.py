@@ -123,7 +123,7 @@ class _Drawing:
     def groups(self, topics: dict[str, int]) -> list[dict[str, Any]]:
         names = ["billing", "audit", "search"]
         if self.has("long names"):
-            names[0] = "b" * self.chance.choice([100, 122, 127])
+            names[0] = "b" * self.chance.choice([100, 113, 122])
         count = self.chance.randint(2, 3) if self.has("several groups") else 1
         return [self._group(name, list(topics)) for name in names[:count]]
 

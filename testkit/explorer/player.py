@@ -15,7 +15,7 @@ import structlog
 from broker_core.errors import RemotingError, StoreError
 from broker_core.remoting.key_hash import plain_key
 from proxy.core.rules import parse_tags
-from proxy.errors import OrderlaneError
+from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.check import HistoryChecker
 from proxy.history.limits import Limits
 from testkit.explorer.plan import Action, ConsumerPlan, Plan
@@ -154,8 +154,12 @@ class Player:
         self._finished: dict[tuple[str, str], set[tuple[str, int]]] = {}
 
     async def run(self) -> None:
-        """All of it."""
-        await self._start()
+        """All of it; nothing, if the proxies refuse the settings."""
+        try:
+            await self._start()
+        except SettingsError:
+            self.done["settings refused"] += 1
+            return
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self._act(action)) for action in self.plan.actions]
         tasks += [loop.create_task(self._flow(number)) for number in range(len(self.plan.flows))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -394,3 +395,39 @@ async def test_one_that_an_older_version_stored_with_long_zeros_stops_nobody(
     zeros, following = await stored(client, queue, 2)
     assert (zeros.body, zeros.properties["own"]) == (b"zeros", "\0" * 510)
     assert following.body == b"next"
+
+
+@pytest.mark.parametrize("doomed", [1, 300])
+async def test_messages_for_a_topic_that_is_being_deleted_hold_up_no_others(
+    cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch, doomed: int
+) -> None:
+    """Its files cannot be moved away, so it takes nothing until the next start."""
+    queue = (await cluster.create_topic(TOPIC))[0]
+    gone = (await cluster.create_topic(Topic("doomed")))[0]
+    client = await cluster.client()
+    await send(client, gone, b"makes its files")
+    await cluster.broker._parts.store.checkpoint()
+
+    def refused(path: Path, target: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", refused)
+        await client.deletions.delete_topic(gone.topic)
+    gone = (await cluster.create_topic(gone.topic))[0]
+    start_ms = clock.ms
+    for number in range(doomed):
+        await send(client, gone, b"%d" % number, TIMER_DELIVER_MS=start_ms + 60_000)
+    await send(client, queue, b"other", TIMER_DELIVER_MS=start_ms + 60_000)
+    await send(client, queue, b"later", TIMER_DELIVER_MS=start_ms + 61_000)
+    clock.ms = start_ms + 60_000
+    assert [m.body for m in await stored(client, queue, 1)] == [b"other"]
+    clock.ms = start_ms + 61_000
+    assert [m.body for m in await stored(client, queue, 2)] == [b"other", b"later"]
+    delivery = cluster.broker._parts.delayed
+    assert len(delivery) == doomed
+
+    await cluster.stop_broker()
+    await cluster.start_broker()
+    clock.ms += 1000
+    assert len(await stored(client, gone, doomed)) == doomed

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from proxy.errors import Refused, UnknownName
+from proxy.errors import Refused, SettingsError, UnknownName
 from proxy.group_lane import GroupLane
 from proxy.lanes import Lanes
 from proxy.live.group_desk import GroupDesk, Wish
@@ -81,3 +81,11 @@ async def test_only_what_is_in_the_store_is_deleted_there() -> None:
         await site.desk.delete("asked", wish)
     with pytest.raises(UnknownName, match="there is no group 'nobody'"):
         await site.desk.delete("nobody", wish)
+
+
+async def test_a_name_without_room_for_its_dead_letters_is_not_stored() -> None:
+    site = Site()
+    settings = {"topics": [{"name": "orders", "order_key": "KEY"}]}
+    for name in ("g" * 123, "g" * 127, "%DLQ%billing"):
+        with pytest.raises(SettingsError, match=r"at most 122 are taken|begins with '%'"):
+            await site.desk.put(name, settings, Wish(by="me", reason="so"))
