@@ -72,8 +72,8 @@ OF_COPIES = frozenset(
 LEFT_OUT = RESERVED_PROPERTIES - {KEYS, TAGS, UNIQ_KEY, "BUYER_ID"}
 
 _OF_COPIES_RAW = frozenset(name.encode() for name in OF_COPIES)
-#: What the shortest copy can do without.
-_OPTIONAL = frozenset({REASON, ORDER_KEY, ORIGIN_ID, FIRST_FAILURE, LAST_FAILURE})
+#: Texts for people: they give way where there is no room, and are short in short copies.
+_FOR_PEOPLE = REASON, ORDER_KEY
 #: What a packed copy shows of its message, for those who look for it by key or id.
 _SHOWN, _MAX_SHOWN = (KEYS, TAGS, UNIQ_KEY), 255
 #: Brokers add some of their own, and may count those.
@@ -112,9 +112,8 @@ def copied(
             return _message(stored, properties, body_as_sent(stored), flags, to=to)
         del properties[SENT]
     else:
-        shown = _shown(stored)
-        needed = {name: text for name, text in about.items() if name not in _OPTIONAL}
-        properties = needed if UNIQ_KEY not in shown else {UNIQ_KEY: shown[UNIQ_KEY], **needed}
+        texts = {name: about[name][:_MAX_SHOWN] for name in _FOR_PEOPLE if name in about}
+        properties = {**_shown(stored), **about, **texts}
     body, how = body_as_sent(stored), _IN_BODY
     if form is Form.SHORT and len(shorter := zlib.compress(body)) < len(body):
         how, body = _IN_DEFLATED_BODY, shorter
@@ -193,8 +192,8 @@ def _beside(raw: bytes, about: Mapping[str, str]) -> dict[str, str] | None:
     if properties is None or properties.keys() & OF_COPIES:
         return None
     both = {name: text for name, text in properties.items() if name not in LEFT_OUT} | dict(about)
-    for less in (None, REASON, ORDER_KEY):
-        both.pop(less or "", None)
+    for less in ("", *_FOR_PEOPLE):
+        both.pop(less, None)
         if sum(map(_size_of, both.items())) <= ROOM:
             return both
     return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import struct
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,14 @@ from thin_client import AsyncConsumer, Message, Reject
 
 GROUP, TOPIC = "billing", Topic("orders")
 QUEUE = QueueName(TOPIC, "broker-a", 0)
+
+
+def noise(size: int) -> bytes:
+    """Text of *size* bytes that nobody can compress much."""
+    chance = random.Random(size)
+    return bytes(
+        chance.choice(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789-") for _ in range(size)
+    )
 
 
 @dataclass(frozen=True)
@@ -44,11 +53,16 @@ class Desk:
 
     def __init__(self) -> None:
         self.broken = True
+        self.stuck = False
+        self.begun = 0
         self.rejected: list[Seen] = []
         self.done: list[Seen] = []
 
     async def __call__(self, message: Message) -> None:
         seen = (message.body, message.key, message.order_key, message.tag, message.properties)
+        self.begun += 1
+        while self.stuck:  # noqa: ASYNC110  # virtual time costs nothing
+            await asyncio.sleep(0.5)
         (self.rejected if self.broken else self.done).append(seen)
         if self.broken:
             raise Reject
@@ -125,16 +139,29 @@ class Site:
     async def redrive_parked(self) -> None:
         """Redrive every parked key."""
         for row in await self.ask(f"{self.keys}/parked"):
-            await self.ask(f"{self.keys}/redrive", {"key": row["key"], "queue": row["queue"]})
+            wish = {"key": row["key"], "queue": row["queue"], "by": "me", "reason": "so"}
+            for _ in range(50):
+                status, _ = await self.world.http(self.proxy, f"{self.keys}/redrive", wish)
+                if status == 200:
+                    break
+                await asyncio.sleep(0.2)  # its records may be on their way
 
     async def has_letters(self, count: int = 1) -> bool:
         """True once so many dead letters wait."""
         status, answer = await self.world.http(self.proxy, f"{self.letters}?limit=50")
         return status == 200 and bool(answer["waiting"] == count)
 
-    async def redrive_letters(self) -> Any:
+    def parks(self, count: int) -> Callable[[], Awaitable[bool]]:
+        """Asks whether so many copies are parked."""
+
+        async def look() -> bool:
+            return await self.parked() == count
+
+        return look
+
+    async def redrive_letters(self, *, skip: Sequence[str] = ()) -> Any:
         """Redrive the dead letters to their end; what became of it."""
-        await self.ask(f"{self.letters}/redrive", {})
+        await self.ask(f"{self.letters}/redrive", {"skip": list(skip)})
         for _ in range(300):
             shown = (await self.ask(f"{self.letters}?limit=1"))["redrive"]
             if shown["state"] != "running":

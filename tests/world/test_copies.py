@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping
 
 import pytest
 
 from broker_core.remoting.compression import SYS_COMPRESSED, deflate
 from testkit.simulation.world import World, simulate
-from tests.support.copy_site import Seen, Sent, Site, until
-
-
-def noise(size: int) -> bytes:
-    """Text of *size* bytes that nobody can compress much."""
-    chance = random.Random(size)
-    return bytes(
-        chance.choice(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789-") for _ in range(size)
-    )
+from tests.support.copy_site import Seen, Sent, Site, noise, until
 
 
 def _properties(key: bytes, *more: tuple[bytes, bytes]) -> bytes:
@@ -110,10 +101,7 @@ async def _parked(world: World, names: list[str]) -> None:
     await site.start("park", {"max_message_bytes": 65_536 + 22 + 32_767})
     await _send_all(site, messages)
 
-    async def all_parked() -> bool:
-        return await site.parked() == len(messages)
-
-    await until(all_parked, what="every message to be parked")
+    await until(site.parks(len(messages)), what="every message to be parked")
     site.desk.broken = False
     await site.redrive_parked()
     await until(lambda: len(site.desk.done) >= len(messages), what="every message to be handled")
