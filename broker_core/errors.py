@@ -20,6 +20,10 @@ class LocalProtocolError(RemotingError):
     illegal = True
 
 
+class NoSuchQueue(LocalProtocolError):
+    """A message is for a queue, by its number, that its topic does not have."""
+
+
 class RemoteProtocolError(RemotingError):
     """The other side sent bytes that are no remoting frame: that connection is closed."""
 
@@ -35,6 +39,10 @@ class ConnectionLost(RemotingError):
     """The connection ended, or could not be made, before the answer came. Effect unknown."""
 
     retriable = True
+
+
+class NotConnected(ConnectionLost):
+    """The connection could not be made, so nothing was sent: certainly no effect."""
 
 
 class RequestTimeout(RemotingError):
@@ -55,6 +63,11 @@ class NotSent(RemotingError):
 #: busy, service not available, flush and replica time-outs, flow control, go away.
 _RETRIABLE_CODES = frozenset({1, 2, 10, 11, 12, 14, 215, 1500})
 _MESSAGE_ILLEGAL = 13
+#: There is no such topic; of our brokers also: no such queue of it to write to.
+_MISSING_CODE = 17
+#: How Apache's brokers begin to say that of a queue, with the code of a system error.
+_MISSING_QUEUE = "request queueId["
+_FORBIDDEN_CODE = 16
 
 
 class BrokerError(RemotingError):
@@ -76,6 +89,16 @@ class BrokerError(RemotingError):
     def illegal(self) -> bool:  # type: ignore[override]
         """True if the broker takes no message, or no batch, such as that one."""
         return self.code == _MESSAGE_ILLEGAL
+
+    @property
+    def says_missing(self) -> bool:
+        """True if the topic, or the queue that a send was for, is not there: nothing was stored."""
+        return self.code == _MISSING_CODE or self.remark.startswith(_MISSING_QUEUE)
+
+    @property
+    def says_forbidden(self) -> bool:
+        """True if a topic may not be used so, or by this account: nothing was done."""
+        return self.code == _FORBIDDEN_CODE
 
 
 class StoreError(Exception):

@@ -258,6 +258,7 @@ class Proxy:
             on_broker_lost=self._on_broker_lost,
             credentials=credentials_of(settings.broker_account, self._secrets),
             tls=broker_context(settings.broker_tls),
+            sends_create_topics=False,  # the producer service does, at all brokers
         )
 
     def _make_context(self) -> UpstreamContext:

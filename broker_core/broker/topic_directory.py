@@ -131,8 +131,8 @@ class TopicDirectory:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"topic {topic!r} must not be {verb}")
         queues = config.read_queues if reading else config.write_queues
         if not 0 <= queue_id < queues:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
+            raise BrokerError(  # who sends looks where the topic is now
+                ResponseCode.SYSTEM_ERROR if reading else ResponseCode.TOPIC_NOT_EXIST,
                 f"queue {queue_id} of topic {topic!r} does not exist: it has queues 0 to"
                 f" {queues - 1}",
             )

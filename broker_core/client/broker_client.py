@@ -57,11 +57,14 @@ class BrokerClient:
         on_broker_lost: Callable[[str], None] | None = None,
         credentials: Credentials | None = None,
         tls: ClientContext | None = None,
+        sends_create_topics: bool = True,
     ) -> None:
         """*client_id* names this process to brokers (holder of locks, member of groups).
 
         *credentials*: the account that signs all requests, where brokers ask for one. *tls*: how
         nameservers and brokers are connected to, all of them; None: without TLS.
+        *sends_create_topics* false: a send to a topic that is not there is refused, also by brokers
+        that would make it, each for itself.
         *on_consumers_changed* is called when a broker says that members of a group have changed,
         *on_broker_lost* with a broker's name when a connection to it ended: it may have restarted.
         """
@@ -69,6 +72,7 @@ class BrokerClient:
         self._nameservers, self._credentials, self._tls = nameservers, credentials, tls
         self._on_consumers_changed = on_consumers_changed
         self._on_broker_lost = on_broker_lost
+        self._sends_create_topics = sends_create_topics
         self._on_connected: list[Callable[[], None]] = []
         self._handlers: dict[int, Handler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumers_changed,
@@ -111,6 +115,7 @@ class BrokerClient:
             client_id=client_id,
             credentials=self._credentials,
             tls=self._tls,
+            sends_create_topics=self._sends_create_topics,
         )
 
     def call_on_connect(self, callback: Callable[[], None]) -> None:
@@ -409,7 +414,14 @@ class BrokerClient:
         Gives the message a UNIQ_KEY if it has none. After ConnectionLost or RequestTimeout it may
         be stored all the same: whoever sends again does so with the same UNIQ_KEY.
         """
-        return await sending.send(self._requests, queue, message, group=group, timeout_s=timeout_s)
+        return await sending.send(
+            self._requests,
+            queue,
+            message,
+            group=group,
+            timeout_s=timeout_s,
+            may_create=self._sends_create_topics,
+        )
 
     async def send_batch(
         self,
@@ -424,7 +436,12 @@ class BrokerClient:
         Raises BrokerError (13) if they are more than the broker takes at once: ``BatchLimits``.
         """
         return await sending.send_batch(
-            self._requests, queue, messages, group=group, timeout_s=timeout_s
+            self._requests,
+            queue,
+            messages,
+            group=group,
+            timeout_s=timeout_s,
+            may_create=self._sends_create_topics,
         )
 
     # -- what brokers say ----------------------------------------------------------------------

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker_core.errors import ConnectionLost, RequestTimeout, reason_of
+from broker_core.errors import ConnectionLost, NotConnected, RequestTimeout, reason_of
 from broker_core.remoting.codes import request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import Role
@@ -76,7 +76,7 @@ class ConnectionPool:
 
     async def _connect(self, address: str) -> RemotingChannel:
         if self._closed:
-            raise ConnectionLost(f"not connected to {address}: this client is closed")
+            raise NotConnected(f"not connected to {address}: this client is closed")
         attempt = self._connecting.get(address)
         if attempt is None:
             attempt = spawn(self._open(address), name=f"connect to {address}")
@@ -88,7 +88,7 @@ class ConnectionPool:
         except asyncio.CancelledError:
             if not attempt.cancelled():
                 raise
-            raise ConnectionLost(f"not connected to {address}: this client is closed") from None
+            raise NotConnected(f"not connected to {address}: this client is closed") from None
         if isinstance(result, ConnectionLost):
             raise result
         return result
@@ -110,15 +110,15 @@ class ConnectionPool:
                     **self._tls_options(),
                 )
         except TimeoutError:
-            return ConnectionLost(f"cannot connect to {address}: no answer")
+            return NotConnected(f"cannot connect to {address}: no answer")
         except ssl.SSLError as error:
-            return ConnectionLost(f"cannot connect to {address} by TLS: {why_broken(error)}")
+            return NotConnected(f"cannot connect to {address} by TLS: {why_broken(error)}")
         except OSError as error:
-            return ConnectionLost(f"cannot connect to {address}: {reason_of(error)}")
+            return NotConnected(f"cannot connect to {address}: {reason_of(error)}")
         except (ValueError, OverflowError) as error:
-            return ConnectionLost(f"cannot connect to {address}: {error}")
+            return NotConnected(f"cannot connect to {address}: {error}")
         if channel.is_closed:
-            return ConnectionLost(f"the connection to {address} was lost at once")
+            return NotConnected(f"the connection to {address} was lost at once")
         self._channels[address] = channel
         if self._on_connected is not None:
             self._on_connected()

@@ -5,22 +5,25 @@ Order inside a key, also for callers that do not wait for each other:
 1. Sends of one key go out one at a time, in the order of calling; other keys go on meanwhile.
 2. A key's queue is chosen when its turn comes, from the route known then, and kept until that send
    has ended: a retry never moves, though the route may change under it. So a key moves only
-   between two sends, when the number of queues changes; order across that is not promised.
+   between two sends, when the number of queues changes; order across that is not promised. A send
+   that was refused since its queue or topic is not there (``moved.py``) was none: its queue is
+   chosen again, from a route that was asked for then.
 3. When a send ends without a receipt (also by cancellation), those that queue behind it for the
    same key end with NotSent: nothing overtakes what its caller may send again. Later sends go on.
 4. What timed out may be stored nevertheless, and a retry may store twice: under the same UNIQ_KEY.
+   That stays so, whatever ends the tries after it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from broker_core.client.batch_limits import BatchLimits
 from broker_core.client.broker_client import DEFAULT_PRODUCER, BrokerClient
+from broker_core.client.moved import has_moved, is_in_doubt, says_not_there
 from broker_core.client.results import SendReceipt
 from broker_core.client.send_lanes import SendLanes, Turn
 from broker_core.client.sending import size_of, with_id
@@ -29,6 +32,7 @@ from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,
     ConnectionLost,
+    NoSuchQueue,
     NotSent,
     RemotingError,
     RequestTimeout,
@@ -55,20 +59,19 @@ class Outbound:
     """A message and where it goes.
 
     *place*: the absolute value of its remainder by the number of queues is the queue's index; the
-    hash of the sharding key. None: any queue, of a broker that is not slow. *ordered*: after all
-    that were sent before with the same topic and place.
+    hash of the sharding key. Messages of one topic and place keep their order. None: any queue, of
+    a broker that is not slow. *queue*: the index itself, without order; a topic with fewer queues
+    takes no such message.
     """
 
     message: OutgoingMessage
     place: int | None = None
-    ordered: bool = True
+    queue: int | None = field(default=None, kw_only=True)
 
     @property
     def lane(self) -> tuple[Topic, int] | None:
         """What it keeps its order by. Two keys of one hash share a lane, as they share a queue."""
-        if self.place is None or not self.ordered:
-            return None
-        return self.message.topic, self.place
+        return None if self.place is None else (self.message.topic, self.place)
 
 
 class Producer:
@@ -128,7 +131,8 @@ class Producer:
 
         Queues do not wait for each other. A queue's messages go in as few requests as brokers take;
         after one that failed the rest is NotSent. Raises LocalProtocolError, before anything is
-        sent, for a message that cannot be encoded.
+        sent, for a message that cannot be encoded. A message for a queue that its topic does not
+        have ends by NoSuchQueue.
         """
         batch = _Batch(
             [replace(each, message=with_id(each.message)) for each in messages],
@@ -161,58 +165,80 @@ class Producer:
         return True
 
     async def _send_parts(self, turn: Turn, batch: _Batch) -> None:
-        """Send to all queues at the same time, without what would overtake a failed message."""
+        """Send to all queues at the same time, without what would overtake a failed message; and
+        again what stood in queues that are not there.
+        """
+        those = [i for i, each in enumerate(batch.messages) if each.lane not in turn.overtaken]
+        pause_s = _FIRST_PAUSE_S
+        while those := await self._send_to_queues(those, batch):
+            if batch.left_s() <= pause_s:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+
+    async def _send_to_queues(self, those: Sequence[int], batch: _Batch) -> list[int]:
+        """Send *those* of *batch*; returns which of them were for queues that are not there, so
+        that others are to be chosen.
+        """
         parts: dict[tuple[QueueName, bool], list[int]] = {}
         routes: dict[Topic, list[QueueName] | RemotingError] = {}
-        for i, each in enumerate(batch.messages):
-            if each.lane in turn.overtaken:
-                continue
+        for i in those:
+            each = batch.messages[i]
             topic = each.message.topic
             if topic not in routes:
                 routes[topic] = await self._route(topic)
             route = routes[topic]
             if isinstance(route, RemotingError):
-                batch.outcomes[i] = route
+                batch.ended(i, route)
+                continue
+            if each.queue is not None and not 0 <= each.queue < len(route):
+                batch.ended(i, _no_queue(each, route))
                 continue
             # Sorted by broker: is there more than one?
-            movable = each.place is None and route[0].broker != route[-1].broker
-            parts.setdefault((self._choose(route, each.place), movable), []).append(i)
-        await asyncio.gather(
+            movable = (
+                each.lane is None and each.queue is None and route[0].broker != route[-1].broker
+            )
+            parts.setdefault((self._choose(route, each), movable), []).append(i)
+        moved = await asyncio.gather(
             *(
                 self._send_part(queue, part, batch, movable=movable)
                 for (queue, movable), part in parts.items()
             )
         )
+        return sorted(i for part in moved for i in part)
 
     async def _send_part(
         self, queue: QueueName, part: Sequence[int], batch: _Batch, *, movable: bool
-    ) -> None:
-        """Send those of *batch* that go to one queue, until one request fails."""
+    ) -> Sequence[int]:
+        """Send those of *batch* that go to one queue, until one request fails. Returns what is left
+        if the queue is not there.
+        """
 
         async def send(begin: int, end: int) -> None:
             indexes = part[begin:end]
-            messages = [batch.messages[i].message for i in indexes]
             try:
-                outcomes: Sequence[Outcome] = await self._send_until_stored(
-                    queue, messages, batch, movable=movable
-                )
+                receipts = await self._send_until_stored(queue, indexes, batch, movable=movable)
+            except _Moved as moved:
+                batch.note(indexes, [moved.error] * len(indexes))
+                raise _Moved(moved.error, begin) from None
             except RemotingError as error:
                 batch.note(indexes, [error] * len(indexes))
                 raise
-            batch.note(indexes, outcomes)
+            batch.note(indexes, receipts)
 
         sizes = [batch.sizes[i] for i in part]
-        with suppress(RemotingError):  # it is noted
+        try:
             await self._limits.in_pieces(queue.broker, sizes, send)
+        except _Moved as moved:
+            return part[moved.begin :]
+        except RemotingError:
+            return ()  # it is noted
+        return ()
 
     async def _send_until_stored(
-        self,
-        queue: QueueName,
-        messages: Sequence[OutgoingMessage],
-        batch: _Batch,
-        *,
-        movable: bool,
+        self, queue: QueueName, indexes: Sequence[int], batch: _Batch, *, movable: bool
     ) -> list[SendReceipt]:
+        messages = [batch.messages[i].message for i in indexes]
         pause_s = _FIRST_PAUSE_S
         while True:
             # What may go to another broker leaves time for it.
@@ -221,10 +247,12 @@ class Producer:
             try:
                 receipts = await self._try(queue, messages, timeout_s)
             except RemotingError as error:
-                if self._on_doubt is not None and isinstance(
-                    error, ConnectionLost | RequestTimeout
-                ):
-                    self._on_doubt(messages, error)
+                if is_in_doubt(error):
+                    batch.doubts.update(dict.fromkeys(indexes, error))
+                    if self._on_doubt is not None:
+                        self._on_doubt(messages, error)
+                if await has_moved(self._client, queue, error):
+                    raise _Moved(error) from error
                 if not error.retriable:
                     raise
                 self._slow.failed(queue.broker, now_ns=now_ns())
@@ -238,7 +266,8 @@ class Producer:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
             if movable:
-                queue = self._choose(await self._find_queues(queue.topic), None)
+                route = await self._find_queues(queue.topic)
+                queue = self._choose(route, batch.messages[indexes[0]])
 
     async def _try(
         self, queue: QueueName, messages: Sequence[OutgoingMessage], timeout_s: float
@@ -251,6 +280,8 @@ class Producer:
     async def _route(self, topic: Topic) -> list[QueueName] | RemotingError:
         try:
             queues = await self._find_queues(topic)
+        except (ConnectionLost, RequestTimeout) as error:
+            return NotSent(f"not sent: where topic {topic} is cannot be asked: {error}")
         except RemotingError as error:
             return error
         if queues:
@@ -258,13 +289,33 @@ class Producer:
         remark = f"topic {topic} has no writable queue"
         return BrokerError(ResponseCode.NO_PERMISSION, remark, request="send")
 
-    def _choose(self, queues: Sequence[QueueName], place: int | None) -> QueueName:
-        """The queue of *place*, else the next one of a broker that does not rest."""
-        if place is not None:
-            return queues[abs(place) % len(queues)]
+    def _choose(self, queues: Sequence[QueueName], each: Outbound) -> QueueName:
+        """The queue of its number or place, else the next one of a broker that does not rest."""
+        if each.queue is not None:
+            return queues[each.queue]
+        if each.place is not None:
+            return queues[abs(each.place) % len(queues)]
         usable = self._slow.usable({queue.broker for queue in queues}, now_ns=now_ns())
         awake = [queue for queue in queues if queue.broker in usable]
         return awake[next(self._round) % len(awake)]
+
+
+class _Moved(Exception):
+    """The queue of a send is not where it was; ``error`` is the send's, ``begin`` its first place
+    among the messages for that queue.
+    """
+
+    def __init__(self, error: RemotingError, begin: int = 0) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.begin = begin
+
+
+def _no_queue(each: Outbound, route: Sequence[QueueName]) -> NoSuchQueue:
+    topic, last = each.message.topic, len(route) - 1
+    return NoSuchQueue(
+        f"topic {topic} has no queue {each.queue}: expected a number from 0 to {last}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +326,19 @@ class _Batch:
     sizes: list[int]
     outcomes: list[Outcome]
     deadline_ns: int
+    doubts: dict[int, RemotingError] = field(default_factory=dict)
+    """Of a message's tries the last one that may have stored it."""
+
+    def ended(self, i: int, outcome: Outcome) -> None:
+        """That became of message *i*. What may be stored stays in doubt if its queue is gone."""
+        if isinstance(outcome, RemotingError) and says_not_there(outcome):
+            outcome = self.doubts.get(i, outcome)
+        self.outcomes[i] = outcome
 
     def note(self, indexes: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         """What became of some."""
         for i, outcome in zip(indexes, outcomes, strict=True):
-            self.outcomes[i] = outcome
+            self.ended(i, outcome)
 
     def lanes(self) -> set[Hashable]:
         return {each.lane for each in self.messages if each.lane is not None}

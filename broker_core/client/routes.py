@@ -14,7 +14,13 @@ import structlog
 
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.clock import now_ns
-from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
+from broker_core.errors import (
+    BrokerError,
+    ConnectionLost,
+    NotConnected,
+    RemotingError,
+    RequestTimeout,
+)
 from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
 from broker_core.remoting.command import RemotingCommand
@@ -75,7 +81,7 @@ class RouteCache:
             if broker not in self._masters:
                 raise
         if (address := self._masters.get(broker)) is None:
-            raise ConnectionLost(f"broker {broker} is not registered at {self._names()}")
+            raise NotConnected(f"broker {broker} is not registered at {self._names()}")
         return address
 
     def brokers_at(self, address: str) -> list[str]:

@@ -13,12 +13,16 @@ from broker_core.errors import LocalProtocolError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
-from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse
+from broker_core.remoting.headers import MODEL_TOPIC, SendMessageHeader, SendMessageResponse
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 
 _STATUSES = {int(status.value): status for status in SendStatus}
 _ids = MessageIds()
+
+#: What makes a broker that creates topics by sends give a new one all the queues that it may have;
+#: and what keeps it from that: a model of new topics that is none.
+_ALL_QUEUES, _NO_MODEL = 1024, "#"
 
 
 def size_of(message: OutgoingMessage) -> int:
@@ -40,17 +44,24 @@ async def send(
     *,
     group: Group,
     timeout_s: float | None,
+    may_create: bool,
 ) -> SendReceipt:
-    """Send *message*; return once the broker has stored it."""
+    """Send *message*; return once the broker has stored it. *may_create*: and made its topic, if it
+    makes topics of sends.
+    """
     message = with_id(message)
     try:
         properties = message.encoded_properties().decode()
     except UnicodeDecodeError:  # a header is text; the body of a batch takes any bytes
-        (receipt,) = await send_batch(requests, queue, [message], group=group, timeout_s=timeout_s)
+        (receipt,) = await send_batch(
+            requests, queue, [message], group=group, timeout_s=timeout_s, may_create=may_create
+        )
         return receipt
     header = SendMessageHeader(
         producer_group=group,
         topic=queue.topic,
+        default_topic=MODEL_TOPIC if may_create else _NO_MODEL,
+        default_topic_queue_nums=_ALL_QUEUES,
         queue_id=queue.queue_id,
         sys_flag=message.sys_flag,
         born_timestamp=message.born_ms or wall_ms(),
@@ -83,8 +94,11 @@ async def send_batch(
     *,
     group: Group,
     timeout_s: float | None,
+    may_create: bool,
 ) -> list[SendReceipt]:
-    """Send *messages* in one request: stored all or none, at consecutive offsets."""
+    """Send *messages* in one request: stored all or none, at consecutive offsets. *may_create*: as
+    for ``send``.
+    """
     if not messages:
         return []
     sys_flag = messages[0].sys_flag
@@ -96,6 +110,8 @@ async def send_batch(
     header = SendMessageHeader(
         producer_group=group,
         topic=queue.topic,
+        default_topic=MODEL_TOPIC if may_create else _NO_MODEL,
+        default_topic_queue_nums=_ALL_QUEUES,
         queue_id=queue.queue_id,
         sys_flag=sys_flag,
         born_timestamp=messages[0].born_ms or wall_ms(),

@@ -19,9 +19,10 @@ import structlog
 
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.heartbeats import Heartbeats
+from broker_core.client.moved import send_where_it_is
 from broker_core.client.results import SendReceipt, SendStatus
 from broker_core.errors import BrokerError, RemotingError
-from broker_core.names import Group, Topic
+from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.bodies import Heartbeat
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
@@ -162,8 +163,9 @@ class TransactionProducer:
     ) -> Transaction:
         """Store *message* unseen, for the queue of *sharding_key* (default: its key), else for any.
 
-        Sent once: after ConnectionLost or RequestTimeout the half message may be stored, and the
-        work must not be done; the broker asks, and the answer is ROLLBACK. Prepare anew then.
+        Sent once, to where the topic is: after ConnectionLost or RequestTimeout the half message
+        may be stored, and the work must not be done; the broker asks, and the answer is ROLLBACK.
+        Prepare anew then.
         *check_after_s*: seconds before the first question, instead of the broker's own (6).
         Raises RemotingError; BrokerError if it is not stored as safely as the broker is to.
         """
@@ -171,16 +173,19 @@ class TransactionProducer:
         if topic not in self._topics:
             self._topics.add(topic)
             await self._heartbeats.beat()
-        queues = await self._client.writable_queues(topic)
-        if not queues:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"topic {topic} has no writable queue", request="send"
-            )
         if sharding_key is None:
             hashed = place_of(message.key)
         else:
             hashed = java_hash(plain_key(sharding_key))
         place = next(self._turn) if hashed is None else abs(hashed)
+
+        async def find_queue() -> QueueName:
+            queues = await self._client.writable_queues(topic)
+            if queues:
+                return queues[place % len(queues)]
+            remark = f"topic {topic} has no writable queue"
+            raise BrokerError(ResponseCode.NO_PERMISSION, remark, request="send")
+
         properties = {
             **message.properties,
             _PREPARED: "true",
@@ -189,8 +194,10 @@ class TransactionProducer:
         if check_after_s is not None:
             properties[_IMMUNITY] = str(check_after_s)
         half = replace(message, properties=properties, sys_flag=SYS_TRANSACTION_PREPARED)
-        receipt = await self._client.send(
-            queues[place % len(queues)], half, group=self._group, timeout_s=timeout_s
+        receipt = await send_where_it_is(
+            self._client,
+            find_queue,
+            lambda queue: self._client.send(queue, half, group=self._group, timeout_s=timeout_s),
         )
         transaction = Transaction(receipt, self._client, self._group)
         if receipt.status is not SendStatus.OK:

@@ -24,6 +24,9 @@ from broker_core.remoting.header_fields import (
     to_ext_of,
 )
 
+#: RocketMQ's model of the topics that sends make.
+MODEL_TOPIC = "TBW102"
+
 _TRUTHS = {None: None, "true": True, "false": False}
 
 
@@ -36,7 +39,7 @@ class SendMessageHeader(Header):
 
     producer_group: str
     topic: str
-    default_topic: str = "TBW102"
+    default_topic: str = MODEL_TOPIC
     default_topic_queue_nums: Int32 = 4
     queue_id: Int32
     sys_flag: Int32 = 0
@@ -60,7 +63,7 @@ class SendMessageHeader(Header):
             return cls(
                 producer_group=ext["a"],
                 topic=ext["b"],
-                default_topic=of("c", "TBW102"),
+                default_topic=of("c", MODEL_TOPIC),
                 default_topic_queue_nums=read_int32(of("d", "4")),
                 queue_id=read_int32(ext["e"]),
                 sys_flag=read_int32(of("f", "0")),
@@ -284,7 +287,7 @@ class CreateTopicHeader(Header):
     """Code 17. ``perm``: 2 write, 4 read, 1 inherit (other topics may copy it)."""
 
     topic: str
-    default_topic: str = "TBW102"
+    default_topic: str = MODEL_TOPIC
     read_queue_nums: Int32
     write_queue_nums: Int32
     perm: Int32 = 6

@@ -12,14 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from broker_core import chance
-from broker_core.client import BrokerClient
+from broker_core.client import BrokerClient, SendReceipt
+from broker_core.client.moved import send_where_it_is
 from broker_core.client.producer import Outcome
 from broker_core.clock import wall_ms
-from broker_core.errors import BrokerError, InvalidCommand, RemotingError
+from broker_core.errors import BrokerError, ConnectionLost, InvalidCommand, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import place_of
-from broker_core.remoting.message import KEYS
+from broker_core.remoting.message import KEYS, OutgoingMessage
 from broker_core.remoting.recall_handle import RecallHandle
 from proxy.core.delay_times import delay_properties
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
@@ -75,6 +76,8 @@ class DelayRequests:
             return producer.DelayResult(code=_TIMED_OUT, msg="the broker did not answer in time")
         except RemotingError as error:
             code, reason = self._failure(error) or (_UNKNOWN, str(error))
+            if isinstance(error, ConnectionLost):
+                code = _UNKNOWN
             return producer.DelayResult(code=code, msg=reason)
 
     async def _add(self, message: Any, timeout_s: float) -> Any:
@@ -95,25 +98,36 @@ class DelayRequests:
             properties=properties,
             max_body_bytes=self._max_body_bytes,
         )
+
         async with asyncio.timeout(timeout_s):
+            receipt = await self._sent(outgoing, due_ms=seconds * 1000)
+        if (failed := self._failure(receipt)) is not None:
+            code, why = failed
+            return producer.DelayResult(code=code, msg=why)
+        return _done(receipt.recall_handle or receipt.message_id)
+
+    async def _sent(self, outgoing: OutgoingMessage, *, due_ms: int) -> SendReceipt:
+        """Send *outgoing* to come at *due_ms*. Raises _Refused, RemotingError."""
+
+        async def find_queue() -> QueueName:
             queues = await self._find_queues(outgoing.topic)
             place = place_of(outgoing.key)
             number = chance.number_below(len(queues)) if place is None else abs(place)
-            queue = queues[number % len(queues)]
+            return queues[number % len(queues)]
+
+        async def send(queue: QueueName) -> SendReceipt:
             try:
                 delay = delay_properties(
-                    seconds * 1000,
+                    due_ms,
                     now_ms=wall_ms(),
                     takes_times=await self._client.delays.takes_times(queue.broker),
                 )
             except ValueError as error:
                 raise _Refused(_BAD_TIME, str(error)) from None
             later = replace(outgoing, properties={**outgoing.properties, **delay})
-            receipt = await self._client.send(queue, later)
-        if (failed := self._failure(receipt)) is not None:
-            code, why = failed
-            return producer.DelayResult(code=code, msg=why)
-        return _done(receipt.recall_handle or receipt.message_id)
+            return await self._client.send(queue, later)
+
+        return await send_where_it_is(self._client, find_queue, send)
 
     async def _cancel(self, message: Any, timeout_s: float) -> Any:
         text = message.uniqDelayMsgId or ""

@@ -16,6 +16,8 @@ from broker_core.client import BrokerClient, Producer, SendReceipt, SendStatus
 from broker_core.client.producer import DEFAULT_TIMEOUT_S, Outbound, Outcome
 from broker_core.errors import (
     BrokerError,
+    NoSuchQueue,
+    NotConnected,
     NotSent,
     RemotingError,
     RequestTimeout,
@@ -183,7 +185,7 @@ class ProducerService:
         )
         partition = -1 if message.partitionId is None else int(message.partitionId)
         if partition >= 0:
-            return Outbound(outgoing, partition, ordered=False)
+            return Outbound(outgoing, queue=partition)
         if partition < -1:  # as DDMQ's clients ask for any: -2
             return Outbound(outgoing)
         if message.hashId is not None:
@@ -226,8 +228,10 @@ def _failure(outcome: Outcome) -> tuple[int, str] | None:
             return None
         return TIMED_OUT, f"{outcome.queue}: the message was not on disk in time"
     code = UNKNOWN
-    if isinstance(outcome, NotSent):
+    if isinstance(outcome, NotSent | NotConnected):
         code = NOT_SENT
+    elif isinstance(outcome, NoSuchQueue):
+        code = ILLEGAL
     elif isinstance(outcome, RequestTimeout):
         code = TIMED_OUT
     elif isinstance(outcome, BrokerError):

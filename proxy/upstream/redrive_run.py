@@ -10,6 +10,7 @@ from collections.abc import Collection
 import structlog
 
 from broker_core.client import PullStatus, SendReceipt
+from broker_core.client.moved import has_moved
 from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,
@@ -235,19 +236,18 @@ class RedriveRun:
         )
 
     async def _stored(self, step: Send, message: OutgoingMessage) -> SendReceipt:
-        client = self._context.client
+        client, queue = self._context.client, None
         try:
             queues = await client.writable_queues(message.topic)
             if not queues:
                 raise NotSendable(f"topic {message.topic} has no writable queue")
-            receipt = await client.send(
-                queue_for(message, queues, stored=step.stored),
-                message,
-                timeout_s=min(_LONGEST_SEND_S, step.within_ns / 1e9),
-            )
+            queue = queue_for(message, queues, stored=step.stored)
+            timeout_s = min(_LONGEST_SEND_S, step.within_ns / 1e9)
+            receipt = await client.send(queue, message, timeout_s=timeout_s)
         except RemotingError as error:
-            if error.retriable:
-                raise
+            moved = queue is not None and await has_moved(client, queue, error)
+            if moved or error.retriable:
+                raise  # to be tried again
             unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
             why = f"there is no topic {message.topic} now" if unknown else str(error)
             raise NotSendable(why) from None

@@ -9,8 +9,15 @@ import pytest
 
 from broker_core.client import BrokerClient, Producer
 from broker_core.client.producer import Outbound
-from broker_core.errors import BrokerError, LocalProtocolError, NotSent, RequestTimeout
-from broker_core.names import Topic
+from broker_core.errors import (
+    BrokerError,
+    ConnectionLost,
+    LocalProtocolError,
+    NotConnected,
+    NotSent,
+    RequestTimeout,
+)
+from broker_core.names import QueueName, Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
@@ -147,6 +154,52 @@ async def test_a_retry_keeps_the_id_and_a_key_s_queue(
     assert sends.ids == [receipt.message_id] * 4
     await producer.send(message(key="k1"))
     assert sends.queues[-1] == queue_index("k1", 7) != 2
+
+
+@pytest.mark.parametrize(
+    ("code", "remark"),
+    [(17, "no such topic"), (1, "request queueId[2] is illegal, TopicConfig ...")],
+)
+async def test_a_queue_that_is_gone_is_chosen_again_from_the_route_of_now(
+    broker: ScriptedBroker, client: BrokerClient, code: int, remark: str
+) -> None:
+    """Code 1 as Apache's brokers say it."""
+    sends = Sends(broker)
+    await client.writable_queues(ORDERS)
+    await broker.add_topic("orders", queues=7)
+
+    async def refuse(request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        broker.on[RequestCode.SEND_MESSAGE_V2] = sends.answer
+        sends.queues.append(SendMessageHeader.from_v2(request.ext).queue_id)
+        return request.response(code, remark)
+
+    broker.on[RequestCode.SEND_MESSAGE_V2] = refuse
+    doubtful: list[object] = []
+    producer = Producer(client, on_doubt=lambda messages, error: doubtful.append(error))
+    await producer.send(message(key="k1"))
+    assert sends.queues == [queue_index("k1", 4), queue_index("k1", 7)] == [2, 6]
+    assert doubtful == []
+
+
+async def test_what_may_be_stored_stays_in_doubt_though_its_queue_is_gone_now(
+    broker: ScriptedBroker, client: BrokerClient
+) -> None:
+    Sends(broker, -2, *[17] * 100)
+    with pytest.raises(ConnectionLost):
+        await Producer(client).send(message(key="k1"), timeout_s=0.5)
+
+
+async def test_what_never_reached_a_broker_is_not_in_doubt(client: BrokerClient) -> None:
+    doubtful: list[object] = []
+    lost = QueueName(ORDERS, "nobody", 0)
+
+    async def route(topic: Topic) -> list[QueueName]:
+        return [lost]
+
+    producer = Producer(client, find_queues=route, on_doubt=lambda _, error: doubtful.append(error))
+    with pytest.raises(NotConnected, match="broker nobody is not registered"):
+        await producer.send(message(key="k1"), timeout_s=0.2)
+    assert doubtful == []
 
 
 async def test_a_broker_that_comes_back_in_time_costs_no_send(

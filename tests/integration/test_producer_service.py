@@ -134,9 +134,25 @@ async def test_a_hash_id_goes_before_the_key_and_keeps_its_sign() -> None:
 async def test_a_partition_goes_before_the_hash_id() -> None:
     broker = FakeBrokerClient(orders=7)
     async with sending(broker) as client:
-        for partition in (0, 6, 7, 20):
+        for partition in (0, 6):
             await send(client, hashId=3, partitionId=partition)
-    assert queue_ids(broker) == [0, 6, 0, 6]
+    assert queue_ids(broker) == [0, 6]
+
+
+async def test_a_partition_that_the_topic_does_not_have_is_refused() -> None:
+    broker = FakeBrokerClient(orders=7)
+    async with sending(broker) as client:
+        for partition in (7, 99, 2**31 - 1):
+            result = await send(client, partitionId=partition)
+            assert (result.code, result.msg) == (
+                11,
+                f"topic orders has no queue {partition}: expected a number from 0 to 6",
+            )
+        messages = [outgoing(partitionId=number) for number in (1, 9, 2)]
+        result = await client.call("sendBatchSync", messages)
+        assert result.code == 11
+        assert [each.code for each in result.messages] == [0, 11, 0]
+    assert sorted(queue_ids(broker)) == [1, 2]
 
 
 async def test_without_a_key_and_with_partition_minus_2_queues_take_turns() -> None:

@@ -11,7 +11,7 @@ from broker_core.broker.retries import without_delay
 from broker_core.broker.retry_topics import RetryTopics
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.topic_directory import TopicDirectory
-from broker_core.broker.topics import RESERVED_TOPICS, named_topic
+from broker_core.broker.topics import RESERVED_TOPICS, TEMPLATE_TOPIC, named_topic
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, InvalidCommand, LocalProtocolError, RemoteProtocolError
 from broker_core.late_answer import LateAnswer
@@ -93,9 +93,7 @@ class SendProcessor:
     ) -> Result:
         topic = _topic_of(header)
         sent = self._entries(request, header)
-        if topic.startswith(RETRY_PREFIX) or (
-            self._settings.auto_create_topics and self._directory.topics.find(topic) is None
-        ):
+        if topic.startswith(RETRY_PREFIX) or self._may_create(topic, header):
             return self._send_when_there(request, header, channel, topic, sent)
         return self._store_all(request, header, channel, (topic, header.queue_id), sent)
 
@@ -113,8 +111,8 @@ class SendProcessor:
         if given_up is not None:
             target = given_up
             sent = [without_delay(entry) for entry in sent]
-        elif self._directory.topics.find(topic) is None and self._settings.auto_create_topics:
-            await self._create(topic, header.default_topic_queue_nums)
+        elif self._may_create(topic, header):
+            await self._create(topic, header)
         return await self._store_all(request, header, channel, target, sent).given()
 
     def _store_all(
@@ -198,8 +196,22 @@ class SendProcessor:
             return entries
         return [BatchEntry(header.flag, body, properties)]
 
-    async def _create(self, topic: Topic, queues: int) -> None:
-        queues = max(1, min(queues, self._settings.default_queues))
+    def _may_create(self, topic: Topic, header: SendMessageHeader) -> bool:
+        """True if the send makes its topic, on the model that it names."""
+        return (
+            self._settings.auto_create_topics
+            and header.default_topic == TEMPLATE_TOPIC
+            and self._directory.topics.find(topic) is None
+        )
+
+    async def _create(self, topic: Topic, header: SendMessageHeader) -> None:
+        """With as many queues as its producer counts on: those that it asks for, or all where it
+        sends to one beyond, since it knew the topic before it was deleted.
+        """
+        most = self._settings.default_queues
+        queues = max(1, min(header.default_topic_queue_nums, most))
+        if queues <= header.queue_id < most:
+            queues = most
         try:
             await self._directory.define(
                 TopicConfig(topic=topic, read_queues=queues, write_queues=queues)
