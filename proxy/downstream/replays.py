@@ -43,9 +43,12 @@ class RequestName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The leases of one queue and ownership period in an answer."""
+    """The leases of one queue and ownership period in an answer. *topic*: as clients name it; the
+    queue's own topic is another one where copies of parked messages are redriven.
+    """
 
     queue: QueueName
+    topic: Topic
     epoch: Epoch
     leases: tuple[LeaseId, ...]
 
@@ -78,6 +81,7 @@ class Replays:
         parts = tuple(
             _Part(
                 batch.pipeline.queue,
+                batch.pipeline.topic,
                 batch.pipeline.epoch,
                 tuple([lease.lease_id for lease in batch.leases]),
             )
@@ -109,7 +113,7 @@ class Replays:
         answer = self._clients.get(name.client, {}).get(name.request_id)
         batches: list[Batch] = []
         for part in answer.parts if answer is not None else ():
-            if topics is not None and part.queue.topic not in topics:
+            if topics is not None and part.topic not in topics:
                 continue
             pipeline = pipeline_of(part.queue)
             if pipeline is None or pipeline.epoch != part.epoch:
