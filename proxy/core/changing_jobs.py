@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
+from broker_core.remoting.message import StoredMessage
 from proxy.core.job_chains import Job
 from proxy.core.key_change import KeyChange
 from proxy.core.key_rules import KeyRecord
@@ -119,6 +120,7 @@ class ChangingJobs(QueueJobs):
         spilled = (each.offsets[each.head :] for _, each in self._spilled)
         return sorted([*self._tracker.unfinished(), *chain.from_iterable(spilled)])
 
-    def _in_memory(self) -> list[int]:
-        again = (each.offsets[each.head : each.loaded] for _, each in self._spilled)
-        return [*self._tracker.unfinished(), *chain.from_iterable(again)]
+    def _in_memory(self) -> dict[int, StoredMessage]:
+        again = chain.from_iterable(self.in_memory(key) for key in self._spilled.keys)
+        jobs = chain(self._tracker.started(), (job for job in again if job.refilled))
+        return {job.offset: job.message for job in jobs if job.message is not None}

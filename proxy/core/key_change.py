@@ -6,15 +6,15 @@ until no older one is left under its key: so only keys that have unfinished olde
 nobody waits for the queue.
 
 1. Nothing newer is handed out before all older messages are counted, keyless ones excepted: those
-   in memory and those spilled are read once more for it, those that the owner before had not
-   finished are counted as they are read, which is before anything newer is.
+   in memory as they are there, those spilled are read once more for it, and those that the owner
+   before had not finished are counted as they are read, which is before anything newer is.
 2. Older messages wait for no newer one: in a chain they stand ahead of them. So all come to an end.
 3. A chain is found by its key alone. A key of the new rule that reads like one of the rule before
    stands in that one's chain, and waits for it too: to join two chains is safe.
 4. Messages of a key that was parked by the rule before wait in the parked twin, and have not ended
    for those behind them: newer messages with one of their new keys wait until that key is redriven.
-5. What cannot be counted any more (retention deleted it, and nobody knows its new key) makes all be
-   counted anew.
+5. Nobody waits for what retention deleted while it was spilled: it is handed out never, and its new
+   key is unknown. What ends otherwise under an unknown key makes all be counted anew.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class KeyChange:
         record: KeyRecord,
         *,
         unfinished: Iterable[int],
-        in_memory: Iterable[int],
+        in_memory: Mapping[int, StoredMessage],
         parked: bool,
     ) -> None:
-        """*unfinished* are the rising offsets of all that was read, *in_memory* those of them that
-        are there. *parked*: some older ones stand in the twin.
+        """*unfinished* are the rising offsets of all that was read, *in_memory* has those of them
+        that are there. *parked*: some older ones stand in the twin.
         """
         self.since = record.since
         self._rule = record.rule
@@ -83,42 +83,45 @@ class KeyChange:
     @property
     def counting(self) -> bool:
         """True until all older messages are counted."""
-        return self._at < len(self._pending) or bool(self._lost) or self._twin_unread
+        return self._at < len(self._pending) or self._twin_unread
 
     @property
     def twin_unread(self) -> bool:
         """True until the copies of older messages in the parked twin were looked at."""
         return self._twin_unread
 
-    def recount(self, unfinished: Iterable[int], in_memory: Iterable[int]) -> None:
+    def recount(self, unfinished: Iterable[int], in_memory: Mapping[int, StoredMessage]) -> None:
         """Begin to count anew; as at the beginning."""
         self._counts.clear()
         self._pending = array("q", (offset for offset in unfinished if offset < self.since))
         self._at = 0  # those before it are counted
-        self._here = set(in_memory)
+        self._here = dict(in_memory)  # their messages: the broker may have them no more
         self._gone: dict[int, bytes | None] = {}  # finished uncounted, and whether as parked
-        self._lost: set[int] = set()  # in memory, and the broker has them no more
 
     def to_count(self, most: int) -> list[int]:
-        """Offsets of the next messages to be read for it, rising."""
+        """Offsets of the next messages to be counted, rising."""
         return self._pending[self._at : self._at + most].tolist()
 
+    def to_read(self, asked: Iterable[int]) -> list[int]:
+        """Those of *asked* that have to be read for it: the others were in memory."""
+        return [offset for offset in asked if offset not in self._here]
+
     def counted(self, asked: Sequence[int], messages: Mapping[int, StoredMessage]) -> None:
-        """*messages*, by offset, were found where *asked*; nothing happens if others are wanted by
-        now.
+        """*messages*, by offset, were found where they had to be read for *asked*; nothing happens
+        if others are wanted by now.
         """
         if self.to_count(len(asked)) != list(asked):
             return
         self._at += len(asked)
         for offset in asked:
-            message = messages.get(offset)
+            message = self._here.get(offset) or messages.get(offset)
             key = _UNKNOWN if message is None else self._rule.chain_of(message)
             if offset in self._gone:
                 parked = self._gone.pop(offset)
                 if parked is not None and key != _UNKNOWN:
                     self._park(parked, key)
             elif key == _UNKNOWN:
-                (self._lost if offset in self._here else self._missing).add(offset)
+                self._missing.add(offset)
             else:
                 self._count(offset, key)
                 if offset not in self._here and offset not in self._keys:
@@ -186,9 +189,6 @@ class KeyChange:
         key = self._keys.pop(offset, _UNKNOWN)
         if self._is_pending(offset):
             self._gone.setdefault(offset, None)
-        elif offset in self._lost:
-            self._lost.remove(offset)
-            self._look()
         elif offset in self._missing:
             self._missing.remove(offset)
         elif key == _UNKNOWN:

@@ -61,6 +61,10 @@ class OffsetTracker(Generic[What]):
         """The message is finished. Raises KeyError if it is not unfinished."""
         del self._unfinished[offset]
 
+    def started(self) -> list[What]:
+        """What is kept of all unfinished offsets, rising."""
+        return [what for what in self._unfinished.values() if what is not None]
+
     def unfinished(self) -> list[int]:
         """All unfinished offsets, rising."""
         return list(self._unfinished)

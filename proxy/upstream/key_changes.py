@@ -4,8 +4,8 @@
 
 1. the switch is chosen, and nothing is read;
 2. an ownership record names it, with both rules: whoever takes over knows as much;
-3. reading goes on; older messages are read once more, to be counted under their new keys, and so
-   are the copies of those that are parked;
+3. reading goes on; older messages that are not in memory are read once more, to be counted under
+   their new keys, and so are the copies of those that are parked;
 4. when the last older message has finished the next record says so, and the next change may begin.
 """
 
@@ -104,11 +104,10 @@ class KeyChanges:
             found = await self._copies(lane.name, pipeline)
             lane.did(pipeline, pipeline.older_copies_read(found))
         asked = change.to_count(_AT_ONCE)
-        if not asked and change.counting:
-            await asyncio.sleep(_EVERY_S)  # what the broker has no more finishes here, by and by
-            return
-        messages = await self._refills.fetch(lane, pipeline, asked) if asked else {}
+        wanted = change.to_read(asked)
+        messages = await self._refills.fetch(lane, pipeline, wanted) if wanted else {}
         lane.did(pipeline, pipeline.older_counted(asked, messages))
+        await asyncio.sleep(0)  # those in memory take no time to read, and some to be counted
 
     async def _copies(self, group: Group, pipeline: QueuePipeline) -> dict[bytes, set[bytes]]:
         """New keys of the older messages whose copies stand in the parked twin, by parked key."""

@@ -62,10 +62,10 @@ class RekeyedSite(ParkingSite):
             self._saw(self.pipeline, self.pipeline.key_change_recorded())
 
     def count(self, most: int) -> None:
-        """Some older messages are read once more."""
+        """Some older messages are counted; those that are not in memory are read once more."""
         change = self.pipeline.jobs.change
         if change is not None and (asked := change.to_count(most)):
-            found = {offset: self.stored(offset) for offset in asked}
+            found = {offset: self.stored(offset) for offset in change.to_read(asked)}
             self._saw(self.pipeline, self.pipeline.older_counted(asked, found))
 
     def read_copies(self) -> None:

@@ -84,14 +84,37 @@ def test_a_second_change_begins_when_the_first_is_through() -> None:
     assert here.statistics().older == 0
 
 
-def test_a_message_that_the_broker_has_no_more_is_waited_for_by_all() -> None:
-    """It is in memory, and nobody can say what key it has by the new rule."""
+def test_of_what_is_in_memory_nothing_is_read_to_be_counted() -> None:
+    """Retention may have deleted it: it is known all the same, and only its new key waits."""
     here = changed(counted=False)
-    here.older_counted([0, 1], {1: OLDER[1]})
-    here.on_messages([sent(2, "c", "z")], next_offset=3)
-    assert offsets(lease(here)) == []
+    change = here.jobs.change
+    assert change is not None
+    assert (change.to_count(9), change.to_read([0, 1])) == ([0, 1], [])
+    here.older_counted([0, 1], {})
+    here.on_messages([sent(2, "c", "x"), sent(3, "c", "z")], next_offset=4)
+    assert offsets(lease(here)) == [3]
     finish(here, 0)
     assert offsets(lease(here)) == [2]
+
+
+def test_nobody_waits_for_a_spilled_message_that_the_broker_has_no_more() -> None:
+    """It is handed out never, so nothing can be ahead of it."""
+    here = pipeline(
+        rules("KEY", max_jobs=4, max_jobs_per_key=1),
+        messages=[sent(offset, "a", f"{offset}") for offset in range(4)],
+    )
+    assert offsets(lease(here)) == [0]
+    here.room(demand=True)  # the rest of the chain is spilled
+    here.change_rules(rules("$.id", max_jobs=4, max_jobs_per_key=1))
+    here.plan_key_change()
+    here.key_change_recorded()
+    change = here.jobs.change
+    assert change is not None
+    spilled = change.to_read(change.to_count(9))
+    assert 3 in spilled
+    here.older_counted(change.to_count(9), {})
+    here.on_messages([sent(4, "c", "3"), sent(5, "c", "0")], next_offset=6)
+    assert offsets(lease(here)) == [4]
 
 
 def test_the_switch_lies_behind_all_that_was_copied_also_by_an_owner_who_never_said_so() -> None:
