@@ -96,13 +96,15 @@ class GroupLane:
         """Owned queues of which clients hold something, parked copies included. O(leases)."""
         return {each.origin.queue for each in self.buffer if each.leases()}
 
-    def starves(self, pipeline: QueuePipeline) -> bool:
-        """True if clients wait and *pipeline* has little for them, or waited and it has nothing."""
-        now, waiting = now_ns(), self.presence.waiting_pulls
-        if waiting and not self.buffer.offers(now):
-            self.presence.starvation.note(now)
-        enough = READ_AHEAD if waiting else 1
-        return pipeline.ready < enough and self.presence.starvation.lately(now)
+    def starves(self, pipeline: QueuePipeline, *, stuck: bool = False) -> bool:
+        """True if *pipeline* has little for clients that wait for its topic, or nothing for those
+        that asked for it lately. Whoever gets messages of other queues wants these, too: of a queue
+        that is *stuck* at its oldest message more than a little.
+        """
+        starvation, topic = self.presence.starvation, pipeline.topic
+        waiting = starvation.waiting(topic)
+        enough = READ_AHEAD if waiting or stuck else 1
+        return pipeline.ready < enough and (waiting or starvation.lately(topic, now_ns()))
 
     # ---- ownership; caller: upstream ------------------------------------------------------------
 
@@ -241,6 +243,8 @@ class GroupLane:
     def lease(self, wish: PullWish) -> list[Batch]:
         """The answer to a pull; empty if nothing is ready for it."""
         now = now_ns()
+        if self.presence.starvation.asks(wish.topics, now):
+            self.listener.on_settled()  # paused queues may be read on for it
         batches = self.buffer.lease(wish, now_ns=now)
         if acted := self.buffer.take_acted():
             for pipeline, effects in acted:
@@ -264,12 +268,13 @@ class GroupLane:
         """A pull with nothing to get begins to wait."""
         self.presence.waits(wish.topics, 1)
         self._notes.pull("pull_wait", wish)
-        if not self.buffer.offers(now_ns()) and self.presence.starvation.note(now_ns()):
+        if self.presence.starvation.asks(wish.topics, now_ns()):
             self.listener.on_settled()  # paused queues may be read on for it
 
     def pull_ends(self, wish: PullWish) -> None:
         """It waits no longer: something is there for it, its time is over, or it was lost."""
         self.presence.waits(wish.topics, -1)
+        self.presence.starvation.asks(wish.topics, now_ns())
         self._notes.pull("pull_end", wish)
 
     def replayed(self, batches: Iterable[Batch]) -> None:

@@ -184,7 +184,11 @@ class LaneHistory:
         jobs, limit = pipeline.jobs.window.jobs, pipeline.rules.max_jobs
         if jobs > limit or now_ns - self._noted_ns.get(pipeline.queue, 0) >= _WINDOW_EVERY_NS:
             self._noted_ns[pipeline.queue] = now_ns
-            self._record(pipeline, "window", [{"jobs": jobs, "limit": limit}])
+            window: dict[str, object] = {"jobs": jobs, "limit": limit}
+            if (memory := pipeline.jobs.window.memory).pressed:
+                window |= {"memory": memory.used, "memory_limit": memory.limit}
+                window["memory_full"] = True  # nothing is read ahead any more
+            self._record(pipeline, "window", [window])
 
     def pull(self, event: str, wish: PullWish) -> None:
         """A pull begins to wait (``pull_wait``), or waits no longer (``pull_end``)."""

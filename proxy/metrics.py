@@ -260,7 +260,7 @@ LIMITS: dict[str, MetricDefinition] = {
 
 #: Of the process.
 PROCESS: dict[str, MetricDefinition] = {
-    "memory": MetricDefinition("memory_used_bytes", "Message bodies held", ()),
+    "memory": MetricDefinition("memory_used_bytes", "Bytes of messages held", ()),
     "window": MetricDefinition("window_used_ratio", "The same over limits.memory_bytes", ()),
     "inflight_bytes": MetricDefinition(
         "inflight_bytes", "Bytes of unanswered requests, and of answers that have not left", ()

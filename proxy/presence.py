@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -33,8 +32,7 @@ class Presence:
     shows_all: bool = False  # kept by upstream
     starvation: Starvation = field(default_factory=Starvation)
     _last_seen_ns: int = 0
-    _waiting: Counter[Topic | None] = field(default_factory=Counter)  # None: pulls for any topic
-    _seen_ns: dict[Topic | None, int] = field(default_factory=dict)
+    _seen_ns: dict[Topic | None, int] = field(default_factory=dict)  # None: pulls for any topic
 
     @property
     def delivers_itself(self) -> bool:
@@ -62,10 +60,7 @@ class Presence:
     def waits(self, topics: Iterable[Topic] | None, change: int) -> None:
         """A pull for *topics* (None: any) begins (1) or ends (-1) to wait."""
         self.waiting_pulls += change
-        for topic in (None,) if topics is None else topics:
-            self._waiting[topic] += change
-            if not self._waiting[topic]:
-                del self._waiting[topic]
+        self.starvation.waits(topics, change)
 
     def forget_clients(self) -> None:
         """The process stood still: who was here before may have gone elsewhere, and what it sent
@@ -77,6 +72,7 @@ class Presence:
     def forget(self, topic: Topic) -> None:
         """The group does not consume *topic* any more."""
         self._seen_ns.pop(topic, None)
+        self.starvation.forget(topic)
 
     # ---- what follows ---------------------------------------------------------------------------
 
@@ -100,7 +96,7 @@ class Presence:
         no more may just be busy, and counts for ``_BUSY_S``, if that is longer. For how long it has
         no place for more does not matter: others may.
         """
-        if topic in self.delivers or self._waiting[None] or self._waiting[topic]:
+        if topic in self.delivers or self.starvation.waiting(topic):
             return True
         last_ns = max(self._seen_ns.get(None, 0), self._seen_ns.get(topic, 0))
         within_s = max(leave_after_s, _BUSY_S) if leased else leave_after_s

@@ -161,7 +161,11 @@ class LimitSettings(SettingsGroup):
     """Seconds after which a client that answers nothing, not even TCP's probes, is taken for gone:
     a machine that lost its power, a network that was cut."""
     memory_bytes: Bytes = 1_073_741_824
-    """Bytes of message bodies held over all groups; reading from the brokers pauses above."""
+    """Bytes of messages held over all groups: bodies, properties, order keys and what is kept
+    beside them. Half of it is read ahead for whoever comes. Past that queues are read on only while
+    clients wait for something that they can have; when it runs short, the longest chains of all
+    queues keep only their places. Above it stand one message of a queue that has nothing else to
+    offer, and what clients have in hand."""
     bulk_bytes_per_s: Bytes | None = None
     """Bytes a second that bulk readers of all groups may read; null: as fast as they can."""
     bulk_bytes_per_s_beside_clients: Bytes | None = 8_388_608

@@ -171,7 +171,7 @@ class PipelineStatistics:
     blocked: int
     keys: int
     spilled: int
-    body_bytes: int
+    held_bytes: int
     base: int
     committed: int
     position: int

@@ -3,40 +3,63 @@
 All unfinished jobs count, chained ones too: back-pressure on the ready ones alone lets the chains
 of a blocked key grow without bound.
 
-Up to half of its jobs the window fills whoever wants them. Beyond that a queue is read on only for
-the sake of waiting clients: what they could have lies behind jobs that nobody can have now. Then
-long chains are spilled (``spilled_chains``), so that the rest of the window is left for others.
+Up to half of its jobs, and of the memory of all queues, the window fills whoever wants them. Beyond
+that a queue is read on only for the sake of waiting clients: what they could have lies behind jobs
+that nobody can have now. Then long chains are spilled (``spilled_chains``), of this queue or
+(``memory_relief``) of all, so that the rest is left for others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from proxy.core.memory_relief import Relief
 from proxy.core.spilled_chains import OFFSET_BYTES
 
 #: A long chain may have so many jobs in memory, whatever its settings say, while all such chains
 #: take no more than one part in so many of the window, and of the memory that is left. They go out
 #: in long runs, and are read again many at a time.
 _MOST_OF_A_KEY, _PARTS = 512, 4
+#: With less than one part in so many of the memory left, long chains of all queues are spilled.
+_SCARCE_PARTS = 4
+#: Nothing is read into less than one part in so many of the memory: no reads of one.
+_WORTH_A_READ = 16
+#: So many messages are read for a queue that has nothing to offer while memory is full.
+_FEW = 32
 
 
 @dataclass(slots=True)
 class Budget:
-    """A limit that several queues share: bytes of a process, live leases of a group."""
+    """A limit that several queues share: bytes of a process, live leases of a group. ``relief``
+    knows the queues that hold what is used, if they can give some of it back.
+    """
 
     limit: int
     used: int = 0
+    relief: Relief = field(default_factory=Relief)
 
     @property
     def left(self) -> int:
         """What may still be taken; never negative."""
         return max(0, self.limit - self.used)
 
+    @property
+    def pressed(self) -> bool:
+        """True beyond the half that whoever wants it may take."""
+        return self.used * 2 >= self.limit
+
+    def relieve(self) -> None:
+        """With little left, have the longest chains of all queues spilled, down to half of the
+        limit if that is possible.
+        """
+        if self.left * _SCARCE_PARTS < self.limit:
+            self.relief.relieve(self.used - self.limit // 2)
+
 
 @dataclass(slots=True)
 class FlowWindow:
     """The window of one queue. ``jobs`` are in memory, ``spilled`` ones are not; ``used_bytes`` (of
-    bodies, and of spilled offsets) is what both hold. ``memory`` counts the whole process.
+    jobs, and of spilled offsets) is what both hold. ``memory`` counts the whole process.
     """
 
     max_jobs: int
@@ -56,11 +79,30 @@ class FlowWindow:
 
         An empty window always has room, or queues that hold nothing would wait for others' memory.
         """
-        if self.jobs and not self.memory.left:
-            return 0
         if demand:
-            return max(0, self.max_jobs - self.jobs)
-        return 0 if self.full else max(0, self._half - self.jobs - self.spilled)
+            room = max(0, self.max_jobs - self.jobs)
+        else:
+            room = 0 if self.full else max(0, self._half - self.jobs - self.spilled)
+        return min(room, self._room_in_memory(demand=demand)) if self.jobs else room
+
+    @property
+    def short_of_memory(self) -> bool:
+        """True if it is memory for want of which nothing is read, whoever waits."""
+        return bool(self.jobs) and not self._room_in_memory(demand=True)
+
+    def _room_in_memory(self, *, demand: bool) -> int:
+        memory = self.memory
+        free = (memory.limit if demand else memory.limit // 2) - memory.used
+        if free <= 0 or free * _WORTH_A_READ < memory.limit:
+            return 0
+        return max(1, free // max(1, self.job_bytes))
+
+    def few(self) -> int:
+        """How many messages are read while memory is full, for a queue that has nothing to offer:
+        most of them may be spilled at once, so they are no more than fit into a part of it.
+        """
+        fit = self.memory.limit // _SCARCE_PARTS // max(1, self.job_bytes)
+        return max(1, min(_FEW, fit, self.max_jobs - self.jobs))
 
     @property
     def pressed(self) -> bool:
@@ -68,16 +110,21 @@ class FlowWindow:
         return self.jobs + self.spilled >= self._half
 
     @property
-    def body_bytes(self) -> int:
-        """How long a body in memory is, on average; 0 without any."""
+    def job_bytes(self) -> int:
+        """What a job in memory takes, on average; 0 without any."""
         return (self.used_bytes - OFFSET_BYTES * self.spilled) // max(1, self.jobs)
 
     def most_of_a_key(self, chains: int, *, least: int) -> int:
         """How many jobs each of so many *chains* may have in memory, once the window is pressed:
-        *least*, or more if all of them together are few.
+        *least*, or more if all of them together are few. None takes more than a part of this
+        queue's memory, nor all of them together once memory is pressed, but each has one job.
         """
-        roomy = min(self.max_jobs, self.memory.left // max(1, self.body_bytes))
-        return max(least, min(_MOST_OF_A_KEY, roomy // _PARTS // max(1, chains)))
+        memory, job_bytes, chains = self.memory, max(1, self.job_bytes), max(1, chains)
+        roomy = min(self.max_jobs, memory.left // job_bytes)
+        most = max(least, min(_MOST_OF_A_KEY, roomy // _PARTS // chains))
+        queues = max(1, len(memory.relief.holders))
+        fit = memory.limit // _PARTS // queues // job_bytes
+        return max(1, min(most, fit // chains if memory.pressed else fit))
 
     def share(self, chains: int, *, most: int) -> int:
         """*most*, but so many *chains* together never take more than half of the window."""
@@ -101,19 +148,19 @@ class FlowWindow:
         self._half = -(-max_jobs // 2)
         self._look()
 
-    def admit(self, body_bytes: int) -> None:
+    def admit(self, held_bytes: int) -> None:
         """A job entered memory."""
         self.jobs += 1
-        self.used_bytes += body_bytes
-        self.memory.used += body_bytes
+        self.used_bytes += held_bytes
+        self.memory.used += held_bytes
         if self.jobs + self.spilled >= self._half:
             self.full = True
 
-    def leave(self, body_bytes: int, *, jobs: int = 1) -> None:
+    def leave(self, held_bytes: int, *, jobs: int = 1) -> None:
         """So many *jobs*, of so many bytes together, left memory."""
         self.jobs -= jobs
-        self.used_bytes -= body_bytes
-        self.memory.used -= body_bytes
+        self.used_bytes -= held_bytes
+        self.memory.used -= held_bytes
         if self.full:
             self._look()
 

@@ -112,10 +112,6 @@ class GroupBuffer:
         """True if some queue has ready jobs."""
         return any(self._ready.values())
 
-    def offers(self, now_ns: int) -> bool:
-        """True if some queue has ready jobs that no rate limit holds back."""
-        return any(self.rates.left(topic, now_ns) != 0 for topic in self.ready_topics())
-
     def limited_ns(self, topics: Collection[Topic] | None, *, now_ns: int) -> int | None:
         """How long until the first of *topics* (None: all) may go on that has ready jobs and may
         hand out none for its rate limit; None if there is none, or nobody knows.

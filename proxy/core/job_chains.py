@@ -41,14 +41,16 @@ SEVERAL_CONNECTIONS = -1
 class Job:
     """One message inside the proxy, from submit to finish.
 
-    ``offset`` counts messages in its queue, not bytes; ``attempts`` counts hand-outs, released
-    ones excepted; failure times are those of the core's clock, 0 if it never failed.
+    ``offset`` counts messages in its queue, not bytes; ``held_bytes`` is what memory it takes, with
+    properties and all; ``attempts`` counts hand-outs, released ones excepted; failure times are
+    those of the core's clock, 0 if it never failed.
     """
 
     offset: int
     key: bytes | None  # order key; None means unordered: it never waits
     message: StoredMessage | None = field(default=None, repr=False)
     body_bytes: int = 0
+    held_bytes: int = 0
     attempts: int = 0
     first_failure_ns: int = 0
     last_failure_ns: int = 0

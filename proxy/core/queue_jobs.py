@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from proxy.core.flow_window import FlowWindow
 from proxy.core.ids import Epoch
@@ -48,8 +48,11 @@ class QueueJobs(JobsByKey):
             JobChains(), SpilledChains(window.spill, emptied=set() if spill_all else None)
         )
         self.window = window
+        self._memory = window.memory
+        self._memory.relief.holders[self] = None
         self._max_jobs_per_key = max_jobs_per_key
         self._tracker = OffsetTracker[Job](start_offset)
+        self._came_to = start_offset  # what was counted as come into memory
         self._resume = resume
         self._shortened = False  # all chains, since the window is pressed
         self._shared_at = -1  # the read position when all were cut to their share
@@ -92,11 +95,18 @@ class QueueJobs(JobsByKey):
         """How many more jobs may come into memory; below 0 after the limit was lowered."""
         return self.window.max_jobs - self.taken
 
-    def room(self, *, demand: bool) -> int:
+    @property
+    def being_read(self) -> int:
+        """How many spilled jobs are being read again."""
+        return self._spilled.being_read
+
+    def room(self, *, demand: bool, idle: bool = False) -> int:
         """How many more messages may be read now.
 
         Reading on for clients that wait begins with spilling what long chains have in memory, and
-        ends with what any chain has beyond its share. Nothing while a key waits for room.
+        ends with what any chain has beyond its share; for want of memory it is spilled in all
+        queues. Nothing while a key waits for room. *idle*: there is nothing for those who wait, so
+        that even with memory full a few are read.
         """
         if self._starved:
             return 0
@@ -112,7 +122,24 @@ class QueueJobs(JobsByKey):
             since = self.position - self._shared_at
             if self._shared_at < 0 or since > self.window.max_jobs // _WORTH_A_LOOK:
                 self._share_out()
-        return max(0, min(self.left, self.window.room(demand=demand)))
+        if self.wanted is not None:
+            return max(0, self.left)  # an offset each is all that is held of what is read
+        if not demand:
+            return max(0, min(self.left, self.window.room(demand=False)))
+        self._memory.relieve()
+        room = self.window.room(demand=True)
+        if not room and idle:
+            room = self.window.few()
+        return max(0, min(self.left, room))
+
+    def has_place(self, key: bytes | None, *, idle: bool) -> bool:
+        """Whether a message of *key* may come while memory is pressed. With memory full one that is
+        spilled at once may; any other only into a queue that is *idle*.
+        """
+        if self._memory.left or idle or not self.window.jobs:
+            return True
+        spills = key is not None and len(key) <= LONGEST_KEY and self.knows_key(key)
+        return spills or self.wanted is not None
 
     @property
     def resumes(self) -> bool:
@@ -130,6 +157,8 @@ class QueueJobs(JobsByKey):
     def advance(self, next_offset: int) -> None:
         """The next read starts there, or behind what an earlier owner had finished."""
         self._tracker.advance(next_offset)
+        self._memory.relief.came += self.position - self._came_to
+        self._came_to = self.position
         if self._resume is not None:
             self._tracker.advance(self._resume.next_unread(self._tracker.position))
             if self._tracker.position >= self._resume.read:
@@ -140,11 +169,16 @@ class QueueJobs(JobsByKey):
     def hold(self, job: Job) -> None:
         """*job* is unfinished, and belongs to no chain."""
         self._tracker.start(job.offset, job)
-        self.window.admit(job.body_bytes)
+        self.window.admit(job.held_bytes)
 
     def spill(self, key: bytes | None, offset: int) -> bool:
         """A message was read: True if it is spilled behind others of its key; else ``admit`` it."""
-        if key is None or not (self.window.full or self._spilled.keys or self.wanted is not None):
+        if key is None or not (
+            self.window.full
+            or self._spilled.keys
+            or self._memory.used * 2 >= self._memory.limit  # pressed, but a call costs
+            or self.wanted is not None
+        ):
             return False  # mostly
         if not self._spills(key, offset):
             return False
@@ -157,7 +191,7 @@ class QueueJobs(JobsByKey):
     def admit(self, job: Job) -> None:
         """A job was read, and not spilled: into its chain."""
         self._tracker.start(job.offset, job)
-        self.window.admit(job.body_bytes)
+        self.window.admit(job.held_bytes)
         self._chains.submit(job)
 
     def _spills(self, key: bytes, offset: int) -> bool:
@@ -168,9 +202,12 @@ class QueueJobs(JobsByKey):
         chain = self._spilled.of(key) if self._spilled.keys else None
         if chain is not None and chain.waiting:
             return offset > chain.offsets[chain.head]  # else an earlier owner had it in memory
-        if not self.window.pressed:
+        if not (self.window.pressed or self._memory.pressed):
             return False
-        return self._chains.jobs_of(key) >= self._most_of_a_key(len(self._chains.keys))
+        in_memory = self._chains.jobs_of(key)
+        if in_memory and not self._memory.left:
+            return True
+        return in_memory >= self._most_of_a_key(len(self._chains.keys))
 
     # ---- running --------------------------------------------------------------------------------
 
@@ -191,7 +228,7 @@ class QueueJobs(JobsByKey):
         if job.state is CHAINED:
             job.state = RUNNING
         self._chains.finish(job)
-        self.window.leave(job.body_bytes)
+        self.window.leave(job.held_bytes)
         key = job.key
         if not job.refilled:
             self._tracker.finish(job.offset)
@@ -204,16 +241,16 @@ class QueueJobs(JobsByKey):
 
     def finish_all(self, jobs: Sequence[Job]) -> None:
         """End running jobs, in that order: at once what ``finish`` does for each."""
-        body_bytes = 0
+        held_bytes = 0
         finish, unfinished = self._chains.finish, self._tracker.finish
         for job in jobs:
             finish(job)
-            body_bytes += job.body_bytes
+            held_bytes += job.held_bytes
             if not job.refilled:
                 unfinished(job.offset)
             elif job.key is not None:
                 self._spilled.finish(job.key)
-        self.window.leave(body_bytes, jobs=len(jobs))
+        self.window.leave(held_bytes, jobs=len(jobs))
         if self._spilled.keys:
             self._feed()
             before = None
@@ -242,7 +279,7 @@ class QueueJobs(JobsByKey):
         jobs = self._chains.take(key)
         self._chains.release(key)
         for job in jobs:
-            self.window.leave(job.body_bytes)
+            self.window.leave(job.held_bytes)
         if key in self._spilled.keys:
             self._spilled.put_back(key, [job.offset for job in jobs], again=len(jobs))
         self._feed()
@@ -265,8 +302,9 @@ class QueueJobs(JobsByKey):
         self._spilled.load(refill.key, [job.offset for job in jobs])
         for job in jobs:
             job.refilled = True
-            self.window.admit(job.body_bytes)
+            self.window.admit(job.held_bytes)
             self._chains.submit(job, reactivated=True)
+        self._memory.relief.came += len(jobs)
         self._feed()  # some may be gone
         self.refill(refill.key)
         return True
@@ -328,20 +366,51 @@ class QueueJobs(JobsByKey):
 
     def _shorten(self, key: bytes, most: int) -> None:
         """Spill what the chain of *key* has in memory beyond so many jobs."""
-        if self._chains.jobs_of(key) <= most or len(key) > LONGEST_KEY:
+        if self._chains.jobs_of(key) <= most or not self._may_shorten(key):
             return
-        chain = self._spilled.of(key)
-        if chain is not None and chain.wanted > chain.loaded:
-            return  # what is being read now follows the tail
         cut = self._chains.cut(key, keep=most)
         if not cut:
             return  # all of it runs
         for job in cut:
-            self.window.leave(job.body_bytes)
+            self.window.leave(job.held_bytes)
             if not job.refilled:
                 self._tracker.finish(job.offset)
         again = sum(job.refilled for job in cut)
         self._spilled.put_back(key, [job.offset for job in cut], again=again)
+
+    def _may_shorten(self, key: bytes) -> bool:
+        """False if what is being read of it now follows the tail, or no record could name it."""
+        chain = self._spilled.of(key)
+        return len(key) <= LONGEST_KEY and (chain is None or chain.wanted <= chain.loaded)
+
+    # ---- memory; caller: the relief of all queues ------------------------------------------------
+
+    @property
+    def held_jobs(self) -> int:
+        """Jobs in memory."""
+        return self.window.jobs
+
+    def tails(self) -> Iterator[tuple[int, bytes]]:
+        """The bytes of each chain that could be spilled, and its key. O(jobs)."""
+        chains = self._chains
+        for key in chains.keys:
+            if chains.jobs_of(key) > 1 and self._may_shorten(key):
+                chained = (job.held_bytes for job in chains.jobs(key) if job.state is CHAINED)
+                yield sum(chained), key
+
+    def spill_beyond(self, key: bytes, tail_bytes: int) -> None:
+        """Leave the chain of *key* so many of these bytes at most, and its first job."""
+        keep = 0
+        for job in self._chains.jobs(key):
+            if keep and job.state is CHAINED and (tail_bytes := tail_bytes - job.held_bytes) < 0:
+                break
+            keep += 1
+        self._shorten(key, keep)
+
+    def close(self) -> None:
+        """Dropped with all that it held."""
+        self._memory.relief.holders.pop(self, None)
+        self.window.clear()
 
     # ---- offsets --------------------------------------------------------------------------------
 

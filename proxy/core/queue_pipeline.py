@@ -30,6 +30,8 @@ from proxy.core.rules import SHADOW_MARK, TopicRules
 #: With so many ready jobs a queue is read on only once they are few again. What is read long before
 #: it is wanted costs memory, and is in no cache of the processor when its turn comes.
 _PLENTY, _ENOUGH = 2048, 1024
+#: What a message takes in memory beside its body, properties and order key: the objects around it.
+BESIDE_BYTES = 640
 
 
 class QueuePipeline(OrderKeyed):
@@ -166,12 +168,30 @@ class QueuePipeline(OrderKeyed):
         if EVERYTHING in self.paused:
             demand = False  # whoever waits has no use for more
         has_many_keys = self.key_record.rule.order_key.has_many_keys
-        return self.jobs.room(demand=demand and has_many_keys)
+        return self.jobs.room(demand=demand and has_many_keys, idle=self._idle)
+
+    @property
+    def offers(self) -> bool:
+        """True if something is ready, whether or not all of the queue is paused."""
+        return bool(self.jobs.ready or self._buffer.offered)
+
+    @property
+    def _idle(self) -> bool:
+        """True if it has nothing for any client, and nothing comes that is being read again."""
+        return not (self.offers or self.jobs.being_read)
+
+    @property
+    def oldest_is_out(self) -> bool:
+        """True if its first unfinished message is in memory, and in hands of a client, or waits for
+        a retry or a person.
+        """
+        oldest = self.jobs.oldest
+        return oldest is not None and oldest.state is RUNNING
 
     @property
     def _reading_paused(self) -> str:
         window = self.jobs.window
-        if window.jobs and not window.memory.left:
+        if window.short_of_memory:
             return "memory"
         # For clients that wait the whole window is filled, but with one key, where it helps nobody.
         has_many_keys = self.key_record.rule.order_key.has_many_keys
@@ -179,8 +199,8 @@ class QueuePipeline(OrderKeyed):
 
     def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
         """Messages were read; the next read starts at *next_offset*, or earlier: at the first one
-        that the window has no room for, since others were read again meanwhile. Re-read ones are
-        passed over, and all of them once the pipeline drains or is closed: the next owner reads
+        that the window or memory has no room for, since others were read meanwhile. Re-read ones
+        are passed over, and all of them once the pipeline drains or is closed: the next owner reads
         them. Nor any while the order key is about to change: they are read again.
 
         Affects: chains, tracker, window.
@@ -190,7 +210,7 @@ class QueuePipeline(OrderKeyed):
             return effects
         jobs = self.jobs
         position = jobs.position
-        rules, resumes = self.rules, jobs.resumes
+        rules, resumes, memory = self.rules, jobs.resumes, jobs.window.memory
         left = jobs.left
         for message in messages:
             offset = message.queue_offset
@@ -210,10 +230,18 @@ class QueuePipeline(OrderKeyed):
                 jobs.pass_over(offset)
                 effects.filtered_by[offset] = Filtered(rule, offset)
                 effects.finished.append((offset, Outcome.FILTERED))
+            elif memory.used >= memory.limit and not self._has_place(message):
+                next_offset = offset
+                break
             else:
                 self._admit(message, effects)
         jobs.advance(next_offset)
         return self._with_refills(effects)
+
+    def _has_place(self, message: StoredMessage) -> bool:
+        """Whether *message* may come while memory is full."""
+        key = self._rule_of(message).order_key.of(message)
+        return self.jobs.has_place(key, idle=self._idle)
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
         key = self._rule_of(message).order_key.of(message)
@@ -234,8 +262,11 @@ class QueuePipeline(OrderKeyed):
             self.jobs.admit(self._job(message, key))
 
     def _job(self, message: StoredMessage, key: bytes | None) -> Job:
-        offset = message.queue_offset
-        job = Job(offset, key, message, len(message.body))
+        offset, body_bytes = message.queue_offset, len(message.body)
+        held_bytes = BESIDE_BYTES + body_bytes + len(message.raw_properties)
+        if key is not None:
+            held_bytes += len(key)
+        job = Job(offset, key, message, body_bytes, held_bytes)
         if self._failures.attempts:
             job.attempts = self._failures.attempts.get(offset, 0)
         return job
@@ -337,7 +368,7 @@ class QueuePipeline(OrderKeyed):
     def close(self) -> None:
         """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""
         self.closed = True
-        self.jobs.window.clear()
+        self.jobs.close()
         self._buffer.clear()
 
     def statistics(self) -> PipelineStatistics:
@@ -354,7 +385,7 @@ class QueuePipeline(OrderKeyed):
             blocked=unfinished - ready - leased - retrying - len(self._dead_lettering),
             keys=self.jobs.keys,
             spilled=self.jobs.spilled,
-            body_bytes=self.jobs.window.used_bytes,
+            held_bytes=self.jobs.window.used_bytes,
             base=self.committable,
             committed=self.committed,
             position=self.position,

@@ -31,9 +31,11 @@ class Refill:
     offsets: tuple[int, ...]
 
 
-def how_many(wanted: Sequence[Refill], record_bytes: int) -> int:
-    """How many of *wanted*, from the first, one pass serves where records have *record_bytes*."""
-    most = min(_OFFSETS, _BYTES // max(1, record_bytes))
+def how_many(wanted: Sequence[Refill], record_bytes: int, *, memory_bytes: int = _BYTES) -> int:
+    """How many of *wanted*, from the first, one pass serves where records have *record_bytes*, and
+    *memory_bytes* are left for them: one at least.
+    """
+    most = min(_OFFSETS, min(_BYTES, memory_bytes) // max(1, record_bytes))
     offsets = 0
     for taken, refill in enumerate(wanted):
         offsets += len(refill.offsets)

@@ -1,30 +1,62 @@
-"""Whether clients of a group wait in vain: then its queues are read on past stuck jobs. Pure."""
+"""Whether clients want messages that nobody has for them: then queues are read on past stuck jobs.
+
+Clients want topics, not groups: what one topic has for them, or another queue of the same one, says
+nothing of a queue that has nothing. So each queue asks for itself. Pure.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-#: A client that had to wait counts for so long: clients pull again and again.
-_LATELY_NS = 1_000_000_000
+from broker_core.names import Topic
+
+#: A client that asked counts for so long: it asks again once one of its hands is free.
+_LATELY_NS = 5_000_000_000
 #: A queue with so many ready jobs is read on for nobody.
 READ_AHEAD = 512
 
 
 @dataclass(slots=True)
 class Starvation:
-    """When a client of one group waited last with nothing ready for it."""
+    """Which topics of one group clients asked for last, and wait for. No topics (None): any."""
 
-    _last_ns: int | None = None
+    _asked_ns: dict[Topic | None, int] = field(default_factory=dict)
+    _waiting: Counter[Topic | None] = field(default_factory=Counter)
 
-    def note(self, now_ns: int) -> bool:
-        """A client waits with nothing ready; True if none did lately."""
-        before = self.lately(now_ns)
-        self._last_ns = now_ns
-        return not before
+    def asks(self, topics: Iterable[Topic] | None, now_ns: int) -> bool:
+        """A client asks for messages of *topics*; True if none did lately for one of them."""
+        asked_ns, late_ns = self._asked_ns, now_ns - _LATELY_NS
+        if topics is None:
+            first = asked_ns.get(None, late_ns) <= late_ns
+            asked_ns[None] = now_ns
+            return first
+        first = False
+        for topic in topics:
+            first = first or asked_ns.get(topic, late_ns) <= late_ns
+            asked_ns[topic] = now_ns
+        return first
 
-    def lately(self, now_ns: int) -> bool:
-        """True if a client waited a moment ago."""
-        return self._last_ns is not None and now_ns - self._last_ns < _LATELY_NS
+    def waits(self, topics: Iterable[Topic] | None, change: int) -> None:
+        """A client with nothing to get begins (1) to wait for *topics*, or waits no longer (-1)."""
+        for topic in (None,) if topics is None else topics:
+            self._waiting[topic] += change
+            if not self._waiting[topic]:
+                del self._waiting[topic]
+
+    def waiting(self, topic: Topic) -> bool:
+        """True if a client waits that would take messages of *topic*."""
+        return topic in self._waiting or None in self._waiting
+
+    def lately(self, topic: Topic, now_ns: int) -> bool:
+        """True if a client asked a moment ago that would take messages of *topic*."""
+        asked_ns = max(self._asked_ns.get(topic, 0), self._asked_ns.get(None, 0))
+        return bool(asked_ns) and now_ns - asked_ns < _LATELY_NS
+
+    def forget(self, topic: Topic) -> None:
+        """The group consumes *topic* no more."""
+        self._asked_ns.pop(topic, None)
 
 
 #: A queue's oldest messages are watched for so long.
@@ -43,6 +75,14 @@ class Patience:
     _since_ns: int | None = None
     _oldest: int = 0
     _over: bool = False
+    _still: int = -1  # the oldest, which has been that since then
+    _still_ns: int = 0
+
+    def stands(self, oldest: int, now_ns: int) -> bool:
+        """True if *oldest* has been the lowest unfinished offset for too long to be waited for."""
+        if oldest != self._still:
+            self._still, self._still_ns = oldest, now_ns
+        return now_ns - self._still_ns >= _SOON_NS
 
     def over(self, *, in_vain: bool, oldest: int, position: int, now_ns: int) -> bool:
         """True if it is read past: they wait *in_vain*, and what has to end first does not end

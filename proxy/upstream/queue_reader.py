@@ -23,6 +23,7 @@ _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
 #: A queue that is not read, for there is no room: how often its broker is asked for its life.
 _ASK_LIFE_NS = 2_000_000_000
+_FREED_WITHIN_S = 0.005
 _MOVED_BACK = "the broker's queue ends below the read position: it was reset or lost its tail"
 
 _noisy = NoisyLog(structlog.get_logger("reader"))
@@ -101,14 +102,16 @@ async def _room(
     """How many messages may be read, once there are some; 0 if the topic begins another life."""
 
     def look() -> int:
-        starves, room = lane.starves(pipeline), pipeline.room()
+        now, oldest = now_ns(), pipeline.committable
+        stuck = patience.stands(oldest, now) and pipeline.oldest_is_out
+        starves, room = lane.starves(pipeline, stuck=stuck), pipeline.room()
         read_past = patience.over(
             in_vain=starves and not room,
-            oldest=pipeline.committable,
+            oldest=oldest,
             position=pipeline.position,
-            now_ns=now_ns(),
+            now_ns=now,
         )
-        return pipeline.room(demand=True) if read_past else room
+        return _room_past(context, pipeline) if read_past else room
 
     look_again_s = PATIENCE_NS / 1e9
     asked_ns = now_ns()
@@ -128,6 +131,16 @@ def is_other_life(pipeline: QueuePipeline, life: int | None) -> bool:
     *pipeline* began.
     """
     return life is not None and pipeline.life is not None and life != pipeline.life
+
+
+def _room_past(context: UpstreamContext, pipeline: QueuePipeline) -> int:
+    """How many may be read for clients that wait in vain; others may have room by it, too."""
+    memory = context.memory
+    before = memory.used
+    room = pipeline.room(demand=True)
+    if memory.used < before:
+        context.settled.fire_soon(_FREED_WITHIN_S)
+    return room
 
 
 def _count_left_out(

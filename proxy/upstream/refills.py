@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Self
 
 from broker_core.errors import RemotingError
 from broker_core.names import Group
 from broker_core.remoting.message import StoredMessage
 from broker_core.tasks import spawn
+from proxy.core.flow_window import Budget
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.refill_round import Refill, RefillRound, how_many
 from proxy.group_lane import GroupLane
@@ -19,6 +21,8 @@ from proxy.upstream.queue_reader import is_other_life
 #: How long a record is taken to be while none is in memory: large, lest too many are asked for.
 _RECORD_BYTES = 64 << 10
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
+#: Memory that becomes free is told at once; where it is not, it is looked for after so long.
+_LOOK_AGAIN_S = 1.0
 
 
 class Refills:
@@ -46,14 +50,33 @@ class Refills:
     async def _serve(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
         wanted = self._wanted[pipeline]
         reader = _Reader(self._context, lane.name, pipeline)
+        memory = self._context.memory
         try:
             while wanted and not pipeline.closed:
-                taken = how_many(wanted, reader.record_bytes)
+                await self._memory_for(pipeline)
+                taken = how_many(wanted, reader.record_bytes, memory_bytes=memory.left)
                 now, wanted[:taken] = wanted[:taken], []
-                async for refill, messages in reader.read(now):
-                    lane.refilled(pipeline, refill, messages)
+                with _Reserved(memory, reader.record_bytes, now) as reserved:
+                    async for refill, messages in reader.read(now):
+                        reserved.came(refill)
+                        lane.refilled(pipeline, refill, messages)
         finally:
             del self._wanted[pipeline]
+
+    async def _memory_for(self, pipeline: QueuePipeline) -> None:
+        """Wait while memory is full: long chains of all queues are spilled then. A queue that has
+        nothing to offer never waits, or it could be for ever: others may hold the memory.
+        """
+        memory, settled = self._context.memory, self._context.settled
+
+        def may_read() -> bool:
+            if memory.left or pipeline.closed or not pipeline.offers:
+                return True
+            memory.relieve()
+            return memory.left > 0
+
+        while not may_read():
+            await settled.wait(_LOOK_AGAIN_S, until=may_read)
 
     async def fetch(
         self, lane: GroupLane, pipeline: QueuePipeline, offsets: list[int]
@@ -68,6 +91,31 @@ class Refills:
         return found
 
 
+class _Reserved:
+    """Memory for *refills* of records of *record_bytes*, as far as some is left, until they came:
+    others leave it alone.
+    """
+
+    def __init__(self, memory: Budget, record_bytes: int, refills: list[Refill]) -> None:
+        self._memory = memory
+        jobs = sum(len(refill.offsets) for refill in refills)
+        self._bytes_each = min(record_bytes, memory.left // jobs)
+        self._bytes = self._bytes_each * jobs
+
+    def __enter__(self) -> Self:
+        self._memory.used += self._bytes
+        return self
+
+    def came(self, refill: Refill) -> None:
+        """It counts for itself from now on."""
+        came = self._bytes_each * len(refill.offsets)
+        self._bytes -= came
+        self._memory.used -= came
+
+    def __exit__(self, *_: object) -> None:
+        self._memory.used -= self._bytes
+
+
 class _Reader:
     """Reads what refills of one queue want, and keeps how long its records are."""
 
@@ -76,7 +124,7 @@ class _Reader:
         self._group = group
         self._pipeline = pipeline
         self._log = queue_log("refill", group=group, queue=pipeline.queue)
-        self.record_bytes = pipeline.jobs.window.body_bytes or _RECORD_BYTES
+        self.record_bytes = pipeline.jobs.window.job_bytes or _RECORD_BYTES
 
     async def read(
         self, refills: list[Refill]

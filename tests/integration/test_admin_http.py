@@ -19,8 +19,11 @@ from proxy.metrics import definitions
 from proxy.metrics_collector import ProxyCollector
 from proxy.topic_rules import rules_of
 from tests.support.lanes import GROUP, make_lane, open_guard
-from tests.support.messages import keyed
+from tests.support.messages import held_bytes, keyed
 from tests.support.pipelines import Budgets, lease, pipeline, queue
+
+KEYS = ("secret", "secret", "l")
+MESSAGES = [keyed(offset, key) for offset, key in enumerate(KEYS)]
 
 
 class Admin:
@@ -40,13 +43,13 @@ class Admin:
 @asynccontextmanager
 async def admin() -> AsyncIterator[Admin]:
     """One group with a queue of three messages, one of them leased."""
-    lane, memory = make_lane(), Budget(1000)
+    lane, memory = make_lane(), Budget(10_000)
     owned = pipeline(
         rules_of(lane.settings.topics[0]),
         of=queue(3),
         epoch=7,
         budgets=Budgets(memory, lane.leases_of_group),
-        messages=[keyed(0, "secret"), keyed(1, "secret"), keyed(2, "l")],
+        messages=MESSAGES,
     )
     lane.buffer.add(owned)
     lease(owned, 1)
@@ -133,7 +136,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "blocked": 1,
                         "keys": 2,
                         "spilled": 0,
-                        "body_bytes": 9,
+                        "held_bytes": sum(map(held_bytes, MESSAGES, KEYS)),
                         "base": 0,
                         "committed": 0,
                         "position": 3,

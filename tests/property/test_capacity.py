@@ -23,7 +23,7 @@ from proxy.core.refill_round import Refill
 from proxy.core.retry_policy import MS, OnExhausted, RetryPolicy
 from proxy.core.rules import TopicRules
 from proxy.core.spilled_chains import OFFSET_BYTES
-from tests.support.messages import message
+from tests.support.messages import held_bytes, message
 from tests.support.pipelines import Budgets, lease, pipeline, queue, rules
 
 QUEUES = 3
@@ -49,7 +49,7 @@ class Capacity(RuleBasedStateMachine):
     @initialize(limit=st.integers(1, 8), window=windows)
     def start(self, limit: int, window: tuple[int, int]) -> None:
         self.now_ns = 0
-        self.leases, self.memory = Budget(limit), Budget(2_000)
+        self.leases, self.memory = Budget(limit), Budget(20_000)
         self.buffer = GroupBuffer(self.leases)
         self.rules = rules_of(window)
         self.logs: list[list[StoredMessage]] = [[] for _ in range(QUEUES)]
@@ -197,7 +197,7 @@ class Capacity(RuleBasedStateMachine):
         self.live = {each: owner for each, owner in self.live.items() if owner is not here}
         self.here[number] = self._acquired(number, resume)
 
-    @rule(limit=st.integers(1, 8), memory=st.sampled_from([100, 2_000]), window=windows)
+    @rule(limit=st.integers(1, 8), memory=st.sampled_from([1_000, 6_000, 20_000]), window=windows)
     def limits_change(self, limit: int, memory: int, window: tuple[int, int]) -> None:
         self.leases.limit, self.memory.limit = limit, memory
         self.rules = rules_of(window)
@@ -223,8 +223,9 @@ class Capacity(RuleBasedStateMachine):
             held = (read | again) - waiting
             window = here.jobs.window
             assert (window.jobs, window.spilled) == (len(held), len(waiting))
-            bodies = sum(len(self.logs[number][offset].body) for offset in held)
-            assert window.used_bytes == bodies + OFFSET_BYTES * len(waiting)
+            messages = [self.logs[number][offset] for offset in held]
+            in_memory = sum(held_bytes(each, each.key) for each in messages)
+            assert window.used_bytes == in_memory + OFFSET_BYTES * len(waiting)
             total += window.used_bytes
         assert self.memory.used == total
 

@@ -37,7 +37,7 @@ class Site:
         self._wants()
 
     def job(self, offset: int) -> Job:
-        return Job(offset, b"%d" % self.log[offset], body_bytes=1)
+        return Job(offset, b"%d" % self.log[offset], held_bytes=1)
 
     def step(self) -> bool:
         """Read, hand out, finish, read again, each as far as it goes; False if nothing did."""

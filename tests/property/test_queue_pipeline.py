@@ -17,8 +17,10 @@ from proxy.core.order_key import MissingKey
 from proxy.core.ownership_record import Snapshot
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.spilled_chains import OFFSET_BYTES
+from tests.support.messages import held_bytes
 from tests.support.modelled_queue import TRUST_NS, Modelled
 from tests.support.naive_facts import BODIES, MS, Facts, Sent
+from tests.support.naive_job import NaiveJob
 from tests.support.pipelines import Budgets, lease, offsets
 
 CONNECTIONS = st.integers(1, 4)
@@ -50,6 +52,11 @@ sent = st.tuples(
 verdicts = st.sampled_from(
     ["ack", "ack", "ack", "nack", "retry now", "retry later", "reject", "release", "twice"]
 )
+
+
+def _held_bytes(job: NaiveJob) -> int:
+    key = "q" if job.chain == "the queue" else job.chain  # whose own name has one byte
+    return held_bytes(job.sent.stored(), key)
 
 
 class PipelineMachine(RuleBasedStateMachine):
@@ -326,7 +333,7 @@ class PipelineMachine(RuleBasedStateMachine):
             assert here.pipeline.statistics().keys == len(here.naive.chains)
             assert set(here.pipeline._failures.attempts) >= set(here.naive.failed_attempts)
         assert self.budgets.memory.used == sum(
-            OFFSET_BYTES if offset in here.elsewhere else len(job.sent.body_bytes)
+            OFFSET_BYTES if offset in here.elsewhere else _held_bytes(job)
             for here in self.queues
             for offset, job in here.naive.jobs.items()
         )

@@ -18,6 +18,7 @@ from broker_core.remoting.message import (
     encode_properties,
 )
 from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
+from proxy.core.queue_pipeline import BESIDE_BYTES
 
 TOPIC = Topic("orders")
 _HOST = encode_host("127.0.0.1", 10911)
@@ -58,6 +59,12 @@ def json_message(offset: int, document: Any, *, tag: str | None = None) -> Store
 def keyed(offset: int, key: str, *, tag: str | None = None) -> StoredMessage:
     """A message of order key *key* under the rule ``KEY``, with a body of three bytes."""
     return message(offset, body=b"xyz", key=key, tag=tag)
+
+
+def held_bytes(message: StoredMessage, key: str | None) -> int:
+    """What *message*, of that order key, takes in the memory of a proxy."""
+    beside = len(message.raw_properties) + len((key or "").encode())
+    return BESIDE_BYTES + len(message.body) + beside
 
 
 def record(message: StoredMessage) -> bytes:

@@ -11,9 +11,9 @@ from proxy.core.refill_round import Refill
 from proxy.core.spilled_chains import packed
 
 
-def read(jobs: QueueJobs, offset: int, key: bytes, *, body_bytes: int = 1) -> None:
+def read(jobs: QueueJobs, offset: int, key: bytes, *, held_bytes: int = 1) -> None:
     if not jobs.spill(key, offset):
-        jobs.admit(Job(offset, key, body_bytes=body_bytes))
+        jobs.admit(Job(offset, key, held_bytes=held_bytes))
 
 
 def jobs_of(*keys: bytes, resume: Snapshot | None = None) -> QueueJobs:
@@ -45,7 +45,7 @@ def test_for_clients_that_wait_long_chains_are_spilled_and_come_back_in_order() 
         done.append(finish_next(jobs))
         for refill in jobs.take_refills():
             refills.append(refill.offsets)
-            jobs.refilled(refill, [Job(each, b"a", body_bytes=1) for each in refill.offsets])
+            jobs.refilled(refill, [Job(each, b"a", held_bytes=1) for each in refill.offsets])
     assert (done, refills) == ([0, 1, 2, 3, 4], [(2,), (3,)])
     assert (jobs.committable, jobs.window.memory.used) == (5, 0)
 
@@ -94,7 +94,7 @@ def hot(memory: int) -> QueueJobs:
     """2,000 jobs of one key, half of the window, of which the settings let two stay in memory."""
     jobs = QueueJobs(0, window=FlowWindow(4_000, Budget(memory)), max_jobs_per_key=2)
     for offset in range(2_000):
-        read(jobs, offset, b"a", body_bytes=100)
+        read(jobs, offset, b"a", held_bytes=100)
     return jobs
 
 
@@ -111,6 +111,7 @@ def test_the_only_long_chain_keeps_more_and_is_read_again_many_at_a_time() -> No
 
 
 def test_with_little_memory_left_it_keeps_what_the_settings_say() -> None:
-    jobs = hot(200_400)
+    jobs = hot(1 << 40)
+    jobs.window.memory.limit = jobs.window.memory.used + 400
     jobs.room(demand=True)
     assert jobs.spilled == 2_000 - 2

@@ -237,7 +237,6 @@ def test_a_limited_topic_holds_up_no_other_of_its_group() -> None:
     [batch] = buffer.lease(wish(), now_ns=0)
     assert batch.pipeline.topic == OTHER
     assert buffer.has_ready
-    assert not buffer.offers(0)
     assert buffer.limited_ns([OTHER], now_ns=0) is None
 
 

@@ -1,18 +1,53 @@
 from __future__ import annotations
 
+from broker_core.names import Topic
 from proxy.core.starvation import PATIENCE_NS, Patience, Starvation
 
 SECOND = 1_000_000_000
+ORDERS, PAYMENTS = Topic("orders"), Topic("payments")
 
 
-def test_who_waited_a_moment_ago_counts_and_is_news_once() -> None:
+def test_who_asked_a_moment_ago_counts_and_is_news_once() -> None:
     starvation = Starvation()
-    assert not starvation.lately(5)
-    assert starvation.note(5)
-    assert not starvation.note(6)
-    assert starvation.lately(5 + SECOND)
-    assert not starvation.lately(6 + SECOND)
-    assert starvation.note(6 + SECOND)
+    assert not starvation.lately(ORDERS, 5)
+    assert starvation.asks([ORDERS], 5)
+    assert not starvation.asks([ORDERS], 6)
+    assert starvation.lately(ORDERS, 5 + 5 * SECOND)
+    assert not starvation.lately(ORDERS, 6 + 5 * SECOND)
+    assert starvation.asks([ORDERS], 6 + 5 * SECOND)
+
+
+def test_what_is_asked_of_one_topic_says_nothing_of_another() -> None:
+    starvation = Starvation()
+    starvation.asks([ORDERS], SECOND)
+    assert not starvation.lately(PAYMENTS, SECOND)
+    assert starvation.asks([ORDERS, PAYMENTS], SECOND), "news for one of them"
+    assert starvation.lately(PAYMENTS, SECOND)
+    starvation.forget(PAYMENTS)
+    assert not starvation.lately(PAYMENTS, SECOND)
+    starvation.asks(None, SECOND)
+    assert starvation.lately(PAYMENTS, SECOND), "any topic will do"
+
+
+def test_who_waits_does_so_for_its_topics_until_it_ends() -> None:
+    starvation = Starvation()
+    starvation.waits([ORDERS], 1)
+    starvation.waits([ORDERS, PAYMENTS], 1)
+    starvation.waits([ORDERS, PAYMENTS], -1)
+    assert (starvation.waiting(ORDERS), starvation.waiting(PAYMENTS)) == (True, False)
+    starvation.waits(None, 1)
+    assert starvation.waiting(PAYMENTS)
+    starvation.waits(None, -1)
+    starvation.waits([ORDERS], -1)
+    assert not starvation.waiting(ORDERS)
+
+
+def test_an_oldest_message_that_stands_for_five_seconds_is_told() -> None:
+    patience = Patience()
+    assert not patience.stands(7, 0)
+    assert not patience.stands(7, 5 * SECOND - 1)
+    assert patience.stands(7, 5 * SECOND)
+    assert not patience.stands(8, 5 * SECOND)
 
 
 def test_a_full_window_is_read_past_once_its_oldest_message_was_seen_to_stand_still() -> None:

@@ -1,0 +1,110 @@
+"""Worlds in which keys are stuck, and what becomes of the others meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
+from testkit.explorer.player import Outcome, play
+from testkit.simulation.loop import START_NS
+
+GROUP = "billing"
+
+
+def group(name: str = GROUP, /, **topics: dict[str, Any]) -> dict[str, Any]:
+    """A group that consumes *topics*, each ordered by KEY, with those settings."""
+    fixed = {"order_key": "KEY", "on_exhausted": "block", "retry_intervals_ms": [100, 500]}
+    return {
+        "name": name,
+        "topics": [{"name": topic, **fixed, **own} for topic, own in topics.items()],
+    }
+
+
+@dataclass(slots=True)
+class StuckWorld:
+    """One broker and one proxy, and handlers that never come to an end with some keys."""
+
+    topics: dict[str, int]
+    groups: list[dict[str, Any]]
+    seconds: float = 60.0
+    memory_bytes: int | None = None
+    proxies: int = 1
+    consumers: list[ConsumerPlan] = field(default_factory=list)
+    flows: list[FlowPlan] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+
+    def client(self, topics: list[str] | None = None, /, *, of: str = GROUP, **how: Any) -> None:
+        """A client that pulls *topics* (None: all of its group)."""
+        self.consumers.append(ConsumerPlan(of, topics, 0, **how))
+
+    def send(
+        self, topic: str, keys: Sequence[str | None], count: int, *, at_s: float = 1.0, **how: Any
+    ) -> None:
+        """*count* messages of *keys* by chance, one every five milliseconds unless told."""
+        how = {"every_s": 0.005, "native": True, **how}
+        self.flows.append(FlowPlan(at_s, 0, topic, list(keys), count, **how))
+
+    def stick(self, *keys: str, of: str = GROUP, how: str = "stick") -> None:
+        """Handlers of these keys never end (or *how* else they behave) until all is healed."""
+        for key in keys:
+            args = {"group": of, "key": key, "for_s": self.seconds}
+            self.actions.append(Action(0.0, how, args))
+
+    def act(self, at_s: float, kind: str, **args: Any) -> None:
+        """Something else happens."""
+        self.actions.append(Action(at_s, kind, args))
+
+    def play(self, seed: int = 1) -> Played:
+        """All of it."""
+        memory = {} if self.memory_bytes is None else {"limits.memory_bytes": self.memory_bytes}
+        plan = Plan(
+            seed=seed,
+            seconds=self.seconds,
+            brokers={"broker-a": {}},
+            topics=self.topics,
+            groups=self.groups,
+            proxies=self.proxies,
+            proxy_settings=memory,
+            producers=1,
+            consumers=self.consumers,
+            flows=self.flows,
+            actions=self.actions,
+        )
+        return Played(play(plan))
+
+
+@dataclass(slots=True)
+class Played:
+    """What was to be seen in such a world."""
+
+    outcome: Outcome
+
+    def kept(self) -> None:
+        """Raise AssertionError if a promise was broken, by the checker of histories."""
+        assert self.outcome.violations == {}
+        assert self.outcome.errors == []
+
+    def handled(
+        self, topic: str, prefix: str = "", *, before_s: float = 1e9, group: str = GROUP
+    ) -> int:
+        """Messages of *topic* whose keys begin with *prefix* that a handler of *group* had begun
+        with before that time.
+        """
+        return len(
+            {
+                event["msg"]
+                for event in self.outcome.events
+                if event["e"] == "handle_start"
+                and (event["group"], event["topic"]) == (group, topic)
+                and (event["order"] or "").startswith(prefix)
+                and (event["t_ns"] - START_NS) / 1e9 < before_s
+            }
+        )
+
+    def most_memory(self) -> int:
+        """The most bytes that the proxy held, as far as its histories say."""
+        return max(
+            (e.get("memory", 0) for e in self.outcome.events if e["e"] == "window"), default=0
+        )
