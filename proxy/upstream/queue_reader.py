@@ -135,7 +135,7 @@ def is_other_life(pipeline: QueuePipeline, life: int | None) -> bool:
 
 def _room_past(context: UpstreamContext, pipeline: QueuePipeline) -> int:
     """How many may be read for clients that wait in vain; others may have room by it, too."""
-    memory = context.memory
+    memory = pipeline.jobs.window.memory
     before = memory.used
     room = pipeline.room(demand=True)
     if memory.used < before:

@@ -50,7 +50,7 @@ class Refills:
     async def _serve(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
         wanted = self._wanted[pipeline]
         reader = _Reader(self._context, lane.name, pipeline)
-        memory = self._context.memory
+        memory = pipeline.jobs.window.memory
         try:
             while wanted and not pipeline.closed:
                 await self._memory_for(pipeline)
@@ -67,7 +67,7 @@ class Refills:
         """Wait while memory is full: long chains of all queues are spilled then. A queue that has
         nothing to offer never waits, or it could be for ever: others may hold the memory.
         """
-        memory, settled = self._context.memory, self._context.settled
+        memory = pipeline.jobs.window.memory
 
         def may_read() -> bool:
             if memory.left or pipeline.closed or not pipeline.offers:
@@ -76,7 +76,7 @@ class Refills:
             return memory.left > 0
 
         while not may_read():
-            await settled.wait(_LOOK_AGAIN_S, until=may_read)
+            await self._context.settled.wait(_LOOK_AGAIN_S, until=may_read)
 
     async def fetch(
         self, lane: GroupLane, pipeline: QueuePipeline, offsets: list[int]
