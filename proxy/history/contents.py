@@ -14,9 +14,11 @@ class Contents:
         self._sent: dict[str, int] = {}
 
     def sent(self, event: Event) -> None:
-        """A send began; one sent again has the same content."""
+        """A send began; one sent again has the same content, and so has a dead letter sent back."""
         if (digest := event.get("digest")) is not None:
             self._sent.setdefault(event["msg"], hash(digest))
+        elif (first := event.get("first")) in self._sent:
+            self._sent.setdefault(event["msg"], self._sent[first])
 
     def handled(self, event: Event, at_place: str | None) -> None:
         """A handler began; *at_place*: the message that stands where its message was read."""

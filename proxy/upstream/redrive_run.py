@@ -36,6 +36,7 @@ from proxy.core.redrive import (
     Step,
     Wait,
 )
+from proxy.core.redriven import FIRST_ID
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters import dead_letter_topic
 from proxy.upstream.durable import check_on_disk
@@ -212,7 +213,8 @@ class RedriveRun:
         about = {"msg": message.properties[UNIQ_KEY], "topic": message.topic}
         history = self._context.history
         tagged = {} if message.tag is None else {"tag": message.tag}
-        history.write("send", **about, key=message.key, **tagged)
+        first = message.properties.get(FIRST_ID) or step.stored.message_id
+        history.write("send", **about, key=message.key, first=first, **tagged)
         if step.doubtful:
             history.write("send_info", **about, error="a redrive before may have sent it")
         try:

@@ -75,6 +75,8 @@ _CALM = 0.35
 #: How often the first key of a topic, or the first odd one, is meant, where a key is.
 _MARKED = 0.6
 _ODD_KEYS = ["k\x01x", "k ", " k", "ключ", "k" * 300, "a b", "0", "k\u2028", "%", "#"]
+_DELAYS = {"TIMER_DELAY_MS", "DELAY"}
+_ODD_PROPERTIES = [*sorted(_DELAYS), "UNIQ_KEYS", "WAIT", "ORDERLANE_OFFSET", "ORDERLANE_REDRIVES"]
 _VERBS = ("pause", "resume", "park", "redrive", "skip", "retry")
 
 
@@ -231,7 +233,7 @@ class _Drawing:
                 if self.has("long properties") and chance.random() < 0.5:
                     properties["long"] = "x" * chance.choice([3_000, 20_000, 32_000])
                 if self.has("odd properties"):
-                    odd = chance.choice(["TIMER_DELAY_MS", "DELAY", "UNIQ_KEYS", "WAIT"])
+                    odd = chance.choice(_ODD_PROPERTIES)
                     properties[odd] = chance.choice(["3", "2000", "false"])
                 flows.append(
                     FlowPlan(
@@ -246,7 +248,7 @@ class _Drawing:
                         tags=["a", "b", "c"] if self.has("tags") else [None],
                         native=(
                             self.has("native producers")
-                            and not self.has("odd properties")  # theirs may ask for a delay
+                            and not properties.keys() & _DELAYS  # they would have their delay
                             and chance.random() < 0.5
                         ),
                     )

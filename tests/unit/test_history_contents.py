@@ -88,3 +88,17 @@ def test_a_redriven_dead_letter_is_another_message() -> None:
     story.add("handle_start", **about, attempt=1, digest="cc")
     story.add("handle_end", **about, attempt=1, outcome="ok")
     assert found(story.ack(1, lease)) == set()
+
+
+@pytest.mark.parametrize(("digest", "ids"), [("aa", set()), ("bb", {"I1"})])
+def test_a_dead_letter_that_was_sent_back_has_the_bytes_of_its_message(
+    digest: str, ids: set[str]
+) -> None:
+    story = handled(sent(), digest="aa")
+    story.add("send", msg="m1", topic="orders", key="k", first="m0")
+    story.add("send_ok", msg="m1", **QUEUE, offset=1)
+    lease = story.deliver(1)
+    about = {**LANE, "offset": 1, "msg": "m1", "order": "k", "attempt": 1, "lease": lease}
+    story.add("handle_start", **about, consumer="c", digest=digest)
+    story.add("handle_end", **about, consumer="c", outcome="ok").ack(1, lease)
+    assert found(story) == ids
