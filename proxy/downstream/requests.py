@@ -44,7 +44,8 @@ _MESSAGE = cast(Callable[..., consumer.Message], consumer.Message)
 
 _NAMED = (KEYS, TAGS, UNIQ_KEY)
 _VALUE, _END = "[^\x01\x02]+", "(?:\x02|\\Z)"
-_OTHERS = "|".join(sorted(RESERVED_PROPERTIES.difference(_NAMED)))
+_USUAL = ("WAIT", "MSG_REGION", "TRACE_ON", "CLUSTER")  # looked for first
+_OTHERS = "|".join([*_USUAL, *sorted(RESERVED_PROPERTIES.difference(_NAMED, _USUAL))])
 _ENTRIES = [*(f"{name}\x01({_VALUE}){_END}" for name in _NAMED), f"(?:{_OTHERS})\x01{_VALUE}{_END}"]
 #: Encoded properties of which none is the application's, as nearly all are: its groups are the
 #: producer's key, tag and message id. The codec takes text as bytes, so none is decoded.

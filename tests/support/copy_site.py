@@ -106,6 +106,12 @@ class Site:
         )
         consumer.work(made.run(self.desk, handle_signals=False))
 
+    async def change(self, policy: str) -> None:
+        """Another policy for what fails from now on."""
+        self.rules["on_exhausted"] = policy
+        self.world.write_settings([{"name": self.group, "topics": [self.rules]}])
+        await asyncio.sleep(5)
+
     async def send(self, sent: Sent) -> None:
         """As a batch of one, whose body takes any bytes."""
         entry = struct.pack(">iIiii", 0, 0, 0, 0, len(sent.body))

@@ -132,6 +132,38 @@ async def _dead_lettered(world: World, names: list[str]) -> None:
     assert _seen(site.desk.rejected[: len(messages)]) == _seen(site.desk.rejected[len(messages) :])
 
 
+async def _copied_often(world: World, names: list[str]) -> None:
+    messages = {name: MESSAGES[name] for name in names}
+    count = len(messages)
+    site = Site(world)
+    await site.start("dead_letter", {"max_message_bytes": 65_536 + 22 + 32_767})
+    await _send_all(site, messages)
+
+    async def all_there() -> bool:
+        return await site.has_letters(count)
+
+    async def again(times: int) -> None:
+        await until(lambda: len(site.desk.rejected) >= times * count, what="all to be rejected")
+
+    await until(all_there, what="every message to be dead-lettered")
+    await site.change("park")
+    await site.redrive_letters()
+    await until(site.parks(count), what="all to be parked")
+    await site.redrive_parked()
+    await again(3)
+    await site.change("dead_letter")  # a copy that fails waits where it stands
+    await site.redrive_parked()
+    await again(4)
+    assert await site.parked() == count
+    site.desk.broken = False
+    await site.redrive_parked()
+    await until(lambda: len(site.desk.done) == count, what="every message to be handled")
+    _check(site, messages)
+    for time in range(1, 4):
+        seen = site.desk.rejected[time * count : (time + 1) * count]
+        assert _seen(seen) == _seen(site.desk.done)
+
+
 @pytest.mark.parametrize("name", MESSAGES)
 def test_what_is_parked_and_redriven_is_what_was_sent(name: str) -> None:
     simulate(lambda world: _parked(world, [name]), seed=1)
@@ -144,3 +176,7 @@ def test_what_is_dead_lettered_and_redriven_twice_is_what_was_sent(name: str) ->
 
 def test_copies_of_all_kinds_stand_in_one_queue() -> None:
     simulate(lambda world: _parked(world, list(MESSAGES)), seed=2)
+
+
+def test_copies_of_copies_of_all_kinds_are_what_was_sent() -> None:
+    simulate(lambda world: _copied_often(world, list(MESSAGES)), seed=3)
