@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
@@ -18,6 +19,7 @@ from typing import TypeAlias, cast
 
 import structlog
 
+from broker_core import chance, forks
 from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,
@@ -80,7 +82,8 @@ class RemotingChannel(asyncio.Protocol):
         self._connection = RemotingConnection(role)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
-        self._opaques = itertools.count(1)
+        # From anywhere: answers of two connections that were mixed up do not fit.
+        self._opaques = itertools.count(chance.number_below(1 << 31))
         self._handling: set[asyncio.Task[None]] = set()
         self._late = 0  # requests whose handlers gave a LateAnswer
         self._all_given: asyncio.Future[None] | None = None
@@ -122,6 +125,16 @@ class RemotingChannel(asyncio.Protocol):
         """Disconnect now."""
         if self._transport is not None:
             self._transport.abort()
+
+    def forked(self) -> None:
+        """In a child process: be closed. The transport is left alone: it would take the socket off
+        the parent's selector, which both processes share.
+        """
+        transport, self._transport = self._transport, None
+        inherited = None if transport is None else transport.get_extra_info("socket")
+        plain = getattr(inherited, "_sock", None)  # uvloop has another kind, and keeps it
+        if plain is not None:
+            os.close(plain.detach())
 
     # -- requests out --------------------------------------------------------------------------
 
@@ -221,6 +234,8 @@ class RemotingChannel(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         self.peer = address_text(transport.get_extra_info("peername"))
+        if self._role is Role.CLIENT:
+            forks.register(self)
         if (sock := transport.get_extra_info("socket")) is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):

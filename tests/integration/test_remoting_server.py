@@ -287,7 +287,7 @@ async def test_a_peer_that_lets_its_answers_pile_up_is_cut_off(
 async def test_too_many_requests_in_hand_are_not_read(
     peer: Peer, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remoting_channel, "_MAX_HANDLING_BYTES", 10 * 1024)
+    monkeypatch.setattr(remoting_channel, "_MAX_HANDLING_BYTES", 10 * 1060)
     address = await peer.server.listen("127.0.0.1", 0)
     await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
     held = [
