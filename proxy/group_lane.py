@@ -398,6 +398,8 @@ class GroupLane:
             self._tell_rest(pipeline, effects)
 
     def _tell_rest(self, pipeline: QueuePipeline, effects: Effects) -> None:
+        if effects.expired:
+            self.counts[pipeline.topic].last_expired_ns = now_ns()
         for job in effects.dead_letters:
             self.listener.on_dead_letter(self, pipeline, job)
         for refill in effects.refills:

@@ -40,6 +40,8 @@ class TopicCounts:
     """Left out by the broker: their tags are not wanted."""
     filtered_in_a_row: int = 0
     """Filtered, here or by the broker, since one was handed out the last time."""
+    last_expired_ns: int = 0
+    """When a lease ran out the last time; 0: none did."""
     dead_lettered: Counter[str] = field(default_factory=Counter)
     missing_keys: Counter[str] = field(default_factory=Counter)
     measures: Measures = field(default_factory=Measures, compare=False)

@@ -19,7 +19,8 @@ from proxy.lane_counts import TopicCounts
 class TopicView(Answer):
     """A topic of a group; no order key: its messages are unordered. ``rate_limited``: messages are
     ready and wait for ``max_rate``. Messages since the proxy started: ``delivered``; ``filtered``,
-    here or by the broker; ``filtered_in_a_row``: of them, since the last that was delivered.
+    here or by the broker; ``filtered_in_a_row``: of them, since the last that was delivered;
+    ``expired``: whose lease ran out, ``expired_ago_s`` seconds ago the last time, null if none did.
     """
 
     name: str
@@ -29,6 +30,8 @@ class TopicView(Answer):
     delivered: int
     filtered: int
     filtered_in_a_row: int
+    expired: int
+    expired_ago_s: float | None
 
 
 class QueueView(BaseModel):
@@ -125,13 +128,15 @@ def _topics(lane: GroupLane) -> list[dict[str, Any]]:
     ]
 
 
-def _passing(counts: TopicCounts | None) -> dict[str, int]:
-    if counts is None:
-        return {"delivered": 0, "filtered": 0, "filtered_in_a_row": 0}
+def _passing(counts: TopicCounts | None) -> dict[str, Any]:
+    counts = counts or TopicCounts()
+    last_ns = counts.last_expired_ns
     return {
         "delivered": counts.delivered,
         "filtered": counts.filtered + counts.passed_over,
         "filtered_in_a_row": counts.filtered_in_a_row,
+        "expired": counts.expired,
+        "expired_ago_s": (now_ns() - last_ns) / 1e9 if last_ns else None,
     }
 
 

@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterator
 
 from proxy.diagnosis.facts import Facts
 from proxy.diagnosis.findings import Finding, ranked
-from proxy.diagnosis.inside import keys_blocked, memory_full, other_troubles
+from proxy.diagnosis.inside import (
+    keys_blocked,
+    leases_expired,
+    memory_full,
+    other_troubles,
+)
 from proxy.diagnosis.surroundings import brokers_away, clocks, doubtful_locks, proxies_away
 from proxy.diagnosis.taking import (
     filtered,
@@ -21,6 +26,7 @@ from proxy.diagnosis.taking import (
 _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     *(brokers_away, proxies_away, clocks, older_settings, paused, no_owner, no_puller),
     *(rate_limited, targets_down, memory_full, keys_blocked, filtered, doubtful_locks),
+    leases_expired,
     other_troubles,
 )
 

@@ -87,6 +87,8 @@ class HeldTopic:
     delivered: int = 0
     filtered: int = 0
     filtered_in_a_row: int = 0
+    expired: int = 0
+    expired_ago_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class Cause(StrEnum):
     TARGET_DOWN = "target_down"
     MEMORY_FULL = "memory_full"
     KEY_BLOCKED = "key_blocked"
+    LEASES_EXPIRED = "leases_expired"
     FILTERED = "filtered"
     LOCK_IN_DOUBT = "lock_in_doubt"
     KEY_CHANGE = "key_change"

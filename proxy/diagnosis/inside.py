@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from proxy.diagnosis.facts import Facts, HeldQueue, KeyFacts, ProxyFacts
 from proxy.diagnosis.findings import Cause, Finding, number, span, typed
 
+#: One client that dies takes a few leases along, and is no finding; nor is what is over.
+_MANY_EXPIRED, _EXPIRED_LATELY_S = 5, 120.0
+
 
 def memory_full(facts: Facts) -> Iterator[Finding]:
     """Queues that are not read on for want of memory, and have nothing for clients."""
@@ -90,6 +93,25 @@ def _dead_lettering(facts: Facts, proxy: ProxyFacts, key: KeyFacts) -> Finding:
         typed("dead-letters", "ls", facts.group),
         messages=key.backlog,
     )
+
+
+def leases_expired(facts: Facts) -> Iterator[Finding]:
+    """Topics whose leases run out again and again: what was handled is handled once more."""
+    for proxy, group in facts.answering:
+        for topic in group.topics:
+            ago_s = topic.expired_ago_s
+            if ago_s is None or ago_s > _EXPIRED_LATELY_S or topic.expired < _MANY_EXPIRED:
+                continue
+            yield Finding(
+                Cause.LEASES_EXPIRED,
+                f"{topic.name} at {proxy.name}",
+                f"{number(topic.expired, 'lease')} of {topic.name} ran out at {proxy.name} since it"
+                f" started, the last one {span(ago_s)} ago: clients of group {facts.group} die,"
+                " hang, or do not extend in time, and others get their messages",
+                "See what they log: a handler must not keep a client from extending its leases",
+                typed("leases", "ls", facts.group, "--http", proxy.http),
+                since_ms=facts.at_ms - int(ago_s * 1000),
+            )
 
 
 def other_troubles(facts: Facts) -> Iterator[Finding]:

@@ -115,6 +115,8 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "delivered": 0,
                         "filtered": 0,
                         "filtered_in_a_row": 0,
+                        "expired": 0,
+                        "expired_ago_s": None,
                     }
                 ],
                 "taking_part": False,

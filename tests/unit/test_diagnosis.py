@@ -185,6 +185,16 @@ def test_a_filter_that_lets_nothing_pass(
     assert causes(facts(replace(PROXY, group=group))) == [Cause.FILTERED] * found
 
 
+@pytest.mark.parametrize(
+    ("expired", "ago_s", "found"),
+    [(0, None, False), (4, 3.0, False), (5, 3.0, True), (46, 119.0, True), (46, 121.0, False)],
+)
+def test_leases_that_run_out(expired: int, ago_s: float | None, found: bool) -> None:
+    topic = HeldTopic("orders", expired=expired, expired_ago_s=ago_s)
+    group = replace(HERE, topics=(topic,))
+    assert causes(facts(replace(PROXY, group=group))) == [Cause.LEASES_EXPIRED] * found
+
+
 def test_clocks() -> None:
     still = Jump("stood_still", by_s=7.0, ago_s=3.0)
     (found,) = diagnose(facts(replace(PROXY, jumps=(still,))))
