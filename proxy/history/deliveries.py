@@ -43,7 +43,7 @@ class Deliveries:
         self._open: dict[Slot, set[int]] = {}  # offsets handed out and not finished
         self._unfinished: dict[int, Unfinished] = {}  # the same, by offset
         self._first_out: dict[int, int] = {}  # the same: when that was for the first time
-        self.wanted = Wanted(facts, demands, self._open)
+        self.wanted = Wanted(facts, demands, self._open, self.leases.busy)
         self.progress = Progress(facts, self.wanted, self._first_out, self._open)
         self._acked: set[int] = set()  # accepted verdicts whose finish is to come
         self._highest: dict[str, int] = {}  # of each key, handed out in this period

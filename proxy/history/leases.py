@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from proxy.history.busy import Busy
 from proxy.history.facts import LaneFacts, Slot, name_of
 from proxy.history.limits import NS, ns
 from proxy.history.reader import Event
@@ -35,6 +36,7 @@ class Leases:
         self._at: dict[int, Lease] = {}  # by offset
         self._of: dict[Slot, dict[int, Lease]] = {}  # by key, then offset
         self._numbered: dict[int, Lease] = {}
+        self.busy = Busy(facts)
 
     def at(self, offset: int) -> Lease | None:
         """The live lease of the message there."""
@@ -74,6 +76,8 @@ class Leases:
         alone = not others
         others = self._of.setdefault(slot, {})
         lease = Lease(number, offset, slot, run, deadline_ns)
+        if not self._at:
+            self.busy.begin(event["t_ns"])
         self._at[offset] = others[offset] = self._numbered[number] = lease
         if self._facts.site is not None:
             self._facts.site.leases(1, event["t_ns"])
@@ -128,6 +132,8 @@ class Leases:
         """The histories end."""
         for lease in self._at.values():
             self.overdue(lease, t_ns)
+        deadlines = [t_ns if each.deadline_ns is None else each.deadline_ns for each in self]
+        self.busy.end(min(t_ns, max(deadlines, default=t_ns)))
 
     def clear(self, t_ns: int) -> list[Lease]:
         """The period is over: all end. Returns them."""
@@ -139,6 +145,8 @@ class Leases:
     def _drop(self, lease: Lease, t_ns: int) -> None:
         if self._at.get(lease.offset) is lease:
             del self._at[lease.offset]
+            if not self._at:
+                self.busy.end(min(t_ns, lease.deadline_ns or t_ns))
         if self._numbered.get(lease.number) is lease:
             del self._numbered[lease.number]
         others = self._of.get(lease.slot, {})

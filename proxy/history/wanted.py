@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from proxy.history.busy import Busy
 from proxy.history.demand import FOREVER_NS, Demands
 from proxy.history.facts import FINISHED, LaneFacts, Slot, name_of
 from proxy.history.leases import Lease
@@ -41,12 +42,15 @@ class Wanted:
     """Ready messages of one queue and group, with any owner."""
 
     def __init__(
-        self, facts: LaneFacts, demands: Demands, by_slot: Mapping[Slot, set[int]]
+        self, facts: LaneFacts, demands: Demands, by_slot: Mapping[Slot, set[int]], busy: Busy
     ) -> None:
-        """*by_slot*: the unfinished messages that were handed out."""
+        """*by_slot*: the unfinished messages that were handed out; *busy*: when those who hold some
+        asked for no more.
+        """
         self._facts = facts
         self._demands = demands
         self._by_slot = by_slot
+        self._busy = busy
         self._of_copies = is_twin(facts.queue)
         self._free: dict[int, _Free] = {}
         self._turn: dict[str, int] = {}  # when a message of the key finished last
@@ -207,6 +211,7 @@ class Wanted:
         facts, span = self._facts, (suspect.since_ns, suspect.until_ns)
         owners = self._owners
         waited_ns = self._demands.waited_ns(facts.group, facts.topic, span, owners=owners)
+        waited_ns -= self._busy.within(*span)
         if waited_ns <= ns(facts.limits.demand_s):
             return
         why = ", and the window of its queue was full" if suspect.invariant == "N6" else ""

@@ -125,6 +125,14 @@ def test_n5_a_pull_that_waits_to_the_end() -> None:
     assert found(story.add("extend", node="far", **LANE, epoch=0, lease=7, ms=1)) == {"N5", "D1"}
 
 
+def test_n5_a_message_in_hand_while_the_owner_has_pulls_that_wait() -> None:
+    story = pull(owned("k", "l"), "pull_wait", node="n")
+    lease = story.deliver(0)
+    for _ in range(14):
+        waiting(story, 10).add("extend", node="n", **LANE, epoch=1, lease=lease, ms=5000)
+    assert found(story.through(1, order="l").ack(0, lease)) == {"N1", "N5"}
+
+
 def test_the_worst_of_ten_seconds_is_reported() -> None:
     story = waiting(owned(*"abcd"), LONG_S)
     for offset, key in enumerate("abcd"):
@@ -292,3 +300,14 @@ def test_n6_is_judged_at_the_end_as_well() -> None:
 def test_a_full_window_that_holds_a_message_for_a_moment_is_clean() -> None:
     story = waiting(owned("k"), 1).add("window", **LANE, epoch=1, jobs=4, limit=4)
     assert found(waiting(story, LIMITS.demand_s - 2).through(0)) == set()
+
+
+def test_clients_that_hold_messages_and_ask_for_no_more_keep_their_queue() -> None:
+    """The next message of the queue waits for them, though a pull waits elsewhere."""
+    story = owned("k", "l")
+    lease = story.deliver(0)
+    for _ in range(140):
+        waiting(story, 1).add("extend", node="n", **LANE, epoch=1, lease=lease, ms=5000)
+    story.ack(0, lease)
+    assert found(story.through(1, order="l")) == set()
+    assert found(waiting(sent("k").own(1, **RULES), LONG_S).through(0)) == {"N5"}

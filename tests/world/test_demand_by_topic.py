@@ -344,7 +344,7 @@ def test_demand_that_ends_with_leases_alive_leaves_only_their_queues_behind() ->
         scene.send("orders", 60)
         await asyncio.sleep(60)
         scene.pull("c", ["orders"], 1)
-        await asyncio.sleep(30)
+        await asyncio.sleep(90)
         assert len([e for e in scene.of("handle_start") if e["consumer"] == "a"]) == 1
         held = {each["queue"] for each in scene.of("deliver") if each["node"] == "proxy-0"}
         assert scene.owners("orders") == {"proxy-0", "proxy-1"}
