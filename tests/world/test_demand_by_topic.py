@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from broker_core.client import BrokerClient, Membership
+from broker_core.names import Group, Topic
 from testkit.explorer.player import judge
 from testkit.simulation.clients import ConsumerNode, Flow, Habits, ProducerNode
 from testkit.simulation.world import ClientNode, ProxyNode, World, simulate
@@ -387,6 +389,72 @@ def test_demand_that_comes_and_goes_moves_queues_no_oftener_than_clients_stay() 
         assert scene.moves("orders") == before
 
     run(act)
+
+
+def test_a_queue_is_given_by_name_to_proxies_whose_clients_want_its_topic() -> None:
+    async def act(scene: Scene) -> None:
+        one, other = scene.world.proxies
+        path = f"/api/groups/{GROUP}/topics/orders/queues/broker-a_0"
+
+        async def ask(proxy: ProxyNode, verb: str, **body: str) -> tuple[int, Any]:
+            return await scene.world.http(proxy, f"{path}/{verb}", {"reason": "test", **body})
+
+        def owner() -> str:
+            return [
+                e["node"]
+                for e in scene.of("own+")
+                if e["topic"] == "orders" and e["queue"] == "broker-a_0"
+            ][-1]
+
+        scene.pull("a", ["orders"], 0)
+        scene.pull("b", ["payments"], 1)
+        await asyncio.sleep(5)
+        status, body = await ask(other, "expect")
+        assert status == 409
+        assert "has no clients that want 'orders'" in str(body)
+        scene.pull("c", ["orders"], 1)
+        await asyncio.sleep(10)
+        assert (await ask(other, "expect"))[0] == 200
+        assert (await ask(one, "handoff", to=other.proxy.client_id))[0] == 200
+        scene.send("orders", 60)
+        await asyncio.sleep(20)
+        assert owner() == "proxy-1"
+        scene.leave("c")
+        scene.send("orders", 60)
+        await scene.sent()
+        await asyncio.sleep(25)
+        assert owner() == "proxy-0"
+
+    scene = run(act)
+    assert len(scene.waits_s()) == 120
+
+
+def test_a_consumer_of_rocketmqs_own_leaves_to_proxies_what_it_does_not_subscribe() -> None:
+    async def act(scene: Scene) -> None:
+        world = scene.world
+        node = world.add(ClientNode, "native")
+        await node.start()
+
+        async def take_part() -> None:
+            client = BrokerClient(nameservers=[world.nameserver.address], client_id="127.0.0.9@1#2")
+            await client.start()
+            await Membership(client).join(Group(GROUP), [Topic("orders")])
+            await asyncio.Event().wait()
+
+        node.work(take_part())
+        scene.pull("a", ["payments"], 0)
+        scene.pull("b", ["payments"], 1)
+        scene.send("payments", 100)
+        await scene.sent()
+        await asyncio.sleep(10)
+
+    scene = run(act)
+    assert max(scene.waits_s()) < 10
+    assert {each["queue"] for each in scene.of("own+") if each["topic"] == "payments"} == {
+        f"broker-a_{number}" for number in range(4)
+    }
+    orders = {each["queue"] for each in scene.of("own+") if each["topic"] == "orders"}
+    assert len(orders) < 4, "it has its share of what it subscribes"
 
 
 # ---- many of everything --------------------------------------------------------------------------
