@@ -22,7 +22,8 @@ from broker_core.client.routes import RouteCache
 from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting import bodies, headers
-from broker_core.remoting.admin_headers import ProducerGroupHeader
+from broker_core.remoting.admin_bodies import subscribed_from_json
+from broker_core.remoting.admin_headers import ClientOfGroupHeader, ProducerGroupHeader
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.header_fields import Header
@@ -348,6 +349,23 @@ class BrokerClient:
             nobody="] not exist",
         )
         return [] if answer is None else bodies.connected_ids_from_json(answer.body)
+
+    async def subscribed(self, group: Group, client_id: str, topic: Topic) -> frozenset[Topic]:
+        """Return the topics that the member *client_id* of *group* subscribes, as it tells a broker
+        of *topic* that asks it. Raises RemotingError, such as BrokerError if it is not there.
+        """
+        header = ClientOfGroupHeader(consumer_group=group, client_id=client_id)
+        problem: RemotingError = ConnectionLost(f"topic {topic} has no broker")
+        for broker in await self.broker_names(topic):
+            try:
+                answer = await self._requests.ask(
+                    broker, RequestCode.GET_CONSUMER_RUNNING_INFO, header.to_ext()
+                )
+            except (BrokerError, ConnectionLost, RequestTimeout) as error:
+                problem = error
+            else:
+                return subscribed_from_json(answer.body)
+        raise problem
 
     async def _ask_one(
         self, topic: Topic, question: tuple[RequestCode, dict[str, str]], *, nobody: str

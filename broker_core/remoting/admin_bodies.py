@@ -6,14 +6,17 @@ Source: ``org.apache.rocketmq.common.admin`` and ``.protocol.body`` (4.9.7), the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
 
+from broker_core.errors import InvalidCommand
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.bodies import Subscription
+from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.queue_maps import object_to_json, queue_fields, queue_map_to_json
 from broker_core.remoting.route_bodies import TopicConfig
 
@@ -257,6 +260,24 @@ def stats_to_json(minute: Pace, hour: Pace, day: Pace) -> bytes:
             for name, pace in named.items()
         }
     )
+
+
+def subscribed_from_json(data: bytes | memoryview) -> frozenset[Topic]:
+    """Read the topics in a body that answers 307; raises InvalidCommand.
+
+    Java's clients have maps in it whose keys are objects, which is no JSON: only the list of
+    subscriptions is read.
+    """
+    text = bytes(data).decode("utf-8", "replace")
+    _, found, rest = text.partition('"subscriptionSet":')
+    try:
+        entries, _ = json.JSONDecoder().raw_decode(rest.lstrip())
+    except (ValueError, RecursionError):
+        entries = None
+    if not found or not isinstance(entries, list):
+        raise InvalidCommand("what a client tells of itself has no list of subscriptions")
+    fields = [JsonObject(each, "subscription") for each in entries]
+    return frozenset(Topic(each.text("topic")) for each in fields)
 
 
 def running_to_json(properties: Mapping[str, str], subscriptions: Iterable[Subscription]) -> bytes:

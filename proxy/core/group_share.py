@@ -8,16 +8,17 @@ after a look is decided here, topic by topic: whom it counts (``steady_members``
    queues over, but for those of which its clients hold something: these when that is settled.
 2. While nobody wants a topic, its queues stay where they are, and those that nobody has are shared
    by all members. So whoever wants it next finds it read, and no change of demand moves it twice.
-3. *Strangers*, members that do not say what they want, keep the share of all queues that averaging
-   over all members gives them: they compute it so themselves.
+3. *Strangers*, members that do not say what they want, keep the share that averaging over all
+   members gives them, of the topics that they subscribe: they compute it so themselves.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from broker_core.names import QueueName, Topic
@@ -38,19 +39,24 @@ _STEADY_NS = 1_000_000_000
 
 class Present(NamedTuple):
     """Who is there for one topic. ``wanting``: the members that want it, None if all do;
-    ``strangers``: those that say nothing of what they want.
+    ``strangers``: those that say nothing of what they want, and whether they subscribe the topic.
     """
 
     members: Collection[str]
     wanting: Collection[str] | None = None
-    strangers: Collection[str] = frozenset()
+    strangers: Mapping[str, bool] = MappingProxyType({})
 
     @property
     def takers(self) -> Collection[str]:
         """The members that may own queues of the topic for long."""
         if not self.wanting:
             return self.members
-        return {*self.wanting, *self.strangers}
+        return {*self.wanting, *self.subscribers}
+
+    @property
+    def subscribers(self) -> list[str]:
+        """The strangers that take their share of the topic."""
+        return [each for each, subscribes in self.strangers.items() if subscribes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ class GroupShare:
         if steady.members.watches(now_ns) or (wanting and not takers):  # somebody just came
             self.cannot_say(topic, owned)
             return True
-        left = _of_strangers(present.strangers, counted, queues)
+        left = _of_strangers(present.subscribers, counted, queues)
         ours = [queue for queue in queues if queue not in left] if left else queues
         here = {queue for queue in owned if queue.topic == topic} - left
         if self.member in wanting:

@@ -26,7 +26,7 @@ from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.demand import present
+from proxy.upstream.demand import Strangers, present
 from proxy.upstream.given_queues import GivenQueues
 from proxy.upstream.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.parking import Parking
@@ -59,6 +59,7 @@ class GroupOwnership:
         self._wake = asyncio.Event()
         # A broker each: one that is slow to answer delays the renewals at no other.
         self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._strangers = Strangers(context.client, lane.name, self.wake)
         self._unseen_ns: dict[Topic, int] = {}  # since when brokers do not list the sign of it
         self._moving: set[QueueName] = set()  # that nobody owns, and that are being reset
         self._noisy = NoisyLog(_log)
@@ -220,6 +221,7 @@ class GroupOwnership:
         try:
             queues = await client.queues(topic)
             there = await present(client, self._lane.name, topic)
+            there = self._strangers.told(there, topic)
         except RemotingError as error:
             unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
             if unknown:

@@ -176,7 +176,7 @@ class _Drawing:
         chance, consumers = self.chance, []
         for group in groups:
             topics = [each["name"] for each in group["topics"]]
-            # All that a group subscribes is to be read by it; each broadcast client is a group.
+            # Each client of a broadcast group is a group, of which every topic has to be pulled.
             splits = len(topics) > 1 and group.get("mode") != "broadcast"
             if self.has("picky clients") and splits:
                 wanted: list[list[str] | None] = [[each] for each in topics]

@@ -13,7 +13,13 @@ from broker_core.broker.sql.parser import compile_filter
 from broker_core.broker.sql.tokens import BadFilter
 from broker_core.errors import InvalidCommand, LocalProtocolError, RemoteProtocolError
 from broker_core.names import Group, Topic
-from broker_core.remoting import bodies, compressed_registration, group_bodies, route_bodies
+from broker_core.remoting import (
+    admin_bodies,
+    bodies,
+    compressed_registration,
+    group_bodies,
+    route_bodies,
+)
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import RemotingConnection, Role
 from broker_core.remoting.message import StoredMessage, decode_messages
@@ -59,6 +65,8 @@ BODIES: tuple[Callable[[bytes], object], ...] = (
     bodies.Heartbeat.from_json,
     bodies.LockBatch.from_json,
     bodies.locked_from_json,
+    admin_bodies.subscribed_from_json,
+    bodies.connected_ids_from_json,
     bodies.consumer_ids_from_json,
     bodies.table_from_json,
     lambda data: bodies.committed_queues_from_json(data, Group("g"), Topic("t")),

@@ -199,9 +199,17 @@ def test_strangers_keep_the_share_that_they_compute_themselves() -> None:
     theirs = set(QUEUES[4:6])
     for wanting in (["b"], []):
         looks = Looks("b", owned=QUEUES[4:5])
-        owned = looks.look(Present(members, wanting, {"native"}), times=2)
+        owned = looks.look(Present(members, wanting, {"native": True}), times=2)
         assert not owned & theirs
         assert owned == (set(QUEUES) - theirs if wanting else set(QUEUES[2:4]))
+
+
+def test_of_a_topic_that_it_does_not_subscribe_a_stranger_gets_nothing() -> None:
+    members = ["a", "b", "native", "z"]
+    assert Looks("b").look(Present(members, ["b"], {"native": False})) == set(QUEUES)
+    assert Looks("b").look(Present(members, [], {"native": False})) == set(QUEUES[3:6])
+    everywhere = Present(members, ["b"], {"native": False}).takers
+    assert everywhere == {"b"}
 
 
 def test_of_a_topic_that_it_does_not_want_a_member_keeps_nothing_that_it_was_given() -> None:

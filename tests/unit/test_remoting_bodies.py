@@ -10,6 +10,12 @@ import pytest
 from broker_core.errors import InvalidCommand
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting import bodies, route_bodies
+from broker_core.remoting.admin_bodies import (
+    ClientFacts,
+    connections_to_json,
+    running_to_json,
+    subscribed_from_json,
+)
 from broker_core.remoting.bodies import ConsumerData, Heartbeat, LockBatch, Subscription
 from broker_core.remoting.json_fields import parse_json
 from broker_core.remoting.route_bodies import (
@@ -94,6 +100,23 @@ def test_lock_requests_and_answers() -> None:
 
 def test_lists_and_tables() -> None:
     assert bodies.consumer_ids_from_json(bodies.consumer_ids_to_json(["a", "b"])) == ["a", "b"]
+    facts = [ClientFacts(each, "127.0.0.1:1", "JAVA", 400) for each in ("a", "b")]
+    assert bodies.connected_ids_from_json(connections_to_json(facts)) == ["a", "b"]
+
+
+def test_the_topics_of_a_client_are_read_beside_maps_whose_keys_are_objects() -> None:
+    java = (
+        b'{"jstack":"x","mqTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:{"locked":true'
+        b'}},"properties":{"PROP_CONSUMEORDERLY":"true"},"subscriptionSet":[{"classFilterMode":false'
+        b',"codeSet":[],"subString":"*","subVersion":1,"tagsSet":[],"topic":"orders"},{"topic":'
+        b'"%RETRY%g"}],"userConsumerInfo":{}}'
+    )
+    assert subscribed_from_json(java) == {"orders", "%RETRY%g"}
+    ours = running_to_json({}, [bodies.Subscription(topic=Topic("orders"))])
+    assert subscribed_from_json(ours) == {"orders"}
+    for bad in (b"", b"{}", b'{"subscriptionSet":', b'{"subscriptionSet":{}}', b"\xff" * 9):
+        with pytest.raises(InvalidCommand):
+            subscribed_from_json(bad)
     assert bodies.table_from_json(b'{"table":{"a":"1","n":2}}') == {"a": "1", "n": "2"}
     topics = [Topic("a"), Topic("b")]
     assert route_bodies.topic_list_from_json(route_bodies.topic_list_to_json(topics)) == topics
