@@ -87,11 +87,6 @@ class GroupLane:
         if self.presence.pulled(topics):
             self.listener.on_wanted(self)
 
-    def wants(self, topic: Topic, *, leave_after_s: float) -> bool:
-        """True while messages of *topic* are wanted here. O(owned queues)."""
-        leased = any(queue.topic == topic for queue in self.leased_queues())
-        return self.presence.wants(topic, leased=leased, leave_after_s=leave_after_s)
-
     def leased_queues(self) -> set[QueueName]:
         """Owned queues of which clients hold something, parked copies included. O(leases)."""
         return {each.origin.queue for each in self.buffer if each.leases()}

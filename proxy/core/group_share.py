@@ -129,19 +129,20 @@ class GroupShare:
             return True
         left = _of_strangers(present.subscribers, counted, queues)
         ours = [queue for queue in queues if queue not in left] if left else queues
-        here = {queue for queue in owned if queue.topic == topic} - left
         if self.member in wanting:
             self.share.update(self._fair(takers, ours, owned, now_ns=now_ns))
-        elif not wanting:
-            members_of_ours = [each for each in counted if each not in present.strangers]
+            return True
+        here = {queue for queue in owned if queue.topic == topic} - left
+        if not wanting:
+            proxies = [each for each in counted if each not in present.strangers]
             self.share.update(here)
-            self.spare.update(self._fair(members_of_ours, ours, owned, now_ns=now_ns))
+            self.spare.update(self._fair(proxies, ours, owned, now_ns=now_ns))
             self.spare -= here
-        elif kept := here.intersection(leased):
+            return True
+        self.handoffs.expect_none(queues)
+        if kept := here.intersection(leased):
             self.share.update(kept)
             self._unsaid = True  # they are handed over soon
-        if wanting and self.member not in wanting:
-            self.handoffs.expect_none(queues)
         return True
 
     def _fair(

@@ -59,6 +59,7 @@ class GroupOwnership:
         self._wake = asyncio.Event()
         # A broker each: one that is slow to answer delays the renewals at no other.
         self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._leased: set[QueueName] = set()  # of which clients hold something, by the last look
         self._strangers = Strangers(context.client, lane.name, self.wake)
         self._unseen_ns: dict[Topic, int] = {}  # since when brokers do not list the sign of it
         self._moving: set[QueueName] = set()  # that nobody owns, and that are being reset
@@ -180,6 +181,7 @@ class GroupOwnership:
         """One round; False if something is still to come: a lock, a member, a hand-over."""
         group, settings = self._lane.name, self._lane.settings
         topics = [Topic(topic.name) for topic in settings.topics]
+        self._leased = self._lane.leased_queues()
         signs = self._show(topics)
         await self._context.membership.join(group, topics, signs=signs)
         self._share.begin_look(topics)
@@ -201,7 +203,12 @@ class GroupOwnership:
     def _show(self, topics: list[Topic]) -> list[Group]:
         """Decide which of *topics* this proxy wants now; returns its signs of them."""
         presence, leave_after_s = self._lane.presence, self._leave_after_s
-        wanted = [topic for topic in topics if self._lane.wants(topic, leave_after_s=leave_after_s)]
+        leased = {queue.topic for queue in self._leased}
+        wanted = [
+            topic
+            for topic in topics
+            if presence.wants(topic, leased=topic in leased, leave_after_s=leave_after_s)
+        ]
         presence.joined = True
         presence.shown, presence.shows_all = frozenset(wanted), wanted == topics
         return [sign_of(self._lane.name, topic) for topic in wanted]
@@ -246,7 +253,7 @@ class GroupOwnership:
             known,
             queues=queues,
             owned=self._queues,
-            leased=self._lane.leased_queues(),
+            leased=self._leased,
             now_ns=now_ns(),
         ):
             self._context.membership.unlisted()
