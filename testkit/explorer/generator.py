@@ -19,6 +19,8 @@ FEATURES = {
     "several brokers": 0.25,
     "several proxies": 0.8,
     "picky clients": 0.5,  # pull some topics of their group
+    "fickle clients": 0.15,  # go on with other topics, at another proxy
+    "unknown groups": 0.1,  # made by their first pull
     "runs": 0.4,
     "ddmq clients": 0.2,
     "small windows": 0.45,
@@ -69,6 +71,7 @@ FAULTS = frozenset(
     (
         *("kills", "power losses", "stops", "freezes", "cuts", "slow links", "resets of links"),
         *("clocks", "slow disks", "full disks", "churn", "recreation", "fewer queues"),
+        "fickle clients",
     )
 )
 _CALM = 0.35
@@ -168,18 +171,22 @@ class _Drawing:
 
     def proxy_settings(self) -> dict[str, Any]:
         settings: dict[str, Any] = {}
+        if self.has("unknown groups"):
+            settings["auto_create_groups"] = True
         if self.has("little memory"):
             settings["limits.memory_bytes"] = self.chance.choice([300_000, 1_000_000])
         return settings
 
-    def consumers(self, groups: list[dict[str, Any]], proxies: int) -> list[ConsumerPlan]:
+    def consumers(
+        self, groups: list[dict[str, Any]], topics: dict[str, int], proxies: int
+    ) -> list[ConsumerPlan]:
         chance, consumers = self.chance, []
         for group in groups:
-            topics = [each["name"] for each in group["topics"]]
+            own = [each["name"] for each in group["topics"]]
             # Each client of a broadcast group is a group, of which every topic has to be pulled.
-            splits = len(topics) > 1 and group.get("mode") != "broadcast"
+            splits = len(own) > 1 and group.get("mode") != "broadcast"
             if self.has("picky clients") and splits:
-                wanted: list[list[str] | None] = [[each] for each in topics]
+                wanted: list[list[str] | None] = [[each] for each in own]
                 wanted += [None] if chance.random() < 0.3 else []
             else:
                 wanted = [None] * chance.randint(1, 3)
@@ -203,6 +210,10 @@ class _Drawing:
                         ddmq=mode,
                     )
                 )
+        if self.has("unknown groups"):
+            consumers += [
+                ConsumerPlan("unknown", [topic], chance.randrange(proxies)) for topic in topics
+            ]
         return consumers
 
     def keys(self, topic: str) -> list[str | None]:
@@ -291,6 +302,7 @@ class _Drawing:
             "fewer queues": self._fewer_queues,
             "dead letters": lambda plan: ("dead letters", {"group": self._place(plan)["group"]}),
             "churn": self._churn,
+            "fickle clients": self._fickle,
         }
 
     def _faults(self) -> dict[str, Any]:
@@ -429,6 +441,28 @@ class _Drawing:
             **self._for(0.5, 40),
         }
 
+    def _fickle(self, plan: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        number = self.chance.randrange(len(plan["consumers"]))
+        consumer = plan["consumers"][number]
+        topics = _topics_of(plan, consumer.group)
+        if consumer.ddmq is not None or not topics:
+            return None
+        wanted = self.chance.sample(topics, self.chance.randint(1, len(topics)))
+        return "client", {
+            "consumer": number,
+            "how": "stop",
+            "proxy": self._proxy(plan),
+            "topics": wanted,
+            **self._for(0.5, 5),
+        }
+
+
+def _topics_of(plan: dict[str, Any], name: str) -> list[str]:
+    for group in plan["groups"]:
+        if group["name"] == name:
+            return [] if group.get("mode") == "broadcast" else [t["name"] for t in group["topics"]]
+    return list(plan["topics"])
+
 
 def draw(seed: int, *, always: Collection[str] = (), never: Collection[str] = ()) -> Plan:
     """The plan of *seed*; *always* and *never* name features that it has and has not."""
@@ -447,7 +481,7 @@ def draw(seed: int, *, always: Collection[str] = (), never: Collection[str] = ()
         "groups": groups,
         "proxies": proxies,
         "producers": producers,
-        "consumers": drawing.consumers(groups, proxies),
+        "consumers": drawing.consumers(groups, topics, proxies),
     }
     flows = drawing.flows(topics, keys, producers, seconds)
     actions = drawing.actions({**parts, "keys": keys})

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -142,6 +142,7 @@ class Player:
         self._groups = deepcopy(plan.groups)
         self._numbers: Counter[str] = Counter()
         self._over = asyncio.Event()
+        self._fickle: set[str] = set()  # clients that pull other topics than planned
         self._held: set[str] = set()  # topics that get no sends now
         self._seen = 0
         self._tags: dict[str, str | None] = {}  # of messages
@@ -393,7 +394,15 @@ class Player:
         self.world.disk.fill(folder)
         await self._fault("full disk", node, for_s, lambda: self.world.disk.free(folder))
 
-    async def _client(self, consumer: int, how: str, proxy: int, for_s: float) -> bool:
+    async def _client(
+        self,
+        consumer: int,
+        how: str,
+        proxy: int,
+        for_s: float,
+        topics: list[str] | None = None,
+    ) -> bool:
+        """It ends, and begins again; with *topics* it pulls these from then on."""
         name = f"consumer-{consumer}"
         there = self.world.nodes[name]
         assert isinstance(there, ConsumerNode)
@@ -404,7 +413,11 @@ class Player:
 
         def again() -> None:
             there.kill()
-            self._begin(there, self.plan.consumers[consumer], proxy)
+            planned = self.plan.consumers[consumer]
+            if topics is not None:
+                planned = replace(planned, topics=topics)
+                self._fickle.add(name)
+            self._begin(there, planned, proxy)
 
         if how == "stop":
             there.stop()
@@ -560,6 +573,8 @@ class Player:
             node = self.world.nodes[f"consumer-{number}"]
             assert isinstance(node, ConsumerNode)
             node.resume()
+            if node.name in self._fickle and node.lives_now:
+                await self._fault("client kill", node.name, 0.0, node.kill)
             if not node.lives_now or node.ended:
                 self._begin(node, consumer, consumer.proxy)
         for group in self._groups:
