@@ -40,18 +40,35 @@ class CommittedOffsets:
     deletions: int = 0
     _offsets: dict[_Queue, int] = field(default_factory=dict)
     _epochs: dict[_Queue, int] = field(default_factory=dict)
+    _epoch_lives: dict[_Queue, int] = field(default_factory=dict)  # of the logs that they count in
 
     def commit(
-        self, group: Group, topic: Topic, queue_id: int, offset: int, *, epoch: int | None = None
+        self,
+        group: Group,
+        topic: Topic,
+        queue_id: int,
+        offset: int,
+        *,
+        epoch: int | None = None,
+        epoch_life: int | None = None,
     ) -> int | None:
-        """Store *offset*; return the newer epoch because of which it was refused, else None."""
+        """Store *offset*; return the newer epoch because of which it was refused, else None.
+        *epoch_life*: the incarnation of the topic that the epoch is an offset of; in a later one
+        epochs begin anew.
+        """
         queue = _Queue(group, topic, queue_id)
         if epoch is not None:
             newest = self._epochs.get(queue)
-            if newest is not None and epoch < newest:
+            life = self._epoch_lives.get(queue)
+            if newest is not None and (life is None or epoch_life in (None, life)):
+                if epoch < newest:
+                    return newest
+            elif newest is not None and life is not None and (epoch_life or 0) < life:
                 return newest
-            if epoch != newest:
+            if (epoch, epoch_life) != (newest, life):
                 self._epochs[queue] = epoch
+                if epoch_life is not None:
+                    self._epoch_lives[queue] = epoch_life
                 self.change += 1
         if self._offsets.get(queue) != offset:
             self._offsets[queue] = offset
@@ -95,7 +112,7 @@ class CommittedOffsets:
             self.change += 1
 
     def _delete(self, is_gone: Callable[[_Queue], bool]) -> None:
-        for table in (self._offsets, self._epochs):
+        for table in (self._offsets, self._epochs, self._epoch_lives):
             for queue in list(filter(is_gone, table)):
                 del table[queue]
                 self.change += 1
@@ -122,11 +139,13 @@ class CommittedOffsets:
         """
         if self._epochs:
             self._epochs.clear()
+            self._epoch_lives.clear()
             self.change += 1
 
     def adopt(self, other: CommittedOffsets) -> None:
         """Become what *other* is: a slave takes over its master's table."""
         self._offsets, self._epochs = other._offsets, other._epochs
+        self._epoch_lives = other._epoch_lives
         self.deletions = other.deletions
         self.change += 1
 
@@ -135,6 +154,7 @@ class CommittedOffsets:
         return {
             **self.to_offset_table(),
             "epochTable": _nested(self._epochs),
+            "epochLifeTable": _nested(self._epoch_lives),
             "deletions": self.deletions,
         }
 
@@ -150,6 +170,7 @@ class CommittedOffsets:
                 deletions=int(table.get("deletions", 0)),
                 _offsets=_flat(table.get("offsetTable", {})),
                 _epochs=_flat(table.get("epochTable", {})),
+                _epoch_lives=_flat(table.get("epochLifeTable", {})),
             )
         except (TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"no table of committed offsets: {error}") from error

@@ -311,6 +311,7 @@ class BrokerClient:
         offset: int,
         *,
         epoch: int | None = None,
+        epoch_life: int | None = None,
         life: int | None = None,
         at_once: bool = False,
     ) -> None:
@@ -318,6 +319,7 @@ class BrokerClient:
 
         Our own broker refuses it with BrokerError if it knows a higher *epoch* of that queue, or
         if its topic is in another *life*; *at_once*: it answers when the offset is on disk.
+        *epoch_life*: of the topic that the epoch is an offset of.
         """
         header = headers.UpdateConsumerOffsetHeader(
             consumer_group=group,
@@ -325,6 +327,7 @@ class BrokerClient:
             queue_id=queue.queue_id,
             commit_offset=offset,
             epoch=epoch,
+            epoch_life=epoch_life,
             life=life,
             at_once=at_once or None,
         )

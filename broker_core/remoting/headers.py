@@ -225,10 +225,11 @@ class QueryConsumerOffsetHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConsumerOffsetHeader(Header):
-    """Code 15. The last three are ours; others ignore them.
+    """Code 15. The last four are ours; others ignore them.
 
-    Our broker refuses a commit of an older ``epoch``, or of another ``life`` of the topic than it
-    is in. ``at_once``: the answer comes once the offset is on disk.
+    Our broker refuses a commit of an older ``epoch`` (of ``epoch_life``: see ``CommittedOffsets``),
+    or of another ``life`` of the topic than it is in. ``at_once``: the answer comes once the offset
+    is on disk.
     """
 
     consumer_group: str
@@ -236,6 +237,7 @@ class UpdateConsumerOffsetHeader(Header):
     queue_id: Int32
     commit_offset: int
     epoch: int | None = None
+    epoch_life: int | None = None
     life: int | None = None
     at_once: bool | None = None
 

@@ -121,6 +121,10 @@ class PullBuffer:
     """Jobs to be handed out again now, the next first. Others only look at it."""
     _ids: Iterator[LeaseId] = field(default_factory=lambda: cast(Iterator[LeaseId], count(1)))
 
+    def number_from(self, first: int) -> None:
+        """Let the ids of leases, none of which was granted yet, begin at *first*."""
+        self._ids = cast(Iterator[LeaseId], count(first))
+
     @property
     def leased(self) -> int:
         """Live leases."""

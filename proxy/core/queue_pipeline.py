@@ -34,6 +34,14 @@ _PLENTY, _ENOUGH = 2048, 1024
 BESIDE_BYTES = 640
 
 
+def _first_lease(now_ns: int) -> int:
+    """Id of the first lease of a period. Where ownership records are lost periods are counted anew,
+    and no lease may have the name of one of before: by the microsecond, for none is granted faster.
+    Clients may keep it as a double.
+    """
+    return 1 + (now_ns >> 10) % (1 << 50)
+
+
 class QueuePipeline(OrderKeyed):
     """The chains, leases and offsets of one queue in one ownership period. All times are ns."""
 
@@ -79,6 +87,7 @@ class QueuePipeline(OrderKeyed):
             held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
         )
         self.queue, self.epoch, self.life = queue, epoch, life
+        self._buffer.number_from(_first_lease(now_ns))
         self._own_lease_ns = rules.visibility_ns  # as the record says that the period began with
         #: The queue as clients and histories name it.
         self.topic, self.place = queue.topic, queue.qid
@@ -95,8 +104,8 @@ class QueuePipeline(OrderKeyed):
         self.committed, self.committed_ns = committed, now_ns
         #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
         self.near_retention: frozenset[bytes] = frozenset()
-        self.records_damaged = False  # those that it began with; kept by upstream
-        self.recreated = False  # the topic, since the period before; kept by upstream
+        # The records that it began with; the topic, since the period before. Kept by upstream.
+        self.records_damaged = self.recreated = False
         self._not_whole = 0, -1  # messages given up without a whole copy, and the last one's offset
         self._plenty = False  # ready jobs, for a while
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream

@@ -63,7 +63,10 @@ class Committer:
         asked_ns = now_ns()
         try:
             await self._context.client.commit_offset(
-                lane.name, pipeline.queue, offset, epoch=pipeline.epoch, life=pipeline.life
+                *(lane.name, pipeline.queue, offset),
+                epoch=pipeline.epoch,
+                epoch_life=self._context.log.life(lane.name, pipeline.queue),
+                life=pipeline.life,
             )
         except RemotingError as error:
             _noisy.warning(

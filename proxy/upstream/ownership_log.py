@@ -16,7 +16,13 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Record, SnapshotPart, Unreadable, ownership_topic
+from proxy.core.ownership_record import (
+    Own,
+    Record,
+    SnapshotPart,
+    Unreadable,
+    ownership_topic,
+)
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.upstream.durable import check_on_disk
 from proxy.upstream.queue_range import read_range
@@ -33,6 +39,7 @@ class OwnershipLog:
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
         self._known: set[QueueName] = set()  # twins that are in the route
+        self._lives: dict[QueueName, int | None] = {}  # of twins, when a period began
         # One looks for all those of a broker: of a topic with very many queues a route is long.
         self._looking: defaultdict[tuple[Topic, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -40,8 +47,22 @@ class OwnershipLog:
         """Look for the ownership *topics* again before they are used: they may be deleted."""
         gone = set(topics)
         self._known = {twin for twin in self._known if twin.topic not in gone}
+        self._lives = {twin: life for twin, life in self._lives.items() if twin.topic not in gone}
         for topic, broker in [each for each in self._looking if each[0] in gone]:
             del self._looking[topic, broker]
+
+    def life(self, group: Group, queue: QueueName) -> int | None:
+        """The incarnation of the ownership topic that the epoch of the last period of *queue* here
+        is an offset of; None if it is not known.
+        """
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        return self._lives.get(twin)
+
+    async def begin(self, group: Group, queue: QueueName, own: Own) -> int:
+        """Begin a period of *queue* with *own*; returns its epoch. Raises RemotingError."""
+        async with self._twin(group, queue) as twin:
+            self._lives[twin] = await self._client.life(twin)
+        return await self.append(group, queue, own)
 
     async def append(self, group: Group, queue: QueueName, *records: Record) -> int:
         """As ``append_each``; returns the queue offset of the first."""

@@ -391,7 +391,7 @@ class Parking:
             period=pipeline.epoch,
             life=life,
         )
-        epoch = Epoch(await context.log.append(group, self._queue, own))
+        epoch = Epoch(await context.log.begin(group, self._queue, own))
         last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
         if last is not None and (last := last.in_life(life)).begins_life:
             self._log.error("the parked topic was deleted and created again: its copies are gone")
@@ -454,6 +454,7 @@ class Parking:
                 await self._context.client.commit_offset(
                     *(self._lane.name, self._queue, left.base),
                     epoch=twin.epoch,
+                    epoch_life=self._context.log.life(self._lane.name, self._queue),
                     life=await self._context.client.life(self._queue),
                 )
                 break

@@ -119,7 +119,7 @@ class PeriodStart:
             own = replace(own, hold_ms=max(0, waits_ms))
             if not self._trusted():
                 raise TrustLapsed("the lock is not trusted any more")
-            epoch = Epoch(await context.log.append(group, self._queue, own))
+            epoch = Epoch(await context.log.begin(group, self._queue, own))
             begun = Begun(own, epoch, now, committed, start)
             if epoch == end:
                 return begun

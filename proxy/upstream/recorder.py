@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary, WeakMethod
 
 import structlog
@@ -27,7 +27,8 @@ from proxy.logs import NoisyLog
 from proxy.upstream.ownership_log import OwnershipLog
 from proxy.upstream.rounds import one_round
 
-_noisy = NoisyLog(structlog.get_logger("recorder"))
+_log = structlog.get_logger("recorder")
+_noisy = NoisyLog(_log)
 
 #: Drops a queue for the reason given.
 Lose = Callable[[str], Coroutine[Any, Any, None]]
@@ -152,19 +153,36 @@ class Recorder:
             raise written.lost.with_traceback(None)
         group, queue = lane.name, pipeline.queue
         stored = await self._log.append_each(group, queue, records)
-        counts = True
+        if stored[0] < written.end:
+            self._tail_is_gone(pipeline, written, stored[0])
+            counts = isinstance(records[0], SnapshotPart)
+        else:
+            counts = True
         for gap in gaps(written.end, stored):
             found = await self._log.between(group, queue, gap)
             is_twin = pipeline.origin is not pipeline
             twin_of = pipeline.origin.epoch if is_twin else None
             if (later := later_owner(found, twin_of=twin_of)) is not None:
                 reason = f"the records name {later.owner} as a later owner"
-                written.lost = RecordedAsAnothers(reason)
-                if (lose := written.lose()) is not None:
-                    spawn(lose(reason), name=f"lose {queue}")
-                raise written.lost
+                self._lose(pipeline, written, reason)
             # A snapshot of ours makes up for what stands ahead of all of it.
             if gap.stop > stored[0] or not isinstance(records[0], SnapshotPart):
                 counts = counts and not has_late_snapshot(found, epoch=pipeline.epoch)
         written.end = stored[-1] + 1
         return stored, counts
+
+    def _lose(self, pipeline: QueuePipeline, written: _Written, reason: str) -> NoReturn:
+        written.lost = RecordedAsAnothers(reason)
+        if (lose := written.lose()) is not None:
+            spawn(lose(reason), name=f"lose {pipeline.queue}")
+        raise written.lost
+
+    def _tail_is_gone(self, pipeline: QueuePipeline, written: _Written, at: int) -> None:
+        """The broker lost records, or their topic was created again: the next one stands *at* an
+        offset that was written before. Raises RecordedAsAnothers if the first record of the period
+        is among them: its epoch is an offset that others may get.
+        """
+        reason = f"its ownership records end at {at} now, and ended at {written.end}"
+        _log.error("ownership records are gone", queue=str(pipeline.queue), reason=reason)
+        if at <= pipeline.epoch:
+            self._lose(pipeline, written, reason)

@@ -96,7 +96,10 @@ async def store_reset(
         if last.snapshot_at is None or last.snapshot_at < stored[0]:
             return False  # what an earlier try had sent came in between, and none of it counts
         await context.client.commit_offset(
-            group, queue, moved.base, epoch=moved.epoch, life=own.life
+            *(group, queue, moved.base),
+            epoch=moved.epoch,
+            epoch_life=context.log.life(group, queue),
+            life=own.life,
         )
     except RemotingError as error:
         _log.error("reset not written down", group=group, queue=str(queue), reason=str(error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -20,7 +21,11 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import LAST_SERIAL, Clean, Snapshot, parts
 from proxy.core.parked_key import ParkedKey, parked_topic
+from proxy.core.paused_key import PausedKey
+from proxy.core.pull_buffer import Holder
+from proxy.core.queue_pipeline import QueuePipeline
 from proxy.upstream.owned_queue import QueueState
+from proxy.upstream.recorder import RecordedAsAnothers
 from proxy.upstream.resets import FreeReset, Overtaken, Place, store_reset
 from tests.support.eventually import eventually
 from tests.support.memory_broker import MemoryBrokers
@@ -214,3 +219,62 @@ async def test_new_messages_of_a_parked_key_are_no_repeats_of_those_that_were_lo
             assert last.snapshot is not None
             firsts = {key: each.first for key, each in last.snapshot.parked.items()}
             assert firsts == {b"k": 5, b"other": others}
+
+
+async def test_an_owner_whose_own_record_is_gone_ends_its_period() -> None:
+    """Its epoch is an offset that another owner may get."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    write(brokers, queue, rival(), Clean(Epoch(0)))
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        await us.context.recorder.record(us.lane, pipeline, whole=True)
+        del brokers.logs[twin_of(brokers, queue)][pipeline.epoch :]
+        with pytest.raises(RecordedAsAnothers, match="end at 2 now, and ended at 4"):
+            await us.context.recorder.record(us.lane, pipeline, whole=True)
+        await eventually(lambda: owned.state is QueueState.GONE)
+        _, again = await us.owned(queue)
+        assert again.epoch > pipeline.epoch
+
+
+async def test_records_that_build_on_lost_ones_are_said_anew() -> None:
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    async with upstream(brokers) as us:
+        _, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
+        await us.context.recorder.record(us.lane, pipeline, whole=True)
+        del brokers.logs[twin_of(brokers, queue)][pipeline.epoch + 1 :]
+        pipeline.pause(b"k", PausedKey(1, "ada", "so"))
+        await us.context.recorder.record(us.lane, pipeline)
+        last, _ = await us.context.log.last(BILLING, queue)
+        assert last is not None
+        assert last.damage is None
+        assert last.snapshot is not None
+        assert (last.snapshot.read, set(last.snapshot.paused)) == (9, {b"k"})
+
+
+def _is_ready(pipeline: QueuePipeline) -> bool:
+    return pipeline.ready > 0
+
+
+async def test_no_two_periods_have_leases_of_the_same_name() -> None:
+    """Also where both have the same epoch, for the record of the first one was lost."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    names: set[int] = set()
+    epochs: list[int] = []
+    for _ in range(2):
+        async with upstream(brokers) as us:
+            _, pipeline = await us.owned(queue)
+            await eventually(partial(_is_ready, pipeline))
+            holder = Holder(1, "c", "c")
+            leases = pipeline.lease(max_jobs=9, max_bytes=9999, now_ns=now_ns(), holder=holder)
+            assert leases
+            assert names.isdisjoint(each.lease_id for each in leases)
+            names |= {each.lease_id for each in leases}
+            epochs.append(pipeline.epoch)
+        brokers.logs[twin_of(brokers, queue)].clear()
+        brokers.committed.clear()
+        brokers.holders.clear()
+    assert epochs == [0, 0]

@@ -135,10 +135,13 @@ class _Producer:
         return not self._open and await self._node.do(self._all_committed())
 
     async def _all_committed(self) -> bool:
-        for queue in QUEUES:
-            end = await self.client.max_offset(queue)
-            if (await self.client.committed_offset(Group(GROUP), queue) or 0) != end:
-                return False
+        try:
+            for queue in QUEUES:
+                end = await self.client.max_offset(queue)
+                if (await self.client.committed_offset(Group(GROUP), queue) or 0) != end:
+                    return False
+        except RemotingError:
+            return False  # the broker was restarted
         return True
 
     async def _send_all(self, queue: QueueName) -> None:
@@ -171,10 +174,10 @@ class World:
         self._proxies: list[RunningProxy] = []
         self._clients: list[ClientNode] = []
 
-    async def start(self) -> None:
-        """Start everything but proxies and clients."""
+    async def start(self, **broker: Any) -> None:
+        """Start everything but proxies and clients; *broker* are settings of it."""
         self.change()
-        await self.simulated.start({BROKER: {}})
+        await self.simulated.start({BROKER: broker})
         await self.simulated.make_topic(TOPIC, len(QUEUES))
         self._producer = _Producer(self.simulated)
         await self._producer.start()
@@ -184,10 +187,10 @@ class World:
         topic = {"name": str(TOPIC), "order_key": "KEY", **self._rules, **rules}
         self.simulated.write_settings([{"name": GROUP, "topics": [topic]}])
 
-    async def restart_broker(self) -> None:
-        """Kill the broker, and start it again at once."""
+    async def restart_broker(self, *, power: bool = False) -> None:
+        """Kill the broker, by a loss of *power* perhaps, and start it again at once."""
         (broker,) = self.simulated.brokers
-        broker.kill()
+        broker.kill(power=power)
         await broker.start()
 
     async def recreate(self, *, after_s: float = 3) -> None:

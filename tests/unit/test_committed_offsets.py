@@ -47,6 +47,7 @@ def test_a_deleted_group_leaves_nothing_and_others_keep_theirs() -> None:
     assert offsets.to_table() == {
         "offsetTable": {f"{TOPIC}@{other}": {"0": 5}, f"refunds@{other}": {"1": 6}},
         "epochTable": {f"{TOPIC}@{other}": {"0": 9}},
+        "epochLifeTable": {},
         "deletions": 0,
     }
     assert offsets.commit(GROUP, TOPIC, 0, 1, epoch=0) is None, "its epochs begin anew"
@@ -116,3 +117,22 @@ def test_epochs_never_fall_and_the_table_survives_being_saved(
         assert loaded.committed(Group(group), Topic(topic), queue_id) == offset
     for (group, topic, queue_id), epoch in epochs.items():
         assert loaded.commit(Group(group), Topic(topic), queue_id, 0, epoch=epoch - 1) == epoch
+
+
+def test_epochs_begin_anew_in_another_life_of_the_topic_that_they_are_offsets_of() -> None:
+    table = CommittedOffsets()
+    assert table.commit(GROUP, TOPIC, 0, 5, epoch=57, epoch_life=3) is None
+    assert table.commit(GROUP, TOPIC, 0, 4, epoch=56, epoch_life=3) == 57
+    assert table.commit(GROUP, TOPIC, 0, 6, epoch=2, epoch_life=9) is None
+    table = CommittedOffsets.from_table(table.to_table())
+    assert table.commit(GROUP, TOPIC, 0, 7, epoch=57, epoch_life=3) == 2, "its records are gone"
+    assert table.commit(GROUP, TOPIC, 0, 7, epoch=1, epoch_life=9) == 2
+    assert table.committed(GROUP, TOPIC, 0) == 6
+
+
+def test_epochs_whose_life_nobody_told_count_in_any() -> None:
+    table = CommittedOffsets()
+    assert table.commit(GROUP, TOPIC, 0, 5, epoch=5) is None
+    assert table.commit(GROUP, TOPIC, 0, 5, epoch=4, epoch_life=9) == 5
+    assert table.commit(GROUP, TOPIC, 0, 5, epoch=6, epoch_life=9) is None
+    assert table.commit(GROUP, TOPIC, 0, 5, epoch=5) == 6

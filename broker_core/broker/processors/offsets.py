@@ -100,7 +100,9 @@ class OffsetProcessor:
                 f" this is its life {life}",
             )
         newer = self._offsets.commit(
-            group, topic, header.queue_id, header.commit_offset, epoch=header.epoch
+            *(group, topic, header.queue_id, header.commit_offset),
+            epoch=header.epoch,
+            epoch_life=header.epoch_life,
         )
         if newer is not None:
             raise BrokerError(

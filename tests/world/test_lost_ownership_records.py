@@ -1,0 +1,161 @@
+"""Ownership records that a broker lost, and that grew again before their owner was back.
+
+An epoch is an offset of these records, so it belongs to one life of them. A gateway of real parts
+in simulated worlds; D1, C1 and A1 of the history checker find what a stale epoch or lease would do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from broker_core.names import Group
+from proxy.core.ownership_record import ownership_topic
+from testkit.simulation.world import World as SimulatedWorld
+from testkit.simulation.world import simulate
+from tests.mutants.clients import Worker
+from tests.mutants.scenarios import KEYS, RULES, judge
+from tests.mutants.world import GROUP, QUEUES, TOPIC, Events, RunningProxy, World
+
+Play = Callable[[World], Coroutine[Any, Any, None]]
+RECORDS = ownership_topic(Group(GROUP), TOPIC)
+
+
+def history_of(play: Play, *, flush: str = "sync", seed: int = 1) -> Events:
+    async def run(simulated: SimulatedWorld) -> Events:
+        world = World(simulated, RULES)
+        await world.start(flush=flush)
+        await play(world)
+        return simulated.events
+
+    return simulate(run, seed=seed)
+
+
+def hire(world: World, proxy: RunningProxy, how_many: int = 3, **habits: Any) -> list[Worker]:
+    workers = [
+        Worker(world, proxy, f"{proxy.name}-{number}", sloppy=False, **habits)
+        for number in range(how_many)
+    ]
+    for worker in workers:
+        world.start_client(worker.name, worker.run())
+    return workers
+
+
+def send(world: World, messages: int) -> None:
+    world.send(*(KEYS[number % len(KEYS)] for number in range(messages)))
+
+
+async def second_owner(world: World) -> RunningProxy:
+    """A proxy that owns the queues in an epoch well above 0."""
+    first = await world.start_proxy("first")
+    hire(world, first)
+    for _ in range(8):
+        send(world, 12)
+        await asyncio.sleep(1.5)
+    first.kill()
+    second = await world.start_proxy("second")
+    hire(world, second)
+    send(world, 12)
+    await asyncio.sleep(20)
+    return second
+
+
+async def _deleted(world: World) -> None:
+    """A person deletes the topic of the records while the queues are owned."""
+    await second_owner(world)
+    await world.simulated.delete_topic(RECORDS)
+    send(world, 24)
+    await asyncio.sleep(20)
+    send(world, 24)
+    await world.finished(within_s=60)
+
+
+async def _deleted_before_a_take_over(world: World) -> None:
+    """The next owner has an epoch below that of the commits before."""
+    second = await second_owner(world)
+    second.kill()
+    await world.simulated.delete_topic(RECORDS)
+    hire(world, await world.start_proxy("third"))
+    send(world, 24)
+    await world.finished(within_s=60)
+
+
+async def _deleted_while_cut_off(world: World) -> None:
+    """The owner comes back once there are as many records of others as there were of its own."""
+    second = await second_owner(world)
+    second.cut(off=True)
+    await world.simulated.delete_topic(RECORDS)
+    hire(world, await world.start_proxy("third"))
+    for _ in range(40):
+        send(world, 6)
+        await asyncio.sleep(1.5)
+    second.cut(off=False)
+    send(world, 24)
+    await world.finished(within_s=60)
+
+
+async def _lost_with_the_power(world: World) -> None:
+    """The owner is cut off while the tail goes, and comes back once others wrote as much."""
+    second = await second_owner(world)
+    send(world, 24)
+    await asyncio.sleep(1.2)
+    second.cut(off=True)
+    await world.restart_broker(power=True)
+    hire(world, await world.start_proxy("third"))
+    for _ in range(20):
+        send(world, 6)
+        await asyncio.sleep(1.5)
+    second.cut(off=False)
+    send(world, 24)
+    await world.finished(within_s=60)
+
+
+async def _lost_with_its_owner(world: World) -> None:
+    """Not even the record that began a period is left: the next one has the same epoch, and clients
+    come to it with verdicts on leases of the one before.
+    """
+    first = await world.start_proxy("first")
+    hire(world, first)
+    send(world, 24)
+    await asyncio.sleep(12)
+    await first.close()
+    send(world, 8)
+    await asyncio.sleep(3)
+    second = await world.start_proxy("second")
+    workers = hire(world, second, 4, batch=1, work_s=26.0)
+    while not handed_out(world, second):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    second.kill()
+    await world.restart_broker(power=True)
+    third = await world.start_proxy("third")
+    for worker in workers:
+        worker.proxy, worker._connection = third, None
+    hire(world, third, 4, batch=1, work_s=26.0)
+    await world.finished(within_s=300)
+
+
+def handed_out(world: World, proxy: RunningProxy) -> bool:
+    events = world.simulated.events
+    return any(event["e"] == "deliver" and event["node"] == proxy.name for event in events)
+
+
+@pytest.mark.parametrize("play", [_deleted, _deleted_before_a_take_over, _deleted_while_cut_off])
+def test_a_queue_goes_on_where_its_records_begin_anew(play: Play) -> None:
+    """Epochs begin anew, which no history can tell: only what comes of it is judged."""
+    events = history_of(play)
+    sent = {event["msg"] for event in events if event["e"] == "send_ok"}
+    assert sent == {event["msg"] for event in events if event["e"] == "handle_end"}
+    for queue in QUEUES:
+        of_queue = [event for event in events if event.get("queue") == queue.qid]
+        end = max(event["offset"] + 1 for event in of_queue if event["e"] == "send_ok")
+        assert [event["offset"] for event in of_queue if event["e"] == "commit"][-1] == end
+
+
+@pytest.mark.parametrize("play", [_lost_with_the_power, _lost_with_its_owner])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_tail_that_is_lost_and_grows_again_moves_nothing(play: Play, seed: int) -> None:
+    events = history_of(play, flush="async", seed=seed)
+    assert judge(events).violations.keys() <= {"W1"}  # an epoch that was lost is granted again
