@@ -104,8 +104,7 @@ class QueuePipeline(OrderKeyed):
         self.committed, self.committed_ns = committed, now_ns
         #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
         self.near_retention: frozenset[bytes] = frozenset()
-        # The records that it began with; the topic, since the period before. Kept by upstream.
-        self.records_damaged = self.recreated = False
+        self.records_damaged = self.recreated = False  # as it began; kept by upstream
         self._not_whole = 0, -1  # messages given up without a whole copy, and the last one's offset
         self._plenty = False  # ready jobs, for a while
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream

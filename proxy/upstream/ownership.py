@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 
 import structlog
 
@@ -398,13 +399,10 @@ class GroupOwnership:
             before_ns = now_ns()
             answer = await self._context.client.lock(self._lane.name, held, timeout_s=timeout_s)
         for queue, owned in held.items():
-            if owned.state in _UNLOCKED:
-                continue
-            if queue in answer.granted:
+            if queue in answer.granted and owned.state not in _UNLOCKED:
                 owned.renewed(before_ns + self._trust_ns)
-            elif queue not in answer.unanswered:
-                await owned.lose("the broker gave the lock to another")
-                self.wake()
+        if refused := held.keys() - answer.granted - answer.unanswered:
+            await self._renewals_refused(refused)
         if answer.unanswered:
             self._noisy.warning(
                 f"renewal at {broker}",
@@ -413,6 +411,26 @@ class GroupOwnership:
                 broker=broker,
                 queues=len(answer.unanswered),
             )
+
+    async def _renewals_refused(self, refused: Collection[QueueName]) -> None:
+        """Renewals of *refused* were not granted: another proxy has the locks. But a queue that is
+        not there any more may come back, so what is finished of it is written down.
+        """
+        removed: set[QueueName] = set()
+        for topic in sorted({queue.topic for queue in refused}):
+            with suppress(RemotingError, TimeoutError):
+                async with asyncio.timeout(self._context.settings.lock.request_timeout_s):
+                    there = await self._context.client.queues(topic, fresh=True)
+                removed |= {queue for queue in refused if queue.topic == topic} - set(there)
+        for queue in sorted(refused):
+            owned = self._queues.get(queue)
+            if owned is None or owned.state in _UNLOCKED:
+                continue
+            if queue in removed:
+                owned.hand_over()
+            else:
+                await owned.lose("the broker gave the lock to another, or the topic is gone")
+        self.wake()
 
 
 def _by_broker(queues: Iterable[QueueName]) -> dict[str, set[QueueName]]:
