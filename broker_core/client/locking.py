@@ -17,6 +17,7 @@ import structlog
 
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.results import LockAnswer
+from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.bodies import LockBatch, locked_from_json
@@ -31,7 +32,8 @@ class Locking:
     def __init__(self, requests: BrokerRequests, client_id: str) -> None:
         self._requests = requests
         self._client_id = client_id
-        self._sequence = count(1)
+        # By the clock: a later client of that name in this process counts on.
+        self._sequence = count(now_ns())
         #: By lock, how often it was not known whether it was given back.
         self._unknown: Counter[tuple[Group, QueueName]] = Counter()
 

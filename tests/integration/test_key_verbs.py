@@ -185,7 +185,9 @@ async def test_a_key_that_reads_like_bytes_in_hex_is_the_text_that_was_sent(
             assert (row["state"], row["backlog"]) == ("retrying", 1)
             (row,) = await rows(orderlane, at, gateway, "park", digest, *WHY)
             assert (row["key"], row["state"]) == (digest, "parked")
-            assert len(await rows(orderlane, at, gateway, "history", digest)) == 4
+            known = [each["what"] for each in await rows(orderlane, at, gateway, "history", digest)]
+            known.remove("key park")  # the copy may be stored by now
+            assert known[:3] == ["key pause", "key resume", "failed"]
     report = gateway.verify()
     assert report.clean, report.violations
 
