@@ -5,7 +5,7 @@
 #   make test                 minutes: simulated, and a thin layer of sockets; needs Python alone
 #   make test-slow            whole processes, short benchmarks, the documents' commands
 #   make everything           every suite in full, one after the other, and a table; ARGS="--only test-redis --only docs"
-#   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its client on ours (needs Java)
+#   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its clients on ours (needs Java)
 #   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for the long form
 #   make helm-check           the chart: linted, rendered, held against Kubernetes' schemas; the image
 #   make test-api             schemathesis holds the OpenAPI document against a running gateway

@@ -107,10 +107,12 @@ class JsonObject:
         return default if value is None else _as_boolean(value)
 
     def member(self, name: str, members: Sequence[str], default: str) -> str:
-        """Return a member of an enumeration, written by its name or its number in *members*."""
+        """Return a member of an enumeration, written by its name, in any case, or its number in
+        *members*; *default* if it is none.
+        """
         value = self._fields.get(name)
-        if isinstance(value, str) and value in members:
-            return value
+        if isinstance(value, str) and value.upper() in members:
+            return value.upper()
         try:
             number = _as_integer(value)
         except ValueError:

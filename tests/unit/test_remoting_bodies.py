@@ -240,6 +240,7 @@ def _rewritten(value: Any, **changes: Any) -> Any:
         {"subVersion": "12", "codeSet": ["49", "98"], "tagsSet": [1, "b"]},
         {"consumeType": 0, "messageModel": 0, "consumeFromWhere": 5},
         {"consumeType": "0", "messageModel": "0", "consumeFromWhere": "5"},
+        {"messageModel": "BroadCasting"},
         {"codeSet": None},
         {"codeSet": "49", "tagsSet": {}},
         {"tagsSet": [[], "1", "b"], "codeSet": [49, {}, 98]},

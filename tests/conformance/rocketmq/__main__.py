@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -19,14 +20,15 @@ import pytest
 
 from bench.peers.java_programs import kafka_path, orderlane_path, parallel_consumer_path
 from tests.support.java import require_java, rocketmq_programs
+from tests.support.other_clients import PROGRAMS
 from tests.support.processes import ROOT
 from tests.support.rocketmq import VERSIONS
 from tests.support.suites import missing_tool
 
 _OURS, _THEIRS = "tests/conformance/rocketmq/test_", "tests/integration/test_"
 #: Their clients on our broker: producers, orderly consumers, dead letters, transactions, replicas,
-#: kills, filters. Our proxy on their broker: order, locks, retries, dead letters, parking,
-#: take-overs.
+#: kills, filters; those for C++, Go and Node. Our proxy on their broker: order, locks, retries,
+#: dead letters, parking, take-overs.
 PART = (
     f"{_OURS}client_producer.py::test_what_is_sent_is_stored_with_all_its_fields",
     f"{_OURS}client_producer.py::test_the_same_key_goes_to_the_queue_that_we_choose_too",
@@ -43,6 +45,9 @@ PART = (
     f"{_OURS}client_replicas.py::test_orderly_consumers_have_queues_while_a_majority_is_there",
     f"{_OURS}client_kill.py::test_no_key_out_of_order_none_lost_no_queue_with_two_owners",
     f"{_OURS}sql_filters.py::test_its_consumers_get_what_passes",
+    f"{_OURS}other_clients.py::test_an_orderly_consumer_gets_each_queue_in_its_order[odd-cpp]",
+    f"{_OURS}other_clients.py::test_what_is_committed_is_seen_and_what_is_rolled_back_is_not",
+    f"{_OURS}other_clients.py::test_a_concurrent_consumer_gets_what_it_wants[odd-node]",
     f"{_OURS}official_nameserver.py::test_our_broker_on_the_official_nameserver",
     f"{_OURS}official_queries.py::test_messages_are_found",
     f"{_OURS}same_bytes.py::test_the_shared_vectors_are_javas",
@@ -75,6 +80,9 @@ def main() -> int:
     if not options.part:
         # What Maven fetches is fetched here: that may take longer than a test.
         for fetched in (kafka_path, parallel_consumer_path, orderlane_path):
+            fetched()
+    for fetched in PROGRAMS.values():
+        with suppress(pytest.skip.Exception):  # its tests say so
             fetched()
     began = time.monotonic()
     tests = PART if options.part else ("tests/conformance/rocketmq", "tests/integration")
