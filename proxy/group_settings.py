@@ -8,11 +8,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-import jsonpath_rfc9535
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from proxy.action_settings import ActionSettings, delivers_last
 from proxy.core.member_group import MAX_BROADCAST_CHARS
+from proxy.core.order_key import compile_order_key
 from proxy.delivery_settings import DeliverySettings
 from proxy.setting_types import (
     Count,
@@ -29,15 +29,13 @@ from proxy.setting_types import (
 
 
 def _order_key(value: str) -> str:
-    if value in ("QID", "KEY"):
-        return value
     expected = "should be QID, KEY or a JSON path such as $.order.id"
-    if not value.startswith("$"):
+    if value not in ("QID", "KEY") and not value.startswith("$"):
         raise ValueError(expected)
     try:
-        jsonpath_rfc9535.compile(value)
-    except (jsonpath_rfc9535.JSONPathError, RecursionError) as error:
-        reason = str(error).partition("\n")[0] or "nested too deeply"
+        compile_order_key(value)
+    except ValueError as error:
+        reason = error.__cause__ or error
         raise ValueError(f"{expected}; this is no JSON path: {reason}") from None
     return value
 

@@ -53,7 +53,7 @@ def _headers_once(headers: tuple[HeaderSettings, ...]) -> tuple[HeaderSettings, 
 
 
 def _context_name(value: object) -> object:
-    if value not in CONTEXT_NAMES:
+    if not isinstance(value, str) or value not in CONTEXT_NAMES:
         raise ValueError(f"should be one of {', '.join(CONTEXT_NAMES)}")
     return value
 

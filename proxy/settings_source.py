@@ -152,6 +152,8 @@ def explain(error: ValidationError, layers: Layers, model: type[BaseModel]) -> I
             yield f"{where}{f' is {short(found)}' if is_one_value else ''}: {_advice(detail)}"
 
 
+#: Of a whole number that a message shows; Python writes none of 4,300 digits.
+_MOST_BITS = 4_000
 #: User and password in a URL.
 _USER = re.compile(r"//[^/\s]*@")
 
@@ -166,6 +168,8 @@ def short(value: object) -> str:
         return str(value)
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"a number of more than {_MOST_BITS // 4} digits"
     limited = reprlib.Repr()
     limited.maxstring = limited.maxother = 60
     return limited.repr(_USER.sub("//…@", value) if isinstance(value, str) else value)
@@ -209,8 +213,13 @@ def _plain(text: str) -> Any:
 
 
 def _path(location: Location, *, leading_dot: bool = False) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{_name(part)}" for part in location)
     return text if leading_dot else text.removeprefix(".")
+
+
+def _name(part: str) -> str:
+    """A name as a message may show it: in one line, and not for ever."""
+    return part if part.isprintable() and len(part) <= 60 else short(part)
 
 
 def _model_at(model: type[BaseModel], location: Location) -> type[BaseModel]:

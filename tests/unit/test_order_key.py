@@ -87,6 +87,28 @@ def test_a_broken_path_is_refused_with_the_reason(rule: str) -> None:
     assert repr(rule) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("$[?@.a == 1e400]", "no double can hold the number 1e400"),
+        ("$[?@.a > -1.5e999]", "no double can hold the number 1.5e999"),
+        ("$[" + "9" * 5000 + "]", "more than 1,000 characters"),
+        ("$[?" + "(" * 200 + "@.a" + ")" * 200 + "]", "100 brackets and operators"),
+        ("$[?" + "!" * 200 + "@.a]", "100 brackets and operators"),
+        ("$['\ud800']", "half a surrogate pair"),
+        ("$[99999999999999999999]", "index out of range"),
+    ],
+)
+def test_a_path_that_the_engine_chokes_on_is_refused_as_any_other(rule: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"is not a JSON path.*{why}") as caught:
+        compile_order_key(rule)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_number_in_quotes_is_a_text() -> None:
+    assert key_of("$[?@.a == '1e400'].b", [{"a": "1e400", "b": "x"}]) == b"x"
+
+
 # ---- bodies that are no good --------------------------------------------------------------------
 
 
