@@ -259,7 +259,8 @@ def offset_message_id(store_host: bytes, physical_offset: int) -> str:
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
     """Name 0x01 value 0x02, repeated. Entries with an empty name or value are left out, as readers
-    drop them. Raises LocalProtocolError on a separator inside, or above 32,767 bytes.
+    drop them. Raises LocalProtocolError on a separator or half a surrogate pair inside, or above
+    32,767 bytes.
     """
     parts = []
     for name, value in properties.items():
@@ -269,7 +270,13 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
             )
         if name and value:
             parts.append(f"{name}\x01{value}\x02")
-    raw = "".join(parts).encode("utf-8", "backslashreplace")
+    try:
+        raw = "".join(parts).encode()
+    except UnicodeEncodeError as error:
+        shown = error.object[max(0, error.start - 20) : error.start + 20]
+        raise LocalProtocolError(
+            f"properties must be text, without half a surrogate pair: {shown!r}"
+        ) from None
     _check_length(raw)
     return raw
 

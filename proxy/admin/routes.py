@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import orjson
 import structlog
@@ -101,7 +102,7 @@ async def _call(
 ) -> Call:
     query = body = None
     if operation.query is not None:
-        query = query_of(list(request.query.items()), operation.query)
+        query = query_of(_query_items(request), operation.query)
     elif request.query:
         raise Malformed(f"{request.method} {operation.path} takes nothing behind the '?'")
     if operation.body is not None:
@@ -116,6 +117,15 @@ async def _call(
         remote=request.remote or "unknown",
         principal=who,
     )
+
+
+def _query_items(request: web.Request) -> list[tuple[str, str]]:
+    """What stands behind the ``?``, which aiohttp reads with U+FFFD for what is no text."""
+    try:
+        unquote_to_bytes(request.rel_url.raw_query_string).decode()
+    except UnicodeError:
+        raise Malformed("what stands behind the '?' should be text in UTF-8") from None
+    return list(request.query.items())
 
 
 async def _read(request: web.Request, within_s: float | None) -> bytes:

@@ -152,9 +152,19 @@ def _from_stdin(*, keyed: bool) -> Iterator[list[_KeyAndBody]]:
             if line and not tab:
                 raise OrderlaneError(f"line {number} of stdin has no tab: expected KEY, tab, body")
             if body:
-                part.append((key.decode(errors="replace") or None, body))
+                part.append((_text_of(key, line=number), body))
         read += len(lines)
         yield part
+
+
+def _text_of(key: bytes, *, line: int) -> str | None:
+    """*key* as text, None if it is empty. Raises OrderlaneError: two keys must not become one."""
+    try:
+        return key.decode() or None
+    except UnicodeDecodeError:
+        raise OrderlaneError(
+            f"the key in line {line} of stdin is {key[:40]!r}: expected text in UTF-8"
+        ) from None
 
 
 def _lines() -> Iterator[list[bytes]]:

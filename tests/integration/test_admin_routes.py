@@ -131,6 +131,9 @@ REASON = "reason should be one line that says why, for the audit topic"
         ("pace=nan", "pace should be a number from 0 on"),
         ("limit=1&limit=2", "'limit' is given twice"),
         ("limt=1", "there is no field 'limt': did you mean limit?"),
+        ("zzz=%FF", "what stands behind the '?' should be text in UTF-8"),
+        ("limit=1&%fe=a", "what stands behind the '?' should be text in UTF-8"),
+        ("limit=1%ED%A0%80", "what stands behind the '?' should be text in UTF-8"),
         ("zzz=1", "there is no field 'zzz': known are limit, all, pace"),
     ],
 )

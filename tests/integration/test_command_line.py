@@ -379,6 +379,15 @@ def test_a_line_without_tab_is_named_and_those_before_are_sent(live: Live) -> No
     assert sent.err == "orderlane: line 2 of stdin has no tab: expected KEY, tab, body\n"
 
 
+def test_a_key_that_is_no_text_is_refused_and_nothing_takes_its_place(live: Live) -> None:
+    lines = b"\377\tA\n\376\tB\n"
+    sent = live.children.run("produce", "orders", "--keyed", *live.proxy, stdin=lines)
+    assert (sent.code, sent.out) == (2, "")
+    assert sent.err == (
+        "orderlane: the key in line 1 of stdin is b'\\xff': expected text in UTF-8\n"
+    )
+
+
 # ---- help ----------------------------------------------------------------------------------------
 
 

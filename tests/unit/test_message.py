@@ -205,3 +205,11 @@ def test_bad_batch_bodies_are_refused_at_the_right_byte() -> None:
             decode_batch(good + good[:cut])
     with pytest.raises(RemoteProtocolError, match="do not fit together"):
         decode_batch(good[:16] + b"\0\0\0\x02" + good[20:])
+
+
+@pytest.mark.parametrize("properties", [{"KEYS": "a\ud800"}, {"\udfff": "a"}])
+def test_half_a_surrogate_pair_is_refused_instead_of_written_as_something_else(
+    properties: dict[str, str],
+) -> None:
+    with pytest.raises(LocalProtocolError, match="properties must be text"):
+        encode_properties(properties)
