@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker_core.remoting.key_hash import java_hash
 from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 from testkit.explorer.player import Outcome, play
 from testkit.simulation.loop import START_NS
@@ -20,6 +21,12 @@ def group(name: str = GROUP, /, **topics: dict[str, Any]) -> dict[str, Any]:
         "name": name,
         "topics": [{"name": topic, **fixed, **own} for topic, own in topics.items()],
     }
+
+
+def keys_of_queue(prefix: str, queue: int, *, of: int, count: int) -> list[str]:
+    """So many keys that stand in *queue* of so many."""
+    keys = (f"{prefix}{number}" for number in range(100 * count))
+    return [key for key in keys if abs(java_hash(key)) % of == queue][:count]
 
 
 @dataclass(slots=True)

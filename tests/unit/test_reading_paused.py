@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
+
 from proxy.core.flow_window import Budget
-from tests.support.messages import keyed
+from proxy.core.paused_key import EVERYTHING, PausedKey
+from tests.support.messages import keyed, message
 from tests.support.pipelines import Budgets, lease, pipeline, rules
 
 
@@ -34,3 +37,46 @@ def test_to_look_spills_nothing() -> None:
         assert (owned.statistics().spilled, owned.statistics().reading_paused) == (0, "")
     owned.room(demand=True)  # a client waits: the chain gives way
     assert owned.statistics().spilled > 0
+
+
+def test_with_memory_full_a_queue_reads_on_only_while_it_has_nothing_to_offer() -> None:
+    budgets = Budgets(memory=Budget(3_000))
+    owned = pipeline(budgets=budgets)
+    budgets.memory.used = 3_000  # of another queue
+    owned.on_messages([keyed(n, f"k{n}") for n in range(3)], next_offset=3)
+    assert (owned.position, owned.ready) == (1, 1), "one, for nobody else has it"
+    assert owned.room(demand=True) == 0
+    lease(owned)
+    room = owned.room(demand=True)
+    assert room > 0
+    owned.on_messages([keyed(1, "k0"), keyed(2, "k2"), keyed(3, "k3")], next_offset=4)
+    assert (owned.position, owned.ready) == (3, 1)
+    assert owned.statistics().spilled == 1, "behind the one that is out"
+
+
+def test_with_memory_full_a_queue_that_is_paused_reads_one_message_at_most() -> None:
+    budgets = Budgets(memory=Budget(3_000))
+    owned = pipeline(budgets=budgets)
+    owned.pause(EVERYTHING, PausedKey(0))
+    budgets.memory.used = 3_000
+    for _ in range(3):
+        some = [keyed(n, f"k{n}") for n in range(owned.position, owned.position + 3)]
+        owned.on_messages(some, next_offset=some[-1].queue_offset + 1)
+    assert owned.position == 1
+
+
+def test_properties_and_keys_count_as_what_is_held() -> None:
+    budgets = Budgets()
+    plain = message(0, body=b"xyz", key="k")
+    long = message(1, body=b"xyz", key="k", colour="x" * 30_000)
+    pipeline(budgets=budgets, messages=[plain])
+    before = budgets.memory.used
+    pipeline(budgets=budgets, messages=[long])
+    assert budgets.memory.used - 2 * before == len(b"colour\x01\x02") + 30_000
+
+
+def test_a_body_that_was_compressed_counts_as_it_is_held() -> None:
+    budgets = Budgets()
+    packed = zlib.compress(b"x" * 100_000)
+    pipeline(budgets=budgets, messages=[message(0, body=packed, key="k", sys_flag=1)])
+    assert budgets.memory.used > 100_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.refill_round import Refill
 from proxy.upstream import refills
 from proxy.upstream.refills import Refills
+from proxy.wakeup import Signal
 from tests.support.eventually import eventually
 from tests.support.messages import keyed
 from tests.support.pipelines import pipeline
@@ -34,7 +36,9 @@ class Desk:
         self.there, self.before = there, before
         self.asked: list[tuple[int, int]] = []  # offset, how many
         self.given: list[tuple[Refill, list[int]]] = []
-        self.refills = Refills(SimpleNamespace(client=self))  # type: ignore[arg-type]
+        self.settled = Signal()
+        context = SimpleNamespace(client=self, settled=self.settled)
+        self.refills = Refills(context)  # type: ignore[arg-type]
         self.pipeline = pipeline(messages=[keyed(0, "z")] if known else ())
 
     async def pull(self, _queue: Any, *, offset: int, max_messages: int, **_: Any) -> PullResult:
@@ -59,9 +63,12 @@ class Desk:
     ) -> None:
         self.given.append((refill, [message.queue_offset for message in messages]))
 
-    async def read(self, *wanted: Refill) -> None:
+    def want(self, *wanted: Refill) -> None:
         for refill in wanted:
             self.refills.read(self, self.pipeline, refill)  # type: ignore[arg-type]
+
+    async def read(self, *wanted: Refill) -> None:
+        self.want(*wanted)
         await eventually(lambda: not self.refills.tasks())
 
 
@@ -145,3 +152,35 @@ async def test_what_is_gone_is_told_with_its_place_however_the_broker_answers() 
     (told,) = logs
     assert (told["lost"], told["first_offset"], told["last_offset"]) == (2, 3, 4)
     assert told["event"] == "spilled messages were deleted before their turn came"
+
+
+async def test_with_memory_full_a_queue_that_has_something_waits_until_some_is_free() -> None:
+    desk = Desk(range(20))
+    memory = desk.pipeline.jobs.window.memory
+    memory.limit = memory.used
+    desk.want(refill := Refill(b"k", (9,)))
+    await asyncio.sleep(5)
+    assert desk.asked == [], "nothing is left, and the queue offers its first message"
+    memory.limit += 1
+    desk.settled.fire()
+    await eventually(lambda: desk.given == [(refill, [9])])
+
+
+async def test_with_memory_full_a_queue_that_has_nothing_reads_what_is_wanted_first() -> None:
+    desk = Desk(range(20), known=False)
+    memory = desk.pipeline.jobs.window.memory
+    memory.limit = memory.used = 1000
+    first, second = Refill(b"k", (3,)), Refill(b"l", (4,))
+    desk.want(first, second)
+    await eventually(lambda: desk.given == [(first, [3]), (second, [4])])
+    assert desk.asked == [(3, 1), (4, 1)], "one at a time"
+
+
+async def test_what_is_being_read_again_has_its_memory_until_it_came() -> None:
+    seen: list[int] = []
+    desk = Desk(range(20), before=lambda: seen.append(desk.pipeline.jobs.window.memory.used))
+    before = desk.pipeline.jobs.window.memory.used
+    desk.want(Refill(b"k", (3, 4)))
+    await eventually(lambda: bool(desk.given))
+    assert seen == [3 * before], "as much as two like the one that is there"
+    assert desk.pipeline.jobs.window.memory.used == before

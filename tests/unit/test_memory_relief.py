@@ -1,0 +1,129 @@
+"""Memory that runs short is taken from the longest chains, whoever has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.core.flow_window import Budget, FlowWindow
+from proxy.core.job_chains import Job
+from proxy.core.queue_jobs import LONGEST_KEY, QueueJobs
+
+
+def queue_of(memory: Budget, **chains: int) -> QueueJobs:
+    """A queue with so many jobs of a hundred bytes of each key, none of which was spilled."""
+    jobs = QueueJobs(0, window=FlowWindow(10_000, memory), max_jobs_per_key=64)
+    limit, memory.limit = memory.limit, 1 << 40
+    for key, count in chains.items():
+        for _ in range(count):
+            jobs.admit(Job(jobs.position, key.encode(), held_bytes=100))
+    jobs.advance(jobs.position)
+    memory.limit = limit
+    return jobs
+
+
+def held(jobs: QueueJobs, *keys: str) -> list[int]:
+    return [len(list(jobs.in_memory(key.encode()))) for key in keys]
+
+
+def test_the_longest_chains_of_all_queues_are_cut_to_one_height() -> None:
+    memory = Budget(10_000)
+    one, other = queue_of(memory, a=60, b=5), queue_of(memory, c=30)
+    memory.relieve()
+    assert memory.used <= 5_000 + 8 * 100
+    assert held(one, "a", "b") == [22, 5]
+    assert held(other, "c") == [22]
+    assert (one.spilled, other.spilled) == (38, 8)
+
+
+def test_each_chain_keeps_its_first_job_however_little_there_is() -> None:
+    memory = Budget(1)
+    jobs = queue_of(memory, a=3, b=1)
+    memory.relieve()
+    assert held(jobs, "a", "b") == [1, 1]
+
+
+def test_while_enough_is_left_nothing_is_cut() -> None:
+    memory = Budget(10_000)
+    jobs = queue_of(memory, a=75)
+    memory.relieve()
+    assert jobs.spilled == 0
+
+
+def test_what_clients_have_stays_and_a_key_too_long_for_a_record() -> None:
+    memory = Budget(1_000)
+    jobs = queue_of(memory, a=5, **{"x" * (LONGEST_KEY + 1): 5})
+    first = jobs.poll()
+    assert first is not None
+    jobs.follow(first)
+    memory.relieve()
+    assert held(jobs, "a", "x" * (LONGEST_KEY + 1)) == [2, 5]
+
+
+def test_all_is_looked_through_once_more_when_much_has_come_since() -> None:
+    memory = Budget(1_000)
+    jobs = queue_of(memory, **{f"k{n}": 1 for n in range(32)})
+    memory.relieve()
+    looks = 0
+
+    def tails() -> list[tuple[int, bytes]]:
+        nonlocal looks
+        looks += 1
+        return []
+
+    watched = _Watched(tails)
+    memory.relief.holders[watched] = None
+    memory.relieve()
+    assert looks == 0, "nothing came"
+    jobs.advance(jobs.position + 2)
+    memory.relieve()
+    assert looks == 0, "too little for a look at 32"
+    jobs.advance(jobs.position + 1)
+    memory.relieve()
+    assert looks == 1
+
+
+class _Watched:
+    held_jobs = 0
+
+    def __init__(self, tails) -> None:
+        self.tails = tails
+
+    def spill_beyond(self, key: bytes, tail_bytes: int) -> None:
+        raise AssertionError((key, tail_bytes))
+
+
+def test_a_dropped_queue_is_asked_for_nothing() -> None:
+    memory = Budget(1_000)
+    jobs = queue_of(memory, a=20)
+    jobs.close()
+    assert not memory.relief.holders
+    assert memory.used == 0
+    memory.relieve()
+    assert held(jobs, "a") == [20]
+
+
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_with_memory_full_only_what_is_spilled_at_once_comes_to_a_queue_with_something(
+    jobs: int,
+) -> None:
+    memory = Budget(100 * jobs)
+    queue = queue_of(memory, a=jobs)
+    assert queue.has_place(b"a", idle=False)
+    assert not queue.has_place(b"b", idle=False)
+    assert not queue.has_place(None, idle=False)
+    assert queue.has_place(b"b", idle=True)
+    assert queue.spill(b"a", queue.position)
+
+
+def test_little_memory_is_read_into_for_whoever_waits_alone() -> None:
+    memory = Budget(1_600)
+    window = FlowWindow(100, memory)
+    for _ in range(7):
+        window.admit(100)
+    assert (window.room(demand=False), window.room(demand=True)) == (1, 9)
+    window.admit(100)
+    assert (window.room(demand=False), window.room(demand=True)) == (0, 8)
+    memory.used += 701
+    assert window.room(demand=True) == 0, "no reads of one"
+    assert window.short_of_memory
+    assert window.few() == 4, "a quarter of it"
