@@ -55,6 +55,7 @@ from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letter_desk import DeadLetterDesk
 from proxy.upstream.dead_letters import DeadLetters
+from proxy.upstream.kept_records import KeptRecords
 from proxy.upstream.key_changes import KeyChanges
 from proxy.upstream.owner_desk import Doors
 from proxy.upstream.ownership import GroupOwnership
@@ -155,6 +156,7 @@ class Proxy:
         recording = self._context.recorder.run(
             self._lanes, every_s=self.settings.ownership.record_every_s
         )
+        kept_records = KeptRecords(self._context, self._lanes, self._ownerships)
         leave_after_s = self.settings.ownership.leave_after_s
         leaving = leave_clients(self._lanes, self._forget, leave_after_s=leave_after_s)
         self._regular = [
@@ -162,6 +164,7 @@ class Proxy:
             spawn(recording, name="recorder"),
             spawn(self._key_changes.run(self._lanes), name="order keys"),
             spawn(watch_retention(self._context, self._parkings), name="retention"),
+            spawn(kept_records.run(), name="kept records"),
             spawn(watch_clocks(self._context.clock_jumps), name="clocks"),
             spawn(leaving, name="leave clients"),
             spawn(ClientSweep(self._context, self._lanes).run(), name="forget clients"),

@@ -241,12 +241,16 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
 
 
 def keys_in_history(queue: QueuePipeline | Snapshot) -> dict[str, object]:
-    """What is paused (null: all of the queue) and what is parked when an ownership period begins,
-    for its ``own+``.
+    """What is paused (null: all of the queue), what is parked, and how often the order key changed
+    when an ownership period begins, for its ``own+``.
     """
-    paused = [key_text(key) for key in queue.paused]
-    parked = [key_text(key) for key in queue.parked]
-    return {name: keys for name, keys in (("paused", paused), ("parked", parked)) if keys}
+    keys = queue.keys if isinstance(queue, Snapshot) else queue.key_record
+    said: dict[str, object] = {
+        "paused": [key_text(key) for key in queue.paused],
+        "parked": [key_text(key) for key in queue.parked],
+        "key_version": None if keys is None else keys.version,
+    }
+    return {name: each for name, each in said.items() if each}
 
 
 def _named(lease: Lease) -> dict[str, object]:

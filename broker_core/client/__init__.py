@@ -9,6 +9,7 @@ from broker_core.client.membership import Membership
 from broker_core.client.producer import Producer
 from broker_core.client.results import (
     LockAnswer,
+    LogSpan,
     PulledRecords,
     PullResult,
     PullStatus,
@@ -20,6 +21,7 @@ from broker_core.client.transactions import Transaction, TransactionProducer, Tr
 __all__ = [
     "BrokerClient",
     "LockAnswer",
+    "LogSpan",
     "Membership",
     "Producer",
     "PullResult",

@@ -1,11 +1,12 @@
-"""What a broker is asked seldom: to make a topic, when it started, which offsets it stores."""
+"""What a broker is asked seldom: to make a topic, when it started, what it stores."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from broker_core.client.requests import BrokerRequests
+from broker_core.client.results import LogSpan
 from broker_core.client.routes import RouteCache
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
@@ -60,15 +61,40 @@ async def _shows(routes: RouteCache, topic: Topic, brokers: Iterable[str], *, qu
 
 async def broker_start_ms(requests: BrokerRequests, broker: str) -> int:
     """Return when *broker* started (ms since 1970)."""
+    return _number(await _runtime(requests, broker), "bootTimestamp")
+
+
+async def log_span(requests: BrokerRequests, broker: str) -> LogSpan:
+    """Return what *broker* keeps of its log."""
+    table = await _runtime(requests, broker)
+    return LogSpan(
+        begin=_number(table, "commitLogMinOffset"), end=_number(table, "commitLogMaxOffset")
+    )
+
+
+async def log_file_bytes(requests: BrokerRequests, broker: str) -> int | None:
+    """Return how long a file of the log of *broker* is; None if it does not say."""
+    answer = await requests.ask(broker, RequestCode.GET_BROKER_CONFIG)
+    for line in bytes(answer.body).decode(errors="replace").splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "mappedFileSizeCommitLog" and value.strip().isdecimal():
+            return int(value) or None
+    return None
+
+
+async def _runtime(requests: BrokerRequests, broker: str) -> dict[str, str]:
     answer = await requests.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
-    started = bodies.table_from_json(answer.body).get("bootTimestamp", "")
-    if not started.isdecimal():
+    return bodies.table_from_json(answer.body)
+
+
+def _number(table: Mapping[str, str], name: str) -> int:
+    if not (text := table.get(name, "")).isdecimal():
         raise BrokerError(
             ResponseCode.SYSTEM_ERROR,
-            f"bootTimestamp is {started!r}: expected milliseconds",
+            f"{name} is {text!r}: expected a number",
             request=request_name(RequestCode.GET_BROKER_RUNTIME_INFO),
         )
-    return int(started)
+    return int(text)
 
 
 async def stores_offset(requests: BrokerRequests, group: Group, queue: QueueName) -> bool:

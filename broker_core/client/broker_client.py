@@ -17,7 +17,13 @@ from broker_core.client.locking import Locking
 from broker_core.client.queries import Queries
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.resets import reset_refused
-from broker_core.client.results import LockAnswer, PulledRecords, PullResult, SendReceipt
+from broker_core.client.results import (
+    LockAnswer,
+    LogSpan,
+    PulledRecords,
+    PullResult,
+    SendReceipt,
+)
 from broker_core.client.routes import RouteCache
 from broker_core.errors import BrokerError, ConnectionLost, RemotingError, RequestTimeout
 from broker_core.names import Group, QueueName, Topic
@@ -99,6 +105,7 @@ class BrokerClient:
         # Answers of hundreds of queues come together; those who asked take them one after another.
         self._decoding = Turns()
         self._refresher: asyncio.Task[None] | None = None
+        self._silent: set[str] = set()  # brokers that did not tell the members of a group
 
     async def start(self) -> None:
         """Begin to keep routes fresh; connections are opened when needed."""
@@ -334,7 +341,9 @@ class BrokerClient:
         await self._requests.ask(queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, header.to_ext())
 
     async def consumer_ids(self, group: Group, topic: Topic) -> list[str]:
-        """Return the client ids of the members of *group*, as one broker of *topic* sees them."""
+        """Return the client ids of the members of *group*, as one broker of *topic* sees them: one
+        that did not answer the last time is asked last.
+        """
         header = headers.ConsumerGroupHeader(consumer_group=group)
         answer = await self._ask_one(
             topic,
@@ -374,18 +383,25 @@ class BrokerClient:
         self, topic: Topic, question: tuple[RequestCode, dict[str, str]], *, nobody: str
     ) -> RemotingCommand | None:
         """The answer of the first broker of *topic* that has one; None if its remark says *nobody*.
-        Raises RemotingError, that of the last broker that was asked.
+        One that did not answer the last time is asked last. Raises RemotingError, that of the last
+        broker that was asked.
         """
         problem: RemotingError = ConnectionLost(f"topic {topic} has no broker")
-        for broker in await self.broker_names(topic):
+        brokers = await self.broker_names(topic)
+        for broker in sorted(brokers, key=lambda name: (name in self._silent, name)):
             try:
-                return await self._requests.ask(broker, *question)
+                answer = await self._requests.ask(broker, *question)
             except BrokerError as error:
+                self._silent.discard(broker)
                 if nobody in error.remark:
                     return None
                 problem = error
             except (ConnectionLost, RequestTimeout) as error:
+                self._silent.add(broker)
                 problem = error
+            else:
+                self._silent.discard(broker)
+                return answer
         raise problem
 
     async def heartbeat(self, broker: str, heartbeat: bodies.Heartbeat) -> None:
@@ -419,6 +435,14 @@ class BrokerClient:
     async def broker_start_ms(self, broker: str) -> int:
         """Return when *broker* started (ms since 1970): locks may be older, or forgotten."""
         return await administration.broker_start_ms(self._requests, broker)
+
+    async def log_span(self, broker: str) -> LogSpan:
+        """Return what *broker* keeps of its log."""
+        return await administration.log_span(self._requests, broker)
+
+    async def log_file_bytes(self, broker: str) -> int | None:
+        """Return how long a file of the log of *broker* is; None if it does not say."""
+        return await administration.log_file_bytes(self._requests, broker)
 
     # -- sending -------------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 import structlog
 
 from broker_core.client.broker_client import BrokerClient
-from broker_core.errors import RemotingError
+from broker_core.errors import RemotingError, RequestTimeout
 from broker_core.names import Topic
 from broker_core.remoting.bodies import Heartbeat
 from broker_core.tasks import cancel_and_wait, spawn
@@ -40,8 +41,9 @@ class Heartbeats:
         self._running: asyncio.Task[None] | None = None
         self._unwell: set[str] = set()  # brokers whose last heartbeat failed
         self._heard: set[str] = set()  # those whose last one did not, since the last connection
-        #: Held while brokers are told something: a heartbeat must not overtake a leave.
-        self.talking = asyncio.Lock()
+        self._talking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._silent: set[str] = set()  # brokers that did not answer the last one in time
+        self._tries: dict[str, asyncio.Task[None]] = {}  # at these
         client.call_on_connect(self._connected)
 
     def start(self) -> None:
@@ -51,23 +53,31 @@ class Heartbeats:
 
     async def close(self) -> None:
         """Say nothing any more."""
-        await cancel_and_wait(self._running)
+        await cancel_and_wait(self._running, *self._tries.values())
+
+    def talking(self, broker: str) -> asyncio.Lock:
+        """Held while *broker* is told something: a heartbeat must not overtake a leave there."""
+        return self._talking[broker]
 
     def unheard(self) -> None:
         """Some broker seems to have forgotten this client."""
         self._heard.clear()
 
     async def beat(self, *, unheard_only: bool = False) -> None:
-        """Tell all brokers now, or those alone that have not heard yet; nothing is raised."""
-        async with self.talking:
-            said = self._content()
-            if said is None:
-                return
-            heartbeat, topics = said
-            brokers = await self.brokers(topics)
-            if unheard_only:
-                brokers -= self._heard
-            await asyncio.gather(*(self._beat_at(broker, heartbeat) for broker in sorted(brokers)))
+        """Tell all brokers now, or those alone that have not heard yet; nothing is raised.
+
+        Each is told for itself, and one that did not answer the last time is not waited for.
+        """
+        said = self._content()
+        if said is None:
+            return
+        brokers = await self.brokers(said[1])
+        if unheard_only:
+            brokers -= self._heard
+        for broker in sorted(brokers & self._silent):
+            if (task := self._tries.get(broker)) is None or task.done():
+                self._tries[broker] = spawn(self._beat_at(broker), name=f"heartbeat at {broker}")
+        await asyncio.gather(*(self._beat_at(broker) for broker in sorted(brokers - self._silent)))
 
     async def brokers(self, topics: Iterable[Topic]) -> set[str]:
         """Names of the brokers of *topics*, as far as their routes can be had."""
@@ -91,14 +101,22 @@ class Heartbeats:
             self._wake.clear()
             await self.beat()
 
-    async def _beat_at(self, broker: str, heartbeat: Heartbeat) -> None:
-        try:
-            await self._client.heartbeat(broker, heartbeat)
-        except RemotingError as error:
-            if broker not in self._unwell:
-                _log.warning("heartbeat failed, trying on", broker=broker, reason=str(error))
-            self._unwell.add(broker)
-            self._heard.discard(broker)
-        else:
-            self._unwell.discard(broker)
-            self._heard.add(broker)
+    async def _beat_at(self, broker: str) -> None:
+        async with self._talking[broker]:
+            if (said := self._content()) is None:
+                return
+            try:
+                await self._client.heartbeat(broker, said[0])
+            except RemotingError as error:
+                if broker not in self._unwell:
+                    _log.warning("heartbeat failed, trying on", broker=broker, reason=str(error))
+                self._unwell.add(broker)
+                self._heard.discard(broker)
+                if isinstance(error, RequestTimeout):
+                    self._silent.add(broker)
+                else:
+                    self._silent.discard(broker)
+            else:
+                self._unwell.discard(broker)
+                self._silent.discard(broker)
+                self._heard.add(broker)

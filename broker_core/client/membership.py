@@ -95,10 +95,8 @@ class Membership:
         topics = self._groups.pop(group, frozenset())
         signs = self._signs.pop(group, frozenset())
         self._joined_ms.pop(group, None)
-        # A heartbeat that overtook a leave would make a ghost of us for 120 s.
-        async with self._heartbeats.talking:
-            brokers = await self._heartbeats.brokers(topics)
-            await asyncio.gather(*(self._unregister(broker, group) for broker in sorted(brokers)))
+        brokers = await self._heartbeats.brokers(topics)
+        await asyncio.gather(*(self._unregister(broker, group) for broker in sorted(brokers)))
         await self._withdraw(signs, topics)
 
     async def close(self) -> None:
@@ -141,32 +139,32 @@ class Membership:
         """
         if not (signs or self._withdrawn):
             return
-        async with self._heartbeats.talking:
-            brokers = await self._heartbeats.brokers(topics) if signs else set()
-            until_ns = now_ns() + MEMBER_EXPIRY_MS * 1_000_000  # then it is forgotten anyway
-            self._withdrawn |= {(sign, broker): until_ns for sign in signs for broker in brokers}
-            shown = self._shown()
-            self._withdrawn = {
-                each: until_ns
-                for each, until_ns in self._withdrawn.items()
-                if each[0] not in shown and now_ns() < until_ns
-            }
-            await asyncio.gather(*(self._withdraw_at(*each) for each in sorted(self._withdrawn)))
+        brokers = await self._heartbeats.brokers(topics) if signs else set()
+        until_ns = now_ns() + MEMBER_EXPIRY_MS * 1_000_000  # then it is forgotten anyway
+        self._withdrawn |= {(sign, broker): until_ns for sign in signs for broker in brokers}
+        await asyncio.gather(*(self._withdraw_at(*each) for each in sorted(self._withdrawn)))
 
     async def _withdraw_at(self, sign: Group, broker: str) -> None:
-        try:
-            await self._client.unregister(broker, producer=sign)
-        except RemotingError as error:
-            _log.debug("sign not withdrawn, trying on", broker=broker, reason=str(error))
-        else:
-            self._withdrawn.pop((sign, broker), None)
+        """Nothing is said if the sign is shown again, or forgotten by now."""
+        async with self._heartbeats.talking(broker):
+            until_ns = self._withdrawn.pop((sign, broker), 0)
+            if sign in self._shown() or now_ns() >= until_ns:
+                return
+            try:
+                await self._client.unregister(broker, producer=sign)
+            except RemotingError as error:
+                _log.debug("sign not withdrawn, trying on", broker=broker, reason=str(error))
+                self._withdrawn[sign, broker] = until_ns
 
     def _shown(self) -> frozenset[Group]:
         return frozenset().union(*self._signs.values())
 
     async def _unregister(self, broker: str, group: Group) -> None:
         try:
-            await self._client.unregister(broker, group)
+            # A heartbeat that overtook a leave would make a ghost of us for 120 s.
+            async with self._heartbeats.talking(broker):
+                if group not in self._groups:  # else it came back meanwhile
+                    await self._client.unregister(broker, group)
         except RemotingError as error:  # it will notice when the heartbeats end
             _log.warning("not unregistered", broker=broker, group=group, reason=str(error))
 

@@ -78,3 +78,11 @@ class SendReceipt:
     offset_message_id: str
     status: SendStatus = SendStatus.OK
     recall_handle: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSpan:
+    """What a broker keeps: the bytes of its log from ``begin`` up to ``end``, of all topics."""
+
+    begin: int
+    end: int

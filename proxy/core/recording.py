@@ -1,6 +1,7 @@
 """What an owner writes down of its queue: a delta, a snapshot now and then, or nothing. Pure.
 
-No queue with an owner is without a record for longer than an hour.
+No queue with an owner is without a record for longer than an hour, and none builds on a snapshot
+that retention is about to delete (``renew``).
 """
 
 from __future__ import annotations
@@ -119,6 +120,17 @@ class Recording:
 
     def failed(self) -> None:
         """Nobody knows whether they are stored."""
+        self._snapshot_at = None
+
+    @property
+    def snapshot_at(self) -> int | None:
+        """The record that all later ones build on, perhaps one of an owner before; None if a
+        snapshot comes next.
+        """
+        return self._snapshot_at
+
+    def renew(self) -> None:
+        """Have a snapshot come next: retention is near the record that all build on."""
         self._snapshot_at = None
 
     def _outgrown(self, now_ns: int) -> bool:

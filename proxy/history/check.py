@@ -4,8 +4,8 @@ It reads the events of all files in the order of time and judges them as they pa
 those of the invariants, described in ``docs/history.md``: O1 to O5 of the order inside a key, L1 L2
 of the log, W1 W2 W3 of ownership and fencing, C1 C2 C3 of commits, D1 to D5 of loss and repetition,
 R1 to R5 of retries, leases, parking, pauses and audit, N1 to N7 of isolation, progress and demand,
-Q1 of rate limits, X1 of lost answers, G1 of topics deleted and created anew, I1 of the bytes, A1 of
-acks without a handler.
+Q1 of rate limits, X1 of lost answers, G1 of topics deleted and created anew, K1 of what outlives
+retention, I1 of the bytes, A1 of acks without a handler.
 """
 
 from __future__ import annotations

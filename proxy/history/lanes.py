@@ -7,6 +7,7 @@ from proxy.history.deliveries import Deliveries
 from proxy.history.facts import LaneFacts
 from proxy.history.handler_acks import HandlerAcks
 from proxy.history.handlings import Handlings
+from proxy.history.kept_state import KeptState
 from proxy.history.key_changes import KeyChanges
 from proxy.history.lives import Life
 from proxy.history.ownership import Ownership
@@ -28,6 +29,7 @@ class Lane:
     __slots__ = (
         "_answers",
         "_handler_acks",
+        "_kept",
         "_keys",
         "_origin",
         "deliveries",
@@ -57,6 +59,7 @@ class Lane:
         self.handlings = Handlings(facts)
         self.parking = Parking(facts)
         self.pauses = Pauses(facts, audits)
+        self._kept = KeptState(facts, self.parking)
         self._keys = KeyChanges(facts)
         self._handler_acks = HandlerAcks(facts)
         waits = None if origin is None else origin.take_overs
@@ -73,6 +76,7 @@ class Lane:
             return
         self._handler_acks.new_period()
         if self._origin is None:
+            self._kept.taken_over(event)
             self._keys.own(event)
             self.pauses.taken_over(event)
             self.parking.taken_over(event)
@@ -83,6 +87,7 @@ class Lane:
         """The owner goes on by other rules, or the order key changes."""
         if event["epoch"] == self.facts.epoch and event["e"] == "order_key":
             self._keys.changed(event)
+            self._kept.changed(event)
         elif event["epoch"] == self.facts.epoch:
             if self._origin is not None:  # as in its own+: nothing of a copy is judged by these
                 event = {name: each for name, each in event.items() if name not in _OF_MESSAGES}

@@ -159,6 +159,10 @@ class Parking:
         key = self._copies[offset]
         return not self._facts.parked if key is None else key not in self._facts.parked
 
+    def unended(self) -> list[str]:
+        """The parked keys with copies that have not ended. O(parked keys)."""
+        return [order for order in self._facts.parked if self._left(order)]
+
     def _left(self, key: str) -> deque[int]:
         left = self._waiting.get(key, deque())
         while left and left[0] not in self._copies:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from itertools import cycle
 from weakref import WeakKeyDictionary
 
 import structlog
@@ -16,7 +15,7 @@ from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.rounds import one_round
+from proxy.upstream.rounds import Work, queue_rounds
 
 #: Every so many rounds unchanged offsets are sent as well: a broker that crashed forgets the last
 #: seconds of commits, and tells nobody.
@@ -34,13 +33,14 @@ class Committer:
 
     async def run(self, lanes: Iterable[GroupLane]) -> None:
         """Commit every ``commit_every_s`` until cancelled. *lanes* is iterated anew each time."""
-        for turn in cycle(range(_ROUNDS_UNTIL_ALL)):
-            await asyncio.sleep(self._context.settings.commit_every_s)
-            commit = partial(self.commit, unchanged_too=not turn)
-            due = _changed if turn else _always
-            await one_round(
-                lanes, commit, due=due, at_rest=_nothing_left, noisy=_noisy, what="commit"
-            )
+        every_s = self._context.settings.commit_every_s
+        await queue_rounds(lanes, self._work, every_s=every_s)
+
+    def _work(self, number: int) -> Work:
+        unchanged_too = number % _ROUNDS_UNTIL_ALL == 0
+        commit = partial(self.commit, unchanged_too=unchanged_too)
+        due = _always if unchanged_too else _changed
+        return Work("commit", commit, due, _noisy, at_rest=_nothing_left)
 
     async def commit(
         self, lane: GroupLane, pipeline: QueuePipeline, *, unchanged_too: bool = False

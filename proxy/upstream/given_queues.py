@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
@@ -12,6 +12,7 @@ from proxy.core.handoffs import Handoffs
 from proxy.group_lane import GroupLane
 from proxy.settings import Settings
 from proxy.upstream.context import UpstreamContext
+from proxy.upstream.rounds import BrokerRounds
 
 _S = 1_000_000_000
 #: For so long, at most, a queue waits for the proxy that was named.
@@ -38,9 +39,12 @@ class GivenQueues:
         self._lane = lane
         self.known = handoffs_of(context.settings)
         self._look_from_ns: dict[QueueName, int] = {}  # not before then who has it
+        self._looks = BrokerRounds(f"owners of {lane.name}")
 
-    async def locked(self, granted: Collection[QueueName], refused: Collection[QueueName]) -> None:
-        """Locks were asked for. Look now and then who has those that were refused."""
+    def locked(
+        self, broker: str, granted: Collection[QueueName], refused: Collection[QueueName]
+    ) -> None:
+        """Locks were asked for at *broker*. Look now and then who has those that were refused."""
         for queue in granted:
             self._look_from_ns.pop(queue, None)
         now = now_ns()
@@ -49,7 +53,15 @@ class GivenQueues:
             for queue in sorted(refused)
             if self._look_from_ns.setdefault(queue, now + _LOOK_NS) <= now
         ]
-        await asyncio.gather(*map(self._look_at, due[:_LOOKS_AT_ONCE]))
+        if due:  # nobody waits for it: the broker may be slow, and others ask for locks meanwhile
+            self._looks.begin(broker, self._look_at_all, due[:_LOOKS_AT_ONCE])
+
+    async def close(self) -> None:
+        """Look at nothing any more."""
+        await self._looks.close()
+
+    async def _look_at_all(self, queues: Iterable[QueueName]) -> None:
+        await asyncio.gather(*map(self._look_at, queues))
 
     async def _look_at(self, queue: QueueName) -> None:
         """Another has the lock of *queue*: if people gave it to that one, leave it alone."""

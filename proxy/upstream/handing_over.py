@@ -9,6 +9,7 @@ import structlog
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from proxy.core.parking_pipeline import ParkingPipeline
+from proxy.core.queue_pipeline import QueuePipeline
 from proxy.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
 
@@ -39,7 +40,7 @@ async def write_end(
     """
     pipeline.ended = True
     try:
-        await context.recorder.record(lane, pipeline)
+        await last_record(context, lane, pipeline)
         if pipeline.may_unlock(now_ns()):
             await context.recorder.end(lane, pipeline, to=to)
             return True
@@ -51,3 +52,15 @@ async def write_end(
             reason=str(error),
         )
     return False
+
+
+async def last_record(context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline) -> None:
+    """Write what the next owner of *pipeline*'s queue must know, whenever it comes: all of it if
+    retention is near what was written before, or may be. Raises RemotingError.
+    """
+    whole = False
+    try:
+        await context.recorder.keep(lane, pipeline)
+    except RemotingError:
+        whole = True
+    await context.recorder.record(lane, pipeline, whole=whole)

@@ -84,6 +84,7 @@ class OwnedQueue:
         self._to = ""  # the member that it is given to by name
         self._pipeline: ParkingPipeline | None = None
         self._own: Own | None = None  # the record that began the period
+        self._forgotten = False  # retention had deleted the records before it
         self.parking: Parking | None = None
         self._reader: asyncio.Task[None] | None = None
         self._read_tags: frozenset[str] | None = None
@@ -164,6 +165,7 @@ class OwnedQueue:
             **rules_in_history(pipeline),
             **keys_in_history(pipeline),
             **key_change_in_history(pipeline),
+            **({"forgotten": True} if self._forgotten else {}),
         )
 
     async def _take_over(self) -> ParkingPipeline:
@@ -200,9 +202,15 @@ class OwnedQueue:
             pipeline.found_parked(found)
             if found or (begun.last is not None and begun.last.damage is not None):
                 self._lane.records_damaged(pipeline)  # of a queue long idle they may just be gone
-        if begun.last is None and (pause := self._lane.buffer.paused_whole) is not None:
+        if begun.forgotten:
+            self._log.warning(
+                "ownership records were deleted by retention: what was paused, which order keys"
+                " it had, and what had finished above the committed offset is not known"
+            )
+        unknown = begun.last is None or begun.forgotten
+        if unknown and (pause := self._lane.buffer.paused_whole) is not None:
             pipeline.pause(EVERYTHING, pause)  # a new queue of a group that is paused
-        self._own = begun.own
+        self._own, self._forgotten = begun.own, begun.forgotten
         context.recorder.begin(pipeline, begun.last, begun.own, lose=self.lose)
         return pipeline
 

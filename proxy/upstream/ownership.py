@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
@@ -31,7 +31,9 @@ from proxy.upstream.demand import Strangers, present
 from proxy.upstream.given_queues import GivenQueues
 from proxy.upstream.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.parking import Parking
+from proxy.upstream.record_renewal import renew_records
 from proxy.upstream.resets import FreeReset, Moving, NoOwnerNow
+from proxy.upstream.rounds import BrokerRounds
 
 _log = structlog.get_logger("ownership")
 
@@ -63,7 +65,7 @@ class GroupOwnership:
         self._leased: set[QueueName] = set()  # of which clients hold something, by the last look
         self._strangers = Strangers(context.client, lane.name, self.wake)
         self._unseen_ns: dict[Topic, int] = {}  # since when brokers do not list the sign of it
-        self._moving: set[QueueName] = set()  # that nobody owns, and that are being reset
+        self._moving: set[QueueName] = set()  # that nobody owns, and of which records are written
         self._noisy = NoisyLog(_log)
         self._closing = False
         self._tasks = [
@@ -117,6 +119,18 @@ class GroupOwnership:
         """Have *move* done under the lock of *queue*, which nobody owns. Raises WrongState if
         somebody does.
         """
+        async with self._moved(queue) as requests:
+            await FreeReset(self._context, self._lane, queue, lock_requests=requests).run(move)
+
+    async def renew_free(self, queue: QueueName) -> None:
+        """Write the last records of *queue*, which nobody owns, anew. Raises WrongState if somebody
+        does, RemotingError.
+        """
+        async with self._moved(queue) as requests:
+            await renew_records(self._context, self._lane, queue, lock_requests=requests)
+
+    @asynccontextmanager
+    async def _moved(self, queue: QueueName) -> AsyncIterator[asyncio.Lock]:
         requests = self._lock_requests[queue.broker]
         async with requests:
             if self.owned(queue) is not None or queue in self._moving:
@@ -124,7 +138,7 @@ class GroupOwnership:
             self._moving.add(queue)
         try:
             # Not under that lock: until this is stored all other queues there would go unrenewed.
-            await FreeReset(self._context, self._lane, queue, lock_requests=requests).run(move)
+            yield requests
         finally:
             self._moving.discard(queue)
         self.wake()
@@ -139,6 +153,7 @@ class GroupOwnership:
         self.wake()
         await asyncio.wait(self._tasks[:1])
         await cancel_and_wait(*self._tasks)
+        await self._given_queues.close()
 
     # ---- the share ------------------------------------------------------------------------------
 
@@ -295,7 +310,7 @@ class GroupOwnership:
             self._lane.denied.pop(queue, None)
         for queue in refused:
             self._lane.denied.setdefault(queue, before_ns)
-        await self._given_queues.locked(answer.granted, refused)
+        self._given_queues.locked(broker, answer.granted, refused)
 
     # ---- queues that people give to members by name ---------------------------------------------
 
@@ -366,26 +381,32 @@ class GroupOwnership:
         return int(self._context.settings.lock.trust_s * 1e9)
 
     async def _renew(self) -> None:
+        """Each broker for itself: one that does not answer delays the renewals at no other."""
         lock = self._context.settings.lock
-        while True:
-            before_ns = now_ns()
-            await asyncio.sleep(lock.renewal_s)
-            if now_ns() - before_ns > (lock.renewal_s + lock.trust_s) * 1e9:
-                # What arrived meanwhile is read first.
-                asyncio.get_running_loop().call_later(_ANEW_AFTER_S, self._begin_anew)
-            try:
-                await self._renew_once(timeout_s=lock.request_timeout_s)
-            except Exception as error:
-                self._complain("locks not renewed; trying again", error)
+        rounds = BrokerRounds(f"renew {self._lane.name}")
+        try:
+            while True:
+                before_ns = now_ns()
+                await asyncio.sleep(lock.renewal_s)
+                if now_ns() - before_ns > (lock.renewal_s + lock.trust_s) * 1e9:
+                    # What arrived meanwhile is read first.
+                    asyncio.get_running_loop().call_later(_ANEW_AFTER_S, self._begin_anew)
+                for broker in dict.fromkeys(queue.broker for queue in self._queues):
+                    rounds.begin(broker, self._renew_once, broker)
+        finally:
+            await rounds.close()
 
     def _begin_anew(self) -> None:
         """The process stood still for longer than its locks are trusted."""
         self._lane.presence.forget_clients()
         self.wake()
 
-    async def _renew_once(self, *, timeout_s: float) -> None:
-        brokers = _by_broker(self._queues)
-        await asyncio.gather(*(self._renew_at(broker, timeout_s=timeout_s) for broker in brokers))
+    async def _renew_once(self, broker: str) -> None:
+        try:
+            timeout_s = self._context.settings.lock.request_timeout_s
+            await self._renew_at(broker, timeout_s=timeout_s)
+        except Exception as error:
+            self._complain("locks not renewed; trying again", error)
 
     async def _renew_at(self, broker: str, *, timeout_s: float) -> None:
         async with self._lock_requests[broker]:
@@ -431,10 +452,3 @@ class GroupOwnership:
             else:
                 await owned.lose("the broker gave the lock to another, or the topic is gone")
         self.wake()
-
-
-def _by_broker(queues: Iterable[QueueName]) -> dict[str, set[QueueName]]:
-    grouped: defaultdict[str, set[QueueName]] = defaultdict(set)
-    for queue in queues:
-        grouped[queue.broker].add(queue)
-    return grouped

@@ -25,6 +25,7 @@ from proxy.core.ownership_record import (
 )
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.upstream.durable import check_on_disk
+from proxy.upstream.log_ranges import LogRanges
 from proxy.upstream.queue_range import read_range
 
 _log = structlog.get_logger("ownership")
@@ -38,6 +39,7 @@ class OwnershipLog:
 
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
+        self.ranges = LogRanges(client)  #: What the brokers keep.
         self._known: set[QueueName] = set()  # twins that are in the route
         self._lives: dict[QueueName, int | None] = {}  # of twins, when a period began
         # One looks for all those of a broker: of a topic with very many queues a route is long.
@@ -156,6 +158,18 @@ class OwnershipLog:
         return next(
             (each.store_ms for each in result.messages if each.queue_offset == last.epoch), None
         )
+
+    async def place(self, group: Group, queue: QueueName, offset: int) -> int | None:
+        """Where the record at *offset* stands in the log of its broker; None if it is gone.
+
+        Raises RemotingError.
+        """
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        result = await self._client.pull(
+            twin, group=group, offset=offset, max_messages=1, suspend_ms=0
+        )
+        found = (each for each in result.messages if each.queue_offset == offset)
+        return next((each.physical_offset for each in found), None)
 
     async def any_owner(self, group: Group, topic: Topic) -> bool:
         """True if some queue of *topic* ever had an owner in *group*. Raises RemotingError."""

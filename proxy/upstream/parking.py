@@ -41,6 +41,7 @@ from proxy.upstream.context import UpstreamContext
 from proxy.upstream.copy_batches import AT_ONCE, AT_ONCE_BYTES, copy_each
 from proxy.upstream.dead_letters import copy_of
 from proxy.upstream.durable import check_on_disk
+from proxy.upstream.handing_over import last_record
 from proxy.upstream.queue_reader import read_queue
 
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
@@ -194,7 +195,7 @@ class Parking:
         await self._committer.commit(self._lane, twin)
         twin.ended = True  # no record would have what is said of it later
         try:
-            await self._context.recorder.record(self._lane, twin)
+            await last_record(self._context, self._lane, twin)
             await self._context.recorder.end(self._lane, twin)
         except RemotingError as error:
             self._log.warning("no end of the twin written", reason=str(error))

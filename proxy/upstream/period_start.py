@@ -55,6 +55,13 @@ class Begun:
             return self.epoch == 0  # else retention deleted them, or nobody can read them
         return self.last.damage is None and not self.last.forgotten
 
+    @property
+    def forgotten(self) -> bool:
+        """Whether there were records that are gone: retention deleted them, or the snapshot that
+        they build on.
+        """
+        return self.epoch > 0 if self.last is None else self.last.forgotten
+
 
 class PeriodStart:
     """One attempt to become the owner of *queue*."""
@@ -68,15 +75,18 @@ class PeriodStart:
         hold_until_ns: int,
         handoffs: Handoffs | None = None,
         trusted: Callable[[], bool] = lambda: True,
+        hands_out: bool = True,
     ) -> None:
         """Without *handoffs* it is begun whoever the queue was given to. *trusted*: whether the
-        lock certainly is ours.
+        lock certainly is ours. *hands_out*: False if nothing will be, so that older settings
+        do as well.
         """
         self._context = context
         self._lane = lane
         self._queue = queue
         self._handoffs = handoffs
         self._trusted = trusted
+        self._hands_out = hands_out
         #: Leases of periods before may live until then.
         self.hold_until_ns = hold_until_ns
         #: When the epoch was asked for.
@@ -165,7 +175,7 @@ class PeriodStart:
 
     def _check_order_key(self, rules: TopicRules, last: LastOwner | None) -> None:
         keys = None if last is None or last.snapshot is None else last.snapshot.keys
-        if keys is not None and keys.is_newer_than(rules):
+        if self._hands_out and keys is not None and keys.is_newer_than(rules):
             raise OlderSettings(
                 f"the order key of {self._queue} is {keys.rule} since offset {keys.since}, and"
                 f" {KeyRule.of(rules)} in the settings of this proxy is older: bring them up to"

@@ -1,7 +1,8 @@
 """Writes the ownership records of owned queues: what changed, every ``record_every_s``.
 
 A record counts once it is certain that no later owner stands ahead of it, and nobody relies on it
-before (``proxy.core.record_gaps``).
+before (``proxy.core.record_gaps``). What is recorded has to outlive retention: ``kept_records``
+sees to it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from weakref import WeakKeyDictionary, WeakMethod
 
 import structlog
@@ -22,10 +23,11 @@ from proxy.core.ownership_replay import LastOwner
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.record_gaps import gaps, has_late_snapshot, later_owner
 from proxy.core.recording import Recording
+from proxy.core.retention import LogRange, is_to_be_renewed
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.ownership_log import OwnershipLog
-from proxy.upstream.rounds import one_round
+from proxy.upstream.rounds import Work, queue_rounds
 
 _log = structlog.get_logger("recorder")
 _noisy = NoisyLog(_log)
@@ -47,6 +49,16 @@ class _Written:
     end: int  # where the next one stands if nobody else writes
     lost: RecordedAsAnothers | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    base: _Base | None = None
+
+
+class _Base(NamedTuple):
+    """The snapshot at offset *at*, that later records build on, and where it stands in the log of
+    its broker; None if it is gone.
+    """
+
+    at: int
+    place: int | None
 
 
 class Recorder:
@@ -73,11 +85,8 @@ class Recorder:
 
     async def run(self, lanes: Iterable[GroupLane], *, every_s: float) -> None:
         """Record until cancelled. *lanes* is iterated anew each time."""
-        while True:
-            await asyncio.sleep(every_s)
-            await one_round(
-                lanes, self._record_regularly, due=self._has_news, noisy=_noisy, what="record"
-            )
+        work = Work("record", self._record_regularly, self._has_news, _noisy)
+        await queue_rounds(lanes, lambda _: work, every_s=every_s)
 
     def _has_news(self, pipeline: QueuePipeline) -> bool:
         return self._written[pipeline].recording.has_news(now_ns())
@@ -97,6 +106,28 @@ class Recorder:
                 queue=str(pipeline.queue),
                 reason=str(error),
             )
+
+    def watch(self, pipeline: QueuePipeline, log: LogRange) -> bool:
+        """Have a snapshot come next if retention is near the one that the records build on, *log*
+        being what its broker keeps; False if nobody has seen yet where that one stands.
+        """
+        written = self._written[pipeline]
+        at, base = written.recording.snapshot_at, written.base
+        if at is None:
+            return True
+        if base is None or base.at != at:
+            return False
+        if base.place is None or is_to_be_renewed(base.place, log):
+            written.recording.renew()
+        return True
+
+    async def keep(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        """The same, by a look at what there is. Raises RemotingError."""
+        log = await self._log.ranges.of(pipeline.queue.broker)
+        written = self._written[pipeline]
+        if not self.watch(pipeline, log) and (at := written.recording.snapshot_at) is not None:
+            written.base = _Base(at, await self._log.place(lane.name, pipeline.queue, at))
+            self.watch(pipeline, log)
 
     async def at_rest(self, pipeline: QueuePipeline) -> None:
         """Return once no record of *pipeline*, which is closed, is under way."""

@@ -8,8 +8,8 @@ the records without such a snapshot takes it for a lost commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import structlog
@@ -17,16 +17,13 @@ import structlog
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import LAST_SERIAL, Clean, Own, Snapshot, parts
+from proxy.core.ownership_record import LAST_SERIAL, Own, Snapshot, parts
 from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.retry_policy import MS
 from proxy.errors import Unavailable, WrongState
 from proxy.group_lane import GroupLane
-from proxy.lane_history import keys_in_history
-from proxy.topic_rules import rules_of
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.period_start import Begun, PeriodStart
+from proxy.upstream.free_period import FreePeriod
+from proxy.upstream.period_start import Begun
 
 _log = structlog.get_logger("ownership")
 
@@ -131,37 +128,22 @@ class FreeReset:
         *,
         lock_requests: asyncio.Lock,
     ) -> None:
-        """*lock_requests* is held over lock and unlock, as for all queues of the group there."""
+        """*lock_requests*: as in ``FreePeriod``."""
         self._context = context
         self._lane = lane
         self._queue = queue
-        self._lock_requests = lock_requests
+        self._period = FreePeriod(context, lane, queue, lock_requests=lock_requests)
 
     async def run(self, move: Moving) -> None:
         """Do it. Raises WrongState if another has the lock or the records name a later owner,
         Unavailable, RemotingError.
         """
-        topic = self._lane.settings.topic(self._queue.topic)
-        if topic is None:
-            raise WrongState(f"{self._queue.topic!r} is no topic of the group any more")
-        async with self._locked() as trusted_until_ns:
-            start = PeriodStart(self._context, self._lane, self._queue, hold_until_ns=0)
-            begun = await start.begin_now(rules_of(topic))
-            owner, hold_ns = self._context.client.client_id, start.hold_until_ns
-            last = None if begun.last is None else begun.last.snapshot
-            keys = {} if last is None else keys_in_history(last)
-            if last is not None:  # leases that outlived the hand-over of the owner before
-                hold_ns = max((hold_ns, *(now_ns() + ms * MS for ms in last.leases.values())))
-            self._note(begun.epoch, "own+", owner=owner, hold_until_ns=hold_ns, **keys)
-            try:
-                place = place_of(begun)
-                async with move(place) as (offset, why):
-                    await self._store(begun, offset, until_ns=trusted_until_ns)
-                    why = {"from": place.base, "to": offset, **why}
-                    self._note(begun.epoch, "reset", **why)
-            finally:
-                self._note(begun.epoch, "own-", reason="reset")
-                await self._end(begun, clean=hold_ns <= now_ns())
+        async with self._locked() as trusted_until_ns, self._period.begun("reset") as begun:
+            place = place_of(begun)
+            async with move(place) as (offset, why):
+                await self._store(begun, offset, until_ns=trusted_until_ns)
+                why = {"from": place.base, "to": offset, **why}
+                self._period.note(begun.epoch, "reset", **why)
 
     async def _store(self, begun: Begun, offset: int, *, until_ns: int) -> None:
         last = None if begun.last is None else begun.last.snapshot
@@ -172,38 +154,5 @@ class FreeReset:
                 return
         raise NotStored(self._queue)
 
-    async def _end(self, begun: Begun, *, clean: bool) -> None:
-        """*clean*: no lease of an owner before may be alive; else the lock runs out by itself."""
-        group = self._lane.name
-        if not clean:
-            return
-        try:
-            await self._context.log.append(group, self._queue, Clean(begun.epoch))
-            async with self._lock_requests:
-                await self._context.client.unlock(group, [self._queue], timeout_s=self._timeout_s)
-        except RemotingError as error:
-            _log.warning("not unlocked; the lock runs out by itself", reason=str(error))
-
-    @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[int]:
-        lock = self._context.settings.lock
-        async with self._lock_requests:
-            before_ns = now_ns()
-            answer = await self._context.client.lock(
-                self._lane.name, {self._queue}, timeout_s=self._timeout_s
-            )
-        if self._queue not in answer.granted:
-            raise WrongState(
-                f"another proxy has the lock of queue {self._queue.qid}, or had it until a moment"
-                " ago: ask again in a moment"
-            )
-        yield before_ns + int(lock.trust_s * 1e9)
-
-    @property
-    def _timeout_s(self) -> float:
-        return self._context.settings.lock.request_timeout_s
-
-    def _note(self, epoch: Epoch, event: str, **fields: object) -> None:
-        queue = self._queue
-        place = {"group": self._lane.name, "topic": queue.topic, "queue": queue.qid}
-        self._context.history.write(event, **place, epoch=epoch, **fields)
+    def _locked(self) -> AbstractAsyncContextManager[int]:
+        return self._period.locked()

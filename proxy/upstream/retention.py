@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 import structlog
@@ -18,6 +19,7 @@ from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.parking import Parking
+from proxy.upstream.rounds import BrokerRounds
 
 _EVERY_S = 60.0
 
@@ -28,16 +30,28 @@ _noisy = NoisyLog(_log)
 async def watch_retention(
     context: UpstreamContext, parkings: Callable[[], Iterable[Parking]]
 ) -> None:
-    """Look at all queues every minute, until cancelled."""
-    while True:
-        await asyncio.sleep(_EVERY_S)
-        for parking in list(parkings()):
-            try:
-                await look_at(context, parking)
-            except RemotingError as error:
-                _noisy.warning("look", "retention not looked at", reason=str(error))
-            except Exception as error:  # a bug with one queue must not end the look at others
-                _noisy.warning("bug", "look failed", reason=str(error), exc_info=error)
+    """Look at all queues every minute, until cancelled; at those of each broker for themselves."""
+    rounds = BrokerRounds("retention")
+    try:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            by_broker: defaultdict[str, list[Parking]] = defaultdict(list)
+            for parking in parkings():
+                by_broker[parking.pipeline.queue.broker].append(parking)
+            for broker, those in by_broker.items():
+                rounds.begin(broker, _look_at_all, context, those)
+    finally:
+        await rounds.close()
+
+
+async def _look_at_all(context: UpstreamContext, parkings: Iterable[Parking]) -> None:
+    for parking in parkings:
+        try:
+            await look_at(context, parking)
+        except RemotingError as error:
+            _noisy.warning("look", "retention not looked at", reason=str(error))
+        except Exception as error:  # a bug with one queue must not end the look at others
+            _noisy.warning("bug", "look failed", reason=str(error), exc_info=error)
 
 
 async def look_at(context: UpstreamContext, parking: Parking) -> None:

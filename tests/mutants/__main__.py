@@ -27,7 +27,7 @@ from tests.support.history_parts import counted, judge_in_parts
 INVARIANTS = (
     *("O1", "O2", "O3", "O3b", "O4", "O5", "W1", "W2", "W3", "C1", "C2", "C3"),
     *("D1", "D2", "D3", "D3b", "D4", "D5", "R1", "R2", "R3", "R4", "R5"),
-    *("N1", "N2", "N3", "N4", "N5", "N6", "N7", "Q1", "X1", "G1", "I1", "A1"),
+    *("N1", "N2", "N3", "N4", "N5", "N6", "N7", "Q1", "X1", "G1", "K1", "I1", "A1"),
 )
 #: In place of an invariant's id.
 _DIFFERENT = "(other verdict in parts)"

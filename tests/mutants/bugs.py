@@ -36,6 +36,7 @@ from proxy.upstream.audit import Audit, Entry
 from proxy.upstream.committer import Committer
 from proxy.upstream.ownership_log import OwnershipLog
 from proxy.upstream.period_start import PeriodStart
+from proxy.upstream.recorder import Recorder
 from tests.mutants import action_bugs
 from tests.mutants.clients import Worker
 from tests.mutants.mutant import Mutant, all_of, method_of, property_of
@@ -48,6 +49,7 @@ from tests.mutants.scenarios import (
     cut_off,
     handed_over,
     limited,
+    outlived,
     parked,
     recreated,
     short,
@@ -380,6 +382,8 @@ MUTANTS = (
     Mutant("G1", "an owner goes on by the offsets of a former life of its topic",
            all_of(method_of(LastOwner, "in_life", lambda _, last, *__: last),
                   method_of(owned_queue.OwnedQueue, "_reset", lambda *_: None)), recreated),
+    Mutant("K1", "no record is written anew before retention reaches it",
+           method_of(Recorder, "watch", lambda *_: True), outlived),
     Mutant("I1", "a hand-out drops a property",
            method_of(requests, "user_properties", lambda *_: None), short),
     Mutant("Q1", "each owner hands out the whole of a limit",

@@ -50,12 +50,14 @@ class Scenario:
     rules: Mapping[str, Any] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     seed: int = 1
+    broker: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the broker."""
 
     def run(self) -> Events:
         """The history of one run."""
 
         async def play(simulated: SimulatedWorld) -> Events:
-            world = World(simulated, {**RULES, **self.rules})
+            world = World(simulated, {**RULES, **self.rules}, broker=self.broker)
             await world.start()
             await self.play(world)
             return simulated.events
@@ -240,6 +242,24 @@ async def _rekeyed(world: World) -> None:
     await world.finished()
 
 
+async def _outlived(world: World) -> None:
+    """Others fill the log while a key is paused, and retention comes; then its owner is killed."""
+    staff = _Staff(world, sloppy=False)
+    left = await world.start_proxy("left")
+    staff.hire(left, 3)
+    await _load(world, messages=30)
+    await left.act("pause", KEYS[0])
+    await world.fill(messages=60)
+    await asyncio.sleep(60)
+    left.kill()
+    right = await world.start_proxy("right")
+    staff.hire(right, 3)
+    await _load(world, messages=40)
+    await asyncio.sleep(20)
+    await _try_to(right, "resume", KEYS[0])
+    await world.finished()
+
+
 async def _limited(world: World) -> None:
     """More than the limit lets out, with queues going from hand to hand meanwhile."""
     staff = _Staff(world, sloppy=False, work_s=0.05)
@@ -380,6 +400,16 @@ recreated = Scenario("recreated", _recreated)
 """The topic begins a second life."""
 rekeyed = Scenario("rekeyed", _rekeyed)
 """Another order key, and back again."""
+outlived = Scenario(
+    "outlived",
+    _outlived,
+    broker={
+        "segment_bytes": 256 * 1024,
+        "max_message_bytes": 128 * 1024,
+        "retention_bytes": 512 * 1024,
+    },
+)
+"""Retention deletes what a queue's records were built on."""
 limited = Scenario("limited", _limited, {"max_rate": 6})
 """A rate limit holds a load up, while proxies come and one is killed."""
 
@@ -412,4 +442,5 @@ SCENARIOS = (
     crashed_brokers,
     recreated,
     rekeyed,
+    outlived,
 )

@@ -130,6 +130,13 @@ class _Producer:
         """Commit *offset* for the group."""
         await self._node.do(self.client.commit_offset(Group(GROUP), queue, offset))
 
+    async def fill(self, queue: QueueName, messages: int) -> None:
+        """Send so many messages of 50 KB to *queue*, two a second."""
+        for _ in range(messages):
+            message = OutgoingMessage(topic=queue.topic, body=bytes(50_000))
+            await self._node.do(self.client.send(queue, message))
+            await asyncio.sleep(0.5)
+
     async def all_committed(self) -> bool:
         """True once everything is sent, and committed by the group."""
         return not self._open and await self._node.do(self._all_committed())
@@ -166,18 +173,23 @@ class _Producer:
 
 
 class World:
-    """The gateway as scenarios drive it. *rules* are settings of the group's topic."""
+    """The gateway as scenarios drive it. *rules* are settings of the group's topic, *broker* those
+    of the broker.
+    """
 
-    def __init__(self, simulated: SimulatedWorld, rules: Mapping[str, Any]) -> None:
+    def __init__(
+        self, simulated: SimulatedWorld, rules: Mapping[str, Any], *, broker: Mapping[str, Any]
+    ) -> None:
         self.simulated = simulated
         self._rules = rules
+        self._broker = broker
         self._proxies: list[RunningProxy] = []
         self._clients: list[ClientNode] = []
 
     async def start(self, **broker: Any) -> None:
         """Start everything but proxies and clients; *broker* are settings of it."""
         self.change()
-        await self.simulated.start({BROKER: broker})
+        await self.simulated.start({BROKER: {**self._broker, **broker}})
         await self.simulated.make_topic(TOPIC, len(QUEUES))
         self._producer = _Producer(self.simulated)
         await self._producer.start()
@@ -222,6 +234,11 @@ class World:
         """Send one message of each key."""
         for key in keys:
             self._producer.send(self.queue_of(key), key)
+
+    async def fill(self, *, messages: int) -> None:
+        """Others send so many of 50 KB to a topic of theirs, two a second."""
+        await self.simulated.make_topic("busy", 1)
+        await self._producer.fill(QueueName(Topic("busy"), BROKER, 0), messages)
 
     def start_client(self, name: str, run: Coroutine[Any, Any, None]) -> None:
         """Run a client in a process of its own."""

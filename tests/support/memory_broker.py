@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from broker_core.client import LockAnswer, PullResult, PullStatus, SendReceipt
+from broker_core.client import LockAnswer, LogSpan, PullResult, PullStatus, SendReceipt
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -63,6 +63,15 @@ class MemoryClient:
         if topic not in self.brokers.topics:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}")
         return sorted(self.brokers.topics[topic])
+
+    async def log_span(self, broker: str) -> LogSpan:
+        """All stands in one file, which no retention deletes."""
+        await self._step("log_span", broker)
+        return LogSpan(begin=0, end=1 << 20)
+
+    async def log_file_bytes(self, broker: str) -> int:
+        await self._step("log_file_bytes", broker)
+        return 1 << 30
 
     async def create_topic(self, topic: Topic, *, queues: int, broker: str = "broker-a") -> None:
         await self._step("create_topic", topic)

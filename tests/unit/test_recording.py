@@ -59,6 +59,23 @@ def test_after_a_record_that_may_be_lost_everything_is_said_again() -> None:
     assert records.due(1) == [SnapshotPart(0, 1, again, serial=2)]
 
 
+def test_what_the_records_build_on_is_renewed_whoever_wrote_it() -> None:
+    before = Snapshot(Epoch(1), 1, 4, (1, 3), keys=KEYS)
+    queue = pipeline(epoch=5, resume=before, messages=[keyed(1, "a")])
+    records = Recording(
+        queue, LastOwner(Epoch(1), own(), before, clean=False, snapshot_at=2, last_at=4)
+    )
+    assert records.snapshot_at == 2
+    assert write(records, 6) == []
+    records.renew()
+    assert records.has_news(1)
+    assert records.snapshot_at is None
+    (part,) = write(records, 6)
+    assert isinstance(part, SnapshotPart)
+    assert part.piece.unfinished == (1, 3)
+    assert records.snapshot_at == 6
+
+
 def test_a_snapshot_is_written_in_any_case_if_it_is_asked_for() -> None:
     queue = pipeline()
     records = Recording(queue, None)

@@ -1,0 +1,100 @@
+"""A broker that is slow, or does not answer, delays nothing at the others."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from testkit.simulation.clients import Flow, ProducerNode
+from tests.world.stage import Stage, play
+
+GROUP = {"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}
+KEYS = tuple(f"k{number}" for number in range(20))
+
+
+async def two_brokers(stage: Stage, **settings: object) -> None:
+    """Each has two queues of a topic that is sent to and consumed all the time. Who sends to one of
+    the brokers sends to no other.
+    """
+    await stage.start(
+        groups=[GROUP, {"name": "late", "topics": [{"name": "late", "order_key": "KEY"}]}],
+        topics={"orders": 2},
+        brokers={"broker-a": {}, "broker-b": {}},
+        **settings,
+    )
+    stage.consume("consumer", "billing")
+    await stage.producer.send_natively(Flow("orders", KEYS, 0.01, 200))
+    keys: dict[str, dict[str, None]] = {}
+    for each in stage.of("send_ok"):
+        keys.setdefault(each["queue"].partition("_")[0], {})[each["key"]] = None
+    for broker, those in keys.items():
+        flow = Flow("orders", tuple(those), 0.1, 10_000)
+        producer = stage.world.add(ProducerNode, f"to {broker}")
+        producer.begin([])
+        stage.background(producer.send_natively(flow))
+    await stage.until(lambda: len({each["queue"] for each in stage.of("record")}) == 4)
+
+
+def longest_gap_s(stage: Stage, name: str, broker: str, since_ns: int) -> float:
+    """The longest time without such an event of a queue of *broker*, over its queues."""
+    longest = 0
+    for queue in (f"{broker}_0", f"{broker}_1"):
+        times = [each["t_ns"] for each in stage.of(name, queue=queue) if each["t_ns"] >= since_ns]
+        assert len(times) > 3, (name, queue, times)
+        longest = max(longest, *(later - earlier for earlier, later in pairwise(times)))
+    return longest / 1e9
+
+
+def slow_b(stage: Stage) -> int:
+    """Broker B takes 2 s for each write from now on, which is in time; returns when that is."""
+    process = stage.world.nodes["broker-b"].process
+    assert process is not None
+    process.slow_disk_ns = 2_000_000_000
+    return stage.world.loop.now_ns
+
+
+def test_queues_of_one_broker_are_recorded_while_another_takes_seconds_for_a_record() -> None:
+    async def main(stage: Stage) -> None:
+        await two_brokers(stage)
+        since_ns = slow_b(stage)
+        await asyncio.sleep(30)
+        assert longest_gap_s(stage, "record", "broker-a", since_ns) < 2.5
+        at_b = [each for each in stage.of("record") if each["queue"].startswith("broker-b")]
+        assert at_b[-1]["t_ns"] > since_ns
+
+    assert play(main) == {}
+
+
+@pytest.mark.parametrize(("event", "most_s"), [("record", 2.5), ("commit", 1.6)])
+def test_the_rounds_of_a_broker_go_on_while_another_does_not_answer(
+    event: str, most_s: float
+) -> None:
+    async def main(stage: Stage) -> None:
+        await two_brokers(stage, commit_every_s=0.5)
+        stage.world.nodes["broker-b"].pause()
+        since_ns = stage.world.loop.now_ns
+        await asyncio.sleep(30)
+        assert longest_gap_s(stage, event, "broker-a", since_ns) < most_s
+        lost = [each for each in stage.of("own-") if each["queue"].startswith("broker-a")]
+        assert lost == []
+
+    play(main)
+
+
+def test_a_group_begins_at_a_broker_while_another_does_not_answer() -> None:
+    """Heartbeats to that one are under way all the time."""
+
+    async def main(stage: Stage) -> None:
+        await two_brokers(stage)
+        stage.world.nodes["broker-b"].pause()
+        await asyncio.sleep(10)
+        await stage.world.make_topic("late", 2)
+        await asyncio.sleep(0.7)
+        since_ns = stage.world.loop.now_ns
+        stage.consume("latecomer", "late")
+        await stage.until(lambda: len(stage.of("own+", topic="late")) == 2)
+        assert stage.world.loop.now_ns - since_ns < 1_500_000_000
+
+    play(main)
