@@ -25,6 +25,7 @@ from tests.support.process_site import (
     look,
     make_patient,
     verdict,
+    with_times,
 )
 from tests.support.processes import Child, Children, wait_until
 
@@ -107,6 +108,33 @@ def test_workers_share_clients_and_queues_and_one_that_is_killed_comes_back(site
     report = verdict(children)
 
     assert (report["acknowledged"], report["lost"]) == (sent, 0)
+
+
+@pytest.mark.slow
+def test_clients_at_two_workers_get_all_of_the_topic_that_they_name(tmp_path: Path) -> None:
+    topics, sent = ("orders", "payments"), 200
+    with children_in(tmp_path) as children:
+        both = "topics: [{name: payments, order_key: KEY}, {name: orders"
+        with_times(tmp_path, ("topics: [{name: orders", both))
+        site = Site(children, EMBEDDED_ONES)
+        site.start()
+        proxy, ready = start_workers(site, 2)
+        for topic in topics:
+            produce = ("produce", topic, "--proxy", ready["thrift"], "--count", sent, *HISTORY)
+            assert children.run(*produce).code == 0
+        consumers = [
+            children.start("consume", site.group, topic, "--proxy", worker["thrift"], *HISTORY)
+            for topic, worker in zip(topics, ready["workers"], strict=True)
+        ]
+        for consumer in consumers:
+            consumer.wait_for(sent)
+        gateway = gateway_of(ready["workers"])
+        owned = [{each["topic"] for each in gateway.queues(worker)} for worker in (0, 1)]
+        assert owned == [{"orders"}, {"payments"}]
+        assert [consumer.terminate() for consumer in consumers] == [0, 0]
+        assert proxy.terminate() == 0, proxy.err
+        report = verdict(children)
+    assert (report["acknowledged"], report["lost"]) == (2 * sent, 0)
 
 
 @pytest.mark.slow
