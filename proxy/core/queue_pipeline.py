@@ -89,8 +89,7 @@ class QueuePipeline(OrderKeyed):
         self.queue, self.epoch, self.life = queue, epoch, life
         self._buffer.number_from(_first_lease(now_ns))
         self._own_lease_ns = rules.visibility_ns  # as the record says that the period began with
-        #: The queue as clients and histories name it.
-        self.topic, self.place = queue.topic, queue.qid
+        self.topic, self.place = queue.topic, queue.qid  # as clients and histories name the queue
         if twin_of is not None:
             self.topic, self.place = twin_of.topic, f"{twin_of.place}p"
             self.paused = twin_of.paused  # one truth for both
@@ -105,8 +104,8 @@ class QueuePipeline(OrderKeyed):
         #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = self.recreated = False  # as it began; kept by upstream
-        self._not_whole = 0, -1  # messages given up without a whole copy, and the last one's offset
         self._plenty = False  # ready jobs, for a while
+        self._not_whole = 0, -1  # messages given up without a whole copy, and the last one's offset
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
 
     # ---- pausing; caller: key desk --------------------------------------------------------------

@@ -190,6 +190,21 @@ class OwnedQueue:
             now_ns=now_ns(),
             life=begun.own.life,
         )
+        if not begun.knows_parked:
+            found = await parked_in_twin(context, self._lane.name, pipeline)
+            pipeline.found_parked(found)
+            if found or (begun.last is not None and begun.last.damage is not None):
+                self._lane.records_damaged(pipeline)  # of a queue long idle they may just be gone
+        self._report(begun, pipeline)
+        unknown = begun.last is None or begun.forgotten
+        if unknown and (pause := self._lane.buffer.paused_whole) is not None:
+            pipeline.pause(EVERYTHING, pause)  # a new queue of a group that is paused
+        self._own, self._forgotten = begun.own, begun.forgotten
+        context.recorder.begin(pipeline, begun.last, begun.own, lose=self.lose)
+        return pipeline
+
+    def _report(self, begun: Begun, pipeline: ParkingPipeline) -> None:
+        """Log what became of an earlier life of the topic, and of its records."""
         if begun.last is not None and begun.last.begins_life:
             self._log.warning(
                 "the topic was deleted and created again: beginning at its first message",
@@ -197,22 +212,11 @@ class OwnedQueue:
                 start=pipeline.position,
             )
             self._lane.topic_recreated(pipeline)
-        if not begun.knows_parked:
-            found = await parked_in_twin(context, self._lane.name, pipeline)
-            pipeline.found_parked(found)
-            if found or (begun.last is not None and begun.last.damage is not None):
-                self._lane.records_damaged(pipeline)  # of a queue long idle they may just be gone
         if begun.forgotten:
             self._log.warning(
                 "ownership records were deleted by retention: what was paused, which order keys"
                 " it had, and what had finished above the committed offset is not known"
             )
-        unknown = begun.last is None or begun.forgotten
-        if unknown and (pause := self._lane.buffer.paused_whole) is not None:
-            pipeline.pause(EVERYTHING, pause)  # a new queue of a group that is paused
-        self._own, self._forgotten = begun.own, begun.forgotten
-        context.recorder.begin(pipeline, begun.last, begun.own, lose=self.lose)
-        return pipeline
 
     async def _begin_period(self, rules: TopicRules) -> Begun:
         start = PeriodStart(

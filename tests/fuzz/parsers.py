@@ -22,6 +22,7 @@ from broker_core.remoting import (
 )
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import RemotingConnection, Role
+from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import StoredMessage, decode_messages
 from broker_core.remoting.message_batch import decode_batch
 from broker_core.remoting.recall_handle import RecallHandle
@@ -174,7 +175,7 @@ def _look_at(message: StoredMessage) -> None:
     ):  # fmt: skip
         getattr(message, name)
     key = message.key
-    assert message.key_bytes == (None if key is None else key.encode())
+    assert message.key_bytes == (plain_key(key or "").encode() or None)
 
 
 def batch_bodies(data: bytes) -> None:

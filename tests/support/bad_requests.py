@@ -35,7 +35,7 @@ _SEND = {
 _PULL = {
     "consumerGroup": "g", "topic": TOPIC, "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
     "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*",
-    "subVersion": "0", "expressionType": "TAG", "maxMsgBytes": "1000",
+    "subVersion": "0", "expressionType": "TAG", "maxMsgBytes": "1000", "life": "1",
 }  # fmt: skip
 _QUEUE = {"topic": TOPIC, "queueId": "0"}
 _COMMITTED = {"consumerGroup": "g", **_QUEUE}
@@ -82,6 +82,7 @@ class Good:
     values: dict[str, str] = field(default_factory=dict)
     json: Any = None
     body: bytes = b""
+    unset: frozenset[str] = frozenset()  # fields that depend on the broker
     letters: bool = False  # the one-letter names of a send
     first: int | None = None  # what has to be asked before, on the same connection
 
@@ -123,7 +124,10 @@ AT_BROKER: dict[int, Good] = {
         headers.QueryConsumerOffsetHeader, _COMMITTED | {"setZeroIfNotFound": "true"}
     ),
     RequestCode.UPDATE_CONSUMER_OFFSET: Good(
-        headers.UpdateConsumerOffsetHeader, _COMMITTED | {"commitOffset": "0", "epoch": "0"}
+        headers.UpdateConsumerOffsetHeader,
+        _COMMITTED
+        | {"commitOffset": "0", "epoch": "0", "epochLife": "0", "atOnce": "false"},
+        unset=frozenset({"life"}),
     ),
     RequestCode.QUERY_MESSAGE: Good(
         query_headers.QueryMessageHeader,
@@ -297,13 +301,13 @@ _NO_INTEGER = ("", " ", "x", "NaN", "Infinity", "1.5", "1e3", "0x10", "1_0", " 1
 _WRONG = {
     "a 32-bit integer": (*_NO_INTEGER, str(1 << 31), str(-(1 << 31) - 1), "9" * 5000),
     "a 64-bit integer": (*_NO_INTEGER, str(1 << 63), str(-(1 << 63) - 1), "9" * 5000),
-    "true or false": ("", "yes", "1", "null", "truefalse"),
+    "true or false": (),
     "a text": (),
 }
 _ABSURD = {
     "a 32-bit integer": ("-1", "2147483647", "-2147483648", "+0", "00099999"),
     "a 64-bit integer": ("-1", str((1 << 63) - 1), str(-(1 << 63))),
-    "true or false": ("TRUE",),
+    "true or false": ("TRUE", "", "yes", "1", "null", "truefalse"),
     "a text": ("", " ", "a b", "\0", "\x01\x02", "\n", "é€\U0001f600", "x" * 300, "\0" * 100_000),
 }
 _JUNK: tuple[Any, ...] = (
@@ -319,8 +323,9 @@ def wrong_fields(good: Good) -> Iterator[tuple[dict[str, str], str]]:
         if required:
             without = {key: value for key, value in ext.items() if key != name}
             yield without, f"header field {name} is missing: expected {expected}"
-        for text in _WRONG[expected]:
-            yield ext | {name: text}, f"header field {name} is {text[:200]!r}: expected {expected}"
+            for text in _WRONG[expected]:
+                remark = f"header field {name} is {text[:200]!r}: expected {expected}"
+                yield ext | {name: text}, remark
 
 
 def absurd_fields(good: Good) -> Iterator[dict[str, str]]:
@@ -330,7 +335,7 @@ def absurd_fields(good: Good) -> Iterator[dict[str, str]]:
     for name, expected, required in good.fields():
         if not required:
             yield {key: value for key, value in ext.items() if key != name}
-        for text in _ABSURD[expected]:
+        for text in (*_ABSURD[expected], *(() if required else _WRONG[expected])):
             yield ext | {name: text}
 
 

@@ -94,8 +94,8 @@ async def test_the_directory_says_why_a_queue_cannot_be_used(tmp_path: Path) -> 
     assert directory.has_queue(TOPIC, 3)
     assert not directory.has_queue(TOPIC, 4)
     for check, topic, queue_id, code in (
-        (directory.writable, TOPIC, 2, 1),
-        (directory.writable, TOPIC, -1, 1),
+        (directory.writable, TOPIC, 2, 17),
+        (directory.writable, TOPIC, -1, 17),
         (directory.readable, TOPIC, 0, 16),
         (directory.readable, Topic("unknown"), 0, 17),
     ):
