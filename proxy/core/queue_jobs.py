@@ -53,6 +53,8 @@ class QueueJobs(JobsByKey):
         self._max_jobs_per_key = max_jobs_per_key
         self._tracker = OffsetTracker[Job](start_offset)
         self._came_to = start_offset  # what was counted as come into memory
+        #: Memory was pressed when somebody looked last: once for many messages.
+        self.scarce = False
         self._resume = resume
         self._shortened = False  # all chains, since the window is pressed
         self._shared_at = -1  # the read position when all were cut to their share
@@ -136,6 +138,7 @@ class QueueJobs(JobsByKey):
         """Whether a message of *key* may come while memory is pressed. With memory full one that is
         spilled at once may; any other only into a queue that is *idle*.
         """
+        self.scarce = True
         if self._memory.left or idle or not self.window.jobs:
             return True
         spills = key is not None and len(key) <= LONGEST_KEY and self.knows_key(key)
@@ -174,10 +177,7 @@ class QueueJobs(JobsByKey):
     def spill(self, key: bytes | None, offset: int) -> bool:
         """A message was read: True if it is spilled behind others of its key; else ``admit`` it."""
         if key is None or not (
-            self.window.full
-            or self._spilled.keys
-            or self._memory.used * 2 >= self._memory.limit  # pressed, but a call costs
-            or self.wanted is not None
+            self.window.full or self._spilled.keys or self.scarce or self.wanted is not None
         ):
             return False  # mostly
         if not self._spills(key, offset):

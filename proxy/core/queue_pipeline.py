@@ -218,7 +218,8 @@ class QueuePipeline(OrderKeyed):
         jobs = self.jobs
         position = jobs.position
         rules, resumes, memory = self.rules, jobs.resumes, jobs.window.memory
-        left = jobs.left
+        left, limit = jobs.left, memory.limit
+        jobs.scarce = memory.used * 2 >= limit
         for message in messages:
             offset = message.queue_offset
             if offset < position:
@@ -237,7 +238,7 @@ class QueuePipeline(OrderKeyed):
                 jobs.pass_over(offset)
                 effects.filtered_by[offset] = Filtered(rule, offset)
                 effects.finished.append((offset, Outcome.FILTERED))
-            elif memory.used >= memory.limit and not self._has_place(message):
+            elif memory.used >= limit and not self._has_place(message):
                 next_offset = offset
                 break
             else:
