@@ -105,6 +105,7 @@ class LaneHistory:
         how: dict[int, dict[str, object]] = {
             job.offset: {"order": key_text(job.key)} for job in effects.parked
         }
+        how |= {offset: {"order": key_text(key)} for offset, key in effects.gone.items()}
         how |= {offset: _skip(skip) for offset, skip in effects.skips.items()}
         for offset, each in effects.filtered_by.items():
             how[offset] = {"by": each.by, **_origin(pipeline, each.origin)}

@@ -122,6 +122,7 @@ class Effects:
     refills = _Rare[list[Refill]](list)
     skips = _Rare[dict[int, Skip]](dict)  # of those that finished so, by offset
     filtered_by = _Rare[dict[int, Filtered]](dict)  # by offset
+    gone = _Rare[dict[int, bytes]](dict)  # order keys of those that were deleted, by offset
     failed_actions = _Rare[list[FailedAction]](list)
     parked = _Rare[list[Job]](list)
     stopped = _Rare[list[bytes]](list)  # keys whose redrive failed

@@ -301,8 +301,10 @@ class QueuePipeline(OrderKeyed):
                 self.jobs.change.read_again(message)
         here = [jobs[each] for each in refill.offsets if each in jobs]
         if self.jobs.refilled(refill, here):
-            gone = (offset for offset in refill.offsets if offset not in jobs)
+            gone = [offset for offset in refill.offsets if offset not in jobs]
             effects.finished += [(offset, Outcome.DELETED) for offset in gone]
+            if gone:
+                effects.gone |= dict.fromkeys(gone, refill.key)
         return self._with_refills(effects)
 
     def not_whole(self, job: Job) -> None:

@@ -23,20 +23,19 @@ class KeptState:
 
     def taken_over(self, event: Event) -> None:
         """A new owner says what it knows; before that is taken for the truth."""
-        facts, epoch = self._facts, event["epoch"]
-        unknown = set(self._parking.unended()) - set(event.get("parked", ()))
-        for order in sorted(unknown):
-            facts.violation(
-                "K1", f"key {order!r} was parked, and its owner of epoch {epoch} knows not"
-            )
-        version = event.get("key_version")
-        if version is not None and version < self._version:
-            facts.violation(
-                "K1",
-                f"the order key had changed {_times(self._version)}, and its owner of epoch"
-                f" {epoch} knows of {_times(version)}",
-            )
-        self._version = max(self._version, version or 0)
+        facts, epoch, version = self._facts, event["epoch"], event.get("key_version")
+        if version is not None:  # else it does not say what it knows
+            for order in sorted(set(self._parking.unended()) - set(event.get("parked", ()))):
+                facts.violation(
+                    "K1", f"key {order!r} was parked, and its owner of epoch {epoch} knows not"
+                )
+            if version < self._version:
+                facts.violation(
+                    "K1",
+                    f"the order key had changed {_times(self._version)}, and its owner of epoch"
+                    f" {epoch} knows of {_times(version)}",
+                )
+            self._version = max(self._version, version)
         if event.get("forgotten") and (lost := self._lost()):
             facts.violation(
                 "K1", f"the owner of epoch {epoch} found no records: they had to say {lost}"

@@ -138,6 +138,8 @@ class Lane:
             self._keys.finished(event["offset"])
         else:
             origin = None if message is None else message.origin
+            if event["outcome"] == "deleted" and event.get("order") is not None:
+                self._origin.parking.copy_deleted(event["order"])
             self._origin.parking.copy_finished(event.get("origin_offset", origin))
         if event["outcome"] == "skipped":
             self.pauses.judge_act(event, f"that offset {event['offset']} was skipped")

@@ -150,6 +150,12 @@ class Parking:
             self._copies.pop(origin, None)
             self._runs.pop(origin, None)
 
+    def copy_deleted(self, order: str) -> None:
+        """Retention deleted the first copy of *order*, and nobody knows which message it was of."""
+        if left := self._left(order):
+            self._runs.pop(left[0], None)
+            del self._copies[left[0]]
+
     def lost(self, offset: int) -> bool:
         """At the end: True if the message was parked, its copy is not finished, and waits for no
         redrive.

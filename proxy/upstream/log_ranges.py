@@ -18,8 +18,8 @@ _FRESH_NS = 500_000_000
 @dataclass(slots=True)
 class _Known:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    log: LogRange | None = None
-    asked_ns: int = 0
+    answer: LogRange | RemotingError | None = None
+    answered_ns: int = 0
     file_bytes: int | None = None
     file_asked: bool = False
 
@@ -32,18 +32,28 @@ class LogRanges:
         self._known: defaultdict[str, _Known] = defaultdict(_Known)
 
     async def of(self, broker: str) -> LogRange:
-        """What *broker* keeps now, as of half a second ago at most. Raises RemotingError."""
+        """What *broker* keeps now, as it said half a second ago at most. Raises RemotingError; who
+        waits for a broker that does not answer shares that failure: one after the other they would
+        fail for minutes.
+        """
         known = self._known[broker]
         async with known.turn:
-            if known.log is None or now_ns() - known.asked_ns > _FRESH_NS:
-                asked_ns = now_ns()
-                span = await self._client.log_span(broker)
-                if not known.file_asked:
-                    known.file_bytes = await self._file_bytes(broker)
-                    known.file_asked = True
-                known.log = LogRange(span.begin, span.end, known.file_bytes)
-                known.asked_ns = asked_ns
-            return known.log
+            if known.answer is None or now_ns() - known.answered_ns > _FRESH_NS:
+                try:
+                    known.answer = await self._ask(broker, known)
+                except RemotingError as error:
+                    known.answer = error
+                known.answered_ns = now_ns()
+            if isinstance(known.answer, RemotingError):
+                raise known.answer.with_traceback(None)
+            return known.answer
+
+    async def _ask(self, broker: str, known: _Known) -> LogRange:
+        span = await self._client.log_span(broker)
+        if not known.file_asked:
+            known.file_bytes = await self._file_bytes(broker)
+            known.file_asked = True
+        return LogRange(span.begin, span.end, known.file_bytes)
 
     async def _file_bytes(self, broker: str) -> int | None:
         """A broker may not let everybody know its settings."""

@@ -383,7 +383,6 @@ class Parking:
         await self._create()
         life = await context.client.life(self._queue)
         committed = await context.client.committed_offset(group, self._queue)
-        start = committed or await context.client.min_offset(self._queue)
         own = Own(
             owner=context.client.client_id,
             trust_ms=int(context.settings.lock.trust_s * 1000),
@@ -394,9 +393,12 @@ class Parking:
         )
         epoch = Epoch(await context.log.begin(group, self._queue, own))
         last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
+        start = committed or 0
         if last is not None and (last := last.in_life(life)).begins_life:
             self._log.error("the parked topic was deleted and created again: its copies are gone")
             start = await context.client.min_offset(self._queue)
+        elif last is None or last.snapshot is None:  # else it tells which copies there were
+            start = committed or await context.client.min_offset(self._queue)
         # Records are shown in the order in which they and all else was stored: it is the whole end.
         must_read = await context.client.max_offset(self._queue)
         twin = TwinPipeline(

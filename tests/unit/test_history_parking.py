@@ -222,3 +222,13 @@ def test_d3b_a_redrive_that_a_record_tells_counts_hand_outs_anew(
     story.finish(0, **TWIN)
     story.redriven(1, 2)
     assert story.about("unpark").found() == found
+
+
+@pytest.mark.parametrize(("deleted", "ids"), [(3, set()), (2, {"R3", "D1"})])
+def test_copies_that_retention_deleted_are_told_by_their_key(deleted: int, ids: set[str]) -> None:
+    """They are the oldest of it: which messages they were of, nobody knows any more."""
+    story = Parked()
+    story.about("redrive", state="started")
+    for offset in range(deleted):
+        story.finish(offset, outcome="deleted", order="k", **TWIN)
+    assert story.about("unpark").found() == ids

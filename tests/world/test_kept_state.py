@@ -142,13 +142,17 @@ def test_a_parked_key_stays_parked(way: Act) -> None:
         await stage.until(lambda: stage.of("ack_ok", outcome="retry"))
         await stage.act(f"{KEYS}/park", key="a")
         await stage.until(lambda: len(stage.of("finish", outcome="parked")) == 3)
+        await asyncio.sleep(2)  # the records of the twin say which copies there are
         stage.habits.cure()
         await way(stage)
         second_begins(stage)
         await send_more(stage)
         await stage.until(lambda: len(stage.of("finish", outcome="parked")) == 5)
+        await stage.act(f"{KEYS}/redrive", key="a", proxy=1)
+        await stage.until(lambda: stage.of("unpark", order="a"))
+        await stage.send("orders", ["a"], 1)
 
-    assert play(main) == {}
+    assert set(play(main)) <= {"I1"}
 
 
 @each_way
