@@ -119,13 +119,17 @@ class ParkingPipeline(QueuePipeline):
             run.append(job)
         return run
 
+    def is_given_up(self, job: Job) -> bool:
+        """True while a dead letter of *job* is on its way."""
+        return job.offset in self._dead_lettering
+
     def _is_out(self, job: Job) -> bool:
         """True if a client has *job*, or may have it from an owner before, or a dead letter of it
         is on its way.
         """
         offset = job.offset
         is_held = self._buffer.live_at(offset) is not None or offset in self._held_back
-        return is_held or offset in self._dead_lettering
+        return is_held or self.is_given_up(job)
 
     def _held_back_no_more(self, offset: int) -> None:
         if (key := self._held_back_keys.pop(offset, None)) is not None:

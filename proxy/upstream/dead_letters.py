@@ -57,8 +57,9 @@ class DeadLetters:
 
     def store(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
         """Store *job*'s copy in the background, then let the lane finish it."""
+        message = copy_of(job, pipeline, to=dead_letter_topic(lane.name))
         task = spawn(
-            self._store(lane, pipeline, job),
+            self._store(lane, pipeline, job, message),
             name=f"dead letter {pipeline.queue}@{job.offset}",
         )
         self._tasks.add(task)
@@ -68,19 +69,24 @@ class DeadLetters:
         """Those under way."""
         return set(self._tasks)
 
-    async def _store(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
+    async def _store(
+        self, lane: GroupLane, pipeline: QueuePipeline, job: Job, message: OutgoingMessage
+    ) -> None:
         queue = QueueName(dead_letter_topic(lane.name), pipeline.queue.broker, 0)
         log = _log.bind(
             group=lane.name, topic=pipeline.queue.topic, qid=pipeline.qid, offset=job.offset
         )
-        for form in Form:  # each shorter than the one before
+        refusal = await self._until_stored(queue, message, pipeline, log)
+        for form in (Form.SHORT, Form.CUT):
+            if not refusal or job.message is None:  # or it was skipped meanwhile
+                break
+            if form is Form.CUT:
+                pipeline.not_whole(job)
+                log.error("the broker takes no dead letter that is so long", reason=refusal)
             message = copy_of(job, pipeline, to=queue.topic, form=form)
-            if refusal := await self._until_stored(queue, message, pipeline, log):
-                if form is not Form.WHOLE:
-                    pipeline.not_whole(job)
-                    log.error("no whole dead letter stored", reason=refusal)
-                continue
-            break
+            refusal = await self._until_stored(queue, message, pipeline, log)
+        if refusal:
+            log.error("given up without a dead letter", reason=refusal)
         if pipeline.closed:
             return
         log.warning(

@@ -285,6 +285,8 @@ class Parking:
         plain = not any(copy.sys_flag for copy in copies)
 
         async def send(begin: int, end: int) -> None:
+            if any(map(pipeline.is_given_up, jobs[:begin])):
+                return  # they wait for its dead letter
             if end - begin > 1 and plain:
                 receipts = await client.send_batch(self._queue, copies[begin:end])
                 check_on_disk(receipts)
