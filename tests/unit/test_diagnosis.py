@@ -253,3 +253,18 @@ def test_a_key_of_any_signs_is_one_word_of_one_line(key: str) -> None:
     copied = ["bash", "-c", words.replace("orderlane key park", "printf %s")]
     env = {"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
     assert subprocess.run(copied, env=env, capture_output=True, check=True).stdout.decode() == key
+
+
+@pytest.mark.parametrize(
+    ("uncopied", "says"),
+    [
+        (0, "orders/broker-a_0: 1 given-up messages are too long"),
+        (2, "2 messages of parked keys of orders/broker-a_0 wait until copies of them can be"),
+    ],
+)
+def test_copies_that_are_missing_or_not_whole_are_found(uncopied: int, says: str) -> None:
+    queue = replace(OWNED, trouble="1 given-up messages are too long", uncopied=uncopied)
+    group = replace(HERE, queues=(queue,))
+    (finding,) = diagnose(facts(replace(PROXY, group=group)))
+    assert finding.cause is Cause.NOT_COPIED
+    assert says in finding.what

@@ -1,0 +1,93 @@
+"""Batches follow what their broker takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core.client import batch_limits
+from broker_core.client.batch_limits import MOST_MESSAGES, BatchLimits
+from broker_core.errors import BrokerError
+
+_TOO_LONG = BrokerError(13, "too long")
+
+
+class TakesAtMost:
+    """A broker: *limit* bytes of a request, counted as ours does, and no message in *illegal*."""
+
+    def __init__(self, sizes: list[int], limit: int, illegal: tuple[int, ...] = ()) -> None:
+        self.sizes, self.limit, self.illegal = sizes, limit, illegal
+        self.taken: list[tuple[int, int]] = []
+        self.refused = 0
+
+    async def send(self, begin: int, end: int) -> None:
+        too_long = sum(self.sizes[begin:end]) + 22 * (end - begin) > self.limit
+        if too_long or any(begin <= at < end for at in self.illegal):
+            self.refused += 1
+            raise _TOO_LONG
+        self.taken.append((begin, end))
+
+
+def whole(taken: list[tuple[int, int]]) -> bool:
+    """True if they stand one behind the other, from the first message on."""
+    return [begin for begin, _ in taken] == [0, *(end for _, end in taken[:-1])]
+
+
+@pytest.mark.parametrize("limit", [1_100, 3_000, 65_536, 4_000_000])
+async def test_all_is_sent_in_order_whatever_the_broker_takes(limit: int) -> None:
+    sizes = [1000] * 1000
+    limits, broker = BatchLimits(), TakesAtMost(sizes, limit)
+    await limits.in_pieces("a", sizes, broker.send)
+    assert whole(broker.taken)
+    assert broker.taken[-1][1] == len(sizes)
+    refused = broker.refused
+    await limits.in_pieces("a", sizes, broker.send)
+    assert broker.refused == refused  # that is known by now
+    assert max(end - begin for begin, end in broker.taken) <= MOST_MESSAGES
+
+
+async def test_of_another_broker_nothing_is_known() -> None:
+    sizes = [1000] * 100
+    limits, broker = BatchLimits(), TakesAtMost(sizes, 5000)
+    await limits.in_pieces("a", sizes, broker.send)
+    assert limits.of("a") <= 5000 < limits.of("b")
+
+
+async def test_what_was_learned_counts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = 10**12
+    monkeypatch.setattr(batch_limits, "now_ns", lambda: now_ns)
+    sizes = [1000] * 100
+    limits, broker = BatchLimits(), TakesAtMost(sizes, 5000)
+    await limits.in_pieces("a", sizes, broker.send)
+    broker.limit, broker.taken = 1_000_000, []
+    now_ns += 601 * 10**9
+    await limits.in_pieces("a", sizes, broker.send)
+    assert broker.taken == [(0, 100)]
+
+
+@pytest.mark.parametrize("illegal", [0, 5, 99])
+async def test_an_illegal_message_is_told_alone_and_is_no_limit(illegal: int) -> None:
+    sizes = [100] * 100
+    limits, broker = BatchLimits(), TakesAtMost(sizes, 65_536, (illegal,))
+    with pytest.raises(BrokerError):
+        await limits.in_pieces("a", sizes, broker.send)
+    assert (broker.taken[-1][1] if broker.taken else 0) == illegal  # all before it are stored
+    assert whole(broker.taken) or not illegal
+    assert limits.of("a") == batch_limits.MOST_BYTES
+
+
+async def test_another_failure_is_no_reason_to_send_less() -> None:
+    asked = []
+
+    async def busy(begin: int, end: int) -> None:
+        asked.append((begin, end))
+        raise BrokerError(2, "busy")
+
+    with pytest.raises(BrokerError, match="busy"):
+        await BatchLimits().in_pieces("a", [10] * 4, busy)
+    assert asked == [(0, 4)]
+
+
+async def test_nothing_is_sent_for_no_messages() -> None:
+    broker = TakesAtMost([], 1)
+    await BatchLimits().in_pieces("a", [], broker.send)
+    assert broker.taken == []
