@@ -57,7 +57,7 @@ class Scenario:
         """The history of one run."""
 
         async def play(simulated: SimulatedWorld) -> Events:
-            world = World(simulated, {**RULES, **self.rules}, broker=self.broker)
+            world = World(simulated, {**RULES, **self.rules}, **self.broker)
             await world.start()
             await self.play(world)
             return simulated.events

@@ -177,19 +177,17 @@ class World:
     of the broker.
     """
 
-    def __init__(
-        self, simulated: SimulatedWorld, rules: Mapping[str, Any], *, broker: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, simulated: SimulatedWorld, rules: Mapping[str, Any], **broker: Any) -> None:
         self.simulated = simulated
         self._rules = rules
         self._broker = broker
         self._proxies: list[RunningProxy] = []
         self._clients: list[ClientNode] = []
 
-    async def start(self, **broker: Any) -> None:
-        """Start everything but proxies and clients; *broker* are settings of it."""
+    async def start(self) -> None:
+        """Start everything but proxies and clients."""
         self.change()
-        await self.simulated.start({BROKER: {**self._broker, **broker}})
+        await self.simulated.start({BROKER: self._broker})
         await self.simulated.make_topic(TOPIC, len(QUEUES))
         self._producer = _Producer(self.simulated)
         await self._producer.start()

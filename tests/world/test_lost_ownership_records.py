@@ -26,8 +26,8 @@ RECORDS = ownership_topic(Group(GROUP), TOPIC)
 
 def history_of(play: Play, *, flush: str = "sync", seed: int = 1) -> Events:
     async def run(simulated: SimulatedWorld) -> Events:
-        world = World(simulated, RULES)
-        await world.start(flush=flush)
+        world = World(simulated, RULES, flush=flush)
+        await world.start()
         await play(world)
         return simulated.events
 
