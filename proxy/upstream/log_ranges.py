@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from broker_core.client import BrokerClient
 from broker_core.clock import now_ns
-from broker_core.errors import RemotingError
+from broker_core.errors import BrokerError, RemotingError
 from proxy.core.retention import LogRange
 
 #: Queues that are handed over at the same time share an answer.
@@ -59,5 +59,5 @@ class LogRanges:
         """A broker may not let everybody know its settings."""
         try:
             return await self._client.log_file_bytes(broker)
-        except RemotingError:
+        except BrokerError:
             return None

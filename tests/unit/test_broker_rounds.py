@@ -1,0 +1,89 @@
+"""Rounds go on at each broker by itself, and answers about a broker's log are shared."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker_core.client import LogSpan
+from broker_core.errors import BrokerError, RequestTimeout
+from proxy.core.retention import LogRange
+from proxy.upstream.log_ranges import LogRanges
+from proxy.upstream.rounds import BrokerRounds
+
+
+async def test_a_slow_broker_skips_rounds_and_no_other_does() -> None:
+    rounds = BrokerRounds("look")
+    done: list[str] = []
+
+    async def look(broker: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        done.append(broker)
+
+    for _ in range(10):
+        rounds.begin("slow", look, "slow", 3.5)
+        rounds.begin("quick", look, "quick", 0.1)
+        await asyncio.sleep(1)
+    assert (done.count("quick"), done.count("slow")) == (10, 2)
+    assert (rounds.begun("quick"), rounds.begun("slow")) == (10, 3)
+    await rounds.close()
+    await asyncio.sleep(5)
+    assert done.count("slow") == 2
+
+
+class Client:
+    """Says what a test wants of brokers' logs."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.fails = False
+        self.tells_files = True
+
+    async def log_span(self, broker: str) -> LogSpan:
+        self.asked += 1
+        await asyncio.sleep(3 if self.fails else 0.01)
+        if self.fails:
+            raise RequestTimeout(f"{broker} does not answer")
+        return LogSpan(begin=0, end=self.asked)
+
+    async def log_file_bytes(self, broker: str) -> int | None:
+        if not self.tells_files:
+            raise BrokerError(16, "not for you")
+        return 100
+
+
+def ranges(client: Client) -> LogRanges:
+    return LogRanges(client)  # type: ignore[arg-type]
+
+
+async def test_queues_of_one_moment_share_an_answer() -> None:
+    client = Client()
+    log = ranges(client)
+    assert set(await asyncio.gather(*(log.of("b") for _ in range(50)))) == {LogRange(0, 1, 100)}
+    await asyncio.sleep(1)
+    assert await log.of("b") == LogRange(0, 2, 100)
+
+
+async def test_who_waits_for_a_broker_that_does_not_answer_shares_the_failure() -> None:
+    client = Client()
+    client.fails = True
+    log = ranges(client)
+    async with asyncio.timeout(4):
+        failures = await asyncio.gather(*(log.of("b") for _ in range(50)), return_exceptions=True)
+    assert all(isinstance(each, RequestTimeout) for each in failures)
+    assert client.asked == 1
+    client.fails = False
+    await asyncio.sleep(1)
+    assert (await log.of("b")).file_bytes == 100
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_broker_that_does_not_show_its_settings_is_asked_for_them_once(times: int) -> None:
+    client = Client()
+    client.tells_files = False
+    log = ranges(client)
+    for _ in range(times):
+        assert (await log.of("b")).file_bytes is None
+        client.tells_files = True
+        await asyncio.sleep(1)
