@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from proxy.history.calm import Calm
@@ -157,6 +157,9 @@ class LaneFacts:
     """Messages below have their order keys by the rule before; None while no change goes on."""
     keys_settled_ns: int = 0
     """When the last change of the order key was through: until then messages may wait for it."""
+    keys_open_ns: Callable[[Slot], int | None] = lambda _: 0
+    """Since when a message waits for none that is older and has its key by the new rule; None while
+    it may."""
     judged_by_proxy: bool = False
     """A proxy's events of this queue are in the histories; else handlers are all we have."""
     begin: int = 0

@@ -17,8 +17,15 @@ class KeyChanges:
         self._facts = facts
         self._open: dict[str, set[int]] = {}  # older, handed out and unfinished, by new key
         self._key_of: dict[int, str] = {}  # the same by offset
+        self._old_key_of: dict[int, str | None] = {}
         self._newer: dict[str, int] = {}  # by key, handed out in this period
         self._newer_before: dict[str, int] = {}  # in periods before
+        self._began_ns = 0  # the change that goes on, or the last one
+        self._since = 0
+        self._ended_ns: dict[str, int] = {}  # by key, old or new: when the last older one ended
+        self._unknown_ended_ns = 0  # of those whose new key nobody knows
+        self._any_parked = False  # copies are waited for as well, whatever their new keys are
+        facts.keys_open_ns = self._open_ns
 
     def own(self, event: Event) -> None:
         """A period begins; it may go on with a change, or have missed one."""
@@ -36,8 +43,15 @@ class KeyChanges:
     def _begin(self, since: int | None, t_ns: int) -> None:
         if since is None:
             self._facts.keys_settled_ns = t_ns
+        else:
+            self._began_ns, self._since, self._unknown_ended_ns = t_ns, since, t_ns
+            self._ended_ns.clear()
+            self._any_parked = bool(self._facts.parked)
         self._facts.key_since = since
-        for known in (self._open, self._key_of, self._newer, self._newer_before):
+        for known in (
+            *(self._open, self._key_of, self._old_key_of),
+            *(self._newer, self._newer_before),
+        ):
             known.clear()
 
     def handed_out(self, event: Event) -> None:
@@ -52,6 +66,7 @@ class KeyChanges:
             self._judge_older(offset, key)
             self._open.setdefault(key, set()).add(offset)
             self._key_of[offset] = key
+            self._old_key_of[offset] = event["order"]
 
     def _judge_newer(self, offset: int, key: str) -> None:
         if older := self._open.get(key):
@@ -73,9 +88,45 @@ class KeyChanges:
                 f" after {newer}",
             )
 
-    def finished(self, offset: int) -> None:
-        """A message came to its end."""
+    def finished(self, offset: int, t_ns: int, *, parked: bool) -> None:
+        """A message came to its end; *parked*: its copy is to come to one yet."""
+        if self._facts.key_since is not None and offset < self._facts.key_since:
+            self._older_ended(offset, t_ns, parked=parked)
         if (key := self._key_of.pop(offset, None)) is not None:
             self._open[key].discard(offset)
             if not self._open[key]:
                 del self._open[key]
+
+    # ---- what newer messages wait for -----------------------------------------------------------
+
+    def _older_ended(self, offset: int, t_ns: int, *, parked: bool) -> None:
+        self._any_parked |= parked
+        if offset not in self._key_of:
+            self._unknown_ended_ns = t_ns
+            return
+        for key in (self._key_of[offset], self._old_key_of.pop(offset, None)):
+            if key is not None:
+                self._ended_ns[key] = t_ns
+
+    def _open_ns(self, order: str | int) -> int | None:
+        """Since when a newer message of the key *order* waits for none that is older; None if it
+        may do so still. O(messages below the switch).
+        """
+        facts = self._facts
+        if self._any_parked or not isinstance(order, str):
+            return None if facts.key_since is not None else facts.keys_settled_ns
+        if facts.key_since is not None and self._may_wait(order):
+            return None
+        return max(self._began_ns, self._unknown_ended_ns, self._ended_ns.get(order, 0))
+
+    def _may_wait(self, order: str) -> bool:
+        """True if an older message is unfinished that has this key, or has perhaps."""
+        facts = self._facts
+        for offset in range(max(facts.begin, facts.committed), self._since):
+            if facts.flags.get(offset) & FINISHED:
+                continue
+            if offset not in self._key_of:
+                return True
+            if order in (self._key_of[offset], self._old_key_of.get(offset)):
+                return True
+        return False

@@ -135,7 +135,8 @@ class Lane:
             slot = None if message is None else message.slot
             again = self.facts.done(event["offset"])
             self.parking.finished(event, slot if isinstance(slot, str) else None, again=again)
-            self._keys.finished(event["offset"])
+            parked = event["outcome"] == "parked"
+            self._keys.finished(event["offset"], event["t_ns"], parked=parked)
         else:
             origin = None if message is None else message.origin
             if event["outcome"] == "deleted" and event.get("order") is not None:

@@ -125,6 +125,8 @@ class Wanted:
         since_ns = free.since_ns if free is not None else None
         if free is None and first:
             since_ns = self._ready_first(offset, slot)
+        if since_ns is None or t_ns - since_ns <= ns(self._facts.limits.demand_s):
+            return  # as nearly always
         since_ns = self._counts_from(slot, since_ns)
         if since_ns is None or t_ns - since_ns <= ns(self._facts.limits.demand_s):
             return
@@ -189,14 +191,17 @@ class Wanted:
         calm_ns = facts.calm.since
         if since_ns is None or calm_ns is None or not facts.rules.known or facts.deleted:
             return None
-        if self._of_copies or facts.key_since is not None:
+        if self._of_copies:
             return None
         if facts.paused & {None, slot} or slot in facts.parked:
             return None
         keys = (None, slot) if isinstance(slot, str) else (None,)
         allowed = [facts.resumed_ns.get(key, 0) for key in keys]
         allowed += [facts.unparked_ns.get(key, 0) for key in keys if key is not None]
-        return max(since_ns, calm_ns, self._floor_ns, facts.keys_settled_ns, *allowed)
+        open_ns = facts.keys_open_ns(slot)
+        if open_ns is None:
+            return None
+        return max(since_ns, calm_ns, self._floor_ns, open_ns, *allowed)
 
     def _invariant(self, since_ns: int) -> str:
         return "N6" if self._full_ns >= since_ns else "N5"

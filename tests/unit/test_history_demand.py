@@ -311,3 +311,49 @@ def test_clients_that_hold_messages_and_ask_for_no_more_keep_their_queue() -> No
     story.ack(0, lease)
     assert found(story.through(1, order="l")) == set()
     assert found(waiting(sent("k").own(1, **RULES), LONG_S).through(0)) == {"N5"}
+
+
+# ---- while the order key changes -----------------------------------------------------------------
+
+
+def changing(*keys: str) -> Story:
+    """The order key changes at offset 1, and message 0 is not handed out yet."""
+    story = owned(*keys)
+    about = {"version": 2, "since": 1, "order_key": "$.id", "missing_key": "by_queue"}
+    return story.add("order_key", **LANE, epoch=1, through=False, **about)
+
+
+def through_older(story: Story, next_order: str) -> Story:
+    """Message 0 is handled, which is of the key k, and of this one by the new rule."""
+    story.ack(0, story.deliver(0, next_order=next_order))
+    about = {"version": 2, "since": 1, "order_key": "$.id", "missing_key": "by_queue"}
+    return story.add("order_key", **LANE, epoch=1, through=True, **about)
+
+
+@pytest.mark.parametrize(
+    ("next_order", "ids"),
+    [
+        pytest.param("other", {"N5"}, id="it waited for the sake of another key"),
+        pytest.param("l", set(), id="it waited for the older one of its key"),
+    ],
+)
+def test_n5_a_newer_message_waits_for_older_ones_of_its_key_alone(
+    next_order: str, ids: set[str]
+) -> None:
+    story = changing("k", "l")
+    story.add("pause", **LANE, epoch=1, order="k", by="p", reason="so", audit="A")
+    waiting(story, LONG_S).add("resume", **LANE, epoch=1, order="k", by="p", reason="so", audit="A")
+    assert found(through_older(story, next_order).through(1, order="l")) == ids
+
+
+def test_a_newer_message_may_wait_for_an_older_one_that_nobody_knows() -> None:
+    story = changing("k", "l")
+    story.add("pause", **LANE, epoch=1, order="k", by="p", reason="so", audit="A")
+    assert found(waiting(story, LONG_S).through(1, order="l")) == {"D1"}
+
+
+def test_a_newer_message_may_wait_for_copies_of_older_ones() -> None:
+    story = changing("k", "l")
+    story.add("park", **LANE, epoch=1, order="k", by="p", reason="so")
+    waiting(story.finish(0, outcome="parked", order="k").commit(1), LONG_S)
+    assert found(story.through(1, order="l")) == set()
