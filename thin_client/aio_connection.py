@@ -129,8 +129,9 @@ class AsyncConnection(asyncio.Protocol):
         self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
 
     def forked(self) -> None:
-        """Let go of the parent's socket. Its transport is left alone: that would take the socket
-        off the parent's selector, which both processes share.
+        """Let go of the socket, which is the parent's, or that of a loop which is closed. Its
+        transport is left alone: it would take the socket off the parent's selector, which both
+        processes share.
         """
         transport, self._transport = self._transport, None
         inherited = None if transport is None else transport.get_extra_info("socket")

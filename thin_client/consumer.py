@@ -198,14 +198,18 @@ class Consumer:
 
     def _work(self, handler: PlainHandler) -> None:
         """One handler's life; what it ends and what it begins takes the lock once."""
-        handle = handler if self._tracer is None else _traced(handler, self._tracer)
+        handle: Callable[[Message], object] = handler
+        if self._tracer is not None:
+            handle = _traced(handler, self._tracer)
         message = self._next(self._take)
         while message is not None:
             if self._heard:
                 self._observer.on_handle_start(message)
             outcome: Outcome = None
             try:
-                check_result(handle(message))
+                result = handle(message)
+                if result is not None:
+                    check_result(result)
             except BaseException as error:  # not one may end this thread alone, in silence
                 outcome = error
                 self._failed(message, error)

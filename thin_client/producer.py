@@ -216,7 +216,8 @@ class Producer(_Sender):
 
 
 class AsyncProducer(_Sender):
-    """``Producer`` on asyncio; tasks that share it wait for each other::
+    """``Producer`` on asyncio; tasks that share it wait for each other. In another event loop, as
+    of a second ``asyncio.run``, it makes another connection::
 
     async with AsyncProducer("proxy:9713") as producer:
         await producer.send("orders", b'{"id": 7}', key="customer-7")
@@ -234,6 +235,7 @@ class AsyncProducer(_Sender):
         super().__init__(servers, timeout_s=timeout_s, token=token, tls=tls, tracer=tracer)
         self._lock = asyncio.Lock()
         self._connection: AsyncConnection | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # of both
 
     def forked(self) -> None:
         """In a child process: begin anew, with a connection of its own."""
@@ -302,17 +304,34 @@ class AsyncProducer(_Sender):
 
     def close(self) -> None:
         """End the connection; another send opens a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._loop is not None and self._loop.is_closed():
+            connection.forked()
+        else:
+            connection.close()
 
     async def _send(self, requests: Sequence[Delivery]) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._move_to(loop)
         with self._call(requests) as number:
             async with self._lock:
                 self._check_turn(number, requests)
                 for request in requests:
                     while (pause_s := await self._try(request)) is not None:  # noqa: ASYNC110
                         await asyncio.sleep(pause_s)
+
+    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A loop that has ended answers nobody any more: begin anew in *loop*."""
+        before, self._loop = self._loop, loop
+        if before is None:
+            return
+        connection = self._connection
+        self.forked()
+        if connection is not None and before.is_closed():
+            connection.forked()
 
     async def _try(self, request: Delivery) -> float | None:
         sent = False

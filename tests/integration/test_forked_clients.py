@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ import pytest
 from tests.support.forked_clients import CHILDREN, EACH
 from tests.support.processes import ROOT
 from tests.support.scripted_proxy import Request, ScriptedProxy
-from thin_client import Producer, chance
+from thin_client import AsyncProducer, Producer, chance
 from thrift_idl import producer
 
 pytestmark = pytest.mark.sockets
@@ -154,3 +155,23 @@ async def test_numbers_go_on_at_zero(proxy: ScriptedProxy) -> None:
             return each._connection._sequence_id
 
     assert await asyncio.to_thread(work) < 3
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_another_event_loop_gets_another_connection(proxy: ScriptedProxy) -> None:
+    """Nobody would hear the answer on the connection of a loop that has ended."""
+
+    def work() -> None:
+        shared = AsyncProducer(proxy.address, timeout_s=10)
+        for _ in range(3):
+            asyncio.run(_send(shared))
+        shared.close()
+
+    await asyncio.to_thread(work)
+    gc.collect()  # what it warns of is meant, and not the next test's
+
+    assert len({each.connection for each in proxy.of("sendSync")}) == 3
+
+
+async def _send(shared: AsyncProducer) -> None:
+    await shared.send("orders", b"x", key="k")

@@ -6,9 +6,14 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <doctest/doctest.h>
+#include <functional>
 #include <map>
 #include <stdexcept>
+#include <string_view>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -225,6 +230,66 @@ TEST_CASE("without a proxy a consumer tries again until it is stopped") {
     CHECK_THROWS_AS(consumer.run([](const Message&) {}), std::logic_error);
 }
 
+TEST_CASE("next() wants the last verdict first, and says so") {
+    fake::Proxy proxy;
+    proxy.messages->put("k", 2);
+    Consumer consumer(options_for(proxy));
+    {
+        const auto first = consumer.next();
+        REQUIRE(first);
+        CHECK_THROWS_WITH_AS(
+            static_cast<void>(consumer.next()),
+            "t/q#1 at offset 1 (attempt 1) has no verdict: call its ok() or settle(), or end its"
+            " scope, before asking for the next message",
+            std::logic_error);
+        std::jthread([&] { consumer.stop(); }).join();
+    }
+    CHECK_FALSE(consumer.next());
+}
+
+namespace {
+
+/// The exit code of a child process that does it; 1 for what is thrown.
+int in_child(const std::function<bool()>& work) {
+    const auto child = ::fork();
+    if (child == 0) {
+        try {
+            std::_Exit(work() ? 0 : 2);
+        } catch (const std::exception& error) {
+            std::fputs(error.what(), stderr);
+            std::_Exit(1);
+        }
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+TEST_CASE("a consumer that was started belongs to its process; another one begins anew") {
+    fake::Proxy proxy;
+    proxy.messages->put("k", 1);
+    Consumer started(options_for(proxy)), unused(options_for(proxy));
+    auto delivery = started.next();
+    REQUIRE(delivery);
+    CHECK(in_child([&] {
+        try {
+            static_cast<void>(started.next());
+        } catch (const std::logic_error& error) {
+            return std::string_view(error.what()).starts_with("this consumer was started in proc");
+        }
+        return false;
+    }) == 0);
+    delivery->ok();
+    CHECK(proxy.messages->wait_for("ok", 1));
+    proxy.messages->put("other", 1);
+    CHECK(in_child([&] {
+        unused.run([&](const Message&) { unused.stop(); });
+        return true;
+    }) == 0);
+}
+
 namespace {
 
 class Store : public orderlane::gen::producer::ProducerServiceNull {
@@ -263,4 +328,20 @@ TEST_CASE("threads share a producer; what is refused for a while is sent again")
     }
     CHECK(store->stored.size() == 20);
     CHECK(producer.send_batch(std::vector<orderlane::Outgoing>{}).empty());
+}
+
+TEST_CASE("a producer that was made before a fork sends in each process") {
+    const auto store = std::make_shared<Store>();
+    const fake::Server server(
+        std::make_shared<orderlane::gen::producer::ProducerServiceProcessor>(store));
+    orderlane::Producer producer({.servers = server.address(),
+                                  .logger = [](LogLevel, std::string_view) {}});
+    producer.send({.topic = "t", .body = "before", .key = "k"});
+    for (int child = 0; child < 3; ++child) {
+        CHECK(in_child([&] {
+            return !producer.send({.topic = "t", .body = "child", .key = "k"}).empty();
+        }) == 0);
+    }
+    producer.send({.topic = "t", .body = "after", .key = "k"});
+    CHECK(store->stored.size() == 5);
 }

@@ -124,6 +124,7 @@ export class Feeder {
 
   /** Begin to pull. */
   start(): void {
+    this.#keeper.start();
     this.#spawn(this.#pullForever());
   }
 

@@ -72,6 +72,11 @@ export class Keeper {
     this.#table = new Float64Array(new SharedArrayBuffer(8 * numbers));
   }
 
+  /** Have the worker ready before the first lease comes: what that brings may block at once. */
+  start(): void {
+    this.#worker ??= this.#started();
+  }
+
   /** New leases have come: let the worker see all. */
   publish(): void {
     const leaseMs = this.session.leaseMs ?? 0;

@@ -197,6 +197,7 @@ export async function consume(options: Options): Promise<number> {
     }
   } catch (error) {
     failure = error;
+    await consumer.close();
   }
   program.history.write("stop");
   say("stopped", { handled: program.handled, error: failure === null ? null : errorOf(failure) });
