@@ -18,15 +18,17 @@ from proxy.lane_counts import TopicCounts
 
 class TopicView(Answer):
     """A topic of a group; no order key: its messages are unordered. ``rate_limited``: messages are
-    ready and wait for ``max_rate``. Messages since the proxy started: ``delivered``; ``filtered``,
-    here or by the broker; ``filtered_in_a_row``: of them, since the last that was delivered;
-    ``expired``: whose lease ran out, ``expired_ago_s`` seconds ago the last time, null if none did.
+    ready and wait for ``max_rate``; ``wanted``: clients pull it here, or did lately, or the proxy
+    delivers it. Messages since the proxy started: ``delivered``; ``filtered``, here or by the
+    broker; ``filtered_in_a_row``: of them, since the last that was delivered; ``expired``: whose
+    lease ran out, ``expired_ago_s`` seconds ago the last time, null if none did.
     """
 
     name: str
     order_key: str | None
     max_rate: float | None
     rate_limited: bool
+    wanted: bool
     delivered: int
     filtered: int
     filtered_in_a_row: int
@@ -122,6 +124,7 @@ def _topics(lane: GroupLane) -> list[dict[str, Any]]:
             "order_key": topic.order_key,
             "max_rate": topic.max_rate,
             "rate_limited": topic.name in held_back,
+            "wanted": topic.name in lane.presence.shown,
             **_passing(lane.counts.get(Topic(topic.name))),
         }
         for topic in lane.settings.topics

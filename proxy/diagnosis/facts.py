@@ -89,6 +89,7 @@ class HeldTopic:
     filtered_in_a_row: int = 0
     expired: int = 0
     expired_ago_s: float | None = None
+    wanted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,14 +162,38 @@ def no_puller(facts: Facts) -> Iterator[Finding]:
             messages=ready,
         )
 
+    yield from _unwanted_topics(facts)
 
-def _ready(group: HeldGroup) -> int:
-    """Messages that somebody could have at once."""
-    limited = {topic.name for topic in group.topics if topic.rate_limited}
+
+def _unwanted_topics(facts: Facts) -> Iterator[Finding]:
+    """Topics that no client pulls, of a group that has clients."""
+    if not facts.has_client(_LATELY_S):
+        return
+    groups = [group for _, group in facts.answering]
+    topics = {topic.name for group in groups for topic in group.topics}
+    wanted = {topic.name for group in groups for topic in group.topics if topic.wanted}
+    for topic in sorted(topics - wanted):
+        if ready := sum(_ready(group, topic) for group in groups):
+            yield Finding(
+                Cause.NO_PULLER,
+                topic,
+                f"no client of group {facts.group} pulls {topic}, and {number(ready, 'message')} of"
+                " it are ready; its clients pull other topics",
+                "Start clients that pull it, or let those that run name it, or name no topic at"
+                " all",
+                typed("consume", facts.group, topic),
+                messages=ready,
+            )
+
+
+def _ready(group: HeldGroup, topic: str | None = None) -> int:
+    """Messages (of *topic*, None: of any) that somebody could have at once."""
+    limited = {each.name for each in group.topics if each.rate_limited}
     return sum(
         queue.ready
         for queue in group.queues
         if queue.sure
+        and topic in (None, queue.topic)
         and not (queue.is_twin or queue.paused_whole or queue.draining or queue.topic in limited)
     )
 

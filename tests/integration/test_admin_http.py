@@ -112,6 +112,7 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
                         "order_key": "KEY",
                         "max_rate": None,
                         "rate_limited": False,
+                        "wanted": False,
                         "delivered": 0,
                         "filtered": 0,
                         "filtered_in_a_row": 0,

@@ -65,6 +65,7 @@ GROUP_ROWS = rows(
             name=NAMES,
             max_rate=st.none() | st.floats(1e-3, 1e9),
             rate_limited=BOOLS,
+            wanted=BOOLS,
             expired_ago_s=st.none() | SECONDS,
             **dict.fromkeys(("delivered", "filtered", "filtered_in_a_row", "expired"), COUNTS),
         ),

@@ -116,6 +116,18 @@ def test_pauses_of_the_group_come_before_those_of_keys() -> None:
     assert sorted(each.where for each in found) == ["group billing", "orders/broker-a_0 key k"]
 
 
+def test_a_topic_that_no_client_pulls_is_named_though_its_group_has_clients() -> None:
+    waits = HeldQueue("refunds", "broker-a_0", ready=5, unfinished=5, end=9, position=9)
+    topics = (HeldTopic("orders", wanted=True), HeldTopic("refunds", wanted=False))
+    here = replace(PROXY, group=replace(HERE, topics=topics, queues=(OWNED, waits)))
+    (found,) = diagnose(facts(here))
+    assert (found.cause, found.where, found.messages) == (Cause.NO_PULLER, "refunds", 5)
+    assert "no client of group billing pulls refunds, and 5 messages of it" in found.what
+    both = (HeldTopic("orders"), HeldTopic("refunds"))
+    there = ProxyFacts("p:2", proxy="p@2#2", group=HeldGroup(taking_part=True, topics=both))
+    assert diagnose(facts(here, there)) == [], "one at another proxy does"
+
+
 def test_a_rate_limit_names_the_setting_that_limits() -> None:
     topic = HeldTopic("orders", max_rate=5.0, rate_limited=True)
     for of_group, name in ((None, "orders.max_rate"), (9.0, "orders.max_rate"), (2.0, "max_rate")):
