@@ -39,7 +39,7 @@ class Handlings:
     @property
     def keys(self) -> set[str]:
         """Order keys seen."""
-        return set(self._highest)
+        return self._highest.keys() | self._waiting.keys()
 
     def reset(self) -> None:
         """A person had the group go on elsewhere in the queue."""
@@ -57,10 +57,12 @@ class Handlings:
         if running and not late:
             self._judge_overlap(running, offset, order, blind=lease is None)
         if order is not None:
-            if not late:
+            if (
+                not late
+            ):  # else another order may hold since: the group was moved, or its owner changed
                 self._judge_order(offset, order, flags)
+                self._highest[order] = max(offset, self._highest.get(order, -1))
             self._waiting.setdefault(order, set()).add(offset)
-            self._highest[order] = max(offset, self._highest.get(order, -1))
         running.append(_Running(offset, lease, event["consumer"]))
         self._facts.flags.add(offset, STARTED)
 

@@ -144,6 +144,7 @@ class Player:
         self._over = asyncio.Event()
         self._fickle: set[str] = set()  # clients that pull other topics than planned
         self._held: set[str] = set()  # topics that get no sends now
+        self._most_queues: dict[str, int] = {}  # of topics that were changed
         self._seen = 0
         self._tags: dict[str, str | None] = {}  # of messages
         self._tag_rules = {
@@ -541,6 +542,7 @@ class Player:
             await self.world.make_topic(topic, read, write_queues=write)
         except (RemotingError, Died):
             return False
+        self._most_queues[topic] = max(read, self._most_queues.get(topic, 0))
         return True
 
     async def _fewer_queues(
@@ -552,7 +554,8 @@ class Player:
 
         async def again() -> None:
             for _ in range(60):
-                if await self._queues(topic, all, all):
+                most = max(all, self._most_queues.get(topic, 0))  # more were made, perhaps
+                if await self._queues(topic, most, most):
                     return
                 await asyncio.sleep(1)
 
