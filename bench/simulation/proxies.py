@@ -151,16 +151,20 @@ class Proxy:
         return self._route
 
     def _members(self) -> Process:
-        """As the first broker that answers has them."""
+        """As the first broker that answers has them. It is asked who wants the topic as well: all
+        do, and it costs the same.
+        """
         costs = self._around.model.costs
         for broker in self._around.brokers.values():
             known = broker.groups.find(GROUP)
             listed_ns = costs.listed_member_ns * (len(known.members) - 1 if known else 0)
-            answer = yield self.links.ask(
-                broker, "members", broker.members, cost_ns=costs.list_ns + listed_ns
-            )
-            if answer is not NO_ANSWER:
-                return answer
+            cost_ns = costs.list_ns + listed_ns
+            answer = yield self.links.ask(broker, "members", broker.members, cost_ns=cost_ns)
+            if answer is NO_ANSWER:
+                continue
+            if len(answer) > 1:
+                yield self.links.ask(broker, "signs", broker.members, cost_ns=cost_ns)
+            return answer
         return None
 
     def _leave(self) -> Process:
