@@ -316,6 +316,25 @@ async def test_a_member_that_comes_and_goes_costs_the_others_no_queue() -> None:
         assert not any(pipeline.closed for pipeline in before)
 
 
+async def test_on_brokers_that_keep_no_signs_members_share_every_topic() -> None:
+    """This proxy shows that it wants the topic, and is never listed so."""
+    brokers = MemoryBrokers()
+    brokers.add_topic(TOPIC, 4)
+    async with upstream(brokers) as us:
+
+        async def both(_group: Group, _topic: Topic) -> list[str]:
+            return [us.client_id, "z@1#1@orderlane"]
+
+        async def nobody(_sign: Group, _topic: Topic) -> list[str]:
+            return []
+
+        us.client.consumer_ids, us.client.producer_ids = both, nobody
+        async with taking_part(us):
+            began_ns = now_ns()
+            await eventually(lambda: len(list(us.lane.buffer)) == 2, within_s=60)
+            assert now_ns() - began_ns > 20 * SECOND, "at first it waits to be listed"
+
+
 # ---- commits ------------------------------------------------------------------------------------
 
 

@@ -20,10 +20,11 @@ from broker_core.store import tables
 from broker_core.store.commit_log import Sync
 from proxy import lanes
 from proxy.core.flow_window import FlowWindow
+from proxy.core.group_share import Present
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.recording import Recording
 from proxy.core.twin_pipeline import TwinPipeline
-from proxy.upstream import period_start
+from proxy.upstream import ownership, period_start
 from proxy.upstream.ownership import GroupOwnership
 from testkit.explorer.exploring import be_quiet
 from testkit.explorer.generator import draw
@@ -54,9 +55,13 @@ class Found:
     as_what: tuple[str, ...]
 
 
-async def _first_topic_only(original: Any, ownership: GroupOwnership, topic: Any) -> None:
-    if topic == ownership.topics[0]:
-        await original(ownership, topic)
+async def _first_topic_only(original: Any, share: GroupOwnership, topic: Any) -> None:
+    if topic == share.topics[0]:
+        await original(share, topic)
+
+
+async def _all_want(original: Any, *asked: Any) -> Present:
+    return Present((await original(*asked)).members)
 
 
 _was_full: set[int] = set()
@@ -103,6 +108,12 @@ BUGS = (
         "several topics, shares of queues",
         frozenset({"N5", "D1", "LIVE"}),
         method_of(GroupOwnership, "_look_at", _first_topic_only),
+    ),
+    FeatureBug(
+        "members share topics that they do not want",
+        "several topics, picky clients",
+        frozenset({"N5", "D1", "LIVE"}),
+        method_of(ownership, "present", _all_want),
     ),
     FeatureBug(
         "a window stays shut once the memory of all was used up",
