@@ -14,9 +14,10 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by
   (order key, who asked for it, why), longest_lease_ms (how long leases may be in this period, if
   that is longer than its ``own`` says), paused (pairs of order key, null for all of the queue, and
-  [since_ms, who asked for it, why]), keys (the order key: see ``KeyRecord``), own (the fields of
-  the ``own`` record of the period, in the first part: retention may have deleted that record). The
-  parts of a snapshot follow each other; what they list adds up;
+  [since_ms, who asked for it, why]), keys (the order key: see ``KeyRecord``), anchor (offset and
+  place in the broker's log of the last message that was read, if the broker has no lives), own (the
+  fields of the ``own`` record of the period, in the first part: retention may have deleted that
+  record). The parts of a snapshot follow each other; what they list adds up;
 - ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
   before it build on), after (offset of the delta before it, or of that snapshot), base, read, left
   (offsets that were unfinished, and are finished or spilled now), unfinished (those that were
@@ -24,7 +25,7 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   key and the first offset that is left of its spilled chain, null if none is), parked (those that
   changed, null if the key is not parked any more), parked_by (of those that are),
   longest_lease_ms (as in a snapshot), paused (those that changed, null if it is not paused any
-  more), keys (if that changed);
+  more), keys (if that changed), anchor (as in a snapshot);
 - ``clean``: epoch, to (the member that people gave the queue to, if they did). The owner ended with
   nothing leased but what its snapshot names, which is the whole truth.
 
@@ -34,8 +35,8 @@ stuck key has messages, so they are packed: ``width:base64``, with differences (
 
 Proxies of several versions take a queue over from each other. What came to be written later
 (``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``,
-``to``, ``own``, ``serial``, ``hold_ms``, ``life``, ``start``) may be missing, and what a reader
-does not know it passes over.
+``to``, ``own``, ``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``) may be missing, and what
+a reader does not know it passes over.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ import orjson
 
 from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRecord
-from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, SnapshotPart
+from proxy.core.ownership_record import Anchor, Clean, Delta, Own, Record, Snapshot, SnapshotPart
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
 
@@ -175,6 +176,7 @@ def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
         _number(fields.get("longest_lease_ms", 0)),
         {key: each for key, each in _paused_of(fields).items() if each is not None},
         keys=_keys_of(fields),
+        anchor=_anchor_of(fields),
     )
     number, of = _number(fields["part"]), _number(fields["of"])
     if not 0 <= number < of:
@@ -203,6 +205,7 @@ def _delta(fields: dict[str, Any]) -> Delta:
         longest_lease_ms=_number(fields.get("longest_lease_ms", 0)),
         paused=_paused_of(fields),
         keys=_keys_of(fields),
+        anchor=_anchor_of(fields),
     )
 
 
@@ -218,6 +221,7 @@ def _of_keys(record: Snapshot | Delta) -> dict[str, Any]:
         **_longest_lease(record.longest_lease_ms),
         **_paused_to_json(record.paused),
         **_keys_to_json(record.keys),
+        **({} if record.anchor is None else {"anchor": list(record.anchor)}),
     }
 
 
@@ -267,6 +271,13 @@ def _keys_to_json(keys: KeyRecord | None) -> dict[str, Any]:
 def _keys_of(fields: dict[str, Any]) -> KeyRecord | None:
     keys = fields.get("keys")
     return None if keys is None else KeyRecord.from_json(keys)
+
+
+def _anchor_of(fields: dict[str, Any]) -> Anchor | None:
+    if (anchor := fields.get("anchor")) is None:
+        return None
+    offset, log_offset = anchor
+    return Anchor(_number(offset), _number(log_offset))
 
 
 def _steps(first: int, offsets: Iterable[int]) -> list[int]:

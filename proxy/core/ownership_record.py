@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 from broker_core.names import Group, Topic
 from proxy.core.ids import Epoch
@@ -54,13 +55,21 @@ class Own:
     start: int | None = None
 
 
+class Anchor(NamedTuple):
+    """A message that was read: its offset in the queue, and its place in the log of the broker."""
+
+    offset: int
+    log_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What an owner had finished: all below ``base``, and up to ``read`` all but ``unfinished`` and
     ``spilled`` (by order key; no offset is in both). ``leases``: milliseconds, counted from when it
     was written, for which unfinished jobs may still be in the hands of clients.
     ``longest_lease_ms``: how long a lease may be, if that is longer than the ``own`` says.
-    ``keys``: None if its writer did not say.
+    ``keys``: None if its writer did not say. ``anchor``: the last message that was read, where the
+    broker does not tell lives of topics apart.
 
     Raises ValueError unless these offsets rise from ``base`` and end below ``read``.
     """
@@ -76,6 +85,7 @@ class Snapshot:
     longest_lease_ms: int = 0
     paused: dict[bytes | None, PausedKey] = field(default_factory=dict)
     keys: KeyRecord | None = None
+    anchor: Anchor | None = None
 
     def __post_init__(self) -> None:
         if not all(self.spilled.values()):
@@ -113,6 +123,7 @@ class Snapshot:
             leases={},
             longest_lease_ms=self._longest_ms,
             keys=keys,
+            anchor=None,
         )
 
     @property
@@ -142,6 +153,7 @@ class Snapshot:
             leases={},
             parked=parked,
             longest_lease_ms=self._longest_ms,
+            anchor=None,
         )
 
     def unread(self, offset: int) -> bool:
@@ -200,6 +212,7 @@ class Delta:
     longest_lease_ms: int = 0
     paused: Mapping[bytes | None, PausedKey | None] = field(default_factory=dict)
     keys: KeyRecord | None = None
+    anchor: Anchor | None = None
 
     @property
     def size(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRecord
 from proxy.core.ownership_record import (
+    Anchor,
     Delta,
     Own,
     Record,
@@ -35,7 +36,8 @@ class LastOwner:
     ``damage``: what of them could not be had, None if all is well. ``forgotten``: retention deleted
     the snapshot, which says nothing of leases: they have ended long ago. ``to``: as in ``Clean``.
     ``life``: the incarnation of the topic that the state, or without one the period, is of; None if
-    nobody said. ``begins_life``: see ``in_life``.
+    nobody said. ``begins_life``: see ``begun_anew``. ``log_offset``: the place of the last of these
+    records in the log of its broker, None if nobody looked.
     """
 
     epoch: Epoch
@@ -49,15 +51,16 @@ class LastOwner:
     to: str = ""
     life: int | None = None
     begins_life: bool = False
+    log_offset: int | None = None
 
     def in_life(self, life: int | None) -> LastOwner:
-        """What counts of it in incarnation *life* of the topic (None: nobody can say).
+        """What counts of it in incarnation *life* of the topic (None: nobody can say)."""
+        return self if life is None or self.life in (None, life) else self.begun_anew(life)
 
-        Of another one nothing is left but pauses, which people put on names of keys: all offsets
-        begin anew, and copies of parked messages belong to nobody. ``begins_life`` says so.
+    def begun_anew(self, life: int | None) -> LastOwner:
+        """What counts of it in *life*, which is another one: nothing but pauses, which people put
+        on names of keys. All offsets begin anew, and copies of parked messages belong to nobody.
         """
-        if life is None or self.life in (None, life):
-            return self
         snapshot = self.snapshot
         return replace(
             self,
@@ -103,6 +106,7 @@ class _State:
     parked: dict[bytes, ParkedKey]
     paused: dict[bytes | None, PausedKey]
     keys: KeyRecord | None = None
+    anchor: Anchor | None = None
 
     @classmethod
     def of(cls, whole: Snapshot, *, at: int) -> _State:
@@ -120,11 +124,12 @@ class _State:
             dict(whole.parked),
             dict(whole.paused),
             keys=whole.keys,
+            anchor=whole.anchor,
         )
 
     def apply(self, delta: Delta, *, at: int) -> None:
         self.epoch, self.base, self.read, self.last = delta.epoch, delta.base, delta.read, at
-        self.keys = delta.keys or self.keys
+        self.keys, self.anchor = delta.keys or self.keys, delta.anchor or self.anchor
         self.unfinished.difference_update(delta.left)
         self.unfinished.update(delta.unfinished)
         for offset in delta.left:
@@ -163,6 +168,7 @@ class _State:
             self.parked,
             paused=self.paused,
             keys=self.keys,
+            anchor=self.anchor,
         )
 
 

@@ -21,7 +21,7 @@ from proxy.core.ids import Epoch, qid_text
 from proxy.core.job_chains import NEW, RUNNING, Job
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.order_keyed import OrderKeyed
-from proxy.core.ownership_record import Snapshot
+from proxy.core.ownership_record import Anchor, Snapshot
 from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.refill_round import Refill
 from proxy.core.retry_policy import MS
@@ -44,6 +44,9 @@ def _first_lease(now_ns: int) -> int:
 
 class QueuePipeline(OrderKeyed):
     """The chains, leases and offsets of one queue in one ownership period. All times are ns."""
+
+    #: The last message that was read, where the broker does not tell lives of topics apart.
+    anchor: Anchor | None = None
 
     def __init__(
         self,
@@ -203,6 +206,10 @@ class QueuePipeline(OrderKeyed):
         # For clients that wait the whole window is filled, but with one key, where it helps nobody.
         has_many_keys = self.key_record.rule.order_key.has_many_keys
         return "jobs" if (self.jobs.left <= 0 if has_many_keys else window.full) else ""
+
+    def anchored(self, anchor: Anchor | None) -> None:
+        """*anchor* is the last message that was read, here or by the owner before."""
+        self.anchor = anchor
 
     def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
         """Messages were read; the next read starts at *next_offset*, or earlier: at the first one
@@ -368,6 +375,7 @@ class QueuePipeline(OrderKeyed):
             longest_lease_ms=self.raised_lease_ms,
             paused=dict(self.recorded_pauses),
             keys=self.recorded_keys,
+            anchor=self.anchor,
         )
 
     @property

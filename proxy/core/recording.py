@@ -181,6 +181,7 @@ class Recording:
             after=self._last_at,
             longest_lease_ms=self._pipeline.raised_lease_ms,
             keys=None if (keys := self._pipeline.recorded_keys) == self._keys else keys,
+            anchor=self._pipeline.anchor,
         )
         said = self._base, self._read, self._longest_lease_ms
         if (base, read, delta.longest_lease_ms) == said and not delta.size:

@@ -190,6 +190,8 @@ class OwnedQueue:
             now_ns=now_ns(),
             life=begun.own.life,
         )
+        if begun.last is not None and begun.last.snapshot is not None:
+            pipeline.anchored(begun.last.snapshot.anchor)
         if not begun.knows_parked:
             found = await parked_in_twin(context, self._lane.name, pipeline)
             pipeline.found_parked(found)
@@ -274,6 +276,9 @@ class OwnedQueue:
         if self._handing_over is not None:
             return
         self._log.error("the topic was deleted and created again: its queue begins anew")
+        if self._owned().life is None:  # nobody would find out by the records
+            self._reset(0)
+            return
         self._end_now(self._owned())
         self._handing_over = spawn(
             self._give_back("the topic was created again"), name=f"begin {self.queue} anew"

@@ -117,10 +117,10 @@ class OwnershipLog:
             if end is None:
                 end = max(stored, await self._client.max_offset(twin))
             lowest = await self._client.min_offset(twin)
-            span = _TAIL
+            span, places = _TAIL, dict[int, int]()
             while True:
                 start = max(lowest, end - span)
-                records = await self._read(group, twin, start=start, end=end)
+                records = await self._read(group, twin, start=start, end=end, places=places)
                 # What stands first may be the late word of an owner before: no beginning, but where
                 # nothing ahead of it is left.
                 found = _replayed(records, by_period=by_period, begin=start == lowest)
@@ -134,6 +134,8 @@ class OwnershipLog:
                         found = _replayed(behind, by_period=by_period, begin=True)
                 # Owners that crashed early wrote nothing: the one that counts may be far behind.
                 if start == lowest or (found is not None and found.snapshot is not None):
+                    if found is not None:
+                        found = replace(found, log_offset=places.get(found.last_at))
                     return _told(twin, found, lowest=lowest), end
                 span *= 8
 
@@ -179,11 +181,20 @@ class OwnershipLog:
         return False
 
     async def _read(
-        self, group: Group, twin: QueueName, *, start: int, end: int
+        self,
+        group: Group,
+        twin: QueueName,
+        *,
+        start: int,
+        end: int,
+        places: dict[int, int] | None = None,
     ) -> list[tuple[int, Record | Unreadable]]:
+        """*places* gets where each record stands in the log of the broker."""
         records: list[tuple[int, Record | Unreadable]] = []
         async for message in read_range(self._client, twin, group=group, start=start, end=end):
             offset = message.queue_offset
+            if places is not None:
+                places[offset] = message.physical_offset
             if records and (gap := records[-1][0] + 1) < offset:
                 records.append((gap, Unreadable("it is missing")))
             try:

@@ -36,6 +36,7 @@ from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.twin_pipeline import TwinPipeline
 from proxy.group_lane import GroupLane
 from proxy.lane_history import LaneHistory, rules_in_history
+from proxy.upstream.anchors import in_life
 from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.copy_batches import AT_ONCE, AT_ONCE_BYTES, copy_each
@@ -396,7 +397,8 @@ class Parking:
         epoch = Epoch(await context.log.begin(group, self._queue, own))
         last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
         start = committed or 0
-        if last is not None and (last := last.in_life(life)).begins_life:
+        last = await in_life(context.client, group, self._queue, last, life=life)
+        if last is not None and last.begins_life:
             self._log.error("the parked topic was deleted and created again: its copies are gone")
             start = await context.client.min_offset(self._queue)
         elif last is None or last.snapshot is None:  # else it tells which copies there were

@@ -19,6 +19,7 @@ from proxy.core.period_wait import longest_ns, wait_ns
 from proxy.core.rules import TopicRules
 from proxy.errors import OrderlaneError
 from proxy.group_lane import GroupLane
+from proxy.upstream.anchors import in_life
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.demand import present
 from proxy.upstream.start_offsets import start_offset
@@ -105,6 +106,7 @@ class PeriodStart:
     async def begin_now(self, rules: TopicRules) -> Begun:
         """As ``begin``, without a turn: for who holds a lock that nobody renews."""
         context, group = self._context, self._lane.name
+        place = context.client, group, self._queue
         held_ns = self.hold_until_ns
         epoch: Epoch | None = None
         while True:
@@ -116,7 +118,7 @@ class PeriodStart:
             last, end = await context.log.last(group, self._queue, stored=stored)
             if epoch is None:
                 await self._heed_handoff(last)
-            now = None if last is None else last.in_life(life)
+            now = await in_life(*place, last, life=life)
             self._check_order_key(rules, now)
             committed, start = await start_offset(
                 context, self._lane.settings, self._queue, last=now
@@ -124,9 +126,7 @@ class PeriodStart:
             own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
             own = replace(own, life=life, start=start)
             self._hold(self._wait_ns(own, last, end))
-            # Leases that this period waits for outlive it if it ends at once.
-            waits_ms = -((now_ns() - self.hold_until_ns) // 1_000_000)
-            own = replace(own, hold_ms=max(0, waits_ms))
+            own = replace(own, hold_ms=self._waits_ms)
             if not self._trusted():
                 raise TrustLapsed("the lock is not trusted any more")
             epoch = Epoch(await context.log.begin(group, self._queue, own))
@@ -134,7 +134,7 @@ class PeriodStart:
             if epoch == end:
                 return begun
             seen, (last, _) = last, await context.log.last(group, self._queue, before=epoch)
-            now = None if last is None else last.in_life(life)
+            now = await in_life(*place, last, life=life)
             self._check_order_key(rules, now)
             if seen is not None and last is not None and seen.epoch == last.epoch:
                 # The last words of that owner were not to be seen yet.
@@ -181,6 +181,13 @@ class PeriodStart:
                 f" {KeyRule.of(rules)} in the settings of this proxy is older: bring them up to"
                 f" date, or set order_key_version: {keys.setting + 1} to go back to that order key"
             )
+
+    @property
+    def _waits_ms(self) -> int:
+        """For how long leases may live that this period waits for: they outlive it if it ends at
+        once.
+        """
+        return max(0, -((now_ns() - self.hold_until_ns) // 1_000_000))
 
     def _hold(self, for_ns: int) -> None:
         self.hold_until_ns = max(self.hold_until_ns, now_ns() + for_ns)

@@ -11,10 +11,12 @@ import structlog
 from broker_core.client import PullResult, PullStatus
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
+from proxy.core.ownership_record import Anchor
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.core.starvation import PATIENCE_NS, Patience
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog, queue_log
+from proxy.upstream.anchors import is_another
 from proxy.upstream.context import UpstreamContext
 
 _MAX_MESSAGES = 256
@@ -43,6 +45,7 @@ async def read_queue(
     log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
     patience = Patience()
+    doubtful = False  # it may have begun another one while nobody looked
 
     while True:
         room = await _room(context, lane, pipeline, patience)
@@ -52,23 +55,57 @@ async def read_queue(
         asked_by = pipeline.rules.tags
         result = await _pulled(context, lane, pipeline, max_messages=min(room, _MAX_MESSAGES))
         if result is None:
+            doubtful = True
             await asyncio.sleep(back_off_s)
             back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
             continue
         back_off_s = _FIRST_BACK_OFF_S
-        if is_other_life(pipeline, result.life):
+        if await _is_other_life(context, lane, pipeline, result, doubtful=doubtful):
             on_new_life()
             return
+        doubtful = False
         if pipeline.rules.tags != asked_by:
             continue  # the broker passed over what is wanted now
-        is_illegal = result.status is PullStatus.OFFSET_ILLEGAL
-        if is_illegal and result.next_offset < pipeline.position:
+        if _is_moved_back(pipeline, result):
             log.error(_MOVED_BACK, position=pipeline.position, end=result.next_offset)
             on_reset(result.next_offset)
             return
-        _count_left_out(lane, pipeline, result, by_tags=asked_by is not None and not is_illegal)
+        _count_left_out(
+            lane, pipeline, result, by_tags=asked_by is not None and not _is_illegal(result)
+        )
         pipeline.end_offset = result.max_offset
+        if result.messages and pipeline.life is None:
+            newest = result.messages[-1]
+            pipeline.anchored(Anchor(newest.queue_offset, newest.physical_offset))
         lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
+
+
+def _is_illegal(result: PullResult) -> bool:
+    return result.status is PullStatus.OFFSET_ILLEGAL
+
+
+def _is_moved_back(pipeline: QueuePipeline, result: PullResult) -> bool:
+    return _is_illegal(result) and result.next_offset < pipeline.position
+
+
+async def _is_other_life(
+    context: UpstreamContext,
+    lane: GroupLane,
+    pipeline: QueuePipeline,
+    result: PullResult,
+    *,
+    doubtful: bool,
+) -> bool:
+    """True if *result* is of another life of the topic. A broker that tells none apart is looked
+    through where it moved back, and (*doubtful*) where it did not answer before.
+    """
+    if is_other_life(pipeline, result.life):
+        return True
+    moved_back = _is_moved_back(pipeline, result)
+    if (anchor := pipeline.anchor) is None or not (doubtful or moved_back):
+        return False
+    end = result.next_offset if moved_back else None
+    return await is_another(context.client, lane.name, pipeline.queue, anchor, end=end)
 
 
 async def _pulled(

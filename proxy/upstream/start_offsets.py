@@ -37,7 +37,9 @@ async def start_offset(
             if first and not await context.log.any_owner(name, queue.topic):
                 await _commit_all(client, group, queue.topic)
         committed = await client.committed_offset(name, queue)
-    begins_life = last is not None and last.begins_life and last.own.life != last.life
+    begins_life = last is not None and last.begins_life
+    if last is not None and last.life is not None:
+        begins_life &= last.own.life != last.life  # what owners in this life committed counts
     if committed is None or begins_life:
         start = await client.min_offset(queue)
     else:

@@ -103,7 +103,7 @@ class MemoryClient:
         else:
             status, next_offset = PullStatus.FOUND, min(end, offset + 32)
             messages = [
-                stored(each, body=self.brokers.logs[queue][each])
+                stored(each, body=self.brokers.logs[queue][each], place=0)  # there is no log
                 for each in range(offset, next_offset)
             ]
         return PullResult(

@@ -36,9 +36,10 @@ def message(
     reconsume_times: int = 0,
     store_ms: int = 0,
     raw_properties: bytes | None = None,
+    place: int | None = None,
     **others: str,
 ) -> StoredMessage:
-    """The message at *offset* of its queue; *key* and *tag* are the properties KEYS and TAGS, and
+    """The message at *offset* of its queue, and at *place* of the log; *key* and *tag* are the properties KEYS and TAGS, and
     there may be *others*; or *raw_properties* are all of them.
     """
     if raw_properties is None:
@@ -48,7 +49,8 @@ def message(
         topic, queue_id, _HOST, _HOST, sys_flag=sys_flag, reconsume_times=reconsume_times
     )
     entry = BatchEntry(0, body, raw_properties)
-    return decode_message(_record(envelope, entry, offset, offset * 1000, store_ms=store_ms))
+    place = offset * 1000 if place is None else place
+    return decode_message(_record(envelope, entry, offset, place, store_ms=store_ms))
 
 
 def json_message(offset: int, document: Any, *, tag: str | None = None) -> StoredMessage:

@@ -10,7 +10,7 @@ from broker_core.remoting.route_bodies import TopicConfig
 from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRecord, KeyRule
 from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Delta, Own, Record, Snapshot, parts
+from proxy.core.ownership_record import Anchor, Delta, Own, Record, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
@@ -65,6 +65,21 @@ def test_a_record_says_in_which_life_its_owner_began_and_where() -> None:
     for record in (own(life=7, start=3), own(life=0, start=0), own(life=None)):
         assert decode(encode(record)) == record
     assert b"life" not in encode(own(life=None))
+
+
+def test_records_say_where_the_last_message_stands_that_was_read() -> None:
+    anchor = Anchor(8, 12_345)
+    (part,) = parts(Snapshot(Epoch(0), 9, 9, anchor=anchor), own(life=None))
+    delta = Delta(Epoch(0), 1, 12, 12, after=1, anchor=Anchor(11, 23_456))
+    assert [decode(encode(each)) for each in (part, delta)] == [part, delta]
+    last = replayed(own(life=None), part)
+    assert last.snapshot is not None
+    assert last.snapshot.anchor == anchor
+    last = replayed(own(life=None), part, delta)
+    assert last.snapshot is not None
+    assert last.snapshot.anchor == delta.anchor
+    assert last.snapshot.cut_at(5).anchor is None
+    assert last.snapshot.moved_to(3).anchor is None
 
 
 def test_of_a_former_life_nothing_counts_but_pauses() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.names import Group, Topic
 from proxy.core.ownership_record import ownership_topic
 from proxy.core.parked_key import parked_topic
@@ -348,3 +349,23 @@ def test_nothing_of_the_former_life_counts_wherever_it_stood(
     assert stored(events) == sent
     assert last_life(events) <= handled(events)
     assert begun_since(events) <= last_life(events)
+
+
+@pytest.mark.parametrize("play", [_restarted, _killed, _cut_off, _paused, _joined, _often])
+def test_brokers_that_tell_no_life_from_the_next_are_seen_through(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Apache's: by places in their log."""
+    monkeypatch.setattr(TopicDirectory, "life", lambda *_: None)
+    events = history_of(play)
+    assert last_life(events) <= handled(events)
+    assert violations(events).keys() <= {"G1"}  # they take what an owner commits before it looks
+
+
+@pytest.mark.parametrize("again", [5, 10, 15])
+@pytest.mark.parametrize("after_s", [0.2, 8.0])
+def test_all_messages_of_the_next_life_come_where_brokers_do_not_tell(
+    again: int, after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TopicDirectory, "life", lambda *_: None)
+    test_all_messages_of_the_next_life_come_however_many_the_former_one_had(again, after_s)
