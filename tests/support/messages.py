@@ -39,8 +39,8 @@ def message(
     place: int | None = None,
     **others: str,
 ) -> StoredMessage:
-    """The message at *offset* of its queue, and at *place* of the log; *key* and *tag* are the properties KEYS and TAGS, and
-    there may be *others*; or *raw_properties* are all of them.
+    """The message at *offset* of its queue, and at *place* of the log; *key* and *tag* are the
+    properties KEYS and TAGS, and there may be *others*; or *raw_properties* are all of them.
     """
     if raw_properties is None:
         given = {KEYS: key, TAGS: tag, **others}
