@@ -298,7 +298,12 @@ struct QueueRange {
     /** The next offset that the group needs; absent: it never committed one here. */
     5: optional i64 committedOffset,
     /** The first offset stored at or after the time asked for; absent: no time was asked for. */
-    6: optional i64 offsetAtTimestamp
+    6: optional i64 offsetAtTimestamp,
+    /**
+     * The incarnation of the topic: another one once it was deleted and created again, so that offsets
+     * begin anew. Absent: its broker does not tell.
+     */
+    7: optional i64 life
 }
 
 service ConsumerService {

@@ -208,6 +208,7 @@ class BulkService:
             endOffset=await self._client.max_offset(queue),
             committedOffset=await self._client.committed_offset(group, queue),
             offsetAtTimestamp=at,
+            life=await self._client.life(queue),
         )
 
 

@@ -34,6 +34,7 @@ class FakeBrokerClient:
         self.timeouts: list[float | None] = []
         self.committed: dict[tuple[Group, QueueName], int] = {}
         self.lowest: dict[QueueName, int] = {}
+        self.lives: dict[Topic, int] = {}
         self.fails: dict[Any, Exception] = {}
         self.pulls: list[dict[str, Any]] = []
         self.most_pulled = 1 << 30
@@ -143,6 +144,9 @@ class FakeBrokerClient:
     async def max_offset(self, queue: QueueName) -> int:
         self._check("max_offset", queue)
         return len(self.stored[queue])
+
+    async def life(self, queue: QueueName) -> int | None:
+        return self.lives.get(queue.topic)
 
     async def offset_at(self, queue: QueueName, timestamp_ms: int) -> int:
         times = [each.store_ms for each in self.stored[queue]]

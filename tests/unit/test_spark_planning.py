@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from thin_client.spark.admission import Admission, proportional
-from thin_client.spark.offsets import Offsets, QueueState, Slice
+from thin_client.spark.offsets import Offsets, QueueState, Slice, flat, lives_of
 from thin_client.spark.options import ReadOptions
 from thin_client.spark.planning import (
     Loss,
@@ -28,6 +28,10 @@ LIMITS = {"servers": "proxy", "group": "lake", "subscribe": "a"}
 
 def state(begin: int, end: int, qid: str = "x_0", topic: str = "a") -> QueueState:
     return QueueState(topic, qid, begin, end)
+
+
+def alive(begin: int, end: int, *, life: int) -> QueueState:
+    return QueueState("a", "x_0", begin, end, life=life)
 
 
 def admission(**given: str) -> Admission:
@@ -78,6 +82,53 @@ def test_a_queue_that_was_made_anew_is_read_from_its_beginning() -> None:
     )
     grown = plan_stream(start, end, [state(0, 60)], selection=A)
     assert grown.slices == [Slice("a", "x_0", 0, 15)], "also when it has outgrown the old one"
+
+
+def test_a_topic_that_was_created_again_is_read_from_its_beginning_however_long_it_is() -> None:
+    """Its positions say of which life they are."""
+    which = admission()
+    old, new = alive(0, 10, life=3), alive(0, 25, life=9)
+    start = target(which, {"a": {"x_0": 0}}, old)
+    assert start == {"": {"a/x_0": 3}, "a": {"x_0": 10}}
+    found = which.target(start, [new], now_s=0.0)
+    assert found.offsets == {"": {"a/x_0": 9}, "a": {"x_0": 25}}
+    assert [str(loss) for loss in found.losses] == [
+        "queue 'x_0' of the topic 'a' was read up to 10, and its topic was deleted and created"
+        " again since"
+    ]
+    assert moved(start, found.offsets) == [("a", "x_0")]
+    planned = plan_stream(start, found.offsets, [new], selection=A)
+    assert planned == Plan([Slice("a", "x_0", 0, 25)], found.losses)
+    assert which.target(found.offsets, [new], now_s=0.0).losses == []
+
+
+def test_a_topic_that_was_created_again_with_as_many_messages_is_read_as_well() -> None:
+    start, end = {"": {"a/x_0": 3}, "a": {"x_0": 10}}, {"": {"a/x_0": 9}, "a": {"x_0": 10}}
+    new = alive(0, 10, life=9)
+    assert target(admission(), start, new) == end
+    assert moved(start, end) == [("a", "x_0")]
+    assert plan_stream(start, end, [new], selection=A).slices == [Slice("a", "x_0", 0, 10)]
+
+
+def test_a_topic_created_again_after_its_batch_was_decided_on_waits_for_the_next_batch() -> None:
+    start, end = {"": {"a/x_0": 3}, "a": {"x_0": 5}}, {"": {"a/x_0": 3}, "a": {"x_0": 10}}
+    planned = plan_stream(start, end, [alive(0, 25, life=9)], selection=A)
+    assert planned.slices == []
+    assert len(planned.losses) == 1
+
+
+def test_a_checkpoint_that_says_no_lives_goes_on_and_says_them_from_now_on() -> None:
+    found = admission().target({"a": {"x_0": 5}}, [alive(0, 9, life=3)], now_s=0.0)
+    assert (found.offsets, found.losses) == ({"": {"a/x_0": 3}, "a": {"x_0": 9}}, [])
+    held = admission(minOffsetsPerTrigger="50")
+    start = {"": {"a/x_0": 3}, "a": {"x_0": 5}}
+    assert target(held, start, alive(0, 9, life=3)) == start
+
+
+def test_positions_are_reported_without_their_lives() -> None:
+    offsets = {"": {"a/x_0": 3}, "a": {"x_0": 5}}
+    assert flat(offsets) == {("a", "x_0"): 5}
+    assert lives_of(offsets) == {("a", "x_0"): 3}
 
 
 def test_a_queue_made_anew_after_its_batch_was_decided_on_waits_for_the_next_batch() -> None:

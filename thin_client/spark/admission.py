@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from thin_client.spark.offsets import Offsets, Queue, QueueState, Slice, flat, sorted_offsets
+from thin_client.spark.offsets import (
+    Offsets,
+    Queue,
+    QueueState,
+    Slice,
+    flat,
+    lives_of,
+    sorted_offsets,
+    with_lives,
+)
 from thin_client.spark.options import ReadOptions
 from thin_client.spark.planning import Loss, backlog
 
@@ -42,10 +51,12 @@ class Admission:
 
         Caller: ``latestOffset``. Affects: since when a small batch waits.
         """
-        found = backlog(start, self._within(states, start), self._options.selection)
+        within, lives = list(self._within(states, start)), lives_of(start)
+        found = backlog(start, within, self._options.selection)
         total = sum(each.size for each in found.waiting)
         if limited and self._is_held(total, now_s):
-            return Target(sorted_offsets(flat(start).items()), found.losses)
+            held = sorted_offsets(flat(start).items())
+            return Target(with_lives(held, lives), found.losses)
         self._waits_since_s = None
         most = self._options.max_offsets_per_trigger if limited else None
         shares = proportional(most, found.waiting)
@@ -53,7 +64,10 @@ class Admission:
             (each.queue, each.start + share)
             for each, share in zip(found.waiting, shares, strict=True)
         ]
-        return Target(sorted_offsets([*found.kept.items(), *ends]), found.losses)
+        offsets = sorted_offsets([*found.kept.items(), *ends])
+        return Target(
+            with_lives(offsets, lives | {each.queue: each.life for each in within}), found.losses
+        )
 
     def _within(
         self, states: Iterable[QueueState], start: Mapping[str, Mapping[str, int]]

@@ -21,7 +21,7 @@ from thin_client.connection import Connection
 from thin_client.errors import ClientError, ProtocolError, Refused
 from thin_client.options import client_version
 from thin_client.servers import Servers
-from thin_client.spark.offsets import QueueState, Slice
+from thin_client.spark.offsets import QueueState, Slice, flat, sorted_offsets
 from thin_client.spark.options import Connecting
 from thrift_idl import consumer
 
@@ -147,7 +147,7 @@ class BulkClient:
             consumerId=self._connecting.consumer_id,
             groupId=self._connecting.group,
             cluster="",
-            offsets={topic: dict(queues) for topic, queues in offsets.items()},
+            offsets=sorted_offsets(flat(offsets).items()),
             token=self._connecting.token,
         )
         patience_s = min(ACK_PATIENCE_S, self._patience_s)
@@ -349,7 +349,9 @@ def _state(found: consumer.QueueRange, sender: object) -> QueueState:
     topic, qid, begin, end = found.topic, found.qid, found.beginOffset, found.endOffset
     if topic is None or qid is None or begin is None or end is None:
         raise ProtocolError(f"{sender} answered ranges with a queue half told: {found!r}")
-    return QueueState(topic, qid, begin, end, found.committedOffset, found.offsetAtTimestamp)
+    return QueueState(
+        *(topic, qid, begin, end, found.committedOffset, found.offsetAtTimestamp), life=found.life
+    )
 
 
 def _first_offset(chunk: bytes, part: Slice) -> int:

@@ -46,6 +46,7 @@ from thin_client.spark.offsets import (
     ends,
     flat,
     starting,
+    with_lives,
 )
 from thin_client.spark.option_table import OPTIONS, READ, STREAM
 from thin_client.spark.options import OptionError, ReadOptions
@@ -175,12 +176,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         if self._initial is None:
             with sentences():
-                self._initial = starting(
+                states = self._queues.states()
+                begun = starting(
                     options.starting,
-                    self._queues.states(),
+                    states,
                     at_time=self._queues.at_time,
                     strategy=options.strategy,
                 )
+                self._initial = with_lives(begun, {each.queue: each.life for each in states})
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

@@ -1,7 +1,9 @@
 """Positions in queues, as a bulk reader keeps them in Spark's checkpoint. Pure.
 
 A stream's offset is a dictionary, topic → qid → the next offset to read. It is always made in
-sorted order: Spark compares offsets as text, and takes two that differ for news.
+sorted order: Spark compares offsets as text, and takes two that differ for news. Where brokers tell
+lives of topics apart, they stand below a topic without a name: "topic/qid" → the life that the
+queue's offset is of.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from thin_client.spark.option_values import OptionError, json_object, names
 Offsets = dict[str, dict[str, int]]
 Queue = tuple[str, str]
 
+#: The topic below which a stream's offset has lives.
+LIVES = ""
 #: In the JSON of options, as in Spark's Kafka source.
 EARLIEST = -2
 LATEST = -1
@@ -27,7 +31,8 @@ class QueueState:
     """What the proxy tells of one queue: the offsets of its oldest message and of its next one.
 
     *committed*: the group's, None if it has none. *at*: of the first message stored at or after the
-    time that was asked for, *end* if there is none; None if no time was asked for.
+    time that was asked for, *end* if there is none; None if no time was asked for. *life*: the
+    incarnation of the topic, None if its broker does not tell.
     """
 
     topic: str
@@ -36,6 +41,7 @@ class QueueState:
     end: int
     committed: int | None = None
     at: int | None = None
+    life: int | None = None
 
     @property
     def queue(self) -> Queue:
@@ -142,7 +148,31 @@ def sorted_offsets(entries: Iterable[tuple[Queue, int]]) -> Offsets:
 
 def flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
     """The same as one dictionary, by queue."""
-    return {(topic, qid): offset for topic, qids in offsets.items() for qid, offset in qids.items()}
+    return {
+        (topic, qid): offset
+        for topic, qids in offsets.items()
+        if topic != LIVES
+        for qid, offset in qids.items()
+    }
+
+
+def lives_of(offsets: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
+    """The lives that the positions in a stream's offset are of, as far as it says."""
+    lives: dict[Queue, int] = {}
+    for name, life in offsets.get(LIVES, {}).items():
+        topic, _, qid = name.partition("/")
+        lives[topic, qid] = life
+    return lives
+
+
+def with_lives(offsets: Offsets, lives: Mapping[Queue, int | None]) -> Offsets:
+    """*offsets* of a stream with the *lives* that their positions are of, where they are known."""
+    known = {
+        f"{topic}/{qid}": life
+        for (topic, qid), life in sorted(lives.items())
+        if life is not None and qid in offsets.get(topic, {})
+    }
+    return {LIVES: known, **offsets} if known else offsets
 
 
 def by_queue(states: Iterable[QueueState]) -> dict[Queue, QueueState]:

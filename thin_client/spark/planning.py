@@ -9,6 +9,7 @@ batch again that it had decided on before. The rules:
   added by name to a query that has a checkpoint never were.
 - A queue that ends before its position was made anew: what it has is new, and read from its
   beginning. What the old one still had is lost.
+- A queue of another life of its topic, where brokers tell, was made anew, however long it is.
 - A queue that is not there any more keeps its position, for it may come back with its broker. One
   that is no longer asked for keeps it too, and lost nothing.
 
@@ -22,7 +23,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from thin_client.spark.offsets import Offsets, Queue, QueueState, Slice, by_queue, flat
+from thin_client.spark.offsets import (
+    Offsets,
+    Queue,
+    QueueState,
+    Slice,
+    by_queue,
+    flat,
+    lives_of,
+)
 from thin_client.spark.selection import Selection
 
 _SHOWN = 4
@@ -106,14 +115,21 @@ def plan_stream(
 ) -> Plan:
     """The batch between two offsets of a stream; *states* are those of ``moved`` now."""
     positions, there = flat(start), by_queue(states)
+    lives, later = lives_of(start), lives_of(end)
     slices: list[Slice] = []
     losses: list[Loss] = []
     for queue, last in flat(end).items():
         position, state = positions.get(queue), there.get(queue)
-        if position == last:
+        anew = _differ(lives.get(queue), later.get(queue))
+        if position == last and not anew:
             continue
         if state is None:
             losses.append(_vanished(queue, position))
+        elif _differ(later.get(queue), state.life):
+            losses.append(_recreated(queue, last))
+        elif anew and position is not None:
+            losses.append(_recreated(queue, position))
+            slices.append(Slice(*queue, state.begin, last))
         elif last > state.end:
             losses.append(_made_anew(queue, last, state))
         elif position is not None and last < position:
@@ -150,8 +166,12 @@ def moved(
     start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
 ) -> list[Queue]:
     """The queues of which a batch between two offsets has to know the states."""
-    before = flat(start)
-    return sorted(queue for queue, last in flat(end).items() if before.get(queue) != last)
+    before, lives, later = flat(start), lives_of(start), lives_of(end)
+    return sorted(
+        queue
+        for queue, last in flat(end).items()
+        if before.get(queue) != last or _differ(lives.get(queue), later.get(queue))
+    )
 
 
 def split(
@@ -194,6 +214,8 @@ def _first(
         # By name, a topic or queue is added as it is. What came by itself was empty when it came.
         came = selection.pattern is not None or (selection.assign is None and queue[0] in start)
         return state.begin, [_deleted(queue, 0, state)] if came and state.begin > 0 else []
+    if _differ(lives_of(start).get(queue), state.life):
+        return state.begin, [_recreated(queue, position)]
     if position > state.end:
         return state.begin, [_made_anew(queue, position, state)]
     if position < state.begin:
@@ -210,6 +232,17 @@ def _deleted(queue: Queue, position: int, state: QueueState) -> Loss:
 
 def _made_anew(queue: Queue, position: int, state: QueueState) -> Loss:
     return Loss(queue, f"ends at {state.end}, before {position}, so it was made anew")
+
+
+def _differ(life: int | None, other: int | None) -> bool:
+    """True if these are two lives of a topic; False if one of them is not known."""
+    return life is not None and other is not None and life != other
+
+
+def _recreated(queue: Queue, position: int) -> Loss:
+    return Loss(
+        queue, f"was read up to {position}, and its topic was deleted and created again since"
+    )
 
 
 def _vanished(queue: Queue, position: int | None) -> Loss:

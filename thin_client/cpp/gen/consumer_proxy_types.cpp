@@ -4201,6 +4201,11 @@ void QueueRange::__set_offsetAtTimestamp(const int64_t val) {
   this->offsetAtTimestamp = val;
 __isset.offsetAtTimestamp = true;
 }
+
+void QueueRange::__set_life(const int64_t val) {
+  this->life = val;
+__isset.life = true;
+}
 std::ostream& operator<<(std::ostream& out, const QueueRange& obj)
 {
   obj.printTo(out);
@@ -4281,6 +4286,14 @@ uint32_t QueueRange::read(::apache::thrift::protocol::TProtocol* iprot) {
           xfer += iprot->skip(ftype);
         }
         break;
+      case 7:
+        if (ftype == ::apache::thrift::protocol::T_I64) {
+          xfer += iprot->readI64(this->life);
+          this->__isset.life = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
       default:
         xfer += iprot->skip(ftype);
         break;
@@ -4332,6 +4345,11 @@ uint32_t QueueRange::write(::apache::thrift::protocol::TProtocol* oprot) const {
     xfer += oprot->writeI64(this->offsetAtTimestamp);
     xfer += oprot->writeFieldEnd();
   }
+  if (this->__isset.life) {
+    xfer += oprot->writeFieldBegin("life", ::apache::thrift::protocol::T_I64, 7);
+    xfer += oprot->writeI64(this->life);
+    xfer += oprot->writeFieldEnd();
+  }
   xfer += oprot->writeFieldStop();
   xfer += oprot->writeStructEnd();
   return xfer;
@@ -4345,6 +4363,7 @@ void swap(QueueRange &a, QueueRange &b) {
   swap(a.endOffset, b.endOffset);
   swap(a.committedOffset, b.committedOffset);
   swap(a.offsetAtTimestamp, b.offsetAtTimestamp);
+  swap(a.life, b.life);
   swap(a.__isset, b.__isset);
 }
 
@@ -4355,6 +4374,7 @@ QueueRange::QueueRange(const QueueRange& other222) {
   endOffset = other222.endOffset;
   committedOffset = other222.committedOffset;
   offsetAtTimestamp = other222.offsetAtTimestamp;
+  life = other222.life;
   __isset = other222.__isset;
 }
 QueueRange::QueueRange(QueueRange&& other223) noexcept {
@@ -4364,6 +4384,7 @@ QueueRange::QueueRange(QueueRange&& other223) noexcept {
   endOffset = other223.endOffset;
   committedOffset = other223.committedOffset;
   offsetAtTimestamp = other223.offsetAtTimestamp;
+  life = other223.life;
   __isset = other223.__isset;
 }
 QueueRange& QueueRange::operator=(const QueueRange& other224) {
@@ -4373,6 +4394,7 @@ QueueRange& QueueRange::operator=(const QueueRange& other224) {
   endOffset = other224.endOffset;
   committedOffset = other224.committedOffset;
   offsetAtTimestamp = other224.offsetAtTimestamp;
+  life = other224.life;
   __isset = other224.__isset;
   return *this;
 }
@@ -4383,6 +4405,7 @@ QueueRange& QueueRange::operator=(QueueRange&& other225) noexcept {
   endOffset = other225.endOffset;
   committedOffset = other225.committedOffset;
   offsetAtTimestamp = other225.offsetAtTimestamp;
+  life = other225.life;
   __isset = other225.__isset;
   return *this;
 }
@@ -4395,6 +4418,7 @@ void QueueRange::printTo(std::ostream& out) const {
   out << ", " << "endOffset=" << to_string(endOffset);
   out << ", " << "committedOffset="; (__isset.committedOffset ? (out << to_string(committedOffset)) : (out << "<null>"));
   out << ", " << "offsetAtTimestamp="; (__isset.offsetAtTimestamp ? (out << to_string(offsetAtTimestamp)) : (out << "<null>"));
+  out << ", " << "life="; (__isset.life ? (out << to_string(life)) : (out << "<null>"));
   out << ")";
 }
 

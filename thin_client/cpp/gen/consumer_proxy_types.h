@@ -1744,9 +1744,10 @@ void swap(RangesRequest &a, RangesRequest &b);
 std::ostream& operator<<(std::ostream& out, const RangesRequest& obj);
 
 typedef struct _QueueRange__isset {
-  _QueueRange__isset() : committedOffset(false), offsetAtTimestamp(false) {}
+  _QueueRange__isset() : committedOffset(false), offsetAtTimestamp(false), life(false) {}
   bool committedOffset :1;
   bool offsetAtTimestamp :1;
+  bool life :1;
 } _QueueRange__isset;
 
 /**
@@ -1765,7 +1766,8 @@ class QueueRange : public virtual ::apache::thrift::TBase {
                beginOffset(0),
                endOffset(0),
                committedOffset(0),
-               offsetAtTimestamp(0) {
+               offsetAtTimestamp(0),
+               life(0) {
   }
 
   virtual ~QueueRange() noexcept;
@@ -1787,6 +1789,11 @@ class QueueRange : public virtual ::apache::thrift::TBase {
    * The first offset stored at or after the time asked for; absent: no time was asked for.
    */
   int64_t offsetAtTimestamp;
+  /**
+   * The incarnation of the topic: another one once it was deleted and created again, so that offsets
+   * begin anew. Absent: its broker does not tell.
+   */
+  int64_t life;
 
   _QueueRange__isset __isset;
 
@@ -1801,6 +1808,8 @@ class QueueRange : public virtual ::apache::thrift::TBase {
   void __set_committedOffset(const int64_t val);
 
   void __set_offsetAtTimestamp(const int64_t val);
+
+  void __set_life(const int64_t val);
 
   bool operator == (const QueueRange & rhs) const
   {
@@ -1819,6 +1828,10 @@ class QueueRange : public virtual ::apache::thrift::TBase {
     if (__isset.offsetAtTimestamp != rhs.__isset.offsetAtTimestamp)
       return false;
     else if (__isset.offsetAtTimestamp && !(offsetAtTimestamp == rhs.offsetAtTimestamp))
+      return false;
+    if (__isset.life != rhs.__isset.life)
+      return false;
+    else if (__isset.life && !(life == rhs.life))
       return false;
     return true;
   }

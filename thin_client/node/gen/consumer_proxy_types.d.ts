@@ -262,6 +262,7 @@ declare class QueueRange {
     public endOffset: Int64;
     public committedOffset?: Int64;
     public offsetAtTimestamp?: Int64;
+    public life?: Int64;
 
-      constructor(args?: { topic: string; qid: string; beginOffset: Int64; endOffset: Int64; committedOffset?: Int64; offsetAtTimestamp?: Int64; });
+      constructor(args?: { topic: string; qid: string; beginOffset: Int64; endOffset: Int64; committedOffset?: Int64; offsetAtTimestamp?: Int64; life?: Int64; });
   }

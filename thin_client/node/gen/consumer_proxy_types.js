@@ -2523,6 +2523,7 @@ const QueueRange = module.exports.QueueRange = class {
     this.endOffset = null;
     this.committedOffset = null;
     this.offsetAtTimestamp = null;
+    this.life = null;
     if (args) {
       if (args.topic !== undefined && args.topic !== null) {
         this.topic = args.topic;
@@ -2549,6 +2550,9 @@ const QueueRange = module.exports.QueueRange = class {
       }
       if (args.offsetAtTimestamp !== undefined && args.offsetAtTimestamp !== null) {
         this.offsetAtTimestamp = args.offsetAtTimestamp;
+      }
+      if (args.life !== undefined && args.life !== null) {
+        this.life = args.life;
       }
     }
   }
@@ -2605,6 +2609,13 @@ const QueueRange = module.exports.QueueRange = class {
           input.skip(ftype);
         }
         break;
+        case 7:
+        if (ftype == Thrift.Type.I64) {
+          this.life = input.readI64();
+        } else {
+          input.skip(ftype);
+        }
+        break;
         default:
           input.skip(ftype);
       }
@@ -2644,6 +2655,11 @@ const QueueRange = module.exports.QueueRange = class {
     if (this.offsetAtTimestamp !== null && this.offsetAtTimestamp !== undefined) {
       output.writeFieldBegin('offsetAtTimestamp', Thrift.Type.I64, 6);
       output.writeI64(this.offsetAtTimestamp);
+      output.writeFieldEnd();
+    }
+    if (this.life !== null && this.life !== undefined) {
+      output.writeFieldBegin('life', Thrift.Type.I64, 7);
+      output.writeI64(this.life);
       output.writeFieldEnd();
     }
     output.writeFieldStop();

@@ -2509,6 +2509,8 @@ class QueueRange(object):
      - endOffset: The next offset that the broker will write.
      - committedOffset: The next offset that the group needs; absent: it never committed one here.
      - offsetAtTimestamp: The first offset stored at or after the time asked for; absent: no time was asked for.
+     - life: The incarnation of the topic: another one once it was deleted and created again, so that offsets
+    begin anew. Absent: its broker does not tell.
 
     """
 
@@ -2519,16 +2521,18 @@ class QueueRange(object):
         'endOffset',
         'committedOffset',
         'offsetAtTimestamp',
+        'life',
     )
 
 
-    def __init__(self, topic=None, qid=None, beginOffset=None, endOffset=None, committedOffset=None, offsetAtTimestamp=None,):
+    def __init__(self, topic=None, qid=None, beginOffset=None, endOffset=None, committedOffset=None, offsetAtTimestamp=None, life=None,):
         self.topic = topic
         self.qid = qid
         self.beginOffset = beginOffset
         self.endOffset = endOffset
         self.committedOffset = committedOffset
         self.offsetAtTimestamp = offsetAtTimestamp
+        self.life = life
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -2569,6 +2573,11 @@ class QueueRange(object):
                     self.offsetAtTimestamp = iprot.readI64()
                 else:
                     iprot.skip(ftype)
+            elif fid == 7:
+                if ftype == TType.I64:
+                    self.life = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -2602,6 +2611,10 @@ class QueueRange(object):
         if self.offsetAtTimestamp is not None:
             oprot.writeFieldBegin('offsetAtTimestamp', TType.I64, 6)
             oprot.writeI64(self.offsetAtTimestamp)
+            oprot.writeFieldEnd()
+        if self.life is not None:
+            oprot.writeFieldBegin('life', TType.I64, 7)
+            oprot.writeI64(self.life)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -3566,6 +3579,7 @@ QueueRange.thrift_spec = (
     (4, TType.I64, 'endOffset', None, None, ),  # 4
     (5, TType.I64, 'committedOffset', None, None, ),  # 5
     (6, TType.I64, 'offsetAtTimestamp', None, None, ),  # 6
+    (7, TType.I64, 'life', None, None, ),  # 7
 )
 fix_spec(all_structs)
 del all_structs

@@ -6037,6 +6037,8 @@ func (p *RangesRequest) String() string {
 //  - EndOffset: The next offset that the broker will write.
 //  - CommittedOffset: The next offset that the group needs; absent: it never committed one here.
 //  - OffsetAtTimestamp: The first offset stored at or after the time asked for; absent: no time was asked for.
+//  - Life: The incarnation of the topic: another one once it was deleted and created again, so that offsets
+// begin anew. Absent: its broker does not tell.
 type QueueRange struct {
   Topic string `thrift:"topic,1,required" db:"topic" json:"topic"`
   Qid string `thrift:"qid,2,required" db:"qid" json:"qid"`
@@ -6044,6 +6046,7 @@ type QueueRange struct {
   EndOffset int64 `thrift:"endOffset,4,required" db:"endOffset" json:"endOffset"`
   CommittedOffset *int64 `thrift:"committedOffset,5" db:"committedOffset" json:"committedOffset,omitempty"`
   OffsetAtTimestamp *int64 `thrift:"offsetAtTimestamp,6" db:"offsetAtTimestamp" json:"offsetAtTimestamp,omitempty"`
+  Life *int64 `thrift:"life,7" db:"life" json:"life,omitempty"`
 }
 
 func NewQueueRange() *QueueRange {
@@ -6080,12 +6083,23 @@ func (p *QueueRange) GetOffsetAtTimestamp() int64 {
   }
 return *p.OffsetAtTimestamp
 }
+var QueueRange_Life_DEFAULT int64
+func (p *QueueRange) GetLife() int64 {
+  if !p.IsSetLife() {
+    return QueueRange_Life_DEFAULT
+  }
+return *p.Life
+}
 func (p *QueueRange) IsSetCommittedOffset() bool {
   return p.CommittedOffset != nil
 }
 
 func (p *QueueRange) IsSetOffsetAtTimestamp() bool {
   return p.OffsetAtTimestamp != nil
+}
+
+func (p *QueueRange) IsSetLife() bool {
+  return p.Life != nil
 }
 
 func (p *QueueRange) Read(ctx context.Context, iprot thrift.TProtocol) error {
@@ -6162,6 +6176,16 @@ func (p *QueueRange) Read(ctx context.Context, iprot thrift.TProtocol) error {
     case 6:
       if fieldTypeId == thrift.I64 {
         if err := p.ReadField6(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 7:
+      if fieldTypeId == thrift.I64 {
+        if err := p.ReadField7(ctx, iprot); err != nil {
           return err
         }
       } else {
@@ -6250,6 +6274,15 @@ func (p *QueueRange)  ReadField6(ctx context.Context, iprot thrift.TProtocol) er
   return nil
 }
 
+func (p *QueueRange)  ReadField7(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI64(ctx); err != nil {
+  return thrift.PrependError("error reading field 7: ", err)
+} else {
+  p.Life = &v
+}
+  return nil
+}
+
 func (p *QueueRange) Write(ctx context.Context, oprot thrift.TProtocol) error {
   if err := oprot.WriteStructBegin(ctx, "QueueRange"); err != nil {
     return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
@@ -6260,6 +6293,7 @@ func (p *QueueRange) Write(ctx context.Context, oprot thrift.TProtocol) error {
     if err := p.writeField4(ctx, oprot); err != nil { return err }
     if err := p.writeField5(ctx, oprot); err != nil { return err }
     if err := p.writeField6(ctx, oprot); err != nil { return err }
+    if err := p.writeField7(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
     return thrift.PrependError("write field stop error: ", err) }
@@ -6332,6 +6366,18 @@ func (p *QueueRange) writeField6(ctx context.Context, oprot thrift.TProtocol) (e
   return err
 }
 
+func (p *QueueRange) writeField7(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetLife() {
+    if err := oprot.WriteFieldBegin(ctx, "life", thrift.I64, 7); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 7:life: ", p), err) }
+    if err := oprot.WriteI64(ctx, int64(*p.Life)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.life (7) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 7:life: ", p), err) }
+  }
+  return err
+}
+
 func (p *QueueRange) Equals(other *QueueRange) bool {
   if p == other {
     return true
@@ -6353,6 +6399,12 @@ func (p *QueueRange) Equals(other *QueueRange) bool {
       return false
     }
     if (*p.OffsetAtTimestamp) != (*other.OffsetAtTimestamp) { return false }
+  }
+  if p.Life != other.Life {
+    if p.Life == nil || other.Life == nil {
+      return false
+    }
+    if (*p.Life) != (*other.Life) { return false }
   }
   return true
 }

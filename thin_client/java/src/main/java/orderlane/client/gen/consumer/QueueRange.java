@@ -19,6 +19,7 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
   private static final org.apache.thrift.protocol.TField END_OFFSET_FIELD_DESC = new org.apache.thrift.protocol.TField("endOffset", org.apache.thrift.protocol.TType.I64, (short)4);
   private static final org.apache.thrift.protocol.TField COMMITTED_OFFSET_FIELD_DESC = new org.apache.thrift.protocol.TField("committedOffset", org.apache.thrift.protocol.TType.I64, (short)5);
   private static final org.apache.thrift.protocol.TField OFFSET_AT_TIMESTAMP_FIELD_DESC = new org.apache.thrift.protocol.TField("offsetAtTimestamp", org.apache.thrift.protocol.TType.I64, (short)6);
+  private static final org.apache.thrift.protocol.TField LIFE_FIELD_DESC = new org.apache.thrift.protocol.TField("life", org.apache.thrift.protocol.TType.I64, (short)7);
 
   private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new QueueRangeStandardSchemeFactory();
   private static final org.apache.thrift.scheme.SchemeFactory TUPLE_SCHEME_FACTORY = new QueueRangeTupleSchemeFactory();
@@ -29,6 +30,7 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
   private long endOffset; // required
   private long committedOffset; // optional
   private long offsetAtTimestamp; // optional
+  private long life; // optional
 
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
@@ -49,7 +51,12 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
     /**
      * The first offset stored at or after the time asked for; absent: no time was asked for.
      */
-    OFFSET_AT_TIMESTAMP((short)6, "offsetAtTimestamp");
+    OFFSET_AT_TIMESTAMP((short)6, "offsetAtTimestamp"),
+    /**
+     * The incarnation of the topic: another one once it was deleted and created again, so that offsets
+     * begin anew. Absent: its broker does not tell.
+     */
+    LIFE((short)7, "life");
 
     private static final java.util.Map<java.lang.String, _Fields> byName = new java.util.HashMap<java.lang.String, _Fields>();
 
@@ -77,6 +84,8 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
           return COMMITTED_OFFSET;
         case 6: // OFFSET_AT_TIMESTAMP
           return OFFSET_AT_TIMESTAMP;
+        case 7: // LIFE
+          return LIFE;
         default:
           return null;
       }
@@ -124,8 +133,9 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
   private static final int __ENDOFFSET_ISSET_ID = 1;
   private static final int __COMMITTEDOFFSET_ISSET_ID = 2;
   private static final int __OFFSETATTIMESTAMP_ISSET_ID = 3;
+  private static final int __LIFE_ISSET_ID = 4;
   private byte __isset_bitfield = 0;
-  private static final _Fields optionals[] = {_Fields.COMMITTED_OFFSET,_Fields.OFFSET_AT_TIMESTAMP};
+  private static final _Fields optionals[] = {_Fields.COMMITTED_OFFSET,_Fields.OFFSET_AT_TIMESTAMP,_Fields.LIFE};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
@@ -140,6 +150,8 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
     tmpMap.put(_Fields.COMMITTED_OFFSET, new org.apache.thrift.meta_data.FieldMetaData("committedOffset", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I64)));
     tmpMap.put(_Fields.OFFSET_AT_TIMESTAMP, new org.apache.thrift.meta_data.FieldMetaData("offsetAtTimestamp", org.apache.thrift.TFieldRequirementType.OPTIONAL,
+        new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I64)));
+    tmpMap.put(_Fields.LIFE, new org.apache.thrift.meta_data.FieldMetaData("life", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I64)));
     metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
     org.apache.thrift.meta_data.FieldMetaData.addStructMetaDataMap(QueueRange.class, metaDataMap);
@@ -178,6 +190,7 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
     this.endOffset = other.endOffset;
     this.committedOffset = other.committedOffset;
     this.offsetAtTimestamp = other.offsetAtTimestamp;
+    this.life = other.life;
   }
 
   @Override
@@ -197,6 +210,8 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
     this.committedOffset = 0;
     setOffsetAtTimestampIsSet(false);
     this.offsetAtTimestamp = 0;
+    setLifeIsSet(false);
+    this.life = 0;
   }
 
   @org.apache.thrift.annotation.Nullable
@@ -365,6 +380,37 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
     __isset_bitfield = org.apache.thrift.EncodingUtils.setBit(__isset_bitfield, __OFFSETATTIMESTAMP_ISSET_ID, value);
   }
 
+  /**
+   * The incarnation of the topic: another one once it was deleted and created again, so that offsets
+   * begin anew. Absent: its broker does not tell.
+   */
+  public long getLife() {
+    return this.life;
+  }
+
+  /**
+   * The incarnation of the topic: another one once it was deleted and created again, so that offsets
+   * begin anew. Absent: its broker does not tell.
+   */
+  public QueueRange setLife(long life) {
+    this.life = life;
+    setLifeIsSet(true);
+    return this;
+  }
+
+  public void unsetLife() {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.clearBit(__isset_bitfield, __LIFE_ISSET_ID);
+  }
+
+  /** Returns true if field life is set (has been assigned a value) and false otherwise */
+  public boolean isSetLife() {
+    return org.apache.thrift.EncodingUtils.testBit(__isset_bitfield, __LIFE_ISSET_ID);
+  }
+
+  public void setLifeIsSet(boolean value) {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.setBit(__isset_bitfield, __LIFE_ISSET_ID, value);
+  }
+
   @Override
   public void setFieldValue(_Fields field, @org.apache.thrift.annotation.Nullable java.lang.Object value) {
     switch (field) {
@@ -416,6 +462,14 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
       }
       break;
 
+    case LIFE:
+      if (value == null) {
+        unsetLife();
+      } else {
+        setLife((java.lang.Long)value);
+      }
+      break;
+
     }
   }
 
@@ -441,6 +495,9 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
     case OFFSET_AT_TIMESTAMP:
       return getOffsetAtTimestamp();
 
+    case LIFE:
+      return getLife();
+
     }
     throw new java.lang.IllegalStateException();
   }
@@ -465,6 +522,8 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
       return isSetCommittedOffset();
     case OFFSET_AT_TIMESTAMP:
       return isSetOffsetAtTimestamp();
+    case LIFE:
+      return isSetLife();
     }
     throw new java.lang.IllegalStateException();
   }
@@ -536,6 +595,15 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
         return false;
     }
 
+    boolean this_present_life = true && this.isSetLife();
+    boolean that_present_life = true && that.isSetLife();
+    if (this_present_life || that_present_life) {
+      if (!(this_present_life && that_present_life))
+        return false;
+      if (this.life != that.life)
+        return false;
+    }
+
     return true;
   }
 
@@ -562,6 +630,10 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
     hashCode = hashCode * 8191 + ((isSetOffsetAtTimestamp()) ? 131071 : 524287);
     if (isSetOffsetAtTimestamp())
       hashCode = hashCode * 8191 + org.apache.thrift.TBaseHelper.hashCode(offsetAtTimestamp);
+
+    hashCode = hashCode * 8191 + ((isSetLife()) ? 131071 : 524287);
+    if (isSetLife())
+      hashCode = hashCode * 8191 + org.apache.thrift.TBaseHelper.hashCode(life);
 
     return hashCode;
   }
@@ -634,6 +706,16 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
         return lastComparison;
       }
     }
+    lastComparison = java.lang.Boolean.compare(isSetLife(), other.isSetLife());
+    if (lastComparison != 0) {
+      return lastComparison;
+    }
+    if (isSetLife()) {
+      lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.life, other.life);
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+    }
     return 0;
   }
 
@@ -691,6 +773,12 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
       if (!first) sb.append(", ");
       sb.append("offsetAtTimestamp:");
       sb.append(this.offsetAtTimestamp);
+      first = false;
+    }
+    if (isSetLife()) {
+      if (!first) sb.append(", ");
+      sb.append("life:");
+      sb.append(this.life);
       first = false;
     }
     sb.append(")");
@@ -796,6 +884,14 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
               org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
             }
             break;
+          case 7: // LIFE
+            if (schemeField.type == org.apache.thrift.protocol.TType.I64) {
+              struct.life = iprot.readI64();
+              struct.setLifeIsSet(true);
+            } else {
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+            }
+            break;
           default:
             org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
         }
@@ -844,6 +940,11 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
         oprot.writeI64(struct.offsetAtTimestamp);
         oprot.writeFieldEnd();
       }
+      if (struct.isSetLife()) {
+        oprot.writeFieldBegin(LIFE_FIELD_DESC);
+        oprot.writeI64(struct.life);
+        oprot.writeFieldEnd();
+      }
       oprot.writeFieldStop();
       oprot.writeStructEnd();
     }
@@ -873,12 +974,18 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
       if (struct.isSetOffsetAtTimestamp()) {
         optionals.set(1);
       }
-      oprot.writeBitSet(optionals, 2);
+      if (struct.isSetLife()) {
+        optionals.set(2);
+      }
+      oprot.writeBitSet(optionals, 3);
       if (struct.isSetCommittedOffset()) {
         oprot.writeI64(struct.committedOffset);
       }
       if (struct.isSetOffsetAtTimestamp()) {
         oprot.writeI64(struct.offsetAtTimestamp);
+      }
+      if (struct.isSetLife()) {
+        oprot.writeI64(struct.life);
       }
     }
 
@@ -893,7 +1000,7 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
       struct.setBeginOffsetIsSet(true);
       struct.endOffset = iprot.readI64();
       struct.setEndOffsetIsSet(true);
-      java.util.BitSet incoming = iprot.readBitSet(2);
+      java.util.BitSet incoming = iprot.readBitSet(3);
       if (incoming.get(0)) {
         struct.committedOffset = iprot.readI64();
         struct.setCommittedOffsetIsSet(true);
@@ -901,6 +1008,10 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
       if (incoming.get(1)) {
         struct.offsetAtTimestamp = iprot.readI64();
         struct.setOffsetAtTimestampIsSet(true);
+      }
+      if (incoming.get(2)) {
+        struct.life = iprot.readI64();
+        struct.setLifeIsSet(true);
       }
     }
   }
