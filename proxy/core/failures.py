@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from proxy.core.effects import Nack
 from proxy.core.job_chains import Job
+from proxy.core.noted import Noted
 from proxy.core.retry_policy import MS, OnExhausted, RetryPolicy
 
 
@@ -18,8 +19,8 @@ class Failures:
         """
         self.policy = policy
         #: Hand-outs by offset of the unfinished jobs that failed at least once. Others change it
-        #: not.
-        self.attempts = dict(attempts)
+        #: not, but take the note of its changes.
+        self.attempts: Noted[int, int] = Noted(attempts)
         #: Given up by an owner before, which ended before it could say so. Others change it not.
         self.given_up = {offset for offset, count in attempts.items() if policy.gives_up(count)}
 

@@ -7,12 +7,13 @@ job waits until those ahead are finished, and at the first that fails the rest g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from proxy.core.effects import Effects, Nack, Outcome
 from proxy.core.handing_out import HandingOut
 from proxy.core.ids import LeaseId
 from proxy.core.job_chains import Job
+from proxy.core.noted import Noted
 from proxy.core.pull_buffer import Judged, Lease, Plain
 from proxy.core.retry_policy import MS
 
@@ -161,7 +162,7 @@ class HandOuts(HandingOut):
             for leases in self._buffer.expired(now_ns):
                 effects.expired += self._ended(leases, effects, now_ns=now_ns)
             self._buffer.offer_due(now_ns)
-        if self._held_back:
+        if self._held_back.numbers:
             for _, offset in self._held_back.up_to(now_ns):
                 self._held_back_no_more(offset)
         return effects
@@ -215,13 +216,13 @@ class HandOuts(HandingOut):
         """By offset for how many ms from now clients may have what a hand-over leaves in their
         hands: leases of this period that are not extended any more, and of those before.
         """
-        ends = dict(self._held_back.items())
+        ends = dict(self._held_back.numbers)
         if self.extensions_refused:
             ends |= {lease.job.offset: lease.deadline_ns for lease in self._buffer.leases()}
         return {offset: -((now_ns - end) // MS) for offset, end in ends.items() if end > now_ns}
 
     @property
-    def attempts(self) -> Mapping[int, int]:
+    def attempts(self) -> Noted[int, int]:
         """Hand-outs by offset of the unfinished jobs that failed at least once."""
         return self._failures.attempts
 

@@ -18,6 +18,7 @@ from proxy.core.flow_window import Budget
 from proxy.core.job_chains import REACTIVATION_BURST, Job
 from proxy.core.lately import HotKeys, KeyEvent, KeyEvents
 from proxy.core.measures import Measures
+from proxy.core.noted import Noted
 from proxy.core.paused_key import EVERYTHING, PausedKey
 from proxy.core.pull_buffer import Holder, Lease, PullBuffer
 from proxy.core.ranking import Ranking
@@ -54,6 +55,7 @@ class HandingOut:
         self.closed = False
         self._buffer = PullBuffer(leases_of_group, jobs.window.memory)
         self._ready_queues = (self._buffer.offered, *jobs.ready_queues)
+        self._stale = jobs.stale
         self._unreported = Unreported()
         #: What actions may look at in the present pull; the group buffer's.
         self.work = Budget(MAX_WORK)
@@ -66,7 +68,7 @@ class HandingOut:
         self._watched: Collection[bytes | None] = ()
         self._freed: set[bytes] = set()
         #: Keys that are paused, or ``EVERYTHING``; ``key_acts`` changes it.
-        self.paused: dict[bytes | None, PausedKey] = {}
+        self.paused: Noted[bytes | None, PausedKey] = Noted()
         #: Who paused which queue of the group as a whole; the group buffer's.
         self.paused_queues: dict[QueueName, PausedKey] = {}
         self._set_aside: dict[bytes, Job] = {}  # what of paused keys would be handed out now
@@ -113,7 +115,9 @@ class HandingOut:
         if EVERYTHING in self.paused:
             return 0
         offered, main, reactivated = self._ready_queues  # asked for at every message
-        return len(offered) + len(main) + len(reactivated) - self.jobs.stale
+        if self._stale:
+            return len(offered) + self.jobs.ready
+        return len(offered) + len(main) + len(reactivated)
 
     def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
         """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
@@ -131,7 +135,7 @@ class HandingOut:
             max_jobs = ready
         deadline_ns = now_ns + self.visibility_ns
         work, next_job, grant = self.work, self._next_job, self._buffer.grant
-        some_stay = self.paused or self._held_back or self._failures.given_up
+        some_stay = self.paused or self._held_back.numbers or self._failures.given_up
         acts = self.rules.actions.each
         since_ns: list[int] = []
         keys: list[bytes | None] = []
@@ -165,7 +169,7 @@ class HandingOut:
         """
         if self.paused and job.key is not None and job.key in self.paused:
             self._set_aside[job.key] = job
-        elif (due_ns := self._held_back.get(job.offset) or 0) > now_ns:
+        elif (due_ns := self._held_back.numbers.get(job.offset, 0)) > now_ns:
             self._buffer.retry_at(job, due_ns)
         elif self._failures.given_up and self._failures.were_used_up(job.offset):
             job.reason = "its hand-outs were used up before its owner ended"
@@ -232,7 +236,7 @@ class HandingOut:
                 following = last.successor
                 if max_jobs <= 0 or max_bytes <= 0 or len(run) >= max_run or last.attempts > 1:
                     continue
-                if following is None or following.offset in self._held_back:
+                if following is None or following.offset in self._held_back.numbers:
                     continue
                 if following.attempts or not self.work.left:
                     continue

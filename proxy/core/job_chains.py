@@ -93,9 +93,9 @@ class JobChains:
     waits: Callable[[Job], bool] | None = None
     """Whether a job that has none ahead of it waits nevertheless, until its key is ``open``ed."""
     _burst: int = 0  # reactivated jobs polled since the main queue's last turn
-    _stale: Counter[Job] = field(default_factory=Counter)  # entries of jobs that were taken out
-    stale: int = 0
-    """How many entries of ``queues`` are stale."""
+    stale: Counter[Job] = field(default_factory=Counter)
+    """How many stale entries of each job ``queues`` have. Others only look at it."""
+    _stale_in_all: int = 0
     now: Moment = field(default_factory=Moment)
     measures: Measures = field(default_factory=Measures)
 
@@ -109,11 +109,11 @@ class JobChains:
     @property
     def ready(self) -> int:
         """Jobs that ``poll`` would give now."""
-        return len(self._main) + len(self._reactivated) - self.stale
+        return len(self._main) + len(self._reactivated) - self._stale_in_all
 
     def ready_jobs(self) -> Iterator[Job]:
         """Those that ``poll`` would give. O(ready and stale)."""
-        stale = Counter(self._stale)
+        stale = Counter(self.stale)
         for queue in self.queues:
             for job in queue:
                 if stale[job]:
@@ -249,9 +249,9 @@ class JobChains:
         """Let *job* run, out of its turn, if it is ready."""
         if job.state is READY:
             job.move(READY, RUNNING)
-            self._stale[job] += 1
-            self.stale += 1
-            if self.stale > self.ready + _SLACK:
+            self.stale[job] += 1
+            self._stale_in_all += 1
+            if self._stale_in_all > self.ready + _SLACK:
                 self._sweep()
 
     def release(self, key: bytes) -> None:
@@ -299,14 +299,14 @@ class JobChains:
 
     def _is_stale(self, job: Job) -> bool:
         """True if the entry of *job* that was taken from its queue is stale: it is gone now."""
-        count = self._stale.get(job, 0)
+        count = self.stale.get(job, 0)
         if not count:
             return False
-        self.stale -= 1
+        self._stale_in_all -= 1
         if count == 1:
-            del self._stale[job]
+            del self.stale[job]
         else:
-            self._stale[job] = count - 1
+            self.stale[job] = count - 1
         return True
 
     def _sweep(self) -> None:

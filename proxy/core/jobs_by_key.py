@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
@@ -29,8 +30,8 @@ class JobsByKey:
         return self._chains.ready_jobs()
 
     @property
-    def stale(self) -> int:
-        """How many entries of ``ready_queues`` are no ready jobs."""
+    def stale(self) -> Counter[Job]:
+        """Entries of ``ready_queues`` that are no ready jobs, as they are at any time."""
         return self._chains.stale
 
     @property
@@ -53,6 +54,15 @@ class JobsByKey:
     def spilled_keys(self) -> Collection[bytes]:
         """Order keys with a spilled chain."""
         return self._spilled.keys
+
+    @property
+    def changed_chains(self) -> set[bytes]:
+        """Keys of spilled chains that changed in any way, until it is cleared."""
+        return self._spilled.changed
+
+    def spilled_chain(self, key: bytes) -> SpilledChain | None:
+        """That of *key*."""
+        return self._spilled.of(key)
 
     @property
     def rewritten_chains(self) -> set[bytes]:

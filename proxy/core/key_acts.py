@@ -34,7 +34,8 @@ class KeyActs(HandOuts):
 
     def resume(self, key: bytes | None) -> PausedKey | None:
         """Pause *key* no longer; ``resumed`` says so to its jobs. None if it was not paused."""
-        return self.paused.pop(key, None)
+        how: PausedKey | None = self.paused.pop(key, None)
+        return how
 
     def resumed(self, key: bytes | None) -> Effects:
         """Offer what was set aside of *key* again, if it is not paused any more."""
@@ -131,7 +132,7 @@ class KeyActs(HandOuts):
                 f"{what} is leased to client {client} (lease {lease.lease_id}): wait for its"
                 " verdict, or revoke the lease first"
             )
-        if job.offset in self._held_back:
+        if job.offset in self._held_back.numbers:
             raise WrongState(
                 f"{what} may be in the hands of a client of the owner before: ask again in a moment"
             )

@@ -21,6 +21,9 @@ class OffsetTracker(Generic[What]):
     position: int
     # Rising, for a dict keeps the order in which they were read; its room is used again.
     _unfinished: dict[int, What | None] = field(default_factory=dict)
+    # Of those below the position at the last look: which have finished since.
+    _looked_at: int = 0
+    _finished: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self._unfinished)
@@ -60,6 +63,8 @@ class OffsetTracker(Generic[What]):
     def finish(self, offset: int) -> None:
         """The message is finished. Raises KeyError if it is not unfinished."""
         del self._unfinished[offset]
+        if offset < self._looked_at:
+            self._finished.append(offset)
 
     def started(self) -> list[What]:
         """What is kept of all unfinished offsets, rising."""
@@ -68,3 +73,16 @@ class OffsetTracker(Generic[What]):
     def unfinished(self) -> list[int]:
         """All unfinished offsets, rising."""
         return list(self._unfinished)
+
+    def changes(self) -> tuple[list[int], list[int]]:
+        """Rising offsets of what has finished since the last look and was there then, and of what
+        is unfinished and was not. O(changes): what came and finished since counts as one.
+        """
+        started = []
+        for offset in reversed(self._unfinished):
+            if offset < self._looked_at:
+                break
+            started.append(offset)
+        finished, self._finished = self._finished, []
+        self._looked_at = self.position
+        return sorted(finished), started[::-1]

@@ -13,6 +13,7 @@ from proxy.core.changing_jobs import ChangingJobs
 from proxy.core.effects import Effects
 from proxy.core.key_acts import KeyActs
 from proxy.core.key_rules import KeyRecord, KeyRule
+from proxy.core.noted import Noted
 from proxy.core.parked_key import ParkedKey
 from proxy.core.rules import TopicRules
 
@@ -21,7 +22,7 @@ class OrderKeyed(KeyActs):
     """The order key of one queue. Of a parked twin the queue itself has the say."""
 
     jobs: ChangingJobs
-    parked: dict[bytes, ParkedKey]
+    parked: Noted[bytes, ParkedKey]
 
     def __init__(
         self,
@@ -29,7 +30,7 @@ class OrderKeyed(KeyActs):
         rules: TopicRules,
         *,
         keys: KeyRecord | None,
-        parked: dict[bytes, ParkedKey],
+        parked: Noted[bytes, ParkedKey],
         is_twin: bool,
         **arguments: Any,
     ) -> None:

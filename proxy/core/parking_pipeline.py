@@ -112,7 +112,7 @@ class ParkingPipeline(QueuePipeline):
             return run
         for job in islice(self.jobs.in_memory(key), min(jobs, self.rules.max_jobs_per_key)):
             body_bytes -= job.body_bytes
-            if job.offset in self._held_back:
+            if job.offset in self._held_back.numbers:
                 self._held_back_keys[job.offset] = key
             if self._is_out(job) or self.jobs.waits(job) or (run and body_bytes < 0):
                 break
@@ -128,7 +128,7 @@ class ParkingPipeline(QueuePipeline):
         is on its way.
         """
         offset = job.offset
-        is_held = self._buffer.live_at(offset) is not None or offset in self._held_back
+        is_held = self._buffer.live_at(offset) is not None or offset in self._held_back.numbers
         return is_held or self.is_given_up(job)
 
     def _held_back_no_more(self, offset: int) -> None:

@@ -1,19 +1,21 @@
 """Jobs on their way to and from clients: leases, deadlines, retries. Pure.
 
 A running job is in exactly one place here: leased, waiting for its retry time, or offered again.
-It leaves each of them in O(log n). Leases are granted many at a time, so they are kept by deadline.
+It leaves each of them in O(log n). Deadlines are a heap of ranges of lease ids, for leases are
+granted many at a time, and most end long before. Stale entries are left in: a lease counts in one
+only while it is live with that very deadline. They are swept out once they outnumber the live ones.
+(In a sorted map each lease would leave at once, which took a tenth more of a pull of one message.)
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict, deque
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, cast
-
-from sortedcontainers import SortedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from proxy.core.flow_window import Budget
 from proxy.core.ids import LeaseId
@@ -23,8 +25,14 @@ from proxy.core.ranking import Ranking
 if TYPE_CHECKING:
     from proxy.core.effects import Nack
 
+#: Stale deadlines that may stay, beside as many as there are live leases.
+_SLACK = 1024
 #: What a message takes in an answer at most beside its body, properties and order key.
 BESIDE_BYTES = 128
+
+
+#: When leases end, the id of the first, and of the last of them.
+_Deadline = list[Any]
 
 
 class Plain(Enum):
@@ -114,7 +122,8 @@ class PullBuffer:
     memory: Budget = field(default_factory=lambda: Budget(0))
     _leases: dict[LeaseId, Lease] = field(default_factory=dict)
     _by_offset: dict[int, Lease] = field(default_factory=dict)
-    _deadlines: SortedDict[int, set[LeaseId]] = field(default_factory=SortedDict)
+    _deadlines: list[_Deadline] = field(default_factory=list)
+    _newest: _Deadline | None = None  # among them
     _retries: Ranking[int] = field(default_factory=Ranking)  # when due, by offset
     _waiting: dict[int, Job] = field(default_factory=dict)  # the same jobs
     offered: OrderedDict[Job, None] = field(default_factory=OrderedDict)
@@ -137,8 +146,8 @@ class PullBuffer:
 
     @property
     def last_deadline_ns(self) -> int:
-        """When the last of the live leases ends; 0 without any."""
-        return self._deadlines.peekitem(-1)[0] if self._deadlines else 0
+        """When the last of the live leases ends; 0 without any. O(leases)."""
+        return max((lease.deadline_ns for lease in self._leases.values()), default=0)
 
     def leases(self) -> Iterable[Lease]:
         """The live leases."""
@@ -180,11 +189,11 @@ class PullBuffer:
         self.leases_of_group.used += 1
         self._leases[lease_id] = lease
         self._by_offset[job.offset] = lease
-        those = self._deadlines.get(deadline_ns)
-        if those is None:
-            self._deadlines[deadline_ns] = {lease_id}
+        newest = self._newest
+        if newest is not None and newest[0] == deadline_ns and newest[2] == lease_id - 1:
+            newest[2] = lease_id
         else:
-            those.add(lease_id)
+            self._watch(lease)
         return lease
 
     def follow(self, ahead: Lease, job: Job, *, made_body: bytes | None = None) -> Lease:
@@ -200,12 +209,8 @@ class PullBuffer:
         """Move a live lease's deadline, and its run's; it never moves back."""
         if deadline_ns > lease.deadline_ns:
             for each in lease.run or (lease,):
-                those = self._deadlines[each.deadline_ns]
-                those.remove(each.lease_id)
-                if not those:
-                    del self._deadlines[each.deadline_ns]
                 each.deadline_ns = deadline_ns
-                self._deadlines.setdefault(deadline_ns, set()).add(each.lease_id)
+                self._watch(each)
 
     def judge(self, lease: Lease, verdict: Plain | Nack) -> Iterator[Judged]:
         """End the live leases that a verdict decides, in order: none while one ahead of *lease* in
@@ -237,10 +242,6 @@ class PullBuffer:
         """End a live lease: one in no run, or at an end of its run; its job is running still."""
         del self._leases[lease.lease_id]
         del self._by_offset[lease.job.offset]
-        those = self._deadlines[lease.deadline_ns]  # a call would count at a message
-        those.remove(lease.lease_id)
-        if not those:
-            del self._deadlines[lease.deadline_ns]
         self.leases_of_group.used -= 1
         if lease.made_body is not None:
             self._forget_body(lease)
@@ -264,7 +265,7 @@ class PullBuffer:
 
     def due_ns(self, offset: int) -> int | None:
         """When the job there is offered again; None if it waits for no retry."""
-        return self._retries.get(offset)
+        return self._retries.numbers.get(offset)
 
     def retrying_jobs(self) -> list[Job]:
         """The jobs that wait for their retry. O(waiting)."""
@@ -282,17 +283,20 @@ class PullBuffer:
         return self.offered.popitem(last=False)[0] if self.offered else None
 
     def is_due(self, now_ns: int) -> bool:
-        """True if ``expired`` or ``offer_due`` has something to do now."""
-        due_ns = self.next_due_ns()
-        return due_ns is not None and due_ns <= now_ns
+        """True if ``expired`` or ``offer_due`` may have something to do now."""
+        deadlines = self._deadlines
+        if deadlines and deadlines[0][0] <= now_ns:
+            return True
+        return bool(self._waiting) and self._retries.lowest <= now_ns
 
     def expired(self, now_ns: int) -> list[list[Lease]]:
         """End the leases whose deadline has come, each with those behind it in its run."""
         ended = []
-        while self._deadlines and self._deadlines.peekitem(0)[0] <= now_ns:
-            for lease_id in sorted(self._deadlines.peekitem(0)[1]):
-                lease = self._leases.get(lease_id)
-                if lease is not None:  # it did not end with one ahead of it in its run
+        while self._deadlines and self._deadlines[0][0] <= now_ns:
+            deadline_ns, first, last = self._pop_deadline()
+            for number in range(first, last + 1):
+                lease = self._leases.get(LeaseId(number))
+                if lease is not None and lease.deadline_ns == deadline_ns:
                     ended.append(self.end(lease.run[0] if lease.run else lease))
         return ended
 
@@ -305,12 +309,20 @@ class PullBuffer:
         return count
 
     def next_due_ns(self) -> int | None:
-        """When ``expired`` or ``offer_due`` has something to do next."""
-        retry = self._retries.first
-        if not self._deadlines:
-            return None if retry is None else retry[0]
-        deadline_ns: int = self._deadlines.peekitem(0)[0]
-        return deadline_ns if retry is None or deadline_ns < retry[0] else retry[0]
+        """When ``expired`` or ``offer_due`` has something to do next; stale entries are dropped."""
+        due_ns: int | None = self._retries.lowest if self._waiting else None
+        while self._deadlines:
+            entry = self._deadlines[0]
+            deadline_ns: int
+            deadline_ns, first, last = entry
+            while first <= last:
+                lease = self._leases.get(first)
+                if lease is not None and lease.deadline_ns == deadline_ns:
+                    entry[1] = first
+                    return deadline_ns if due_ns is None else min(due_ns, deadline_ns)
+                first += 1
+            self._pop_deadline()
+        return due_ns
 
     def clear(self) -> None:
         """The queue was dropped: its leases count no longer."""
@@ -319,8 +331,22 @@ class PullBuffer:
             self._forget_body(lease)
         self._leases.clear()
         self._by_offset.clear()
-        self._deadlines.clear()
 
     def _forget_body(self, lease: Lease) -> None:
         self.memory.used -= len(lease.made_body or b"")
         lease.made_body = None
+
+    def _watch(self, lease: Lease) -> None:
+        self._newest = [lease.deadline_ns, lease.lease_id, lease.lease_id]
+        heapq.heappush(self._deadlines, self._newest)
+        if len(self._deadlines) > 2 * len(self._leases) + _SLACK:
+            self._newest = None
+            every = self._leases.values()
+            self._deadlines = [[each.deadline_ns, each.lease_id, each.lease_id] for each in every]
+            heapq.heapify(self._deadlines)
+
+    def _pop_deadline(self) -> _Deadline:
+        entry = heapq.heappop(self._deadlines)
+        if entry is self._newest:
+            self._newest = None
+        return entry

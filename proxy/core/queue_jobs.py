@@ -462,6 +462,12 @@ class QueueJobs(JobsByKey):
             count += len(theirs) - bisect_left(theirs, self.position)
         return count
 
+    def unspilled_changes(self) -> tuple[list[int], list[int]]:
+        """Of those, once it has read all that an earlier owner had: which finished, or were
+        spilled, since the last look, and which came. O(changes).
+        """
+        return self._tracker.changes()
+
     def unspilled(self) -> list[int]:
         """Rising offsets of the unfinished jobs that were never spilled, read or not."""
         unfinished = self._tracker.unfinished()

@@ -19,6 +19,7 @@ from proxy.core.effects import Effects, Filtered, Outcome, PipelineStatistics
 from proxy.core.flow_window import Budget, FlowWindow
 from proxy.core.ids import Epoch, qid_text
 from proxy.core.job_chains import NEW, RUNNING, Job
+from proxy.core.noted import Noted
 from proxy.core.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.order_keyed import OrderKeyed
 from proxy.core.ownership_record import Anchor, Snapshot
@@ -32,6 +33,7 @@ from proxy.core.rules import SHADOW_MARK, TopicRules
 _PLENTY, _ENOUGH = 2048, 1024
 #: What a message takes in memory beside its body, properties and order key: the objects around it.
 BESIDE_BYTES = 640
+_NO_PAUSES: Noted[bytes | None, PausedKey] = Noted()  # of parked twins
 
 
 def _first_lease(now_ns: int) -> int:
@@ -81,7 +83,7 @@ class QueuePipeline(OrderKeyed):
             jobs,
             rules,
             keys=None if resume is None else resume.keys,
-            parked={} if resume is None else dict(resume.parked),
+            parked=Noted(() if resume is None else resume.parked),
             is_twin=twin_of is not None,
             trusted_until_ns=trusted_until_ns,
             hold_until_ns=hold_until_ns,
@@ -97,7 +99,7 @@ class QueuePipeline(OrderKeyed):
             self.topic, self.place = twin_of.topic, f"{twin_of.place}p"
             self.paused = twin_of.paused  # one truth for both
         elif resume is not None:
-            self.paused = dict(resume.paused)
+            self.paused = Noted(resume.paused)
         self.qid = qid_text(self.place, period)
         #: The pipeline of the queue itself, and that of its parked messages, if there are any.
         self.origin = twin_of or self
@@ -379,9 +381,9 @@ class QueuePipeline(OrderKeyed):
         )
 
     @property
-    def recorded_pauses(self) -> dict[bytes | None, PausedKey]:
+    def recorded_pauses(self) -> Noted[bytes | None, PausedKey]:
         """What of ``paused`` stands in its own records."""
-        return self.paused if self.origin is self else {}
+        return self.paused if self.origin is self else _NO_PAUSES
 
     def close(self) -> None:
         """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""

@@ -1,5 +1,8 @@
 """What an owner writes down of its queue: a delta, a snapshot now and then, or nothing. Pure.
 
+A delta costs as much as changed: what is there notes its changes itself, and whoever records takes
+the note. Only where the records of an owner before are gone on from is all compared, once.
+
 No queue with an owner is without a record for longer than an hour, and none builds on a snapshot
 that retention is about to delete (``renew``).
 """
@@ -8,20 +11,26 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 from weakref import ref
 
 from proxy.core.key_rules import KeyRecord
+from proxy.core.noted import Noted
 from proxy.core.ownership_record import Delta, Own, Record, Snapshot, parts
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
 from proxy.core.queue_pipeline import QueuePipeline
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 #: A snapshot is written once the deltas since the last one list more offsets than it (and than so
-#: many), or are so many, or so old: a new owner has to read them all.
+#: many), or are so many (or one to so many offsets of it), or so old: a new owner reads them all.
 _MIN_OFFSETS = 16_384
 _MAX_DELTAS = 256
+_OFFSETS_A_DELTA = 16
 _MAX_AGE_NS = 3600 * 1_000_000_000
 
 
@@ -43,14 +52,15 @@ class Recording:
         self._serial = 0  # of the last snapshot
         self._last_at = 0  # where the last record of those stands
         self._in_snapshot = self._in_deltas = self._deltas = self._since_ns = 0
-        # What the records say by now.
-        self._base = self._read = 0
+        # What the records say by now: all of it while that is compared with all that is there.
+        self._compares = True
+        self._base = self._read = self._count = 0  # of unfinished
         self._unfinished: set[int] = set()
-        self._attempts: dict[int, int] = {}
-        self._spilled: dict[bytes, tuple[int, int]] = {}  # first and last offset
-        self._parked: dict[bytes, ParkedKey] = {}
+        self._attempts: Mapping[int, int] = {}
+        self._spilled: dict[bytes, tuple[int, int]] = {}  # first and last offset; always
+        self._parked: Mapping[bytes, ParkedKey] = {}
         self._longest_lease_ms = 0
-        self._paused: dict[bytes | None, PausedKey] = {}
+        self._paused: Mapping[bytes | None, PausedKey] = {}
         self._keys: KeyRecord | None = None
         if last is not None and last.snapshot is not None and last.damage is None:
             self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
@@ -64,24 +74,20 @@ class Recording:
         return pipeline
 
     def has_news(self, now_ns: int) -> bool:
-        """False only if nothing is ``due``: so it is each second in queues at rest. O(keys that are
-        parked, paused or failed).
-        """
+        """False only if nothing is ``due``: so it is each second in queues at rest."""
         pipeline, jobs = self._pipeline, self._pipeline.jobs
         if not self._since_ns or self._snapshot_at is None or self._is_old(now_ns):
             return True
-        if pipeline.extensions_refused:
+        if pipeline.extensions_refused or self._compares:
             return True
         return bool(
             # With nothing read since, what is unfinished can only have become less.
             (jobs.committable, jobs.read) != (self._base, self._read)
-            or jobs.never_spilled != len(self._unfinished)
-            or jobs.spilled_keys
-            or self._spilled
-            or jobs.rewritten_chains
-            or pipeline.attempts != self._attempts
-            or pipeline.parked != self._parked
-            or pipeline.recorded_pauses != self._paused
+            or jobs.never_spilled != self._count
+            or jobs.changed_chains
+            or pipeline.attempts.changed
+            or pipeline.parked.changed
+            or pipeline.recorded_pauses.changed
             or pipeline.recorded_keys != self._keys
             or pipeline.raised_lease_ms != self._longest_lease_ms
         )
@@ -103,6 +109,7 @@ class Recording:
         self._snapshot_at = None
         snapshot = self._pipeline.snapshot(now_ns=now_ns)
         self._tell(snapshot)
+        self._took_notes()
         self._since_ns = now_ns
         self._serial += 1
         return [*parts(snapshot, self._own, serial=self._serial)]
@@ -136,7 +143,7 @@ class Recording:
     def _outgrown(self, now_ns: int) -> bool:
         return (
             self._in_deltas > max(_MIN_OFFSETS, self._in_snapshot)
-            or self._deltas >= _MAX_DELTAS
+            or self._deltas >= max(_MAX_DELTAS, self._in_snapshot // _OFFSETS_A_DELTA)
             or self._is_old(now_ns)
         )
 
@@ -147,84 +154,115 @@ class Recording:
 
     def _tell(self, snapshot: Snapshot) -> None:
         self._base, self._read, self._in_snapshot = snapshot.base, snapshot.read, snapshot.size
-        self._unfinished = set(snapshot.unfinished)
-        self._attempts = dict(snapshot.attempts)
+        self._unfinished, self._count = set(snapshot.unfinished), len(snapshot.unfinished)
+        self._attempts = snapshot.attempts
         self._spilled = {key: (chain[0], chain[-1]) for key, chain in snapshot.spilled.items()}
-        self._parked = dict(snapshot.parked)
+        self._parked = snapshot.parked
         self._longest_lease_ms = snapshot.longest_lease_ms
-        self._paused = dict(snapshot.paused)
+        self._paused = snapshot.paused
         self._keys = snapshot.keys
-        self._pipeline.jobs.rewritten_chains.clear()
+
+    def _took_notes(self) -> None:
+        """All that is there is said."""
+        pipeline, jobs = self._pipeline, self._pipeline.jobs
+        jobs.unspilled_changes()
+        for notes in (
+            *(jobs.rewritten_chains, jobs.changed_chains, pipeline.attempts.changed),
+            *(pipeline.parked.changed, pipeline.recorded_pauses.changed),
+        ):
+            notes.clear()
+        # What an earlier owner had is not noted as it is read.
+        self._compares = jobs.resumes
+        if not self._compares:
+            self._unfinished, self._attempts, self._parked, self._paused = set(), {}, {}, {}
 
     def _delta(self, snapshot_at: int) -> Delta | None:
         jobs = self._pipeline.jobs
-        base, read, unfinished = jobs.committable, jobs.read, set(jobs.unspilled())
-        attempts = dict(self._pipeline.attempts)
-        left = self._unfinished - unfinished  # some may be spilled now, and keep their attempts
-        spilled, heads, ends = self._spilled_since()
+        base, read = jobs.committable, jobs.read
+        left, came = self._unfinished_changes()
+        spilled, heads = self._spilled_changes()
+        pauses, keys = self._pipeline.recorded_pauses, self._pipeline.recorded_keys
+        parked = _changes(self._pipeline.parked, self._parked, compare=self._compares)
+        paused = _changes(pauses, self._paused, compare=self._compares)
         delta = Delta(
             self._pipeline.epoch,
             snapshot_at,
             base,
             read,
-            left=tuple(sorted(left)),
-            unfinished=tuple(sorted(unfinished - self._unfinished)),
-            attempts={
-                offset: count
-                for offset, count in attempts.items()
-                if offset >= base and (self._attempts.get(offset) != count or offset in left)
-            },
+            left=tuple(left),
+            unfinished=tuple(came),
+            attempts=self._attempts_changes(left, base=base),
             spilled=spilled,
             heads=heads,
-            parked=self._parked_changes(),
-            paused=self._paused_changes(),
+            parked=parked,
+            paused=paused,
             after=self._last_at,
             longest_lease_ms=self._pipeline.raised_lease_ms,
-            keys=None if (keys := self._pipeline.recorded_keys) == self._keys else keys,
+            keys=None if keys == self._keys else keys,
             anchor=self._pipeline.anchor,
         )
         said = self._base, self._read, self._longest_lease_ms
-        if (base, read, delta.longest_lease_ms) == said and not delta.size:
-            return None
+        self._base, self._read, self._keys = base, read, keys
         self._longest_lease_ms = delta.longest_lease_ms
-        self._base, self._read, self._unfinished = base, read, unfinished
-        self._attempts, self._spilled = attempts, ends
-        self._parked = dict(self._pipeline.parked)
-        self._paused = dict(self._pipeline.recorded_pauses)
-        self._keys = keys
-        jobs.rewritten_chains.clear()
-        return delta
+        if self._compares:
+            self._attempts = dict(self._pipeline.attempts)
+            self._parked = dict(self._pipeline.parked)
+            self._paused = dict(pauses)
+        self._took_notes()
+        return delta if delta.size or (base, read, delta.longest_lease_ms) != said else None
 
-    def _spilled_since(
-        self,
-    ) -> tuple[dict[bytes, array[int]], dict[bytes, int | None], dict[bytes, tuple[int, int]]]:
-        """By key: spilled offsets that were added, heads that moved, and the ends of all chains."""
+    def _unfinished_changes(self) -> tuple[list[int], list[int]]:
+        """Rising offsets that are unfinished no longer (some may be spilled), and that came."""
+        jobs = self._pipeline.jobs
+        left, came = jobs.unspilled_changes()
+        if self._compares:
+            now = set(jobs.unspilled())
+            left, came = sorted(self._unfinished - now), sorted(now - self._unfinished)
+            self._unfinished = now
+        self._count += len(came) - len(left)
+        return left, came
+
+    def _attempts_changes(self, left: Iterable[int], *, base: int) -> dict[int, int]:
+        """Those that others are told of anew: of what *left*, records keep none by themselves."""
+        now = self._pipeline.attempts
+        offsets = now.changed.union(left)
+        if self._compares:
+            offsets.update(each for each, count in now.items() if self._attempts.get(each) != count)
+        return {each: now[each] for each in sorted(offsets) if each in now and each >= base}
+
+    def _spilled_changes(self) -> tuple[dict[bytes, array[int]], dict[bytes, int | None]]:
+        """By key: spilled offsets that were added, and heads that moved."""
         jobs = self._pipeline.jobs
         spilled: dict[bytes, array[int]] = {}
-        heads: dict[bytes, int | None] = dict.fromkeys(self._spilled.keys() - jobs.spilled_keys)
-        ends: dict[bytes, tuple[int, int]] = {}
-        for key, chain in jobs.spilled_chains():
-            first, last = self._spilled.get(key, (-1, -1))
-            ends[key] = chain.offsets[chain.head], chain.offsets[-1]
+        heads: dict[bytes, int | None] = {}
+        changed = jobs.changed_chains
+        for key in sorted({*self._spilled, *jobs.spilled_keys} if self._compares else changed):
+            chain = jobs.spilled_chain(key)
+            first, last = self._spilled.pop(key, (-1, -1))
+            if chain is None:
+                if first >= 0:
+                    heads[key] = None
+                continue
+            head, end = chain.offsets[chain.head], chain.offsets[-1]
+            self._spilled[key] = head, end
             if key in jobs.rewritten_chains:  # as if the old one were finished
                 heads[key], spilled[key] = None, chain.offsets[chain.head :]
                 continue
-            if ends[key] == (first, last):
-                continue
-            if key in self._spilled and ends[key][0] > first:
-                heads[key] = ends[key][0]
-            if added := chain.offsets[max(chain.head, bisect_right(chain.offsets, last)) :]:
+            if 0 <= first < head:
+                heads[key] = head
+            if end != last and (
+                added := chain.offsets[max(chain.head, bisect_right(chain.offsets, last)) :]
+            ):
                 spilled[key] = added
-        return spilled, heads, ends
+        return spilled, heads
 
-    def _parked_changes(self) -> dict[bytes, ParkedKey | None]:
-        now, told = self._pipeline.parked, self._parked
-        changes: dict[bytes, ParkedKey | None] = dict.fromkeys(told.keys() - now.keys())
-        changes.update((key, each) for key, each in now.items() if told.get(key) != each)
-        return changes
 
-    def _paused_changes(self) -> dict[bytes | None, PausedKey | None]:
-        now, told = self._pipeline.recorded_pauses, self._paused
-        changes: dict[bytes | None, PausedKey | None] = dict.fromkeys(told.keys() - now.keys())
+def _changes(now: Noted[K, V], told: Mapping[K, V], *, compare: bool) -> dict[K, V | None]:
+    """What records have to say of *now*; None: no more there. *compare*: with what was *told*."""
+    changes: dict[K, V | None] = {}
+    if compare:
+        changes.update(dict.fromkeys(told.keys() - now.keys()))
         changes.update((key, each) for key, each in now.items() if told.get(key) != each)
-        return changes
+    else:
+        changes.update((key, now.get(key)) for key in now.changed)
+    return changes

@@ -76,6 +76,8 @@ class SpilledChains:
     being_read: int = 0
     # Keys whose chains changed otherwise than at their ends; whoever writes them down clears it.
     rewritten: set[bytes] = field(default_factory=set)
+    # Keys whose chains changed in any way; whoever writes them down clears it.
+    changed: set[bytes] = field(default_factory=set)
     _chains: dict[bytes, SpilledChain] = field(default_factory=dict)
     keys: Collection[bytes] = field(init=False)
     """Order keys with a spilled chain, as they are at any time."""
@@ -118,6 +120,7 @@ class SpilledChains:
             chain = self._chains[key] = SpilledChain()
         before = len(chain.offsets)
         chain.offsets.extend(offsets)
+        self.changed.add(key)
         self._wait(len(chain.offsets) - before)
         if chain.head == before:
             self._watch(key, chain)
@@ -131,11 +134,12 @@ class SpilledChains:
             self.append(key, (offset,))
         elif offset > chain.offsets[-1]:
             chain.offsets.append(offset)
+            self.changed.add(key)
             self._wait(1)
         else:
             chain.offsets.insert(bisect_left(chain.offsets, offset, chain.loaded), offset)
             self._wait(1)
-            self.rewritten.add(key)
+            self._rewrote(key)
 
     def put_back(self, key: bytes, offsets: Iterable[int], *, again: int) -> None:
         """Spill the last jobs of *key* that are in memory, *again* of which were spilled before.
@@ -152,7 +156,7 @@ class SpilledChains:
         chain.wanted = chain.loaded
         chain.offsets[chain.loaded : chain.loaded + again] = packed(offsets)
         self._wait(len(chain.offsets) - before + again)
-        self.rewritten.add(key)
+        self._rewrote(key)
         self._watch(key, chain)
 
     def want(self, key: bytes, jobs: int) -> list[int]:
@@ -171,13 +175,14 @@ class SpilledChains:
         self.being_read -= chain.wanted - chain.loaded
         if len(offsets) < chain.wanted - chain.loaded:
             chain.offsets[chain.loaded : chain.wanted] = packed(offsets)
-            self.rewritten.add(key)
+            self._rewrote(key)
         chain.loaded = chain.wanted = chain.loaded + len(offsets)
         self._moved(key, chain)
 
     def finish(self, key: bytes) -> None:
         """The first unfinished job of *key*, which was in memory, has finished."""
         chain = self._chains[key]
+        self.changed.add(key)
         chain.finish_first()
         self._moved(key, chain)
 
@@ -187,6 +192,10 @@ class SpilledChains:
         chain.loaded = chain.wanted = chain.loaded + 1
         self._wait(-1)
         self.finish(key)
+
+    def _rewrote(self, key: bytes) -> None:
+        self.rewritten.add(key)
+        self.changed.add(key)
 
     def _wait(self, jobs: int) -> None:
         self.waiting += jobs

@@ -199,7 +199,8 @@ class TwinPipeline(QueuePipeline):
 
     def origin_lost(self, end: int) -> None:
         """The queue itself lost its messages from offset *end* on. All copies are read."""
-        self.parked = cut_parked(self.parked, end)
+        for key, cut in cut_parked(self.parked, end).items():
+            self.parked[key] = cut
 
     @property
     def _wanted(self) -> set[bytes]:

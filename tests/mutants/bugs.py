@@ -19,6 +19,7 @@ from proxy.core.flow_window import FlowWindow
 from proxy.core.handing_out import HandingOut
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import JobChains, JobState
+from proxy.core.noted import Noted
 from proxy.core.ownership_record import Own
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parking_pipeline import ParkingPipeline
@@ -356,7 +357,7 @@ MUTANTS = (
     Mutant("R4", "what is ready of a paused key is handed out",
            method_of(QueuePipeline, "lease", _knows_no_pause), acted),
     Mutant("R4", "no record says what is paused",
-           property_of(QueuePipeline, "recorded_pauses", lambda *_: {}), acted),
+           property_of(QueuePipeline, "recorded_pauses", lambda *_: Noted()), acted),
     Mutant("R5", "what is done is put on no record",
            method_of(Audit, "change", _off_the_record), acted),
     Mutant("N1", "nothing is read while a lease is alive",

@@ -1,0 +1,31 @@
+"""A dictionary that notes which of its keys changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.core.noted import Noted
+
+
+def test_what_is_set_or_taken_out_is_noted_until_somebody_takes_the_note() -> None:
+    noted: Noted[str, int] = Noted({"a": 1, "b": 2, "c": 3})
+    assert not noted.changed
+    noted["a"] = 5
+    del noted["b"]
+    assert noted.pop("c") == 3
+    assert noted.pop("none", 7) == 7
+    noted["new"] = 1
+    assert noted.changed == {"a", "b", "c", "new"}
+    assert noted == {"a": 5, "new": 1}
+    noted.changed.clear()
+    with pytest.raises(KeyError):
+        noted.pop("none")
+    with pytest.raises(KeyError):
+        del noted["none"]
+    assert not noted.changed
+
+
+@pytest.mark.parametrize("way", ["clear", "popitem", "setdefault", "update"])
+def test_no_other_way_of_changing_it_goes_unnoted(way: str) -> None:
+    with pytest.raises(TypeError, match="key by key"):
+        getattr(Noted({"a": 1}), way)("a")
