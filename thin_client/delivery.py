@@ -28,6 +28,8 @@ Answer = producer.Result | producer.DelayResult
 UNIQUE_ID = "UNIQ_KEY"
 #: What the proxy takes in one request by default, and how much of it a batch fills.
 MAX_REQUEST_BYTES, _BATCH_BYTES = 5_000_000, 2_000_000
+#: As large as a number of a queue may be on the wire.
+_LAST_QUEUE = 2**31 - 1
 #: Longest that one try may take; then the next one begins.
 _TRY_NS = 3_000_000_000
 
@@ -48,9 +50,9 @@ class Outgoing:
     messages of one go to one queue, in the order of sending; None (default): what *sharding_path*,
     a plain JSON path such as ``$.order.id``, finds in the body; if there is neither, the key; with
     none of them the queues take turns. Blanks around a key (U+0000 to U+0020) are no part of it.
-    *queue*: this one, counted from 0 over the brokers by name, or ``"random"``, whatever the keys.
-    *delay_s*: not before so many seconds, in whole ones. *properties*: may hold UNIQ_KEY, else an
-    id is made.
+    *queue*: this one, counted from 0 over the brokers by name, or ``"random"``, whatever the keys;
+    one that the topic does not have is refused, with code 11. *delay_s*: not before so many
+    seconds, in whole ones. *properties*: may hold UNIQ_KEY, else an id is made.
     """
 
     topic: str
@@ -258,6 +260,7 @@ def _wire_message(
     for text in (each.topic, each.key or "", each.tag or "", *properties, *properties.values()):
         _check_text(text, each.topic)
     content = body.encode() if isinstance(body, str) else body
+    partition = _partition(each)
     if each.delay_s is not None:
         return _delayed(each, content, properties, stamp), message_id
     sharding_key = _sharding_key(each, content)
@@ -266,7 +269,7 @@ def _wire_message(
         key=each.key,
         hashId=None if sharding_key is None else key_hash(sharding_key),
         tags=each.tag,
-        partitionId=_partition(each),
+        partitionId=partition,
         body=content,
         version=client_version(),
         properties=properties,
@@ -314,12 +317,13 @@ def _partition(each: Outgoing) -> int:
         return -1
     if each.queue == "random":
         return -2
-    if isinstance(each.queue, bool) or not isinstance(each.queue, int) or each.queue < 0:
+    queue = each.queue
+    if isinstance(queue, bool) or not isinstance(queue, int) or not 0 <= queue <= _LAST_QUEUE:
         raise ValueError(
-            f"queue of a message to {each.topic} is {each.queue!r}: expected a number from 0 on,"
+            f"queue of a message to {each.topic} is {queue!r}: expected a number from 0 on,"
             ' or "random"'
         )
-    return each.queue
+    return queue
 
 
 def _check_text(text: str, topic: str) -> None:

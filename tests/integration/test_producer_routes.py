@@ -80,6 +80,9 @@ async def test_a_delayed_message_goes_by_itself(proxy: ScriptedProxy, kind: Any)
         ({"sharding_path": "$.id"}, "the body is no JSON"),
         ({"queue": -1}, "expected a number from 0 on"),
         ({"queue": True}, "expected a number from 0 on"),
+        ({"queue": 2**31}, "expected a number from 0 on"),
+        ({"queue": 3.0}, "expected a number from 0 on"),
+        ({"queue": -2, "delay_s": 5}, "expected a number from 0 on"),
         ({"delay_s": -1}, "expected 0 or more"),
     ],
 )

@@ -66,7 +66,8 @@ func ShardingPath(path string) Route {
 	return Route{path: parsed, err: err}
 }
 
-// Queue chooses one by its place in the order by broker name, then id, from 0 on.
+// Queue chooses one by its place in the order by broker name, then id, from 0 on. A message for a
+// place that its topic does not have is refused, with code 11.
 func Queue(place int) Route {
 	route := Route{inQueue: true, queue: int32(place)}
 	if place < 0 || int(route.queue) != place {

@@ -29,7 +29,10 @@ export interface Outgoing {
   shardingKey?: string | undefined;
   /** Where the sharding key stands in the body, which is JSON: `$.customer.id`. */
   shardingPath?: string | undefined;
-  /** This queue, counted from 0 over the brokers by name, or any one, whatever the keys. */
+  /**
+   * This queue, counted from 0 over the brokers by name, or any one, whatever the keys. A number that
+   * the topic does not have is refused, with code 11.
+   */
   queue?: number | "random" | undefined;
   tag?: string | undefined;
   /** May hold UNIQ_KEY, which then is the message's id; else one is made. */

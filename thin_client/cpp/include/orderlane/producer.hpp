@@ -19,13 +19,16 @@ namespace orderlane {
 /// A queue named by the producer, instead of by a key.
 class Queue {
 public:
-    /// The queue's place in the order by broker name, then id.
-    [[nodiscard]] static Queue number(int place) { return Queue(place); }
+    /// The queue's place in the order by broker name, then id. A message for a place that its topic
+    /// does not have is refused, a negative one by std::invalid_argument, any other with code 11.
+    [[nodiscard]] static Queue number(int place) { return Queue(place < 0 ? none : place); }
+    static Queue number(bool) = delete;
     /// Any queue.
     [[nodiscard]] static Queue random() { return Queue(-2); }
     [[nodiscard]] int partition() const noexcept { return partition_; }
 
 private:
+    static constexpr int none = -3;
     explicit Queue(int partition) : partition_(partition) {}
     int partition_;
 };

@@ -141,7 +141,10 @@ public final class OutgoingMessage {
             return this;
         }
 
-        /** Names the queue: its place, from 0, in the order by broker name, then id. */
+        /**
+         * Names the queue: its place, from 0, in the order by broker name, then id. A message for a
+         * place that its topic does not have is refused, with code 11.
+         */
         public Builder queue(int place) {
             if (place < 0) {
                 throw new IllegalArgumentException(
