@@ -9,7 +9,13 @@ from typing import Any, cast
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Topic
 from broker_core.remoting.codes import ResponseCode
-from broker_core.remoting.message import KEYS, RESERVED_PROPERTIES, TAGS, UNIQ_KEY
+from broker_core.remoting.message import (
+    KEYS,
+    RESERVED_PROPERTIES,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+)
 from proxy.core.effects import Nack
 from proxy.core.group_buffer import Batch, PullWish
 from proxy.core.ids import LeaseId
@@ -247,7 +253,7 @@ def _message(lease: Lease, *, ours: bool) -> consumer.Message:
         own = None
         key, tag, name = cast(tuple[Any, Any, Any], plain.groups())
     else:
-        properties = stored.properties
+        properties = decode_properties(raw)  # kept by nobody: a message holds them once
         own = user_properties(properties)
         key, tag, name = properties.get(KEYS), properties.get(TAGS), properties.get(UNIQ_KEY)
     if not ours:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 import zlib
 
+import pytest
+
+from broker_core.remoting.message import decode_messages
 from proxy.core.flow_window import Budget
 from proxy.core.paused_key import EVERYTHING, PausedKey
-from tests.support.messages import keyed, message
+from tests.support.messages import keyed, message, record
 from tests.support.pipelines import Budgets, lease, pipeline, rules
 
 
@@ -80,3 +85,28 @@ def test_a_body_that_was_compressed_counts_as_it_is_held() -> None:
     packed = zlib.compress(b"x" * 100_000)
     pipeline(budgets=budgets, messages=[message(0, body=packed, key="k", sys_flag=1)])
     assert budgets.memory.used > 100_000
+
+
+@pytest.mark.parametrize(
+    ("body_bytes", "property_bytes", "keys"),
+    [(10, 0, 100), (200, 0, 1_000), (5_000, 0, 1_000), (10, 3_000, 1_000)],
+)
+def test_what_is_counted_is_what_the_process_holds(
+    body_bytes: int, property_bytes: int, keys: int
+) -> None:
+    long = {"long": "y" * property_bytes} if property_bytes else {}
+    wire = b"".join(
+        record(message(n, body=b"x" * body_bytes, key=f"key-{n % keys}", **long))
+        for n in range(1_000)
+    )
+    budgets = Budgets()
+    owned = pipeline(rules(max_jobs=5_000), budgets=budgets)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        owned.on_messages(decode_messages(wire), next_offset=1_000)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.85 < held / budgets.memory.used < 1.2
