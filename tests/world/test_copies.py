@@ -71,6 +71,12 @@ MESSAGES = {
         SYS_COMPRESSED,
         _COMPRESSED,
     ),
+    "a compressed body with a value that is no text": Sent(
+        _properties(b"k16", (b"colour", b"\xff\x80")),
+        deflate(_COMPRESSED, SYS_COMPRESSED),
+        SYS_COMPRESSED,
+        _COMPRESSED,
+    ),
     "a body as long as any with long properties": Sent(
         _properties(b"k15", (b"long", noise(32_600))), noise(65_000)
     ),
