@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 from proxy.actions.pipeline import Actions
+from proxy.core import twin_pipeline
 from proxy.core.acting import Unreported
 from proxy.core.effects import Outcome
 from proxy.core.flow_window import FlowWindow
@@ -387,6 +388,8 @@ MUTANTS = (
            method_of(Recorder, "watch", lambda *_: True), outlived),
     Mutant("I1", "a hand-out drops a property",
            method_of(requests, "user_properties", lambda *_: None), short),
+    Mutant("I1", "handlers get parked copies as they stand",
+           method_of(twin_pipeline, "as_sent", lambda _original, copy: copy), parked),
     Mutant("Q1", "each owner hands out the whole of a limit",
            method_of(QueueCensus, "total", lambda original, *asked: min(1, original(*asked))),
            limited),
