@@ -233,3 +233,34 @@ def test_who_sends_to_the_broker_itself_learns_that_nothing_was_stored() -> None
         assert Topic("orders") not in await as_client(world, client.topics())
 
     in_world(main)
+
+
+@pytest.mark.parametrize(("count", "number"), [(1, 8), (1, 99), (2, 16), (2, 2**31 - 1)])
+def test_a_queue_that_no_broker_of_the_topic_has_is_refused(count: int, number: int) -> None:
+    async def main(world: World) -> None:
+        await begin(world, brokers=count)
+        producer = AsyncProducer(world.proxies[0].thrift)
+        sends = [Outgoing("orders", b"x", queue=each) for each in (0, number, 8 * count - 1)]
+        with pytest.raises(SendFailed, match=f"topic orders has no queue {number}") as refused:
+            await as_client(world, producer.send_batch(sends))
+        assert (refused.value.code, refused.value.outcome_unknown) == (11, False)
+        assert len(refused.value.failures) == 1  # the others are stored
+        last = "ab"[count - 1]
+        stored = [each["queue"] for each in world.events if each["e"] == "send_ok"]
+        assert sorted(stored) == ["broker-a_0", f"broker-{last}_7"]
+
+    in_world(main)
+
+
+def test_a_queue_that_was_taken_away_is_refused_and_not_another_one_taken() -> None:
+    async def main(world: World) -> None:
+        await begin(world)
+        producer = AsyncProducer(world.proxies[0].thrift)
+        await as_client(world, producer.send("orders", b"x", queue=6))
+        await shrunk(world)
+        with pytest.raises(
+            SendFailed, match="topic orders has no queue 6: expected a number from 0 to 2"
+        ):
+            await as_client(world, producer.send("orders", b"x", queue=6))
+
+    in_world(main)
