@@ -222,6 +222,35 @@ def test_what_had_finished_behind_a_paused_key_is_not_handed_out_again(way: Act)
 
 
 @stopped_or_killed
+def test_a_change_of_the_order_key_goes_on(way: Act) -> None:
+    """A newer message waits for an older one, which is paused, at the next owner too."""
+
+    async def main(stage: Stage) -> None:
+        await begin(stage)
+        await stage.act(f"{KEYS}/pause", key="a")
+        await fill(stage, 40)
+        await stage.send("orders", ["a"], 1)
+        newer = {**ORDERS, "order_key": "$.id", "order_key_version": 1}
+        stage.world.write_settings([{"name": "billing", "topics": [newer]}])
+        await stage.until(lambda: len(stage.of("order_key")) >= 2)
+        await stage.send("orders", ["a", "c"], 8)
+        await snapshot_deleted(stage, way)
+        second_begins(stage)
+        await asyncio.sleep(30)
+        sent = len(stage.of("send", key="a"))
+        handled = len(stage.of("finish"))
+        assert stage.of("own+")[-1]["key_version"] == 2
+        await stage.act(f"{KEYS}/resume", key="a", proxy=1)
+        await stage.until(lambda: len(stage.of("finish")) == 15)
+        assert handled < 15
+        order = [each["offset"] for each in stage.of("deliver", order="a")]
+        assert len(order) == sent
+        assert order == sorted(order)
+
+    assert play(main) == {}
+
+
+@stopped_or_killed
 def test_hand_outs_of_a_failing_key_are_counted_on(way: Act) -> None:
     async def main(stage: Stage) -> None:
         await begin(stage, on_exhausted="block", retry_intervals_ms=[2000])
