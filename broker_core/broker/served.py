@@ -21,6 +21,7 @@ from broker_core.broker.processors.sending import SendProcessor
 from broker_core.broker.processors.sending_back import SendBackProcessor
 from broker_core.broker.processors.transactions import TransactionProcessor
 from broker_core.broker.progress import Progress
+from broker_core.broker.read_lives import ReadLives
 from broker_core.clock import now_ns, wall_ms
 from broker_core.remoting_channel import Handler
 
@@ -66,7 +67,7 @@ def _of_producers(parts: Parts) -> dict[int, Handler]:
 
 
 def _of_consumers(parts: Parts) -> dict[int, Handler]:
-    reader = parts.store.reader
+    reader, lives = parts.store.reader, ReadLives()
     return {
         **PullProcessor(
             reader,
@@ -76,6 +77,7 @@ def _of_consumers(parts: Parts) -> dict[int, Handler]:
             offsets=parts.offsets,
             long_polls=parts.long_polls,
             traffic=parts.sampler.traffic,
+            lives=lives,
         ).handlers(),
         **QueryProcessor(reader, lookup=parts.keys).handlers(),
         **OffsetProcessor(
@@ -83,6 +85,7 @@ def _of_consumers(parts: Parts) -> dict[int, Handler]:
             directory=parts.directory,
             offsets=parts.offsets,
             saver=parts.offset_saver,
+            lives=lives,
         ).handlers(),
     }
 

@@ -58,8 +58,8 @@ async def _commit_all(client: BrokerClient, group: GroupSettings, topic: Topic) 
     name = Group(group.name)
     for each in await client.queues(topic):
         if not await client.has_committed(name, each):
-            first = await _first(client, group, each)
-            await client.commit_offset(name, each, first, at_once=True)
+            life, first = await client.life(each), await _first(client, group, each)
+            await client.commit_offset(name, each, first, life=life, at_once=True)
 
 
 async def _first(client: BrokerClient, group: GroupSettings, queue: QueueName) -> int:

@@ -254,3 +254,23 @@ async def test_a_table_that_cannot_be_saved_is_saved_later(
             await send(client, queue, b"late")
     await delete(cluster, client)
     assert b'"orders"' not in (cluster.data / "config" / "topics.json").read_bytes()
+
+
+async def test_a_client_that_knows_no_lives_commits_nothing_of_a_former_one(
+    cluster: Cluster,
+) -> None:
+    """As RocketMQ's do: every few seconds, and with their pulls."""
+    client = await cluster.client(HOLDER)
+    queue = await used(cluster, client, Topic(TOPIC))
+    await bodies(client, queue)  # read in the former life
+    await delete(cluster, client)
+    queue = (await cluster.create_topic(Topic(TOPIC)))[0]
+    with pytest.raises(BrokerError, match="for a former life of 'orders' refused"):
+        await client.commit_offset(GROUP, queue, 1)
+    assert await client.committed_offset(GROUP, queue) is None
+    other = await cluster.client("other@1#1")
+    await other.commit_offset(GROUP, queue, 0)  # it never read the former one
+    await send(client, queue, b"new")
+    assert await bodies(client, queue) == [b"new"]
+    await client.commit_offset(GROUP, queue, 1)
+    assert await client.committed_offset(GROUP, queue) == 1

@@ -20,6 +20,7 @@ from broker_core.broker.processors import clients
 from broker_core.broker.processors.pulling import PullProcessor
 from broker_core.broker.producers import Producers
 from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.read_lives import ReadLives
 from broker_core.broker.retry_topics import RetryTopics
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
@@ -191,6 +192,7 @@ async def test_what_comes_while_a_pull_is_about_to_be_held_is_answered_at_once()
         offsets=queue,
         long_polls=polls,
         traffic=Traffic({}, now_ms=0, day=1),
+        lives=ReadLives(),
     )
     header = PullMessageHeader(
         consumer_group="g",

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 import orjson
 
 from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.read_lives import ReadLives
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.errors import BrokerError, InvalidCommand
@@ -37,7 +38,9 @@ class OffsetProcessor:
         directory: TopicDirectory,
         offsets: CommittedOffsets,
         saver: TableSaver,
+        lives: ReadLives,
     ) -> None:
+        self._lives = lives
         self._reader = reader
         self._directory = directory
         self._offsets = offsets
@@ -93,11 +96,16 @@ class OffsetProcessor:
             )
         if header.commit_offset < 0:
             raise InvalidCommand(f"commitOffset is {header.commit_offset}: expected 0 or more")
-        if header.life not in (None, life := self._directory.life(topic)):
+        life = self._directory.life(topic)
+        if header.life is None:
+            is_former = self._lives.is_former(channel, topic, life)
+        else:
+            is_former = header.life != life
+        if is_former:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
-                f"commit for life {header.life} of {topic!r} refused: the topic was deleted, and"
-                f" this is its life {life}",
+                f"commit for a former life of {topic!r} refused: the topic was deleted, and this is"
+                f" its life {life}",
             )
         newer = self._offsets.commit(
             *(group, topic, header.queue_id, header.commit_offset),

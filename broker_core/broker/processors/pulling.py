@@ -10,6 +10,7 @@ from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.read_lives import ReadLives
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.traffic import Traffic
 from broker_core.broker.wanted import Wanted, inline, wanted_by
@@ -49,7 +50,9 @@ class PullProcessor:
         offsets: CommittedOffsets,
         long_polls: LongPolls,
         traffic: Traffic,
+        lives: ReadLives,
     ) -> None:
+        self._lives = lives
         self._reader = reader
         self._directory = directory
         self._groups = groups
@@ -74,8 +77,11 @@ class PullProcessor:
         self._group_directory.consuming(Group(header.consumer_group))
         self._directory.readable(Topic(header.topic), header.queue_id)
         wanted = self._wanted(header)
-        if header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
+        life = self._directory.life(Topic(header.topic))
+        commits = header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0
+        if commits and not self._lives.is_former(channel, Topic(header.topic), life):
             self._commit(header)
+        self._lives.read(channel, Topic(header.topic), life)
         self._traffic.pulled(
             Group(header.consumer_group),
             Topic(header.topic),
@@ -84,7 +90,7 @@ class PullProcessor:
         )
         result = self._read(header, wanted)
         may_wait = header.sys_flag & PullFlag.SUSPEND and header.suspend_timeout_millis > 0
-        may_wait = may_wait and header.life in (None, self._directory.life(Topic(header.topic)))
+        may_wait = may_wait and header.life in (None, life)
         if may_wait and _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
             return self._hold(request, header, wanted)
         return self._answer(request, header, result)
