@@ -145,7 +145,7 @@ def _expiry_finishes(original: Any, pipeline: QueuePipeline, *, now_ns: int) -> 
     effects = original(pipeline, now_ns=now_ns)
     for lease in effects.expired:
         if lease.job in pipeline._buffer.offered:
-            pipeline._buffer.offered.remove(lease.job)
+            pipeline._buffer.offered.pop(lease.job)
             pipeline._finish(lease.job, Outcome.OK, effects)
     return effects
 
