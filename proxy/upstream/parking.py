@@ -396,13 +396,8 @@ class Parking:
         )
         epoch = Epoch(await context.log.begin(group, self._queue, own))
         last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
-        start = committed or 0
         last = await in_life(context.client, group, self._queue, last, life=life)
-        if last is not None and last.begins_life:
-            self._log.error("the parked topic was deleted and created again: its copies are gone")
-            start = await context.client.min_offset(self._queue)
-        elif last is None or last.snapshot is None:  # else it tells which copies there were
-            start = committed or await context.client.min_offset(self._queue)
+        start = await self._start(last, committed)
         # Records are shown in the order in which they and all else was stored: it is the whole end.
         must_read = await context.client.max_offset(self._queue)
         twin = TwinPipeline(
@@ -423,6 +418,15 @@ class Parking:
             life=life,
         )
         return twin, last, own
+
+    async def _start(self, last: LastOwner | None, committed: int | None) -> int:
+        """Where to begin to read copies: of *last*, and what was *committed*."""
+        if last is not None and last.begins_life:
+            self._log.error("the parked topic was deleted and created again: its copies are gone")
+            return await self._context.client.min_offset(self._queue)
+        if last is None or last.snapshot is None:  # else it tells which copies there were
+            return committed or await self._context.client.min_offset(self._queue)
+        return committed or 0
 
     async def _create(self) -> None:
         client, queue = self._context.client, self._pipeline.queue

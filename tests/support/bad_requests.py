@@ -35,7 +35,7 @@ _SEND = {
 _PULL = {
     "consumerGroup": "g", "topic": TOPIC, "queueId": "0", "queueOffset": "0", "maxMsgNums": "32",
     "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*",
-    "subVersion": "0", "expressionType": "TAG", "maxMsgBytes": "1000", "life": "1",
+    "subVersion": "0", "expressionType": "TAG", "maxMsgBytes": "1000",
 }  # fmt: skip
 _QUEUE = {"topic": TOPIC, "queueId": "0"}
 _COMMITTED = {"consumerGroup": "g", **_QUEUE}
@@ -118,8 +118,12 @@ AT_BROKER: dict[int, Good] = {
     RequestCode.SEND_BATCH_MESSAGE: Good(
         headers.SendMessageHeader, _SEND | {"batch": "true"}, body=_BATCH, letters=True
     ),
-    RequestCode.PULL_MESSAGE: Good(headers.PullMessageHeader, _PULL),
-    RequestCode.LITE_PULL_MESSAGE: Good(headers.PullMessageHeader, _PULL),
+    RequestCode.PULL_MESSAGE: Good(
+        headers.PullMessageHeader, _PULL, unset=frozenset({"life"})
+    ),
+    RequestCode.LITE_PULL_MESSAGE: Good(
+        headers.PullMessageHeader, _PULL, unset=frozenset({"life"})
+    ),
     RequestCode.QUERY_CONSUMER_OFFSET: Good(
         headers.QueryConsumerOffsetHeader, _COMMITTED | {"setZeroIfNotFound": "true"}
     ),
