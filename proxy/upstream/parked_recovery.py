@@ -10,6 +10,7 @@ from broker_core.remoting.codes import ResponseCode
 from proxy.core.parked_key import ParkedKey, parked_topic
 from proxy.core.parked_recovery import FoundParked
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.upstream.anchors import in_life
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.queue_range import read_range
 
@@ -35,7 +36,9 @@ async def parked_in_twin(
     if not end:
         return {}
     last, _ = await context.log.last(group, twin, by_period=True)
-    committed = await client.committed_offset(group, twin) or 0
+    last = await in_life(client, group, twin, last, life=await client.life(twin))
+    anew = last is not None and last.begins_life
+    committed = 0 if anew else await client.committed_offset(group, twin) or 0
     start = max(committed, await client.min_offset(twin))
     found = FoundParked(pipeline.key_record, None if last is None else last.snapshot, start)
     async for copy in read_range(client, twin, group=group, start=found.position, end=end):

@@ -53,14 +53,23 @@ async def _renew_twin(
 ) -> None:
     log, group = context.log, lane.name
     twin = queue._replace(topic=parked_topic(group, queue.topic))
-    if _sound(await log.owner(group, twin)) is None:
+    before = await log.owner(group, twin)
+    if before is None or _sound(before) is None:
         return
-    own = replace(begun.own, broker_start_ms=0, period=begun.epoch, hold_ms=0)
+    # The twin has lives of its own: its next owner finds out whether this is still the one.
+    own = replace(
+        begun.own,
+        broker_start_ms=0,
+        period=begun.epoch,
+        hold_ms=0,
+        life=before.life,
+        start=None,
+    )
     epoch = Epoch(await log.append(group, twin, own))
     found, _ = await log.last(group, twin, before=epoch, by_period=True)
-    if (last := _sound(found)) is None:
+    if found is None or (last := _sound(found)) is None:
         return
-    kept = replace(last, epoch=epoch)
+    kept, own = replace(last, epoch=epoch), replace(own, life=found.life)
     await log.append_each(group, twin, [*parts(kept, own, serial=LAST_SERIAL), Clean(epoch)])
 
 

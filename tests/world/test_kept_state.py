@@ -150,9 +150,11 @@ def test_a_parked_key_stays_parked(way: Act) -> None:
         await stage.until(lambda: len(stage.of("finish", outcome="parked")) == 5)
         await stage.act(f"{KEYS}/redrive", key="a", proxy=1)
         await stage.until(lambda: stage.of("unpark", order="a"))
+        handled = len(stage.of("finish", outcome="ok"))
         await stage.send("orders", ["a"], 1)
+        await stage.until(lambda: len(stage.of("finish", outcome="ok")) > handled)
 
-    assert set(play(main)) <= {"I1"}
+    assert play(main) == {}
 
 
 @each_way
@@ -294,4 +296,4 @@ def test_a_redrive_goes_on_where_it_was(way: Act) -> None:
         await stage.until(lambda: stage.of("unpark", order="a"), within_s=400)
         assert copies() == sorted(set(copies()))
 
-    assert set(play(main)) <= {"I1"}
+    assert play(main) == {}
