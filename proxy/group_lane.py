@@ -168,9 +168,10 @@ class GroupLane:
         """The broker left out so many, whose tags are not wanted."""
         self.counts[pipeline.topic].passed(over=messages)
 
-    def deleted_unread(self, pipeline: QueuePipeline, messages: int) -> None:
-        """Retention deleted *messages* of an owned queue before they were read."""
-        self.counts[pipeline.topic].deleted_unread += messages
+    def deleted_unread(self, pipeline: QueuePipeline, offsets: range) -> None:
+        """Retention deleted the messages at *offsets* of an owned queue before they were read."""
+        self.counts[pipeline.topic].deleted_unread += len(offsets)
+        self._notes.deleted(pipeline, offsets)
 
     def dead_lettered(self, pipeline: QueuePipeline, job: Job) -> None:
         """The copy of *job* is stored; nothing happens if the queue was lost meanwhile."""

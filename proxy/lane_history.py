@@ -133,6 +133,10 @@ class LaneHistory:
         ]
         self._record(pipeline, "act_fail", failed)
 
+    def deleted(self, pipeline: QueuePipeline, offsets: range) -> None:
+        """Retention deleted what stood at *offsets*, and this owner had not read it."""
+        self._record(pipeline, "deleted", [{"from": offsets.start, "to": offsets.stop}])
+
     def period(self, pipeline: QueuePipeline, event: str, **fields: object) -> None:
         """A period of ownership begins, is to end, or ended."""
         self._record(pipeline, event, [fields])

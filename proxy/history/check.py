@@ -98,6 +98,7 @@ class HistoryChecker:
             "handle_end": self._handle_end,
             "finish": self._finish,
             "commit": self._commit,
+            "deleted": lambda event: self._lane(event).deleted(event),
             "park": lambda event: self._lane(event).parking.park(event),
             "unpark": lambda event: self._lane(event).parking.unpark(event),
             "redrive": self._redrive,

@@ -62,6 +62,10 @@ class Deliveries:
         """The lowest offset handed out and not finished. O(unfinished)."""
         return min(self._unfinished, default=None)
 
+    def unfinished_in(self, offsets: range) -> list[int]:
+        """Those of *offsets*, rising, that were handed out and did not finish. O(unfinished)."""
+        return sorted(each for each in self._unfinished if each in offsets)
+
     def unfinished(self, offset: int) -> Unfinished | None:
         """The message there, if it was handed out and did not finish."""
         return self._unfinished.get(offset)
@@ -220,6 +224,8 @@ class Deliveries:
     def _judge_again(self, offset: int, flags: int) -> None:
         """It may have finished, and its owner may have had to know."""
         facts = self._facts
+        if offset in facts.gone:
+            facts.violation("D1", f"offset {offset} was handed out, and had been deleted unread")
         if self._finished_now.get(offset):
             facts.violation("D1", f"offset {offset} was handed out again after it had finished")
         elif offset < facts.committed:

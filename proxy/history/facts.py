@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from proxy.history.calm import Calm
 from proxy.history.findings import Findings
+from proxy.history.gone import Gone
 from proxy.history.limits import Limits, ns
 from proxy.history.reader import Event
 from proxy.history.waiting import Site, WaitClock
@@ -166,6 +167,8 @@ class LaneFacts:
     """Where the group began to read: what lies below was never meant for it."""
     committed: int = 0
     flags: OffsetFlags = field(default_factory=OffsetFlags)
+    gone: Gone = field(default_factory=Gone)
+    """Messages that retention deleted unread."""
     paused: set[str | None] = field(default_factory=set)
     """Keys that are paused; None: all of the queue."""
     resumed_ns: dict[str | None, int] = field(default_factory=dict)
@@ -199,9 +202,12 @@ class LaneFacts:
         return bool(rules) and not any(tags is None or tag in tags for tags in rules)
 
     def done(self, offset: int) -> bool:
-        """True if the message came to an end: finished, or without a proxy's word handled."""
+        """True if the message came to an end: finished, or without a proxy's word handled; or it
+        was deleted unread.
+        """
         wanted = FINISHED if self.judged_by_proxy else HANDLED
-        return offset < self.begin or bool(self.flags.get(offset) & wanted)
+        ended = bool(self.flags.get(offset) & wanted)
+        return ended or offset < self.begin or offset in self.gone
 
 
 def lower(offsets: set[int] | None, than: int) -> Iterator[int]:

@@ -146,6 +146,16 @@ class Lane:
             self.pauses.judge_act(event, f"that offset {event['offset']} was skipped")
         self.ownership.finish(event)
 
+    def deleted(self, event: Event) -> None:
+        """Retention deleted messages that this owner had not read. An owner before may have handed
+        some out.
+        """
+        offsets = range(event["from"], event["to"])
+        for offset in self.deliveries.unfinished_in(offsets):
+            self.finish({**event, "e": "finish", "offset": offset, "outcome": "deleted"})
+        self.life.claimed(event["to"])
+        self.facts.gone.add(event["from"], event["to"])
+
     def retry(self, event: Event) -> None:
         """Somebody had a message offered without waiting for its retry."""
         if event["epoch"] == self.facts.epoch:
@@ -199,6 +209,7 @@ class Lane:
         """A person had the group go on at another offset, after the end of the period."""
         if event["epoch"] == self.facts.epoch:
             self.facts.begin, self.facts.committed = event["to"], 0
+            self.facts.gone.forget(event["to"])
             self.deliveries.reset(event["to"], event["t_ns"])
             self.handlings.reset()
             self.pauses.judge_reset(event)

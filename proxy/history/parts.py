@@ -55,7 +55,7 @@ RATED = frozenset({"rate", "own+", "own-", "deliver"})
 _LANES = frozenset(
     {
         *("own+", "own-", "drain", "record", "window", "deliver", "replay", "handle_start"),
-        *("rules", "act_fail", "order_key", "reset"),
+        *("rules", "act_fail", "order_key", "reset", "deleted"),
         *("handle_end", "finish", "commit", "park", "unpark", "redrive"),
         *("pause", "resume", "retry"),
         *("ack_ok", "expire", "revoke", "unsent", "extend"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import structlog
@@ -199,4 +199,13 @@ def _count_left_out(
         first_offset=pipeline.position,
         next_offset=result.next_offset,
     )
-    lane.deleted_unread(pipeline, left_out)
+    for gap in _gaps(pipeline.position, result):
+        lane.deleted_unread(pipeline, gap)
+
+
+def _gaps(position: int, result: PullResult) -> Iterator[range]:
+    """The offsets from *position* on that *result* passes over without a message."""
+    for offset in (*(message.queue_offset for message in result.messages), result.next_offset):
+        if position < offset:
+            yield range(position, offset)
+        position = offset + 1

@@ -1,0 +1,49 @@
+"""D1: what retention deleted unread came to its end, as its owner says, and is not handed out."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.history.gone import Gone
+from tests.support.histories import LANE, Story
+
+
+def story_of(messages: int) -> Story:
+    story = Story()
+    for offset in range(messages):
+        story.sent(offset)
+    return story.own(1)
+
+
+def deleted(story: Story, begin: int, end: int) -> Story:
+    return story.add("deleted", **LANE, epoch=story.epoch, **{"from": begin, "to": end})
+
+
+@pytest.mark.parametrize(("end", "ids"), [(4, set()), (3, {"D1", "C2"})])
+def test_what_was_deleted_unread_is_not_lost(end: int, ids: set[str]) -> None:
+    story = deleted(story_of(6).through(0), 1, end)
+    assert story.through(4, 5).commit(6).found() == ids
+
+
+def test_what_an_owner_before_had_handed_out_may_be_deleted_unread_by_the_next() -> None:
+    story = story_of(3)
+    story.deliver(0)
+    story.own(2)
+    assert deleted(story, 0, 2).through(2).commit(3).found() == set()
+
+
+def test_d1_what_was_deleted_is_handed_out() -> None:
+    assert deleted(story_of(3), 0, 2).through(1, 2).commit(3).found() == {"D1"}
+
+
+def test_ranges_are_merged() -> None:
+    gone = Gone()
+    for begin, end in ((10, 12), (2, 4), (4, 6), (20, 30), (11, 22)):
+        gone.add(begin, end)
+    assert [each for each in range(32) if each in gone] == [*range(2, 6), *range(10, 30)]
+    gone.forget(12)
+    assert [each for each in range(32) if each in gone] == [*range(2, 6), *range(10, 12)]
+    gone.forget(4)
+    assert [each for each in range(32) if each in gone] == [2, 3]
+    gone.forget(0)
+    assert not any(each in gone for each in range(32))

@@ -1,0 +1,91 @@
+"""What retention deletes before its group has read it came to its end, and is said (D1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.world.stage import Stage, play
+from tests.world.test_kept_state import SMALL, others_fill_the_log
+
+
+async def begin(stage: Stage, *, max_jobs: int = 1000) -> None:
+    """Two messages are handled; then handlers of all keys fail."""
+    topic = {"name": "orders", "order_key": "KEY", "max_jobs_in_memory": max_jobs}
+    await stage.start(
+        groups=[{"name": "billing", "topics": [{**topic, "on_exhausted": "block"}]}],
+        topics={"orders": 1, "busy": 1},
+        brokers={"broker-a": SMALL},
+        proxies=2,
+    )
+    stage.consume("consumer", "billing")
+    await stage.send("orders", ["a", "b"], 2)
+    await stage.until(lambda: len(stage.of("finish")) == 2)
+    await stage.until(lambda: stage.of("commit", offset=2))
+
+
+async def go_on(stage: Stage) -> None:
+    """A consumer comes to the other proxy; what is sent from now on is handled."""
+    stage.habits.cure()
+    stage.consume("consumer", "billing", proxy=1)
+    stage.producer.servers = [stage.world.proxies[1].thrift]
+    await stage.until(lambda: stage.of("deleted"))
+    handled = len(stage.of("finish", outcome="ok"))
+    await stage.send("orders", ["a", "b", "c"], 6)
+    await stage.until(lambda: len(stage.of("finish", outcome="ok")) == handled + 6)
+
+
+def gone(stage: Stage) -> list[tuple[int, int]]:
+    return [(each["from"], each["to"]) for each in stage.of("deleted")]
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
+def test_messages_that_were_sent_while_nobody_served_the_group(killed: bool) -> None:
+    async def main(stage: Stage) -> None:
+        await begin(stage)
+        stage.producer.servers = [stage.world.proxies[1].thrift]
+        stage.world.nodes["consumer"].kill()
+        first = stage.world.proxies[0]
+        if killed:
+            first.kill()
+        else:
+            await first.stop()
+        await stage.send("orders", ["a", "b", "c"], 7)
+        await others_fill_the_log(stage)
+        await go_on(stage)
+        assert gone(stage) == [(2, 9)]
+
+    assert play(main) == {}
+
+
+def test_messages_that_a_former_owner_had_handed_out() -> None:
+    """It was killed, and no record says that they had finished."""
+
+    async def main(stage: Stage) -> None:
+        await begin(stage)
+        stage.habits.failing.update({("billing", "a"), ("billing", "b")})
+        await stage.send("orders", ["a", "b"], 4)
+        await stage.until(lambda: len(stage.of("ack_ok", outcome="retry")) >= 2)
+        stage.world.nodes["consumer"].kill()
+        stage.world.proxies[0].kill()
+        await others_fill_the_log(stage)
+        await go_on(stage)
+
+    assert play(main) == {}
+
+
+def test_messages_behind_a_window_that_is_full() -> None:
+    """One owner all the time."""
+
+    async def main(stage: Stage) -> None:
+        await begin(stage, max_jobs=4)
+        await stage.act("/api/groups/billing/pause")
+        await stage.send("orders", ["a", "b", "c"], 12)
+        await others_fill_the_log(stage)
+        await stage.act("/api/groups/billing/resume")
+        await stage.until(lambda: stage.of("deleted"))
+        await stage.until(lambda: len(stage.of("finish", outcome="ok")) == 4)
+        await stage.send("orders", ["a", "b", "c"], 6)
+        await stage.until(lambda: len(stage.of("finish", outcome="ok")) == 10)
+        assert gone(stage) == [(4, 14)]
+
+    assert play(main) == {}
