@@ -65,7 +65,7 @@ class TopicSettings(SettingsGroup):
     missing_key: Literal["by_queue", "unordered", "dead_letter"] = "by_queue"
     """What happens to a message without its order key. by_queue: all such messages of a queue stay
     in order among themselves, which is the safe choice."""
-    order_key_version: Annotated[int, Field(strict=True, ge=0)] = 0
+    order_key_version: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)] = 0
     """Raise it to go back to an order key that the topic had before: without that, settings with
     such a key count as older ones, and a proxy that has them takes over no queue."""
     tags: Annotated[str, Field(min_length=1)] = "*"

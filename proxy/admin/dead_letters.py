@@ -33,7 +33,7 @@ class DeadLettersQuery(Asked):
         int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)
     ] = 100
     topic: Annotated[str | None, Field(description="the topic they came from")] = None
-    key: Annotated[str | None, PLAIN_KEY, Field(description="their order key")] = None
+    key: Annotated[str | None, Field(description="their order key"), PLAIN_KEY] = None
     all: Annotated[bool, Field(description="true or false: also those that went back")] = False
 
 
@@ -44,7 +44,7 @@ class ExportQuery(Asked):
         int | None, Field(description="how many at most, 1 or more", ge=1, lt=2**53)
     ] = None
     topic: Annotated[str | None, Field(description="the topic they came from")] = None
-    key: Annotated[str | None, PLAIN_KEY, Field(description="their order key")] = None
+    key: Annotated[str | None, Field(description="their order key"), PLAIN_KEY] = None
     all: Annotated[bool, Field(description="true or false: also those that went back")] = False
 
 

@@ -21,8 +21,8 @@ Limit = Annotated[int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", g
 #: A request's first line has room for so much of a key.
 ShortKey = Annotated[
     str,
-    PLAIN_KEY,
     Field(description="the order key, a text of up to 500 characters", max_length=500),
+    PLAIN_KEY,
 ]
 
 

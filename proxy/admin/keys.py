@@ -31,7 +31,7 @@ Rate = Annotated[
     Field(description=f"messages a second, from {_LEAST} to {_MOST:,}, or 0 for no limit"),
 ]
 DryRun = Annotated[bool, Field(description="true or false: only count, change nothing")]
-Key = Annotated[str, PLAIN_KEY, Field(description="the order key, a text", max_length=65536)]
+Key = Annotated[str, Field(description="the order key, a text", max_length=65536), PLAIN_KEY]
 Queue = Annotated[
     str | None,
     Field(description="the queue that is meant, such as broker-a_0", max_length=255),

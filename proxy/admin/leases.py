@@ -33,7 +33,7 @@ class LeasesQuery(Asked):
     ] = 1000
     topic: Annotated[str | None, Field(description="a topic of the group")] = None
     queue: Annotated[str | None, Field(description="a queue, such as broker-a_0")] = None
-    key: Annotated[str | None, PLAIN_KEY, Field(description="an order key")] = None
+    key: Annotated[str | None, Field(description="an order key"), PLAIN_KEY] = None
     client: Annotated[str | None, Field(description="the name of a client")] = None
 
 

@@ -17,8 +17,8 @@ class MessagesQuery(Asked):
 
     key: Annotated[
         str | None,
-        PLAIN_KEY,
         Field(description="a key that a producer gave the message", min_length=1, max_length=500),
+        PLAIN_KEY,
     ] = None
     id: Annotated[
         str | None, Field(description="the id of a message", min_length=1, max_length=255)

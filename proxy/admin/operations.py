@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from broker_core.remoting.key_hash import plain_key
 
@@ -54,8 +54,8 @@ Reason = Annotated[
         pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f]*$",
     ),
 ]
-#: Marks a field that holds a key: blanks around it do not count.
-PLAIN_KEY = BeforeValidator(lambda value: plain_key(value) if isinstance(value, str) else value)
+#: Marks a field that holds a key: blanks around it do not count. Behind the limits of the field.
+PLAIN_KEY = AfterValidator(lambda value: None if value is None else plain_key(value))
 Actor = Annotated[
     str | None,
     Field(description="who asks for it; without it the address that asked", max_length=200),

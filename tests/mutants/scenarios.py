@@ -134,13 +134,16 @@ async def _handed_over(world: World) -> None:
 
 
 async def _cut_off(world: World) -> None:
-    staff = _Staff(world, sloppy=False)
+    slow = frozenset({"slow", "slower", "slowest"})
+    staff = _Staff(world, sloppy=False, slow=slow)
     left = await world.start_proxy("left")
     staff.hire(left, 2)
     await _load(world, messages=60)
     right = await world.start_proxy("right")
     staff.hire(right, 2)
     await _load(world, messages=160)
+    world.send(*sorted(slow) * 3)  # what stands behind them is handed out during the cut
+    await asyncio.sleep(1)
     left.cut(off=True)
     await _load(world, messages=100, every_s=0.3)
     left.cut(off=False)
