@@ -86,6 +86,7 @@ class CommitLog:
         self._allocated = False  # the whole of it
         self._full: list[int] = []  # descriptors of segments left since the last sync
         self._failure: OSError | None = None
+        self.deletion_unsynced = False  #: Kept by whoever deletes: a segment may come back.
         folder.mkdir(parents=True, exist_ok=True)
         self.segments = find_segments(folder, segment_bytes)
         self.end_offset = self.segments[-1].start if self.segments else 0

@@ -26,19 +26,31 @@ async def note_entries(checkpoint: Callable[[], Awaitable[None]]) -> None:
 
 
 async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: Executor) -> None:
-    """Delete it, never the last one. Raises OSError; it is read as before then."""
+    """Delete it, never the last one. Raises OSError; it is read as before then, unless its file is
+    gone: a disk may delete a file and refuse to sync the folder, above all a full one.
+    """
     segment = log.leave_first_segment()
     reader.log_was_shortened()
+    delete = _delete_behind_unsynced if log.deletion_unsynced else _delete_file
     try:
         # In a thread: 256 MB take 20 ms, in which nobody's lock would be renewed.
-        await asyncio.get_running_loop().run_in_executor(thread, _delete_file, segment.path)
+        await asyncio.get_running_loop().run_in_executor(thread, delete, segment.path)
     except OSError:
-        log.keep(segment)
-        reader.log_was_shortened()
+        if segment.path.exists():
+            log.keep(segment)
+            reader.log_was_shortened()
+        else:
+            log.deletion_unsynced = True
         raise
+    log.deletion_unsynced = False
 
 
 def _delete_file(path: Path) -> None:
     path.unlink()
     # Segments must go in their order: with a younger one gone alone a start would find a hole.
     sync_folder(path.parent)
+
+
+def _delete_behind_unsynced(path: Path) -> None:
+    sync_folder(path.parent)  # else the one before may come back alone
+    _delete_file(path)

@@ -297,20 +297,21 @@ class MessageStore:
         those beyond the newest *keep_bytes* of the log, up to the message at *keep_from*; return
         how many. Call it again only after it returned. Raises OSError.
         """
-        deleted = 0
-        while self._log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
-            end = self._log.segments[0].end
-            if keep_from is not None and end > keep_from:
-                break
-            if not self._checkpoint or self._checkpoint.physical < min(end, self._visible_end):
-                await note_entries(self.checkpoint)
-            await delete_first_segment(self._log, reader=self.reader, thread=self._file_thread)
-            deleted += 1
-        if deleted:
-            first = self._log.first_offset
-            for queue in self._queues:
-                queue.delete_before(queue.first_at_or_behind(first))
-            _log.info("old segments deleted", segments=deleted, log_now_starts_at=first)
+        deleted, first = 0, self._log.first_offset
+        try:
+            while self._log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
+                end = self._log.segments[0].end
+                if keep_from is not None and end > keep_from:
+                    break
+                if not self._checkpoint or self._checkpoint.physical < min(end, self._visible_end):
+                    await note_entries(self.checkpoint)
+                await delete_first_segment(self._log, reader=self.reader, thread=self._file_thread)
+                deleted += 1
+        finally:  # the last one may be gone though its deletion failed
+            if (now := self._log.first_offset) > first:
+                for queue in self._queues:
+                    queue.delete_before(queue.first_at_or_behind(now))
+                _log.info("old segments deleted", segments=deleted, log_now_starts_at=now)
         if before_ms is not None:
             self._log.delete_dropped(before_ms=before_ms)
         return deleted

@@ -105,6 +105,39 @@ async def test_readers_go_on_while_files_are_being_deleted(
     await store.close()
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+async def test_a_segment_whose_file_is_gone_is_read_no_more_though_its_folder_was_not_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Else all that stands in it could neither be read nor passed over, for ever."""
+    store = await filled(tmp_path)
+    await store.checkpoint()
+    before, synced = segments(tmp_path), list[list[Path]]()
+
+    def refuse(folder: Path) -> None:
+        raise OSError(code, os.strerror(code))
+
+    def sync(folder: Path) -> None:
+        synced.append(segments(tmp_path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(expiry, "sync_folder", refuse)
+        with pytest.raises(OSError, match=os.strerror(code)):
+            await store.delete_expired(before_ms=None, keep_bytes=8000)
+        assert segments(tmp_path) == before[1:]
+        assert store._log.first_offset == SEGMENT
+        assert check_all_from_the_oldest_on(store) > 0
+        with pytest.raises(OSError, match=os.strerror(code)):
+            await store.delete_expired(before_ms=None, keep_bytes=8000)
+        assert segments(tmp_path) == before[1:]  # or it could be gone alone
+        assert check_all_from_the_oldest_on(store) > 0
+        patched.setattr(expiry, "sync_folder", sync)
+        assert await store.delete_expired(before_ms=None, keep_bytes=8000) > 0
+    assert synced[:2] == [before[1:], before[2:]]
+    assert check_all_from_the_oldest_on(store) > SEGMENT / 130
+    await store.close()
+
+
 async def test_a_segment_that_cannot_be_deleted_is_kept_and_so_are_all_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
