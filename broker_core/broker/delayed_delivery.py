@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from broker_core.broker.delayed_records import delivered, moved, recalled
+from broker_core.broker.ended_lives import EndedLives
 from broker_core.broker.placement import REAL_TOPIC, Placement
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topics import Topics
@@ -59,6 +60,7 @@ class DelayedDelivery:
         store: MessageStore,
         topics: Topics,
         *,
+        ended_lives: EndedLives,
         store_host: Callable[[], bytes],
         was_promoted: bool = False,
     ) -> None:
@@ -67,6 +69,7 @@ class DelayedDelivery:
         """
         self._store = store
         self._topics = topics
+        self._ended_lives = ended_lives
         self._store_host = store_host
         self._waiting = WaitingMessages()
         self._seen: dict[int, int] = {}
@@ -120,7 +123,7 @@ class DelayedDelivery:
 
     async def make_way(self, end: int, segment_bytes: int) -> bool:
         """Copy what waits before *end* of the log to its end; False if that is too much of it, or
-        longer than what a segment takes now.
+        longer than what a segment takes now, or if a topic of it is just being deleted.
 
         Raises OSError; the segment has to stay then.
         """
@@ -140,8 +143,7 @@ class DelayedDelivery:
                 taken += self._waiting.take_those(due[start : start + _TAKEN_AT_ONCE])
                 await asyncio.sleep(0)
             # On a full disk nothing would ever go if what waits could not be moved.
-            await self._end_in_portions(taken, self._move, short_segment=True)
-        return True
+            return await self._end_in_portions(taken, self._move, short_segment=True)
 
     def _load(self, was_promoted: bool) -> None:
         table = self._store.table("delayOffset")
@@ -219,11 +221,11 @@ class DelayedDelivery:
 
     async def _end_in_portions(
         self, taken: list[Due], become: Callable[[Due], _Ending], *, short_segment: bool = False
-    ) -> None:
+    ) -> bool:
         """Store what *taken* become. Raises OSError; what is not stored waits again. What cannot be
-        stored now waits on: it holds up nothing else.
+        stored now waits on, and holds up nothing else: False then.
         """
-        left = len(taken)
+        left, all_ended = len(taken), True
         try:
             for some in self._portions(become(due) for due in taken):
                 parts = [(e.placed.envelope, e.placed.entries) for e in some if e.placed]
@@ -233,10 +235,12 @@ class DelayedDelivery:
                     )
                 self._waiting.end(ending.due for ending in some if not ending.not_now)
                 later = [ending.due for ending in some if ending.not_now]
+                all_ended = all_ended and not later
                 self._waiting.postpone(later, wall_ms() + max(1, int(_AGAIN_S * 1000)))
                 left -= len(some)
         finally:
             self._waiting.put_back(taken[len(taken) - left :])
+        return all_ended
 
     def _portions(self, endings: Iterable[_Ending]) -> Iterator[list[_Ending]]:
         most = min(_PUT_BYTES, self._store.largest_put_bytes // 2)
@@ -258,6 +262,9 @@ class DelayedDelivery:
             placed = delivered(message, due.place, store_host=self._store_host())
         if message is None or placed is None:
             _log.error("a delayed message cannot be read", **due.place._asdict())
+            return _Ending(due)
+        if self._ended_lives.is_former(message):
+            self._warn_of_former(message)
             return _Ending(due)
         config = self._topics.find(placed.envelope.topic)
         if config is None:
@@ -281,8 +288,10 @@ class DelayedDelivery:
 
     def _move(self, due: Due) -> _Ending:
         message = self._message(due.place)
-        if message is None:
+        if message is None or self._ended_lives.is_former(message):
             return _Ending(due)
+        if self._ended_lives.is_ending(message):
+            return _Ending(due, not_now=True)  # behind the deletion it would be of the next life
         return _Ending(due, moved(message, due.place, store_host=self._store_host()), message.size)
 
     def _word_of_recall(self, due: Due) -> _Ending:
@@ -290,6 +299,14 @@ class DelayedDelivery:
         if message is None:
             return _Ending(due)
         return _Ending(due, recalled(message, due.place, store_host=self._store_host()))
+
+    def _warn_of_former(self, message: StoredMessage) -> None:
+        self._warnings.warn(
+            "a delayed message went with its topic, which was deleted since",
+            peer="",
+            topic=message.properties.get(REAL_TOPIC),
+            message=message.message_id,
+        )
 
     def _message(self, place: DelayedPlace) -> StoredMessage | None:
         at = self._store.delays.place_in_log(place)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from broker_core.broker.delayed_delivery import DelayedDelivery
+from broker_core.broker.ended_lives import EndedLives
 from broker_core.broker.group_configs import GroupConfigs
 from broker_core.broker.group_directory import GroupDirectory
 from broker_core.broker.groups import Groups
@@ -165,8 +166,10 @@ class Parts:
             self.offsets.forget_epochs()
 
     def _open_what_waits(self) -> None:
+        self.ended_lives = EndedLives(self.store)
         self.transactions = TransactionDesk(
             self.store,
+            ended_lives=self.ended_lives,
             rules=self.settings.check_rules(),
             directory=self.directory,
             offsets=self.offsets,
@@ -182,6 +185,7 @@ class Parts:
         self.delayed = DelayedDelivery(
             self.store,
             self._topics,
+            ended_lives=self.ended_lives,
             store_host=lambda: self.store_host,
             was_promoted=self.replica.was_promoted,
         )

@@ -57,6 +57,7 @@ def _of_producers(parts: Parts) -> dict[int, Handler]:
             parts.store,
             parts.retries,
             parts.settings.delay_rules,
+            ended_lives=parts.ended_lives,
             store_host=lambda: parts.store_host,
         ).handlers(),
         **TransactionProcessor(parts.transactions).handlers(),

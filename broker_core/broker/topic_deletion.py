@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import structlog
 
+from broker_core.broker.ended_lives import deletions_since
 from broker_core.broker.long_polls import LongPolls
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.table_saver import TableSaver
@@ -17,10 +18,8 @@ from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.clock import wall_ms
 from broker_core.errors import StoreError
 from broker_core.names import Topic
-from broker_core.remoting.message import decode_messages
-from broker_core.store.deletions import DELETIONS, deleted_topic
+from broker_core.store.deletions import DELETIONS
 from broker_core.store.message_store import MessageStore
-from broker_core.store.reader import StoreReader
 
 _log = structlog.get_logger("broker")
 
@@ -74,10 +73,10 @@ class TopicDeletion:
         """
         reader, topics = self._store.reader, self._directory.topics
         known, number = topics.deletions, reader.end_offset(DELETIONS, 0)
-        for topic in _deleted_since(reader, known):
+        for topic, _ in deletions_since(reader, known):
             topics.remove(topic, now_ms=wall_ms())
             self._long_polls.end(topic)
-        for topic in _deleted_since(reader, self._offsets.deletions):
+        for topic, _ in deletions_since(reader, self._offsets.deletions):
             self._offsets.delete_topic(topic)
         # A log that lost its tail may have fewer: the next ones would be taken for those. But what
         # a table knows and replicas have yet to confirm must not be done to it a second time.
@@ -98,14 +97,3 @@ class TopicDeletion:
 
 def _known(before: int, visible: int, most: int | None) -> int:
     return max(visible, before if most is None else min(before, most))
-
-
-def _deleted_since(reader: StoreReader, number: int) -> list[Topic]:
-    """The topics deleted by record *number* and those behind it, as far as they are kept."""
-    at, end = max(number, reader.min_offset(DELETIONS, 0)), reader.end_offset(DELETIONS, 0)
-    topics: list[Topic] = []
-    while at < end:
-        found = reader.read(DELETIONS, 0, at, max_messages=1024)
-        topics += filter(None, map(deleted_topic, decode_messages(found.body)))
-        at = found.next_offset
-    return topics

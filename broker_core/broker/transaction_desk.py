@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from broker_core.broker.ended_lives import EndedLives
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import HALF_OP_TOPIC, HALF_TOPIC
@@ -70,12 +71,14 @@ class TransactionDesk:
         rules: CheckRules,
         directory: TopicDirectory,
         offsets: CommittedOffsets,
+        ended_lives: EndedLives,
         store_host: Callable[[], bytes],
     ) -> None:
         self._store = store
         self._reader = store.reader
         self._directory = directory
         self._offsets = offsets
+        self._ended_lives = ended_lives
         self._store_host = store_host
         self._table = TransactionTable(rules)
         self._found_end = 0  # of the log, at the start
@@ -149,7 +152,8 @@ class TransactionDesk:
         """Commit or roll back as *header* says; return when that is stored, and how well.
 
         Raises BrokerError: 1 if it names no half message or the transaction ended otherwise, 17 if
-        its queue is gone (it stays undecided), 14 if the log cannot be written.
+        its queue is gone (it stays undecided) or its topic was deleted since, perhaps created again
+        (it is rolled back), 14 if the log cannot be written.
         """
         decision = _DECISIONS.get(header.commit_or_rollback)
         if decision is None:
@@ -171,6 +175,13 @@ class TransactionDesk:
             return await self._end_again(half, decision)
         if decision is Decision.COMMIT:
             topic, queue_id = real_queue(message)
+            if self._ended_lives.is_former(message):
+                await self._decide(message, half, Decision.ROLLBACK)
+                raise BrokerError(
+                    ResponseCode.TOPIC_NOT_EXIST,
+                    f"topic {topic!r} was deleted since the half message was stored; the"
+                    " transaction is rolled back",
+                )
             if not self._directory.has_queue(topic, queue_id):
                 raise BrokerError(
                     ResponseCode.TOPIC_NOT_EXIST,
@@ -205,6 +216,12 @@ class TransactionDesk:
         message = self._half_at(half.offset)
         if message is None:
             return  # somebody deleted the log's file
+        if self._ended_lives.is_former(message):
+            await self._decide(message, half, Decision.ROLLBACK)
+            told.former += 1
+            return
+        if self._ended_lives.is_ending(message):
+            return  # what is stored anew would be of the next life
         if act is Act.GIVE_UP:
             await self._decide(message, half, Decision.GIVE_UP)
             told.given_up.append(message.message_id)
@@ -339,6 +356,7 @@ class _Told:
     """What one round has to say: two lines, however many transactions it was about."""
 
     given_up: list[str] = field(default_factory=list)  # their message ids
+    former: int = 0  # transactions that went with their topic
     without_producer: Counter[str] = field(default_factory=Counter)  # transactions of a group
 
     def log(self) -> None:
@@ -346,6 +364,10 @@ class _Told:
             _log.warning(
                 "nobody to ask about transactions: no producer of their groups is connected",
                 groups=dict(self.without_producer.most_common(5)),
+            )
+        if self.former:
+            _log.warning(
+                "transactions rolled back whose topic was deleted since", transactions=self.former
             )
         if self.given_up:
             _log.warning(

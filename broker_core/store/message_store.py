@@ -235,6 +235,12 @@ class MessageStore:
         """True while *topic* takes nothing, for its messages are being deleted."""
         return topic in self._deleting
 
+    def is_deletion_pending(self, topic: Topic) -> bool:
+        """True while a deletion of *topic* is in the log and not visible yet."""
+        return topic in self._deleting and any(
+            put.deletes == topic for put in self._appender.pending
+        )
+
     async def delete_topic(self, topic: Topic, *, store_ms: int) -> None:
         """Delete the messages of *topic*; return when they cannot come back.
 

@@ -26,6 +26,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from broker_core.broker.ended_lives import EndedLives
 from broker_core.broker.offsets import CommittedOffsets
 from broker_core.broker.topic_directory import TopicDirectory
 from broker_core.broker.topics import UNDECIDED_TOPIC
@@ -76,6 +77,7 @@ class Site:
             rules=RULES,
             directory=cast(TopicDirectory, AnyTopic()),
             offsets=offsets,
+            ended_lives=EndedLives(store),
             store_host=lambda: HOST,
         )
         desk.load()

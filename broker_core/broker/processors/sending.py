@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -149,7 +150,11 @@ class SendProcessor:
             else:
                 late.give(self._failure(stored, channel))
 
-        self._store.put_soon(placed.envelope, placed.entries, done, store_ms=now_ms)
+        if placed.envelope.topic != topic and self._store.is_deletion_pending(topic):
+            # Behind the deletion it would be of the next life, which nobody has begun.
+            done(OSError(errno.EBUSY, f"topic {topic} is being deleted"))
+        else:
+            self._store.put_soon(placed.envelope, placed.entries, done, store_ms=now_ms)
         return late
 
     def _failure(self, error: Exception, channel: RemotingChannel) -> Exception:
